@@ -266,7 +266,10 @@ def test_a_cache_asks_nothing_twice(home, server):
         (["--model", "dummy", "--limt", "3"], "no option '--limt'; did you mean '--limit'?"),
         (["--model", "dummy", "--limit", "x"], "--limit: invalid float value: 'x'; see calipers lm-eval run --help"),
         (["--model", "dummy", "--wandb_args", "project=x"], "--wandb_args: has no effect here; expected none"),
-        (["--model", "dummy", "--cache_requests"], "--cache_requests: has no effect here; expected none"),
+        (
+            ["--model", "dummy", "--cache_requests", "maybe"],
+            "--cache_requests: is 'maybe'; expected true",
+        ),
         (
             ["--model", "dummy", "--trust_remote_code"],
             "--trust_remote_code: runs code that came with the data; expected",

@@ -234,6 +234,13 @@ showing = _together(
         "--write-out", is_flag=True, help="Print prompt and target of the first document of each lm-eval task."
     ),
     click.option("--show-config", is_flag=True, help="Print the configuration of each lm-eval task."),
+    click.option(
+        "--cache-requests",
+        type=click.Choice(["true", "refresh", "delete"]),
+        is_flag=False,
+        flag_value="true",
+        help="Keep the prompts of lm-eval tasks on disk: use them, make them again, or remove them.",
+    ),
 )
 """What is told of lm-evaluation-harness' tasks, on standard error, before a model is asked."""
 scoring = _together(

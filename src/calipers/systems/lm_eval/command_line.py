@@ -304,7 +304,9 @@ def _run_parser() -> _Parser:
     option("--output_path", "-o", metavar="PATH", help="folder, or .json file, of the results")
     option("--log_samples", "-s", action="store_true", help="write the samples, too")
     option("--samples", "-E", metavar="JSON", help='documents by task: {"task": [0, 3]}, or a file of that')
-    option("--cache_requests", nargs="?", const="true", metavar="HOW", help="refused: prompts are not cached here")
+    option(
+        "--cache_requests", nargs="?", const="true", metavar="HOW", help="keep prompts on disk: true, refresh, delete"
+    )
     option("--check_integrity", action="store_true", help="look the tasks over before the first call")
     option("--system_instruction", metavar="TEXT", help="words before a description")
     option("--fewshot_as_multiturn", nargs="?", const="true", metavar="BOOL", help="each example in its own turns")
@@ -349,7 +351,6 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 """Every option of a run, and what it is where nobody says anything."""
 MAPPINGS: Final = ("model_args", "gen_kwargs", "metadata")
 UNUSED: Final = {  # option -> what would be right
-    "cache_requests": "expected none: prompts are made anew for every run, and are the same",
     **dict.fromkeys(("wandb_args", "wandb_config_args", "trackio_args"), "expected none: results go to --output_path"),
     "hf_hub_log_args": "expected none: results go to --output_path",
 }
@@ -420,6 +421,7 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
         raise InputError.at("--tasks", "names no task" if not tasks else f"is {shown(tasks)}", "expected names: a,b")
     options["tasks"] = [name.strip() for item in listed for name in item.split(",")]
     options["seed"] = _seeds(options["seed"])
+    options["cache_requests"] = _cache_use(options["cache_requests"])
     options["fewshot_as_multiturn"] = _multiturn(options["fewshot_as_multiturn"], options["apply_chat_template"])
     options["samples"] = _samples(options["samples"], options["limit"])
     options["log_samples"] = bool(options["log_samples"] or options["predict_only"])
@@ -433,6 +435,14 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if options["trust_remote_code"]:
         options["model_args"] = {**options["model_args"], "trust_remote_code": True}
     return options
+
+
+def _cache_use(value: Any) -> str | None:
+    """Of ``--cache_requests``: a word; in a file also true or false, or the mapping that it has there."""
+    if isinstance(value, dict):  # of whoever copied it from its own configuration
+        deletes, rewrites = value.get("delete_requests_cache"), value.get("rewrite_requests_cache")
+        value = "delete" if deletes else "refresh" if rewrites else bool(value.get("cache_requests"))
+    return ("true" if value else None) if value is None or isinstance(value, bool) else str(value)
 
 
 def _seeds(value: Any) -> tuple[int, int, int, int]:
