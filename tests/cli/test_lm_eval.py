@@ -248,12 +248,20 @@ def test_a_cache_asks_nothing_twice(home, server):
         (["--model", "vllm"], "--model: no kind of model named 'vllm'; known: dummy, hf, local-chat-completions"),
         (["--model", "hf"], "--model_args: names no model; expected pretrained=PATH"),
         (
-            ["--model", "hf", "--model_args", "pretrained=m,peft=x"],
-            "--model_args: peft has no effect here; expected of",
+            ["--model", "hf", "--model_args", "pretrained=m,delta=x"],
+            "--model_args: delta has no effect here; expected of",
         ),
         (
-            ["--model_args", "pretrained=m,dtype=float16"],
-            "--model_args: dtype=float16 has no effect here; expected dtype",
+            ["--model_args", "pretrained=m,dtype=int3"],
+            "--model_args: dtype=int3 is none; expected auto, float16, bfloat16, float32, float64",
+        ),
+        (
+            ["--model_args", "pretrained=m,max_length=x"],
+            "--model_args: max_length=x cannot be read; expected an integer",
+        ),
+        (
+            ["--model_args", "pretrained=m,parallelize=true"],
+            "--model_args: parallelize=True has no effect here; expected parallelize=False",
         ),
         (
             ["--model", "local-completions", "--model_args", "model=m"],

@@ -208,6 +208,9 @@ working = _together(
 reaching = _together(
     click.option("--base-url", metavar="URL", help="Of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
     click.option(
+        "--model-args", metavar="KEY=VALUE,...", help="How an hf/ model is loaded: dtype=float16,peft=DIR, or JSON."
+    ),
+    click.option(
         "--same-model",
         is_flag=True,
         default=None,

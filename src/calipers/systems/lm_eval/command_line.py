@@ -18,13 +18,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from calipers.clients.huggingface.options import LoadOptions
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.running.settings import jobs_of, shown
 from calipers.systems.system import OwnPage
@@ -530,8 +531,7 @@ API_ALIKE: Final[
 }
 HF_ALIKE: Final[Mapping[str, Sequence[Any] | None]] = {
     **dict.fromkeys(("pretrained", "batch_size", "max_batch_size", "device", "trust_remote_code", "logits_cache")),
-    **{"backend": ("default", "causal"), "revision": ("main",), "dtype": ("auto",), "parallelize": (False,)},
-    **{"truncation": (False,), "use_fast_tokenizer": (True,), "subfolder": ("",)},
+    **{"backend": ("default", "causal"), "parallelize": (False,), "use_fast_tokenizer": (True,)},
 }
 KINDS: Final = {  # kind of model -> the route it is asked by; None: it is no server
     "hf": None,
@@ -575,15 +575,18 @@ def _local(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     name = given.get("pretrained")
     if not isinstance(name, str) or not name:
         raise InputError.at("--model_args", "names no model", "expected pretrained=PATH, or a name in the hub's cache")
-    _refuse_unused(given, HF_ALIKE, ())
+    loaded = {field.name: given[field.name] for field in fields(LoadOptions) if field.name in given}
+    _refuse_unused(given, HF_ALIKE, [field.name for field in fields(LoadOptions)])
+    LoadOptions.of(loaded, "--model_args")
+    settings: dict[str, Any] = {"model_args": loaded} if loaded else {}
     _use_device(str(given.get("device", options["device"])))
     size = given.get("batch_size", options["batch_size"])
     most = given.get("max_batch_size", options["max_batch_size"])
     if str(size).startswith("auto"):
-        return f"hf/{name}", {} if most is None else {"concurrency": _whole("--max_batch_size", most)}
+        return f"hf/{name}", settings if most is None else {**settings, "concurrency": _whole("--max_batch_size", most)}
     if options["max_batch_size"] is not None:
         raise InputError.at("--max_batch_size", "has no effect beside a fixed size", "expected --batch_size auto")
-    return f"hf/{name}", {"concurrency": _whole("--batch_size", size)}
+    return f"hf/{name}", {**settings, "concurrency": _whole("--batch_size", size)}
 
 
 def _use_device(name: str) -> None:

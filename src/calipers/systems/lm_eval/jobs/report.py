@@ -439,6 +439,7 @@ KEPT: Final = (  # settings of a run that its numbers depend on
     *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds"),
     *("confidence", "interval", "seed"),
     *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics", "task_metadata"),
+    "model_args",
 )
 
 
