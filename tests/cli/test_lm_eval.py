@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -364,3 +366,44 @@ def test_a_name_where_no_tasks_are_at_all(tmp_path):
     (tmp_path / "empty").mkdir()
     line = refused("lm-eval", "--model", "dummy", "--tasks", "nope", "--include_path", "empty", cwd=tmp_path)
     assert "no task, group or tag named 'nope': no lm_eval is installed here" in line
+
+
+BLOCKS = [
+    *("results", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples", "config"),
+    *("git_hash", "date", "pretty_env_info", "transformers_version", "lm_eval_version", "upper_git_hash"),
+    *("task_hashes", "model_source", "model_name", "model_name_sanitized", "system_instruction"),
+    *("system_instruction_sha", "fewshot_as_multiturn", "chat_template", "chat_template_sha"),
+    "total_evaluation_time_seconds",
+]
+"""Of a results file of lm-evaluation-harness 0.4.13 and its dummy model, in its order."""
+
+
+def test_a_results_file_has_every_block_of_theirs(home):
+    words = ("lm-eval", "--model", "dummy", "--include_path", "tasks", "--tasks", "sums", "--output_path", "out")
+    assert calipers(*words, cwd=home).returncode == 0
+    [path] = (home / "out").rglob("results_*.json")
+    results = json.loads(path.read_text())
+    assert list(results) == BLOCKS
+    assert "OS: " in results["pretty_env_info"]
+    assert f"Python version: {sys.version.split()[0]}" in results["pretty_env_info"]
+    assert results["upper_git_hash"] is None
+
+
+def test_the_commits_are_those_of_the_working_directory_and_the_one_above(home):
+    def commit(folder, *words):
+        who = ("-c", "user.name=x", "-c", "user.email=x@localhost")
+        return subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    inner = home / "inner"
+    inner.mkdir()
+    for folder in (home, inner):
+        commit(folder, "init", "-q")
+        commit(folder, "commit", "-q", "--allow-empty", "-m", folder.name)
+    words = ("lm-eval", "--model", "dummy", "--include_path", "../tasks", "--tasks", "sums", "--output_path", "out")
+    (inner / "data.jsonl").write_text((home / "data.jsonl").read_text())
+    done = calipers(*words, cwd=inner)
+    [path] = (inner / "out").rglob("results_*.json")
+    results = json.loads(path.read_text())
+    assert done.returncode == 0
+    assert results["git_hash"] == commit(inner, "describe", "--always").strip()
+    assert results["upper_git_hash"] == commit(home, "rev-parse", "HEAD").strip()

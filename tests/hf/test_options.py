@@ -187,3 +187,34 @@ def test_a_changed_adapter_is_another_endpoint(paths, tmp_path):
     (adapter / "adapter_config.json").write_text((adapter / "adapter_config.json").read_text() + "\n")
     assert len({plain, before, endpoint(model, None, given)}) == 3
     assert endpoint(model, None, {"dtype": "float64"}) == plain  # the files are the same, and the arguments stand apart
+
+
+TASK = """task: made
+dataset_path: json
+dataset_kwargs: {data_files: {test: docs.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{q}}"
+doc_to_choice: [" cat", " dog"]
+doc_to_target: a
+metric_list: [{metric: acc}]
+"""
+
+
+def test_the_command_of_lm_evaluation_harness_loads_as_it_is_told(paths, tmp_path):
+    (tmp_path / "made.yaml").write_text(TASK)
+    (tmp_path / "docs.jsonl").write_text('{"q": "the", "a": 0}\n{"q": "and then the", "a": 1}\n')
+    given = f"pretrained={paths['llama']},dtype=float64,max_length=40"
+    words = ("lm-eval", "--model", "hf", "--model_args", given, "--tasks", "made.yaml", "--output_path", "out")
+    done = calipers(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [path] = (tmp_path / "out").rglob("results_*.json")
+    results = json.loads(path.read_text())
+    loaded = {"model_num_parameters": 39264, "model_dtype": "torch.float64", "model_revision": "main", "model_sha": ""}
+    assert {name: results["config"][name] for name in loaded} == loaded
+    assert list(results["config"])[:3] == ["model", "model_args", "model_num_parameters"]
+    told = {"tokenizer_pad_token": ["</s>", "321"], "tokenizer_eos_token": ["</s>", "321"]}
+    told |= {"tokenizer_bos_token": ["<s>", "320"], "eot_token_id": 321, "max_length": 40}
+    assert {name: results[name] for name in told} == told
+    [plan] = (tmp_path / "runs").glob("*/plan.json")
+    assert json.loads(plan.read_text())["settings"]["model_args"]["value"] == {"dtype": "float64", "max_length": 40}

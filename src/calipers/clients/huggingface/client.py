@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from calipers.clients.client import Completion, Connection, Request
 from calipers.clients.failure import cleaned
 from calipers.clients.huggingface.batches import PrefixCache
 from calipers.clients.huggingface.checkpoint import Checkpoint, load
 from calipers.clients.huggingface.generate import BatchBounds, completions
-from calipers.clients.huggingface.options import CONFIG, DEFAULT_OPTIONS, LoadOptions, folder_of
+from calipers.clients.huggingface.options import ADAPTER, CONFIG, DEFAULT_OPTIONS, LoadOptions, folder_of
 from calipers.clients.huggingface.score import Texts, scores
 from calipers.clients.huggingface.template import Template
 from calipers.clients.likelihood import Scored
@@ -107,6 +107,40 @@ def leave(taken: tuple[Stamp, Checkpoint]) -> None:
     """Leave a checkpoint that nobody uses any more."""
     with _lock:
         _idle[:] = [taken]
+
+
+def facts(name: str, model_args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """What lm-evaluation-harness' files say of a model and of its tokenizer; None where it is not the idle one."""
+    path, options = Path(name).expanduser(), LoadOptions.of(model_args)
+    stamp = _stamp(str(path) if path.exists() else name, options)
+    with _lock:
+        taken = next((checkpoint for kept, checkpoint in _idle if kept == stamp), None)
+        if taken is None:
+            return None
+        model, words = taken.model, taken.tokenizer
+        parameters, dtype = model.num_parameters(), str(model.dtype)
+    adapter = None if options.peft is None else folder_of(options.peft, ADAPTER, options.revision)
+    about_model = {
+        "model_num_parameters": parameters,
+        "model_dtype": dtype,
+        "model_revision": options.revision or "main",
+        "model_sha": _commit(folder_of(name, CONFIG, options.revision, options.subfolder)),
+        **({} if options.peft is None else {"peft_sha": _commit(adapter)}),
+    }
+    about_words = {
+        "tokenizer_pad_token": [words.convert_ids_to_tokens(taken.pads), str(taken.pads)],
+        "tokenizer_eos_token": [words.eos_token, str(words.eos_token_id)],
+        "tokenizer_bos_token": [words.bos_token, str(words.bos_token_id)],
+        "eot_token_id": words.eos_token_id,
+        "max_length": taken.longest,
+    }
+    return about_model, about_words
+
+
+def _commit(folder: Path | None) -> str:
+    """The commit of a snapshot in the hub's cache, whose folder has its name; "" for any other folder."""
+    parts = folder.parts if folder is not None else ()
+    return parts[parts.index("snapshots") + 1] if "snapshots" in parts[:-1] else ""
 
 
 def _stamp(path: str, options: LoadOptions) -> Stamp:

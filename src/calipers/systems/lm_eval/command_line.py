@@ -75,13 +75,14 @@ class HarnessCommand:
     def page(self, reports: Sequence[Report]) -> OwnPage:
         """Its table of the reports, after the results themselves with ``--show_config``; its files are written."""
         from calipers.systems.lm_eval.jobs.report import joined
-        from calipers.systems.lm_eval.write import file_text, table
+        from calipers.systems.lm_eval.write import file_text, results_object, table
 
         parts = [self._as_asked(report.part) for report in reports if report.part is not None]
         if not parts:
             return OwnPage("")
         [whole] = joined(parts)
-        results = {**whole.results, **self._about()}
+        about = self._about(parts[0].job)
+        results = results_object(**{**whole.results, **about})
         text = f"{file_text(results)}\n" if self.options["show_config"] else ""
         text += f"{self._headline()}\n{table(results)}\n"
         if results.get("groups"):
@@ -92,7 +93,7 @@ class HarnessCommand:
                 Path(self.options["output_path"]),
                 datetime.now(),
                 name=self._model_name(),
-                blocks=self._about(),
+                blocks=about,
                 with_samples=self.options["log_samples"],
             )
         return OwnPage(text, alone=True, remarks=[*whole.sentences, *map(str, written)])
@@ -124,15 +125,20 @@ class HarnessCommand:
         known = [str(self.options["model_args"][name]) for name in names if name in self.options["model_args"]]
         return known[0] if known else str(self.options["model"])
 
-    def _about(self) -> dict[str, Any]:
-        """What its results file says of the command."""
+    def _about(self, job: Job) -> dict[str, Any]:
+        """What its results file says of the command, the model and the machine."""
+        from calipers.systems.lm_eval.environment import environment, model_blocks
         from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
 
         given, seeds = self.options, self.options["seed"]
+        of_model, of_tokenizer = model_blocks(job)
         return {
+            **environment(),
+            **of_tokenizer,
             "config": {
                 "model": given["model"],
                 "model_args": given["model_args"],
+                **of_model,
                 "batch_size": given["batch_size"],
                 "batch_sizes": [],
                 "device": given["device"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,8 +15,10 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
 from calipers.systems.lm_eval import command_line
+from calipers.systems.lm_eval.environment import environment, model_blocks
 from calipers.systems.lm_eval.jobs import benchmarks, client, report
 from calipers.systems.lm_eval.recompute import table_of
+from calipers.systems.lm_eval.write import sanitized
 from calipers.systems.system import OwnPage
 from calipers.tasks.task import Suite
 
@@ -85,7 +88,14 @@ def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnP
     written: list[str] = []
     if export is not None:
         for model in models:
-            written += map(str, model.write(export, datetime.now(UTC).replace(tzinfo=None)))
+            _, of_tokenizer = model_blocks(model.parts[0].job)
+            blocks = {
+                **environment(),
+                **of_tokenizer,
+                "date": time.time(),
+                "model_name_sanitized": sanitized(model.model),
+            }
+            written += map(str, model.write(export, datetime.now(UTC).replace(tzinfo=None), blocks=blocks))
     return OwnPage(("\n" if shape == "md" else "").join(texts), remarks=written)
 
 
