@@ -407,3 +407,40 @@ def test_the_commits_are_those_of_the_working_directory_and_the_one_above(home):
     assert done.returncode == 0
     assert results["git_hash"] == commit(inner, "describe", "--always").strip()
     assert results["upper_git_hash"] == commit(home, "rev-parse", "HEAD").strip()
+
+
+BLEU = """\
+task: mixed
+dataset_path: json
+dataset_kwargs: {data_files: {test: data.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{q}}"
+doc_to_target: "{{a}}"
+generation_kwargs: {until: ["\\n"]}
+metric_list: [{metric: exact_match}, {metric: chrf}]
+"""
+
+
+def test_an_interval_by_name_reaches_the_means_of_their_table_and_says_which_it_does_not(home):
+    (home / "tasks/mixed.yaml").write_text(BLEU)
+    assert calipers("lm-eval", *DUMMY, "--tasks", "mixed", cwd=home).returncode == 0
+    [run] = map(str, (home / "runs").glob("mixed-*"))
+
+    def scored(*more):
+        done = calipers("score", run, "--dialect", "lm_eval", *more, cwd=home)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def own(*more):
+        return json.loads(scored("--format", "json", *more).stdout)["lm_eval"][0]["tasks"]["mixed"]
+
+    plain, exact = own(), own("--interval", "clopper-pearson")
+    assert (plain["exact_match,none"]["method"], exact["exact_match,none"]["method"]) == ("wilson", "clopper-pearson")
+    assert plain["exact_match,none"]["interval"] != exact["exact_match,none"]["interval"]
+    assert plain["chrf,none"] == exact["chrf,none"]
+    note = "--interval clopper-pearson is for means of documents: mixed chrf,none are by draws"
+    assert note in scored("--interval", "clopper-pearson", "--format", "md").stderr
+    assert note in scored("--interval", "clopper-pearson", "--format", "json").stderr
+    assert "--interval" not in scored("--format", "md").stderr
+    assert "--interval" not in scored("--interval", "bootstrap", "--format", "md").stderr

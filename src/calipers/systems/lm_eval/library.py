@@ -51,7 +51,9 @@ def with_own_numbers(result: Result, paths: Sequence[str], trust: bool) -> Resul
     if not all(map(report.is_harness_run, paths)):
         return result
     try:
-        reports, notes = report.stored_reports(paths, trust=trust)
+        reports, notes = report.stored_reports(paths, trust=trust, interval=result.interval)
+        lines = [note for each in reports for note in each.notes if note.startswith("--interval")]
+        notes = [*notes, *lines]
         return replace(result, own={NAME: [each.document() for each in reports]}, notes=[*result.notes, *notes])
     except CalipersError as error:
         return replace(result, notes=[*result.notes, f"lm-evaluation-harness' own numbers: {error}"])
@@ -70,7 +72,7 @@ def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> O
         return None
     if not all(map(is_run, paths)):
         return OwnPage(table_of(paths), alone=True)
-    reports, notes = report.stored_reports(paths, trust=trust)
+    reports, notes = report.stored_reports(paths, trust=trust, interval=result.interval)
     sentences = [line for each in reports for line in each.sentences]
     remarks = [*sentences, *(f"note: {clean(note, None)}" for note in notes)]
     return OwnPage("\n".join(each.tables() for each in reports), alone=True, remarks=remarks)
