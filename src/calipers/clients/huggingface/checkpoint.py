@@ -29,8 +29,8 @@ class Checkpoint:
     pads: int  # a token that fills rows up; nobody looks at it
     takes: frozenset[str]  # what its forward pass can be told
     shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
-    options: LoadOptions  # how it was loaded, and is to be read
     gaps: bool  # that memory may have gaps, which are passed over: every layer sees all of it, by given positions
+    options: LoadOptions = DEFAULT_OPTIONS  # how it was loaded, and is to be read
 
     @property
     def chats(self) -> bool:
@@ -44,8 +44,9 @@ class Checkpoint:
         """
         first = "" if self.prefix_token is None else self.tokenizer.decode([self.prefix_token])
         special = whole and self.options.add_bos_token is not False and not (first and text.startswith(first))
+        limit = {"truncation": True} if cut else {}
         try:
-            tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=special, truncation=cut)
+            tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=special, **limit)
         except (TypeError, UnicodeError) as error:  # half a character
             raise ClientError("the text cannot be encoded: it is not valid Unicode", kind="prompt") from error
         return tokens
@@ -117,7 +118,7 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
     longest = options.max_length or _longest(model, tokenizer)
     shares = _shares(model)
     gaps = shares and "position_ids" in takes and _sees_all(model)
-    return Checkpoint(model, tokenizer, longest, ends, prefix, pads, takes, shares, options, gaps)
+    return Checkpoint(model, tokenizer, longest, ends, prefix, pads, takes, shares, gaps, options)
 
 
 def _adapted(model: Any, words: int, options: LoadOptions) -> Any:
