@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -248,12 +250,20 @@ def test_a_cache_asks_nothing_twice(home, server):
         (["--model", "vllm"], "--model: no kind of model named 'vllm'; known: dummy, hf, local-chat-completions"),
         (["--model", "hf"], "--model_args: names no model; expected pretrained=PATH"),
         (
-            ["--model", "hf", "--model_args", "pretrained=m,peft=x"],
-            "--model_args: peft has no effect here; expected of",
+            ["--model", "hf", "--model_args", "pretrained=m,delta=x"],
+            "--model_args: delta has no effect here; expected of",
         ),
         (
-            ["--model_args", "pretrained=m,dtype=float16"],
-            "--model_args: dtype=float16 has no effect here; expected dtype",
+            ["--model_args", "pretrained=m,dtype=int3"],
+            "--model_args: dtype=int3 is none; expected auto, float16, bfloat16, float32, float64",
+        ),
+        (
+            ["--model_args", "pretrained=m,max_length=x"],
+            "--model_args: max_length=x cannot be read; expected an integer",
+        ),
+        (
+            ["--model_args", "pretrained=m,parallelize=true"],
+            "--model_args: parallelize=True has no effect here; expected parallelize=False",
         ),
         (
             ["--model", "local-completions", "--model_args", "model=m"],
@@ -266,7 +276,10 @@ def test_a_cache_asks_nothing_twice(home, server):
         (["--model", "dummy", "--limt", "3"], "no option '--limt'; did you mean '--limit'?"),
         (["--model", "dummy", "--limit", "x"], "--limit: invalid float value: 'x'; see calipers lm-eval run --help"),
         (["--model", "dummy", "--wandb_args", "project=x"], "--wandb_args: has no effect here; expected none"),
-        (["--model", "dummy", "--cache_requests"], "--cache_requests: has no effect here; expected none"),
+        (
+            ["--model", "dummy", "--cache_requests", "maybe"],
+            "--cache_requests: is 'maybe'; expected true",
+        ),
         (
             ["--model", "dummy", "--trust_remote_code"],
             "--trust_remote_code: runs code that came with the data; expected",
@@ -353,3 +366,81 @@ def test_a_name_where_no_tasks_are_at_all(tmp_path):
     (tmp_path / "empty").mkdir()
     line = refused("lm-eval", "--model", "dummy", "--tasks", "nope", "--include_path", "empty", cwd=tmp_path)
     assert "no task, group or tag named 'nope': no lm_eval is installed here" in line
+
+
+BLOCKS = [
+    *("results", "group_subtasks", "configs", "versions", "n-shot", "higher_is_better", "n-samples", "config"),
+    *("git_hash", "date", "pretty_env_info", "transformers_version", "lm_eval_version", "upper_git_hash"),
+    *("task_hashes", "model_source", "model_name", "model_name_sanitized", "system_instruction"),
+    *("system_instruction_sha", "fewshot_as_multiturn", "chat_template", "chat_template_sha"),
+    "total_evaluation_time_seconds",
+]
+"""Of a results file of lm-evaluation-harness 0.4.13 and its dummy model, in its order."""
+
+
+def test_a_results_file_has_every_block_of_theirs(home):
+    words = ("lm-eval", "--model", "dummy", "--include_path", "tasks", "--tasks", "sums", "--output_path", "out")
+    assert calipers(*words, cwd=home).returncode == 0
+    [path] = (home / "out").rglob("results_*.json")
+    results = json.loads(path.read_text())
+    assert list(results) == BLOCKS
+    assert "OS: " in results["pretty_env_info"]
+    assert f"Python version: {sys.version.split()[0]}" in results["pretty_env_info"]
+    assert results["upper_git_hash"] is None
+
+
+def test_the_commits_are_those_of_the_working_directory_and_the_one_above(home):
+    def commit(folder, *words):
+        who = ("-c", "user.name=x", "-c", "user.email=x@localhost")
+        return subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    inner = home / "inner"
+    inner.mkdir()
+    for folder in (home, inner):
+        commit(folder, "init", "-q")
+        commit(folder, "commit", "-q", "--allow-empty", "-m", folder.name)
+    words = ("lm-eval", "--model", "dummy", "--include_path", "../tasks", "--tasks", "sums", "--output_path", "out")
+    (inner / "data.jsonl").write_text((home / "data.jsonl").read_text())
+    done = calipers(*words, cwd=inner)
+    [path] = (inner / "out").rglob("results_*.json")
+    results = json.loads(path.read_text())
+    assert done.returncode == 0
+    assert results["git_hash"] == commit(inner, "describe", "--always").strip()
+    assert results["upper_git_hash"] == commit(home, "rev-parse", "HEAD").strip()
+
+
+BLEU = """\
+task: mixed
+dataset_path: json
+dataset_kwargs: {data_files: {test: data.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{q}}"
+doc_to_target: "{{a}}"
+generation_kwargs: {until: ["\\n"]}
+metric_list: [{metric: exact_match}, {metric: chrf}]
+"""
+
+
+def test_an_interval_by_name_reaches_the_means_of_their_table_and_says_which_it_does_not(home):
+    (home / "tasks/mixed.yaml").write_text(BLEU)
+    assert calipers("lm-eval", *DUMMY, "--tasks", "mixed", cwd=home).returncode == 0
+    [run] = map(str, (home / "runs").glob("mixed-*"))
+
+    def scored(*more):
+        done = calipers("score", run, "--dialect", "lm_eval", *more, cwd=home)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def own(*more):
+        return json.loads(scored("--format", "json", *more).stdout)["lm_eval"][0]["tasks"]["mixed"]
+
+    plain, exact = own(), own("--interval", "clopper-pearson")
+    assert (plain["exact_match,none"]["method"], exact["exact_match,none"]["method"]) == ("wilson", "clopper-pearson")
+    assert plain["exact_match,none"]["interval"] != exact["exact_match,none"]["interval"]
+    assert plain["chrf,none"] == exact["chrf,none"]
+    note = "--interval clopper-pearson is for means of documents: mixed chrf,none are by draws"
+    assert note in scored("--interval", "clopper-pearson", "--format", "md").stderr
+    assert note in scored("--interval", "clopper-pearson", "--format", "json").stderr
+    assert "--interval" not in scored("--format", "md").stderr
+    assert "--interval" not in scored("--interval", "bootstrap", "--format", "md").stderr

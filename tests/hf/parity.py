@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 FIXTURE = Path(__file__).parents[1] / "golden" / "hf" / "lm_eval.json"
+OPTIONS_FIXTURE = FIXTURE.with_name("lm_eval_options.json")
 KINDS = ("gpt2", "llama", "headless")  # one token that begins and ends; a beginning put before every text; none at all
 
 LONG = "the cat sat on the mat and then the dog ran away, not the cat; " * 4
@@ -79,3 +80,31 @@ ODD_ASKED: list[tuple[str, dict[str, Any]]] = [
     ("", {"max_gen_toks": 6}),
     ("the cat", {"max_gen_toks": 4000}),
 ]
+
+# How a checkpoint is loaded: its kind, and the arguments; a path is filled in by name.
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "as it is": ("llama", {}),
+    "dtype": ("llama", {"dtype": "float64"}),
+    "max_length": ("llama", {"max_length": 40}),
+    "max_length of the other": ("gpt2", {"max_length": 40}),
+    "with a beginning": ("llama", {"add_bos_token": True}),
+    "without a beginning": ("llama", {"add_bos_token": False}),
+    "with a beginning that it has not": ("gpt2", {"add_bos_token": True}),
+    "prefix_token_id": ("llama", {"prefix_token_id": 5}),
+    "tokenizer": ("llama", {"tokenizer": "{gpt2}"}),
+    "tokenizer with a limit": ("llama", {"tokenizer": "{short}"}),
+    "truncation": ("llama", {"tokenizer": "{short}", "truncation": True}),
+    "truncation without a limit": ("llama", {"truncation": True}),
+    "an adapter": ("llama", {"peft": "{adapter}"}),
+    "an adapter, dtype": ("llama", {"peft": "{adapter}", "dtype": "float64"}),
+    "an adapter, resized": ("llama", {"peft": "{adapter}", "tokenizer": "{gpt2}"}),
+    "subfolder, revision": ("llama", {"subfolder": "inner", "revision": "main"}),
+}
+OPTION_PAIRS = PAIRS[:14] + PAIRS[-10:-4]
+OPTION_WHOLE = WHOLE[1:6]
+OPTION_ASKED = ASKED
+
+
+def filled(given: dict[str, Any], paths: dict[str, str]) -> dict[str, Any]:
+    """The arguments with the paths of this machine."""
+    return {name: value.format(**paths) if isinstance(value, str) else value for name, value in given.items()}

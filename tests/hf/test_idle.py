@@ -17,7 +17,7 @@ def loads(monkeypatch):
     found = []
     plain = client.load
     monkeypatch.setattr(client, "_idle", [])
-    monkeypatch.setattr(client, "load", lambda path: found.append(path) or plain(path))
+    monkeypatch.setattr(client, "load", lambda path, options: found.append(path) or plain(path, options))
     return found
 
 

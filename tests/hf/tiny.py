@@ -115,3 +115,30 @@ def build(folder: Path, kind: str, *, chats: bool = False) -> str:
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     return str(folder)
+
+
+def shortened(folder: Path, kind: str) -> str:
+    """A tokenizer alone, which knows how many tokens a text may have; its path."""
+    words = tokenizer(kind)
+    words.model_max_length = 9
+    words.save_pretrained(folder)
+    return str(folder)
+
+
+def adapter(folder: Path, base: str) -> str:
+    """An adapter of a llama's weights, trained by lot; its path."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base), LoraConfig(r=2, target_modules=["q_proj", "v_proj"])
+    )
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "lora_" in name:
+                lots = random.Random(name)
+                drawn = [lots.gauss(0, SPREAD) for _ in range(weights.numel())]
+                weights.copy_(torch.tensor(drawn).reshape(weights.shape))
+    model.save_pretrained(folder)
+    return str(folder)

@@ -23,7 +23,7 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
 
     tell_notes(command.notes)
     with plugins_loaded(()):
-        tasks = loaded_for(command.jobs)
+        tasks = loaded_for(command.jobs, command.options["cache_requests"] or "")
         for text in command.before(tasks):
             tell_lines(text)
         reports = list(reports_of(command.jobs, tasks))

@@ -344,6 +344,12 @@ asking = _together(
         help="URL of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]",
     ),
     option(
+        "--model-args",
+        group=MODEL,
+        metavar="KEY=VALUE,...",
+        help="Arguments for loading an hf/ model, such as dtype=float16,peft=DIR, or JSON.",
+    ),
+    option(
         "--api",
         group=MODEL,
         type=click.Choice(["chat", "completions"]),
@@ -508,6 +514,14 @@ of_lm_eval = _together(
         help="Print the prompt and the target of each task's first document.",
     ),
     option("--show-config", group=LM_EVAL, is_flag=True, help="Print the configuration of each task."),
+    option(
+        "--cache-requests",
+        group=LM_EVAL,
+        type=click.Choice(["true", "refresh", "delete"]),
+        is_flag=False,
+        flag_value="true",
+        help="Cache the prompts of the tasks on disk: use them, build them again, or remove them.",
+    ),
 )
 """Options of lm-evaluation-harness tasks; the last three print to standard error before the first request."""
 of_harbor = _together(

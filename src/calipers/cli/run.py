@@ -100,18 +100,19 @@ def run(
         _note("--unsafe-no-sandbox: if no sandbox is available, programs that the model wrote run with your rights")
     export = settings.pop("export")
     shown = [name for name in SHOWN if settings.pop(name)]
+    cache_requests = settings.pop("cache_requests") or ""
     folders = run_export(export) if export is not None else {}
     given = options.given_options(ctx, settings)
     with plugins_loaded(plugins):
         # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
         files = bool(benchmarks) and all(os.path.isfile(name) for name in benchmarks)
         by_agents = not (files and given.get("agent") is None) and load(AGENT_RUNS).wanted(benchmarks, given)
-        jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given, shown)
+        jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given, shown, cache_requests)
     if by_agents:
         if export is not None:
             wrong, right = "is for lm-evaluation-harness tasks", "remove it: an agent's run writes Harbor's files"
             raise InputError.at("--export", wrong, right)
-        if shown:
+        if shown := [*shown, *(["cache_requests"] if cache_requests else [])]:
             wrong, right = "is for lm-evaluation-harness tasks", "remove it for an agent's run"
             raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
         _run_agents(ctx, benchmarks, given, shape)
@@ -162,14 +163,17 @@ def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, 
 
 
 def _run_models(
-    benchmarks: Sequence[str], given: Mapping[str, Any], shown: Sequence[str]
+    benchmarks: Sequence[str], given: Mapping[str, Any], shown: Sequence[str], cache_requests: str
 ) -> tuple[Sequence[Job], list[Report]]:
     from calipers.running.library import library, loaded_for
     from calipers.running.settings import jobs_of
 
     jobs, remarks = jobs_of(benchmarks, given)
     tell_notes(remarks)
-    tasks = loaded_for(jobs)
+    tasks = loaded_for(jobs, cache_requests)
+    if cache_requests and tasks is None:
+        wrong = "is for tasks of lm-evaluation-harness, and no benchmark is one"
+        raise InputError.at("--cache-requests", wrong, "expected none")
     for name, job in ((name, job) for job in jobs if job.from_library for name in shown):
         texts = getattr(library(), SHOWN[name])(job, tasks)
         for text in [texts] if isinstance(texts, str) else texts:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from calipers.cli import options
 from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell
@@ -99,6 +100,8 @@ def score(
             **settings,
         )
         result = exported.write(result) if exported else result
+        if click.get_current_context().get_parameter_source("interval") is not ParameterSource.DEFAULT:
+            result = replace(result, interval=settings["interval"])
         if result.dialect in SYSTEMS.entries and (target or shape == "json"):
             from calipers.systems.system import with_own_numbers
 

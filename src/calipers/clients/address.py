@@ -24,6 +24,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 from urllib.request import getproxies, proxy_bypass
 
 from calipers.clients.client import Connection
+from calipers.clients.huggingface.options import LoadOptions
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError
 
@@ -179,7 +180,7 @@ _UNREAD: Final = re.compile(
 """Files beside a checkpoint from which no answer is made: what training goes on with, and what other programs load."""
 
 
-def endpoint(model: str, base_url: str | None) -> str | None:
+def endpoint(model: str, base_url: str | None, model_args: Mapping[str, Any] | None = None) -> str | None:
     """The base URL of a served model, without keys; ``sha256:...`` of a file, a module or a checkpoint.
 
     None where nobody knows: a model of a plugin that was given no URL. What is named by ``base_url`` or by the
@@ -196,7 +197,7 @@ def endpoint(model: str, base_url: str | None) -> str | None:
         source = source_file(name)
         return None if source is None else f"sha256:{file_sha256(source)}"
     if kind == "hf":
-        return f"sha256:{checkpoint_sha256(_checkpoint(name))}"
+        return f"sha256:{_loaded_sha256(name, model_args or {})}"
     return without_keys(base_url) if base_url else None
 
 
@@ -262,14 +263,11 @@ def _read_by_loading(folder: Path) -> Iterable[Path]:
             yield from (file for file in directory.iterdir() if file.is_file() and not _UNREAD.fullmatch(file.name))
 
 
-def _checkpoint(name: str) -> Path:
-    """The directory of a checkpoint: as it is named, or in the hub's local cache."""
-    path = Path(name).expanduser()
-    if path.exists():
-        return path
-    from huggingface_hub import try_to_load_from_cache
-
-    return Path(str(try_to_load_from_cache(name, "config.json"))).parent
+def _loaded_sha256(name: str, model_args: Mapping[str, Any]) -> str:
+    """The SHA-256 of a checkpoint, together with those of the tokenizer and the adapter that are loaded with it."""
+    folders = LoadOptions.of(model_args).folders(name)
+    digests = [checkpoint_sha256(folder) for _, folder in folders if folder is not None]
+    return digests[0] if len(digests) == 1 else sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _by_litellm(name: str, base_url: str | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
 
@@ -18,6 +18,9 @@ from calipers.tasks.task import Message, Prompt
 
 Ending = Literal["", "refused", "truncated"]
 """How a completion ended early by the model's own doing, as an outcome of the ledger; "" for a whole one."""
+
+
+LOCAL_KIND: Final = "hf"  # the kind of models that are loaded in this process
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -77,6 +80,7 @@ class Connection:
     price: Price | None = None
     secrets: Secrets = field(default_factory=Secrets)  # a client adds the keys it uses
     template: str | None = None  # of a local model, for chats as lm-evaluation-harness writes them; "": its own
+    model_args: Mapping[str, Any] = field(default_factory=dict)  # how a local model is loaded, by its own names
 
 
 class Client(Protocol):
@@ -109,6 +113,8 @@ def connect(spec: str, connection: Connection) -> Client:
     ``connect(name, connection)``, where the name is all that follows the first slash.
     """
     kind, name = _parts(spec)
+    if connection.model_args and kind != LOCAL_KIND:
+        raise InputError.at("--model-args", f"{spec} takes none", f"expected {LOCAL_KIND}/PATH, or no arguments")
     if CLIENTS.match(kind):
         return cast(Client, CLIENTS.load(kind)(name, connection))
     factory = CLIENTS.plugin(kind)

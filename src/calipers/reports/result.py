@@ -120,6 +120,7 @@ class Result(Page):
     stopped: str | None = None  # the rule that ended the run before its plan did; no part of the digest
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; likewise
     failed: Sequence[str] = ()  # among the notes: what went wrong in code that came with the rollouts
+    interval: str | None = None  # how sure a mean is, where a method was asked for by name; no part of the JSON
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:

@@ -90,6 +90,7 @@ class Job:
     )
     # how it is reached
     base_url: str | None = None
+    model_args: Mapping[str, Any] = field(default_factory=dict)  # how a model in this process is loaded
     same_model: bool = False  # go on with a run that began at another endpoint
     api: Literal["chat", "completions"] = "chat"
     timeout: float = 600.0

@@ -46,7 +46,7 @@ class TaskLibrary:
     is_known: Callable[[str, Sequence[str]], bool]  # (benchmark, folders of tasks)
     settings: Callable[[str, Sequence[str], Mapping[str, Any]], list[dict[str, Any]]]  # likewise, and what was asked
     checked: Callable[[str, Sequence[str], Mapping[str, Any]], list[str]]  # what can be said before a model is asked
-    loaded: Callable[[], Loaded]
+    loaded: Callable[[str], Loaded]  # (whether prompts are kept on disk: true, refresh, delete, or "" for not)
     suite: Callable[[Job, Loaded], tuple[Suite, Mapping[str, NamedVerifier]]]
     check_documents: Callable[[Path, Suite], None]  # InputError where a run was asked about others
     client: Callable[[Client, Job, Suite], Client]  # as its tasks ask: for answers, or for likelihoods
@@ -81,7 +81,7 @@ class JobBenchmark:
         if not job.from_library:
             check_apart(job)
             return cls(job, load_suite(job.benchmark), {}, tasks)
-        tasks = tasks or library().loaded()
+        tasks = tasks or library().loaded("")
         return cls(job, *library().suite(job, tasks), tasks)
 
     @property
@@ -116,9 +116,9 @@ def with_own_numbers(result: Result, reports: Sequence[Report | None]) -> Result
     return replace(result, own={library().name: [report.document() for report in library().joined(known)]})
 
 
-def loaded_for(jobs: Sequence[Job]) -> Loaded | None:
+def loaded_for(jobs: Sequence[Job], cache_requests: str = "") -> Loaded | None:
     """Where the tasks of several jobs are loaded once each; None where no job is of a library."""
-    return library().loaded() if any(job.from_library for job in jobs) else None
+    return library().loaded(cache_requests) if any(job.from_library for job in jobs) else None
 
 
 def check_apart(job: Job) -> None:

@@ -227,10 +227,11 @@ def perform(
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
-    connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets, benchmark.template)
+    reached_by = job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets, benchmark.template
+    connection = Connection(*reached_by, job.model_args)
     client = benchmark.client(connect(job.model, connection))
     order = shuffled(questions, job.seed)
-    source = endpoint(job.model, job.base_url)
+    source = endpoint(job.model, job.base_url, job.model_args)
     identity, path, begins = _run_folder(
         job, provenance.identity(job, suite, source, _judged_at(questions, named)), secrets
     )

@@ -36,6 +36,7 @@ def identity(
         "tasks": _content(suite.tasks),
         "model": job.model,
         **({} if endpoint is None else {ENDPOINT: endpoint}),
+        **({"model_args": dict(job.model_args)} if job.model_args else {}),
         "prompt": {
             "system": job.system_prompt,
             "template": job.user_template,

@@ -116,7 +116,7 @@ def setting(where: str, name: str, value: Any) -> Any:
         return load_seeds(where, value)
     if name == "documents":
         return document_numbers(where, value)
-    if name in ("gen_kwargs", "task_metadata") and not _is_json(value):
+    if name in ("gen_kwargs", "model_args", "task_metadata") and not _is_json(value):
         raise InputError.at(where, f"is {shown(value)}", "expected what JSON can say; put a date in quotes")
     kind = str if name == "out" else _types()[name]
     try:
@@ -334,6 +334,8 @@ def _options(given: Mapping[str, Any]) -> Settings:
         options["documents"] = document_numbers("--documents", options["documents"])
     if isinstance(options.get("task_metadata"), str):
         options["task_metadata"] = _task_metadata(options["task_metadata"])
+    if isinstance(options.get("model_args"), str):
+        options["model_args"] = gen_kwargs(options["model_args"], "--model-args")
     if "gen_kwargs" in options:
         extra = gen_kwargs(options["gen_kwargs"])
         if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0
@@ -353,7 +355,7 @@ def _task_metadata(text: str) -> dict[str, Any]:
         raise InputError.at("--task-metadata", f"is no JSON object ({error})", right) from None
 
 
-def gen_kwargs(text: str) -> dict[str, Any]:
+def gen_kwargs(text: str, where: str = "--gen-kwargs") -> dict[str, Any]:
     """``key=value,...`` or a JSON object; a value is JSON where it can be, else text.
 
     As in lm-evaluation-harness, true, false and none are written in any case, and quotes of either kind make a text.
@@ -365,14 +367,12 @@ def gen_kwargs(text: str) -> dict[str, Any]:
         try:
             return msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise InputError.at(
-                "--gen-kwargs", f"is no JSON object ({error})", """expected such as {"top_p": 0.9}"""
-            ) from None
+            raise InputError.at(where, f"is no JSON object ({error})", """expected such as {"top_p": 0.9}""") from None
     settings: dict[str, Any] = {}
     for pair in text.split(","):
         key, equals, value = (side.strip() for side in pair.partition("="))
         if not (key and equals):
-            raise InputError.at("--gen-kwargs", f"{pair!r} cannot be read", "expected KEY=VALUE, such as top_p=0.9")
+            raise InputError.at(where, f"{pair!r} cannot be read", "expected KEY=VALUE, such as top_p=0.9")
         settings[key] = _read(value)
     return settings
 

@@ -8,6 +8,7 @@ from inspect import signature
 from typing import Any
 
 from calipers.clients.client import Request, as_text
+from calipers.clients.huggingface.options import ADAPTER, DEFAULT_OPTIONS, LoadOptions, folder_of, load_tokenizer
 from calipers.clients.huggingface.template import Template
 from calipers.errors import ClientError
 from calipers.tasks.task import Message
@@ -29,18 +30,23 @@ class Checkpoint:
     takes: frozenset[str]  # what its forward pass can be told
     shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
     gaps: bool  # that memory may have gaps, which are passed over: every layer sees all of it, by given positions
+    options: LoadOptions = DEFAULT_OPTIONS  # how it was loaded, and is to be read
 
     @property
     def chats(self) -> bool:
         """Whether it comes with a template for chats."""
         return bool(self.tokenizer.chat_template)
 
-    def encode(self, text: str, whole: bool = True) -> list[int]:
-        """The tokens of a text; a whole text begins with what the tokenizer puts first, but never twice."""
+    def encode(self, text: str, whole: bool = True, cut: bool = False) -> list[int]:
+        """The tokens of a text; a whole text begins with what the tokenizer puts first, but never twice.
+
+        ``cut``: no more of them than the tokenizer's own limit.
+        """
         first = "" if self.prefix_token is None else self.tokenizer.decode([self.prefix_token])
-        special = whole and not (first and text.startswith(first))
+        special = whole and self.options.add_bos_token is not False and not (first and text.startswith(first))
+        limit = {"truncation": True} if cut else {}
         try:
-            tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
+            tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=special, **limit)
         except (TypeError, UnicodeError) as error:  # half a character
             raise ClientError("the text cannot be encoded: it is not valid Unicode", kind="prompt") from error
         return tokens
@@ -60,12 +66,12 @@ class Checkpoint:
         elif not chat:
             text = as_text(request, "use the chat route")
         elif self.chats:
-            return self.encode(self._templated(_plain(request.messages)), whole=False)
+            return self.encode(self._templated(_plain(request.messages)), whole=False, cut=self.options.truncation)
         elif isinstance(request.prompt, str):
             text = as_text(request, "")
         else:
             text = "\n\n".join(turn["content"] for turn in _plain(request.messages))
-        tokens = self.encode(text)
+        tokens = self.encode(text, cut=self.options.truncation)
         if tokens:
             return tokens
         if self.prefix_token is None:
@@ -85,17 +91,19 @@ class Checkpoint:
         return text
 
 
-def load(path: str) -> Checkpoint:
+def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
     """Load a checkpoint from a directory or the hub's local cache; nothing is downloaded, none of its code is run."""
     import torch
     import transformers
 
     transformers.utils.logging.set_verbosity_error()  # it writes advice and progress where our own are shown
     transformers.utils.logging.disable_progress_bar()
-    options = {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **options)
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
+        tokenizer = load_tokenizer(path, options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=options.dtype, **options.local())
+        model = model if options.peft is None else _adapted(model, len(tokenizer), options)
+    except ClientError:
+        raise
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError and those of three file formats
         raise ClientError(f"it cannot be loaded: {error}", kind="model", hopeless=True) from error
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -105,10 +113,28 @@ def load(path: str) -> Checkpoint:
     # What is asked for is what is done: a checkpoint's own taste in sampling stays out of it.
     model.generation_config = transformers.GenerationConfig(pad_token_id=pads)
     takes = frozenset(signature(model.forward).parameters)
-    prefix = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    known = (options.prefix_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
+    prefix = next((token for token in known if token is not None), None)
+    longest = options.max_length or _longest(model, tokenizer)
     shares = _shares(model)
     gaps = shares and "position_ids" in takes and _sees_all(model)
-    return Checkpoint(model, tokenizer, _longest(model, tokenizer), ends, prefix, pads, takes, shares, gaps)
+    return Checkpoint(model, tokenizer, longest, ends, prefix, pads, takes, shares, gaps, options)
+
+
+def _adapted(model: Any, words: int, options: LoadOptions) -> Any:
+    """A model with an adapter over its weights; one that was trained with more words gets room for them, as there."""
+    from peft import PeftModel
+
+    folder = folder_of(str(options.peft), ADAPTER, options.revision)
+    if folder is None:
+        raise ClientError(f"its adapter {options.peft} is not there", kind="model", hopeless=True)
+    if model.config.get_text_config().vocab_size != words:
+        model.resize_token_embeddings(words)
+    adapted = PeftModel.from_pretrained(model, str(folder))
+    if adapted.active_peft_config.is_prompt_learning:
+        wrong = f"its adapter {options.peft} is one of virtual tokens; expected one of weights, such as LoRA"
+        raise ClientError(wrong, kind="model", hopeless=True)
+    return adapted.get_base_model()
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from calipers.clients.client import Completion, Connection, Request
 from calipers.clients.failure import cleaned
 from calipers.clients.huggingface.batches import PrefixCache
 from calipers.clients.huggingface.checkpoint import Checkpoint, load
 from calipers.clients.huggingface.generate import BatchBounds, completions
+from calipers.clients.huggingface.options import ADAPTER, CONFIG, DEFAULT_OPTIONS, LoadOptions, folder_of
 from calipers.clients.huggingface.score import Texts, scores
 from calipers.clients.huggingface.template import Template
 from calipers.clients.likelihood import Scored
@@ -82,24 +83,24 @@ class Batching(Generic[Asked, Given]):
                 answer.set_result(end)
 
 
-Stamp = tuple[str, tuple[tuple[str, int, int], ...]]
+Stamp = tuple[str, LoadOptions, tuple[tuple[str, int, int], ...]]
 
 _lock = Lock()
 _idle: list[tuple[Stamp, Checkpoint]] = []  # one at most
 
 
-def take(path: str) -> tuple[Stamp, Checkpoint]:
+def take(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> tuple[Stamp, Checkpoint]:
     """The idle checkpoint, when it is the one that lies at that path as it is now; else that one, loaded.
 
     Whoever takes it has it alone. An idle one of another path makes room before another is loaded.
     """
-    stamp = _stamp(path)
+    stamp = _stamp(path, options)
     with _lock:  # over the loading too: while transformers loads, it changes settings of the whole process
         loaded = _idle.pop() if _idle else None
         if loaded is not None and loaded[0] == stamp:
             return loaded
         del loaded
-        return stamp, load(path)
+        return stamp, load(path, options)
 
 
 def leave(taken: tuple[Stamp, Checkpoint]) -> None:
@@ -108,12 +109,46 @@ def leave(taken: tuple[Stamp, Checkpoint]) -> None:
         _idle[:] = [taken]
 
 
-def _stamp(path: str) -> Stamp:
+def facts(name: str, model_args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """What lm-evaluation-harness' files say of a model and of its tokenizer; None where it is not the idle one."""
+    path, options = Path(name).expanduser(), LoadOptions.of(model_args)
+    stamp = _stamp(str(path) if path.exists() else name, options)
+    with _lock:
+        taken = next((checkpoint for kept, checkpoint in _idle if kept == stamp), None)
+        if taken is None:
+            return None
+        model, words = taken.model, taken.tokenizer
+        parameters, dtype = model.num_parameters(), str(model.dtype)
+    adapter = None if options.peft is None else folder_of(options.peft, ADAPTER, options.revision)
+    about_model = {
+        "model_num_parameters": parameters,
+        "model_dtype": dtype,
+        "model_revision": options.revision or "main",
+        "model_sha": _commit(folder_of(name, CONFIG, options.revision, options.subfolder)),
+        **({} if options.peft is None else {"peft_sha": _commit(adapter)}),
+    }
+    about_words = {
+        "tokenizer_pad_token": [words.convert_ids_to_tokens(taken.pads), str(taken.pads)],
+        "tokenizer_eos_token": [words.eos_token, str(words.eos_token_id)],
+        "tokenizer_bos_token": [words.bos_token, str(words.bos_token_id)],
+        "eot_token_id": words.eos_token_id,
+        "max_length": taken.longest,
+    }
+    return about_model, about_words
+
+
+def _commit(folder: Path | None) -> str:
+    """The commit of a snapshot in the hub's cache, whose folder has its name; "" for any other folder."""
+    parts = folder.parts if folder is not None else ()
+    return parts[parts.index("snapshots") + 1] if "snapshots" in parts[:-1] else ""
+
+
+def _stamp(path: str, options: LoadOptions) -> Stamp:
     """What tells one checkpoint from another, and from itself after a file of it was changed."""
-    folder = Path(path)
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    folders = [folder for _, folder in options.folders(path) if folder is not None and folder.is_dir()]
+    files = [file for folder in folders for file in sorted(folder.iterdir())]
     states = [(file.name, file.stat()) for file in files if file.is_file()]
-    return path, tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
+    return path, options, tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
 
 
 T = TypeVar("T")
@@ -129,14 +164,17 @@ def connect(name: str, connection: Connection) -> HfModel:
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise InputError(f"model 'hf/{name}' needs {package}; pip install 'calipers[hf]'")
-    path = Path(name).expanduser()
-    if not path.exists():
-        if not _cached(name):
-            raise InputError.at(f"hf/{name}", "no such directory", "expected one that holds a config.json")
-        return HfModel(name, connection)
-    if not (path / "config.json").is_file():
+    path, options = Path(name).expanduser(), LoadOptions.of(connection.model_args)
+    folder = folder_of(name, CONFIG, options.revision, options.subfolder)
+    if folder is None:
+        wrong = "no such directory"
+        if options.revision is not None and folder_of(name, CONFIG, None, options.subfolder) is not None:
+            wrong = f"the hub's local cache holds no revision {options.revision!r} of it"
+        raise InputError.at(f"hf/{name}", wrong, "expected one that holds a config.json")
+    if not (folder / CONFIG).is_file():
         raise InputError.at(f"hf/{name}", "it holds no config.json", "expected a directory with a checkpoint")
-    return HfModel(str(path), connection)
+    options.check(name)
+    return HfModel(str(path) if path.exists() else name, connection)
 
 
 class HfModel:
@@ -145,6 +183,7 @@ class HfModel:
     def __init__(self, path: str, connection: Connection) -> None:
         self.notes: list[str] = []
         self._path, self._connection = path, connection
+        self._options = LoadOptions.of(connection.model_args)
         self._closed = threading.Event()
         self._busy = threading.Lock()  # held while the thread uses the checkpoint, and for good once that is given away
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-model")
@@ -216,20 +255,10 @@ class HfModel:
         """The checkpoint, loaded once; one that cannot be loaded is not tried again."""
         if self._taken is None:
             try:
-                self._taken = take(self._path)
+                self._taken = take(self._path, self._options)
             except ClientError as error:
                 message = cleaned(str(error), self._connection.secrets)
                 self._taken = ClientError(message, kind=error.kind, hopeless=True)
         if isinstance(self._taken, ClientError):
             raise self._taken
         return self._taken[1]
-
-
-def _cached(name: str) -> bool:
-    """Whether the hub's local cache holds a model of this id."""
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        return isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:  # it cannot be the id of a model
-        return False

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from calipers.clients.huggingface.options import DEFAULT_OPTIONS, LoadOptions, load_tokenizer
 from calipers.errors import ClientError
 from calipers.tasks.task import Message
 
@@ -66,12 +67,10 @@ class Local:
     template: Template
 
     @classmethod
-    def load(cls, path: str, name: str) -> Local:
+    def load(cls, path: str, name: str, options: LoadOptions = DEFAULT_OPTIONS) -> Local:
         """Load the tokenizer of a checkpoint; nothing is downloaded, none of its code is run."""
-        import transformers
-
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            tokenizer = load_tokenizer(path, options)
         except Exception as error:  # OSError, ValueError, KeyError and those of three file formats
             raise ClientError(f"its tokenizer cannot be loaded: {error}", kind="model", hopeless=True) from error
         return cls(tokenizer, Template(name, []))

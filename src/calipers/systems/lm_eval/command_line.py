@@ -18,13 +18,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from calipers.clients.huggingface.options import LoadOptions
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.running.settings import jobs_of, shown
 from calipers.systems.system import OwnPage
@@ -74,13 +75,14 @@ class HarnessCommand:
     def page(self, reports: Sequence[Report]) -> OwnPage:
         """Its table of the reports, after the results themselves with ``--show_config``; its files are written."""
         from calipers.systems.lm_eval.jobs.report import joined
-        from calipers.systems.lm_eval.write import file_text, table
+        from calipers.systems.lm_eval.write import file_text, results_object, table
 
         parts = [self._as_asked(report.part) for report in reports if report.part is not None]
         if not parts:
             return OwnPage("")
         [whole] = joined(parts)
-        results = {**whole.results, **self._about()}
+        about = self._about(parts[0].job)
+        results = results_object(**{**whole.results, **about})
         text = f"{file_text(results)}\n" if self.options["show_config"] else ""
         text += f"{self._headline()}\n{table(results)}\n"
         if results.get("groups"):
@@ -91,7 +93,7 @@ class HarnessCommand:
                 Path(self.options["output_path"]),
                 datetime.now(),
                 name=self._model_name(),
-                blocks=self._about(),
+                blocks=about,
                 with_samples=self.options["log_samples"],
             )
         return OwnPage(text, alone=True, remarks=[*whole.sentences, *map(str, written)])
@@ -123,15 +125,20 @@ class HarnessCommand:
         known = [str(self.options["model_args"][name]) for name in names if name in self.options["model_args"]]
         return known[0] if known else str(self.options["model"])
 
-    def _about(self) -> dict[str, Any]:
-        """What its results file says of the command."""
+    def _about(self, job: Job) -> dict[str, Any]:
+        """What its results file says of the command, the model and the machine."""
+        from calipers.systems.lm_eval.environment import environment, model_blocks
         from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
 
         given, seeds = self.options, self.options["seed"]
+        of_model, of_tokenizer = model_blocks(job)
         return {
+            **environment(),
+            **of_tokenizer,
             "config": {
                 "model": given["model"],
                 "model_args": given["model_args"],
+                **of_model,
                 "batch_size": given["batch_size"],
                 "batch_sizes": [],
                 "device": given["device"],
@@ -375,7 +382,7 @@ def _run_parser() -> _Parser:
         nargs="?",
         const="true",
         metavar="HOW",
-        help="Not supported: Calipers does not cache prompts.",
+        help="Cache prompts on disk: true, refresh or delete.",
     )
     for name in ("--wandb_args", "--wandb_config_args", "--trackio_args", "--hf_hub_log_args"):
         option(name, nargs="+", action=_Pairs, metavar="KEY=VALUE", help="Not supported: Calipers uploads nothing.")
@@ -413,7 +420,6 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 """Every option of a run, and what it is where nobody says anything."""
 MAPPINGS: Final = ("model_args", "gen_kwargs", "metadata")
 UNUSED: Final = {  # option -> what would be right
-    "cache_requests": "expected none: prompts are made anew for every run, and are the same",
     **dict.fromkeys(("wandb_args", "wandb_config_args", "trackio_args"), "expected none: results go to --output_path"),
     "hf_hub_log_args": "expected none: results go to --output_path",
 }
@@ -484,6 +490,7 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
         raise InputError.at("--tasks", "names no task" if not tasks else f"is {shown(tasks)}", "expected names: a,b")
     options["tasks"] = [name.strip() for item in listed for name in item.split(",")]
     options["seed"] = _seeds(options["seed"])
+    options["cache_requests"] = _cache_use(options["cache_requests"])
     options["fewshot_as_multiturn"] = _multiturn(options["fewshot_as_multiturn"], options["apply_chat_template"])
     options["samples"] = _samples(options["samples"], options["limit"])
     options["log_samples"] = bool(options["log_samples"] or options["predict_only"])
@@ -497,6 +504,14 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if options["trust_remote_code"]:
         options["model_args"] = {**options["model_args"], "trust_remote_code": True}
     return options
+
+
+def _cache_use(value: Any) -> str | None:
+    """Of ``--cache_requests``: a word; in a file also true or false, or the mapping that it has there."""
+    if isinstance(value, dict):  # of whoever copied it from its own configuration
+        deletes, rewrites = value.get("delete_requests_cache"), value.get("rewrite_requests_cache")
+        value = "delete" if deletes else "refresh" if rewrites else bool(value.get("cache_requests"))
+    return ("true" if value else None) if value is None or isinstance(value, bool) else str(value)
 
 
 def _seeds(value: Any) -> tuple[int, int, int, int]:
@@ -584,8 +599,7 @@ API_ALIKE: Final[
 }
 HF_ALIKE: Final[Mapping[str, Sequence[Any] | None]] = {
     **dict.fromkeys(("pretrained", "batch_size", "max_batch_size", "device", "trust_remote_code", "logits_cache")),
-    **{"backend": ("default", "causal"), "revision": ("main",), "dtype": ("auto",), "parallelize": (False,)},
-    **{"truncation": (False,), "use_fast_tokenizer": (True,), "subfolder": ("",)},
+    **{"backend": ("default", "causal"), "parallelize": (False,), "use_fast_tokenizer": (True,)},
 }
 KINDS: Final = {  # kind of model -> the route it is asked by; None: it is no server
     "hf": None,
@@ -629,15 +643,18 @@ def _local(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     name = given.get("pretrained")
     if not isinstance(name, str) or not name:
         raise InputError.at("--model_args", "names no model", "expected pretrained=PATH, or a name in the hub's cache")
-    _refuse_unused(given, HF_ALIKE, ())
+    loaded = {field.name: given[field.name] for field in fields(LoadOptions) if field.name in given}
+    _refuse_unused(given, HF_ALIKE, [field.name for field in fields(LoadOptions)])
+    LoadOptions.of(loaded, "--model_args")
+    settings: dict[str, Any] = {"model_args": loaded} if loaded else {}
     _use_device(str(given.get("device", options["device"])))
     size = given.get("batch_size", options["batch_size"])
     most = given.get("max_batch_size", options["max_batch_size"])
     if str(size).startswith("auto"):
-        return f"hf/{name}", {} if most is None else {"concurrency": _whole("--max_batch_size", most)}
+        return f"hf/{name}", settings if most is None else {**settings, "concurrency": _whole("--max_batch_size", most)}
     if options["max_batch_size"] is not None:
         raise InputError.at("--max_batch_size", "has no effect beside a fixed size", "expected --batch_size auto")
-    return f"hf/{name}", {"concurrency": _whole("--batch_size", size)}
+    return f"hf/{name}", {**settings, "concurrency": _whole("--batch_size", size)}
 
 
 def _use_device(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,8 +15,10 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
 from calipers.systems.lm_eval import command_line
+from calipers.systems.lm_eval.environment import environment, model_blocks
 from calipers.systems.lm_eval.jobs import benchmarks, client, report
 from calipers.systems.lm_eval.recompute import table_of
+from calipers.systems.lm_eval.write import sanitized
 from calipers.systems.system import OwnPage
 from calipers.tasks.task import Suite
 
@@ -48,7 +51,9 @@ def with_own_numbers(result: Result, paths: Sequence[str], trust: bool) -> Resul
     if not all(map(report.is_harness_run, paths)):
         return result
     try:
-        reports, notes = report.stored_reports(paths, trust=trust)
+        reports, notes = report.stored_reports(paths, trust=trust, interval=result.interval)
+        lines = [note for each in reports for note in each.notes if note.startswith("--interval")]
+        notes = [*notes, *lines]
         return replace(result, own={NAME: [each.document() for each in reports]}, notes=[*result.notes, *notes])
     except CalipersError as error:
         return replace(result, notes=[*result.notes, f"lm-evaluation-harness' own numbers: {error}"])
@@ -67,7 +72,7 @@ def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> O
         return None
     if not all(map(is_run, paths)):
         return OwnPage(table_of(paths), alone=True)
-    reports, notes = report.stored_reports(paths, trust=trust)
+    reports, notes = report.stored_reports(paths, trust=trust, interval=result.interval)
     sentences = [line for each in reports for line in each.sentences]
     remarks = [*sentences, *(f"note: {clean(note, None)}" for note in notes)]
     return OwnPage("\n".join(each.tables() for each in reports), alone=True, remarks=remarks)
@@ -85,7 +90,14 @@ def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnP
     written: list[str] = []
     if export is not None:
         for model in models:
-            written += map(str, model.write(export, datetime.now(UTC).replace(tzinfo=None)))
+            _, of_tokenizer = model_blocks(model.parts[0].job)
+            blocks = {
+                **environment(),
+                **of_tokenizer,
+                "date": time.time(),
+                "model_name_sanitized": sanitized(model.model),
+            }
+            written += map(str, model.write(export, datetime.now(UTC).replace(tzinfo=None), blocks=blocks))
     return OwnPage(("\n" if shape == "md" else "").join(texts), remarks=written)
 
 

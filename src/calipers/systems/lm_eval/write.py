@@ -238,6 +238,11 @@ def run_results(
     )
 
 
+def sanitized(model: str) -> str:
+    """A model's name as the name of a folder."""
+    return _UNSAFE.sub("__", model)
+
+
 def file_name(model: str, time: str, task: str | None = None) -> str:
     """Where a file of a run lies below its folder: the results, or the samples of a task.
 
@@ -246,7 +251,7 @@ def file_name(model: str, time: str, task: str | None = None) -> str:
     """
     moment = time.replace(":", "-")
     name = f"results_{moment}.json" if task is None else f"samples_{task}_{moment}.jsonl"
-    return f"{_UNSAFE.sub('__', model)}/{name}"
+    return f"{sanitized(model)}/{name}"
 
 
 def file_path(folder: Path, model: str, time: str, task: str | None = None) -> Path:

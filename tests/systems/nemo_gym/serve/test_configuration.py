@@ -68,6 +68,37 @@ def test_inheriting(written):
     assert (settings["domain"], settings["mode"]) == ("code", "strict")
 
 
+def test_inheriting_by_a_text(written):
+    text = "copied: ${inherit_from:mine}\ntwice: ${copy:limits}\n"
+    configuration = read_configuration(written(a=SERVER + text))
+    assert configuration.server("copied", "resources_servers").settings["mode"] == "strict"
+    assert configuration.values["twice"] == configuration.values["limits"]
+
+
+def test_a_text_may_name_a_value_inside_which_then_has_moved(written):
+    more = "source: {most: 4, rest: 1}\nm: {resources_servers: {a: {k: '${inherit_from:source.most}'}}}\n"
+    configuration = read_configuration(written(a=more))
+    assert configuration.server("m", "resources_servers").settings == {"k": 4}
+    assert configuration.values["source"] == {"rest": 1}
+
+
+@pytest.mark.parametrize("directive", ["'${inherit_from:source.most}'", "{_inherit_from: source}"])
+def test_what_nobody_has_given_is_not_given_by_inheriting_it(written, directive):
+    source = "source: {most: '???'}" if "most" in directive else "source: '???'"
+    configuration = read_configuration(written(a=f"{source}\nm: {{resources_servers: {{a: {{k: {directive}}}}}}}\n"))
+    with pytest.raises(InputError, match="m: no value for k"):
+        configuration.server("m", "resources_servers")
+
+
+@pytest.mark.parametrize("how", ["${inherit_from:generic}", "{_inherit_from: generic}"])
+def test_a_server_that_another_inherits_from_is_not_asked_for_unless_it_is_named(written, tmp_path, how):
+    (tmp_path / "resources_servers" / "a").mkdir(parents=True)
+    (tmp_path / "resources_servers" / "a" / "app.py").write_text("A.run_webserver()\n")
+    configuration = read_configuration(written(x=f"generic: {{resources_servers: {{a: {{k: 1}}}}}}\nmine: {how}\n"))
+    assert chosen_server(configuration, None)[1].name == "mine"
+    assert chosen_server(configuration, "generic")[1].name == "generic"
+
+
 def test_keys_of_others_are_not_handed_on(written):
     configuration = read_configuration(written(a=SERVER, b=MODEL + "url: http://x/v1\n"))
     mine = configuration.server("mine", "resources_servers")
@@ -98,6 +129,11 @@ def test_keys_of_others_are_not_handed_on(written):
         ),
         ("k: '${k}'\nm: {resources_servers: {a: {k: '${k}'}}}", "refers to itself"),
         ("m: {_inherit_from: nope, resources_servers: {a: {}}}", "_inherit_from: nope is not there"),
+        (
+            "m: {resources_servers: {a: {k: '${inherit_from:x.y}'}}}",
+            "_inherit_from: x.y is not there; expected the dot",
+        ),
+        ("a: '${inherit_from:b}'\nb: '${inherit_from:a}'\nm: {resources_servers: {a: {}}}", "inherits from itself"),
         ("m: {resources_servers: {a: {}}}", r"m: no file resources_servers/a/app.py"),
         ("m: {resources_servers: {a: {}}}\nn: {resources_servers: {b: {}}}", "it has the resources servers m, n"),
     ],

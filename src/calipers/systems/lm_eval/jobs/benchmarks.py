@@ -35,6 +35,7 @@ from calipers.systems.lm_eval.tasks.index import installed
 from calipers.systems.lm_eval.tasks.index import is_task_file as is_task
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, trusted
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
+from calipers.systems.lm_eval.tasks.request_cache import request_cache
 from calipers.systems.lm_eval.tasks.task_file import Function, TaskFile, functions_in, rewind
 from calipers.systems.lm_eval.write import digest, dumped
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds, seeded
@@ -163,7 +164,8 @@ def _request_settings(leaf: Leaf) -> dict[str, Any]:
 class LoadedTasks:
     """The tasks that one command has loaded, each once: what is asked is what is scored, whatever their code draws."""
 
-    def __init__(self) -> None:
+    def __init__(self, cache_requests: str = "") -> None:
+        self._cache, self.notes = request_cache(cache_requests) if cache_requests else (None, [])
         self._nodes: dict[tuple[str, tuple[str, ...]], tuple[Sequence[Node], Mapping[str, Leaf]]] = {}
         self._loaded: dict[tuple[str, str, TaskRequest], LoadedTask] = {}
 
@@ -188,6 +190,8 @@ class LoadedTasks:
         if key in self._loaded:
             return replace(self._loaded[key], config=_reconfigured(self._loaded[key], leaf, request))
         self._loaded[key] = load(leaf, request)
+        if self._cache is not None:
+            self.notes += self._cache.fill(self._loaded[key])
         return self._loaded[key]
 
 
@@ -280,6 +284,9 @@ def suite_of(job: Job, tasks: LoadedTasks) -> tuple[Suite, Mapping[str, ObjectVe
         raise ValueError(f"{job.benchmark} is no task of lm-evaluation-harness")
     task = tasks.task(job.benchmark, job.lm_eval, request_of(job))
     questions = suite(task, scored=not job.predict_only)
+    if tasks.notes:
+        questions = replace(questions, notes=[*questions.notes, *tasks.notes])
+        tasks.notes.clear()
     return questions, {} if job.predict_only else {VERIFIER: judge_of(task)}
 
 

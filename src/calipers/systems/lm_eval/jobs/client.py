@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from calipers.clients.client import Client, Completion, Request
+from calipers.clients.huggingface.options import LoadOptions
 from calipers.clients.huggingface.template import Local
 from calipers.clients.likelihood import Continuation, Likelihoods, Line, Rolling, Text, likelihoods, read_back, texts_of
 from calipers.clients.likelihood import as_prompt as texts_as_prompt
@@ -85,7 +86,9 @@ def shown(prompt: Any, local: Local | None = None) -> Any:
 def local(job: Job) -> Local | None:
     """The template that a run's model puts around turns; None where that is a server's own affair."""
     name = template(job)
-    return Local.load(job.model.removeprefix(LOCAL), name) if name is not None and job.model.startswith(LOCAL) else None
+    if name is None or not job.model.startswith(LOCAL):
+        return None
+    return Local.load(job.model.removeprefix(LOCAL), name, LoadOptions.of(job.model_args))
 
 
 def about(job: Job, local: Local | None) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from calipers.formats.run_plan import LOG, PLAN, is_run, read_plan, read_setting
 from calipers.running import provenance
 from calipers.running.job import Job
 from calipers.running.settings import load_seeds
+from calipers.stats.cards import DEFAULT, canonical
 from calipers.systems.lm_eval.jobs.benchmarks import (
     LoadedTasks,
     check_documents,
@@ -37,7 +38,7 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
 )
 from calipers.systems.lm_eval.jobs.client import about, local, shown
 from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
-from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
+from calipers.systems.lm_eval.metrics.bootstrap import BOOTSTRAP, DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.metrics.task import TaskNumbers
 from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
@@ -103,7 +104,7 @@ def task_numbers(task: str, scores: TaskScores, numbers: TaskNumbers, job: Job) 
         interval = (
             DocumentSpread(why=CALLED_ONCE)
             if undrawn
-            else spread(how, values, value, job.confidence, [job.seed, index])
+            else spread(how, values, value, job.confidence, [job.seed, index], canonical(job.interval or DEFAULT))
         )
         yield TableNumber(task, key, value, interval, job.confidence, len(values))
 
@@ -396,7 +397,16 @@ def _together(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
     notes += [note for group in whole for note in _lacking(group, results["results"])]
     numbers = [number for run in parts for number in run.intervals]
     numbers += group_numbers(whole, results["results"], scores, parts[0].job)
+    notes += _otherwise(numbers, parts[0].job.interval)
     return HarnessReport(model, results, parts, numbers, notes)
+
+
+def _otherwise(numbers: Sequence[TableNumber], requested: str | None) -> Iterator[str]:
+    """A sentence on the numbers whose interval is not by the method that was asked for."""
+    drawn = [f"{number.name} {number.key}" for number in numbers if number.spread.method == BOOTSTRAP]
+    if requested is not None and canonical(requested) not in (DEFAULT, BOOTSTRAP) and drawn:
+        more = f" and {len(drawn) - NAMED} more" if len(drawn) > NAMED else ""
+        yield f"--interval {requested} is for means of documents: {', '.join(drawn[:NAMED])}{more} are by draws"
 
 
 def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -439,6 +449,7 @@ KEPT: Final = (  # settings of a run that its numbers depend on
     *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds"),
     *("confidence", "interval", "seed"),
     *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics", "task_metadata"),
+    "model_args",
 )
 
 
@@ -447,8 +458,12 @@ def is_harness_run(path: str) -> bool:
     return is_run(path) and read_settings(path).get("lm_eval") is not None
 
 
-def stored_reports(paths: Sequence[str], *, trust: bool = False) -> tuple[list[HarnessReport], list[str]]:
+def stored_reports(
+    paths: Sequence[str], *, trust: bool = False, interval: str | None = None
+) -> tuple[list[HarnessReport], list[str]]:
     """The reports of the runs in some folders, and notes on task files that have changed; no model is asked.
+
+    ``interval`` is how sure a mean is; None: as the run was told.
 
     The documents are read again from the task's own files; what a model said to them stands in the log. A run's own
     word that its code is to be trusted is not enough, as who reads it may be somebody else: ``trust`` is the reader's.
@@ -462,6 +477,7 @@ def stored_reports(paths: Sequence[str], *, trust: bool = False) -> tuple[list[H
             raise InputError.at(plan, "does not say what was run", "expected the plan of a run")
         kept["include_path"] = tuple(kept.get("include_path") or ())
         kept["load_seeds"] = load_seeds(plan, kept.get("load_seeds", LOAD_SEEDS))
+        kept |= {} if interval is None else {"interval": interval}
         job = Job(**kept, trust=trust)
         judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
         request = replace(request_of(job), predict_only=not judged)

@@ -11,7 +11,8 @@ import numpy as np
 
 from calipers.errors import CalipersError, InputError
 from calipers.rollouts.column import Floats, Ints
-from calipers.stats.intervals import interval
+from calipers.stats.cards import DEFAULT
+from calipers.stats.intervals import Weighted, named_interval
 from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, How, Overlap, aggregate, known, numbers
 
 AT_ONCE: Final = 1 << 14
@@ -159,6 +160,9 @@ def drawn(generator: np.random.RandomState, rows: int, count: int) -> Ints:
     return lots.astype(np.int64)  # which is their floor, as none is below 0
 
 
+BOOTSTRAP: Final = "bootstrap"  # the method of what is no mean
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentSpread:
     """An interval, or why there is none."""
@@ -169,11 +173,13 @@ class DocumentSpread:
     why: str | None = None
 
 
-def spread(how: How, items: Sequence[Any], value: float, confidence: float, seed: Sequence[int]) -> DocumentSpread:
-    """How sure a number is that these documents' values come to."""
+def spread(
+    how: How, items: Sequence[Any], value: float, confidence: float, seed: Sequence[int], method: str = DEFAULT
+) -> DocumentSpread:
+    """How sure a number is that these documents' values come to; ``method`` is that of a mean."""
     if math.isnan(value):
         return DocumentSpread(why="some documents are NaN")
-    interval_of_mean = _of_mean(items, confidence) if how == "mean" else None
+    interval_of_mean = _of_mean(items, confidence, method, seed[0]) if how == "mean" else None
     if interval_of_mean is not None:
         return interval_of_mean
     if len(items) < 2:
@@ -192,14 +198,14 @@ def middle(replicates: Floats, confidence: float) -> DocumentSpread:
         return DocumentSpread(why="every draw gives the same number")
     tail = 50 * (1 - confidence)
     low, high = np.percentile(replicates, [tail, 100 - tail]).tolist()
-    return DocumentSpread((low, high), "bootstrap", len(replicates))
+    return DocumentSpread((low, high), BOOTSTRAP, len(replicates))
 
 
-def _of_mean(items: Sequence[Any], confidence: float) -> DocumentSpread | None:
+def _of_mean(items: Sequence[Any], confidence: float, method: str, seed: int) -> DocumentSpread | None:
     """The interval of a mean of numbers; None for what is none."""
     if not all(isinstance(value, (int, float)) for value in items):
         return None
     values = np.array(items, dtype=np.float64)
     limits = (0.0, 1.0) if bool(((values >= 0) & (values <= 1)).all()) else None
-    estimate = interval(values, np.ones(len(values)), confidence, limits)
+    estimate = named_interval(method, Weighted(values, np.ones(len(values)), limits, None, confidence, seed))
     return DocumentSpread(estimate.ends, estimate.method, why=estimate.why)

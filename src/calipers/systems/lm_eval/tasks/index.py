@@ -196,7 +196,7 @@ def kept_heads(root: Path) -> list[TaskHead]:
         return [TaskHead(os.path.join(root, name), kind, task, tags) for name, kind, task, tags in kept.heads]
     made = list(heads(root))
     rows = [(os.path.relpath(head.file, root), head.kind, head.name, list(head.tags)) for head in made]
-    _write(path, msgspec.json.encode(_KeptIndex(FORM, version, folder, files, rows)))
+    keep_file(path, msgspec.json.encode(_KeptIndex(FORM, version, folder, files, rows)))
     return made
 
 
@@ -208,10 +208,15 @@ def _version() -> str:
 
 
 def _kept_path(folder: str, version: str) -> Path:
+    key = sha256(f"{version}\0{folder}".encode(errors="surrogateescape")).hexdigest()[:16]
+    return cache_folder() / f"index-{key}.json"
+
+
+def cache_folder() -> Path:
+    """Where files are kept that can be made again, for this user."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    key = sha256(f"{version}\0{folder}".encode(errors="surrogateescape")).hexdigest()[:16]
-    return home / "calipers" / "lm_eval" / f"index-{key}.json"
+    return home / "calipers" / "lm_eval"
 
 
 def _digest(folder: str) -> str:
@@ -229,16 +234,25 @@ def _digest(folder: str) -> str:
 
 
 def _read(path: Path) -> _KeptIndex | None:
+    content = read_kept(path, LARGEST_KEPT)
+    try:
+        kept = None if content is None else msgspec.json.decode(content, type=_KeptIndex)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return kept if kept is not None and all(_is_below(name) for name, *_ in kept.heads) else None
+
+
+def read_kept(path: Path, most: int) -> bytes | None:
+    """The bytes of a kept file; None where there is none, it is too large, or somebody else can write it."""
     try:
         with open(path, "rb", opener=_opener) as stream:
             status = os.fstat(stream.fileno())
             mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
             if not mine or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
                 return None
-            kept = msgspec.json.decode(read_up_to(stream, LARGEST_KEPT), type=_KeptIndex)
-    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            return read_up_to(stream, most)
+    except (OSError, ValueError):
         return None
-    return kept if all(_is_below(name) for name, *_ in kept.heads) else None
 
 
 def _opener(path: str, flags: int) -> int:
@@ -249,8 +263,8 @@ def _is_below(name: str) -> bool:
     return not os.path.isabs(name) and ".." not in Path(name).parts
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Keep an index for this user alone: whole or not at all, whoever else writes it at the same time."""
+def keep_file(path: Path, content: bytes) -> None:
+    """Keep a file for this user alone: whole or not at all, whoever else writes it at the same time."""
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         number, beside = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # readable by the user alone

@@ -22,6 +22,7 @@ SERVER: Final = "NEMO_GYM_CONFIG_PATH"
 SECRET: Final = re.compile("key|token|secret|password", re.IGNORECASE)
 _INNERMOST: Final = re.compile(r"\$\{([^${}]*)\}")
 _KEYS: Final = ("_inherit_from", "_copy", "_delete_key")
+_DIRECTIVE: Final = re.compile(r"\$\{(inherit_from|copy):([^{}]*)\}")
 _NOTHING: Final = object()
 
 
@@ -57,6 +58,7 @@ class Configuration:
 
     paths: tuple[str, ...]
     values: Mapping[str, Any]
+    moved: frozenset[str] = frozenset()  # blocks that others inherit from, and that are served only by their name
 
     @property
     def where(self) -> str:
@@ -164,7 +166,11 @@ def read_configuration(paths: Sequence[str]) -> Configuration:
             values = _over(values, block)
     if Path("env.yaml").is_file() and Path("env.yaml").resolve() not in seen:
         values = _over(values, _document(Path("env.yaml")))
-    return Configuration(tuple(paths), _inherited(values, ", ".join(paths)))
+    inherited = _Inheritance(values, ", ".join(paths))
+    whole = inherited(values)
+    for dotted in inherited.moved:
+        _without(whole, dotted)
+    return Configuration(tuple(paths), whole, frozenset(inherited.moved))
 
 
 def _blocks(path: Path, seen: set[Path]) -> Iterator[dict[str, Any]]:
@@ -209,24 +215,59 @@ def _over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _inherited(values: Any, where: str, root: Mapping[str, Any] | None = None) -> Any:
-    """``_inherit_from`` and ``_copy`` replaced by what they name, under what stands beside them."""
-    root = deepcopy(values) if root is None else root
-    if isinstance(values, list):
-        return [_inherited(part, where, root) for part in values]
-    if not isinstance(values, Mapping):
-        return values
-    mine = {key: value for key, value in values.items() if key not in _KEYS}
-    for directive in _KEYS[:2]:
-        if directive in values:
-            base = _at(root, str(values[directive]))
-            if not isinstance(base, Mapping) or base == values:
-                wrong = f"{directive}: {values[directive]} is not there"
-                raise InputError.at(where, wrong, "expected the dotted path of other settings")
-            mine = _over(_inherited(base, where, root), mine)
-    for key in str(values.get("_delete_key", "")).split(","):
-        mine.pop(key.strip(), None)
-    return {key: _inherited(value, where, root) for key, value in mine.items()}
+class _Inheritance:
+    """Directives replaced by what they name: ``_inherit_from`` and ``_copy`` beside other keys, or as a text.
+
+    What is inherited, and not copied, has moved: where it stood it counts no more.
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self._root, self._where = deepcopy(values), where
+        self.moved: list[str] = []  # dotted paths
+
+    def __call__(self, values: Any, inside: tuple[str, ...] = ()) -> Any:
+        """The values with every directive in them replaced; ``inside`` are the paths that led here."""
+        if isinstance(values, list):
+            return [self(part, inside) if isinstance(part, (Mapping, list)) else part for part in values]
+        if isinstance(values, str):
+            match = _DIRECTIVE.fullmatch(values)
+            return values if match is None else self._named(f"_{match[1]}", match[2], values, inside)
+        if not isinstance(values, Mapping):
+            return values
+        mine = {key: value for key, value in values.items() if key not in _KEYS}
+        for directive in _KEYS[:2]:
+            if directive in values:
+                base = self._named(directive, str(values[directive]), values, inside)
+                if base == MISSING:
+                    return MISSING
+                if not isinstance(base, Mapping):
+                    raise self._absent(directive, str(values[directive]))
+                mine = _over(base, mine)
+        for key in str(values.get("_delete_key", "")).split(","):
+            mine.pop(key.strip(), None)
+        return {key: self(value, inside) for key, value in mine.items()}
+
+    def _named(self, directive: str, dotted: str, values: Any, inside: tuple[str, ...]) -> Any:
+        if dotted in inside:
+            raise InputError.at(self._where, f"{dotted} inherits from itself", "expected other settings")
+        base = _at(self._root, dotted)
+        if base is _NOTHING or base == values:
+            raise self._absent(directive, dotted)
+        if directive == _KEYS[0]:
+            self.moved.append(dotted)
+        return self(base, (*inside, dotted))
+
+    def _absent(self, directive: str, dotted: str) -> InputError:
+        right = "expected the dotted path of other settings"
+        return InputError.at(self._where, f"{directive}: {dotted} is not there", right)
+
+
+def _without(values: dict[str, Any], dotted: str) -> None:
+    """Take what has moved out of settings; a block of its own stays, for who names it."""
+    *above, last = dotted.split(".")
+    block = _at(values, ".".join(above)) if above else None
+    if isinstance(block, dict):
+        block.pop(last, None)
 
 
 def chosen_server(configuration: Configuration, spec: str | None) -> tuple[str, ConfiguredServer]:
@@ -234,7 +275,8 @@ def chosen_server(configuration: Configuration, spec: str | None) -> tuple[str, 
 
     ``spec`` may be FILE:CLASS itself, or the name of a server where the configuration has several.
     """
-    names = configuration.servers(KINDS[0])
+    every = configuration.servers(KINDS[0])
+    names = [name for name in every if name not in configuration.moved] or every
     if not names:
         right = f"expected NAME: {{{KINDS[0]}: {{IMPLEMENTATION: {{entrypoint: app.py}}}}}}"
         raise InputError.at(configuration.where, "no resources server in it", right)
