@@ -275,7 +275,7 @@ def test_a_cache_asks_nothing_twice(home, server):
         (["--model", "dummy", "--seed", "0,None,1,2"], "--seed: is '0,None,1,2'; expected integers"),
         (
             ["--model", "dummy", "--samples", '{"sums": [9]}'],
-            "--samples: documents: 9 is none of the 8 documents of sums",
+            "--samples: documents: there is no document 9 among the 8 of sums",
         ),
         (["--model", "dummy", "--samples", "nowhere"], "--samples: 'nowhere' is neither; expected JSON"),
         (["--model", "dummy", "--fewshot_as_multiturn"], "--fewshot_as_multiturn: without a chat template there are"),
@@ -337,9 +337,12 @@ def prompt_of(text):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--documents", "0,9"], "--documents: 9 is none of the 8 documents of sums; expected numbers from 0 to 7"),
+        (
+            ["--documents", "0,9"],
+            ("--documents: there is no document 9 among the 8 of sums; expected numbers from 0 to 7"),
+        ),
         (["--documents", "x"], "--documents: is 'x'; expected numbers counted from 0: 0,3,6-9"),
-        (["--documents", "0", "--limit", "1"], "--documents: --limit takes the first documents, and these are chosen"),
+        (["--documents", "0", "--limit", "1"], "--documents: --limit and a choice of documents exclude each other"),
         (["--task-metadata", "[]"], "--task-metadata: is no JSON object"),
         (["--fewshot-seed", "-1"], "--fewshot-seed: is [0, 1234, 1234, -1]; expected four integers"),
     ],

@@ -213,7 +213,7 @@ def test_a_verifier_from_a_plugin(tmp_path):
     ("arguments", "said"),
     [
         (["sums"], "--model: no model; expected --model openai/gpt-4o-mini"),
-        (["sums", "--model", "gpt-4o"], "says no kind"),
+        (["sums", "--model", "gpt-4o"], "does not start with a kind"),
         (["sums", "--model", "opnai/x"], "did you mean 'openai/x'?"),
         (["nowhere", "--model", MODEL], "no benchmark named 'nowhere'"),
         (["sums", "--model", MODEL, "--samples", "0"], "--samples: is 0; expected an integer >= 1"),
@@ -221,7 +221,7 @@ def test_a_verifier_from_a_plugin(tmp_path):
         (["sums", "--model", MODEL, "--until", "pass@1 > 3"], "--until: 'pass@1 > 3' cannot be read"),
         (
             ["sums", "--model", MODEL, "--until", "width(pass_rate) < 0.1"],
-            "has no interval that is valid at every look",
+            "has no interval that is valid at any stopping time",
         ),
         (["sums", "--model", MODEL, "--gen-kwargs", "x"], "--gen-kwargs: 'x' cannot be read"),
         (["sums", "--model", MODEL, "--price", "1"], "--price: is '1'"),

@@ -105,6 +105,6 @@ def test_a_run_that_has_begun_keeps_its_environment(tmp_path):
     other = run(tmp_path, "--environment", "docker", PATH=path)
     assert other.returncode == 2
     assert (
-        "holds another run: environment: room here, docker asked; expected --environment room, or another"
+        "contains a different run: environment: room here, docker requested; expected --environment room, or another"
         in other.stderr
     )

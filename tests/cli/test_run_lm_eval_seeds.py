@@ -110,8 +110,8 @@ def test_a_new_run_beside_one_on_other_documents_says_so(home):
     done = calipers(*RUN, "--load-seeds", "7", cwd=home)
     assert done.returncode == 0, done.stderr
     assert len(list((home / "runs").iterdir())) == 2
-    assert "a new run begins, as runs/quiz-python_model.py_model-" in done.stderr
-    assert "a new run begins" not in first.stderr + calipers(*RUN, cwd=home).stderr
+    assert "starting a new run, because runs/quiz-python_model.py_model-" in done.stderr
+    assert "starting a new run" not in first.stderr + calipers(*RUN, cwd=home).stderr
 
 
 def test_no_report_on_other_documents(home):

@@ -86,7 +86,7 @@ def without_keys(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise InputError.at("--base-url", "host or port of the URL cannot be read", _RIGHT) from None
+        raise InputError.at("--base-url", "cannot parse the host or port of the URL", _RIGHT) from None
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     if port not in (None, {"http": 80, "https": 443}.get(parts.scheme)):
         host = f"{host}:{port}"
@@ -110,17 +110,17 @@ def is_loopback(host: str) -> bool:
 def _split(base: str, origin: str) -> SplitResult:
     """The parts of a base URL; InputError, which never shows a password, for one that cannot be used."""
     if not base.isprintable() or " " in base:
-        raise InputError.at(origin, "the URL holds spaces or control characters", _RIGHT)
+        raise InputError.at(origin, "the URL contains spaces or control characters", _RIGHT)
     try:
         parts = urlsplit(base)
         has_port = parts.port != 0
         (parts.hostname or "").encode("idna")
     except ValueError:  # of which UnicodeError is one
-        raise InputError.at(origin, "host or port of the URL cannot be read", _RIGHT) from None
+        raise InputError.at(origin, "cannot parse the host or port of the URL", _RIGHT) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError.at(origin, "the URL holds a user name or a password", f"put the key into ${KEY} instead")
+        raise InputError.at(origin, "the URL contains a user name or a password", f"put the key in ${KEY} instead")
     if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or parts.fragment:
-        raise InputError.at(origin, f"{base!r} is no address of a server", _RIGHT)
+        raise InputError.at(origin, f"{base!r} is not a server address", _RIGHT)
     return parts
 
 
@@ -130,7 +130,7 @@ def _headers(parts: SplitResult, secrets: Secrets) -> dict[str, str]:
         raise InputError(f"${KEY} is not set; set it, or name another server with --base-url")
     secrets.add(key)
     if not (key.isascii() and key.isprintable()):
-        raise InputError(f"${KEY} holds characters that cannot be sent; expected printable ASCII")
+        raise InputError(f"${KEY} contains characters that cannot be sent; expected printable ASCII")
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     return {**headers, "Authorization": f"Bearer {key}"} if key else headers
 
@@ -163,7 +163,7 @@ def _proxy(parts: SplitResult, secrets: Secrets) -> str | None:
     except ValueError:
         usable = False
     if not usable:
-        wrong = "the proxy in the environment cannot be used"
+        wrong = "the proxy set in the environment is not usable"
         raise InputError.at(f"${parts.scheme}_proxy", wrong, "expected http://HOST:PORT")
     secrets.add(parsed.password)
     secrets.add(unquote(parsed.password or ""))

@@ -98,7 +98,7 @@ def as_text(request: Request, instead: str) -> str:
     the model's own affair, and a guess would change what is measured.
     """
     if not isinstance(request.prompt, str):
-        raise ClientError(f"the prompt is a chat and only text can be sent; {instead}", kind="prompt")
+        raise ClientError(f"the prompt is a chat, but only text can be sent; {instead}", kind="prompt")
     return f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
 
 
@@ -121,7 +121,7 @@ def connect(spec: str, connection: Connection) -> Client:
     except CalipersError:
         raise
     except (Exception, SystemExit) as error:
-        raise PluginError(f"model {spec!r}: its plugin failed: {type(error).__name__}: {error}") from error
+        raise PluginError(f"model {spec!r}: the plugin failed: {type(error).__name__}: {error}") from error
     return guarded(client, spec, connection)
 
 
@@ -130,7 +130,7 @@ def _parts(spec: str) -> tuple[str, str]:
     if slash and kind and name:
         return kind, name
     if CLIENTS.match(kind):
-        raise InputError(f"model {spec!r} lacks a name; expected {kind}/NAME")
+        raise InputError(f"model {spec!r} has no name; expected {kind}/NAME")
     raise _unknown("", spec)
 
 
@@ -141,5 +141,5 @@ def _unknown(kind: str, spec: str) -> UnknownName:
     example = f"{close[0]}/{spec.strip().partition('/')[2]}" if close else f"openai/{spec.strip().strip('/') or 'NAME'}"
     hint = f"did you mean {example!r}?" if close else f"expected KIND/NAME, such as {example!r}"
     error = CLIENTS.unknown(kind, hint=hint)
-    message = str(error) if kind else f"model {spec!r} says no kind; {hint}"
+    message = str(error) if kind else f"model {spec!r} does not start with a kind; {hint}"
     return UnknownName(f"{message} (kinds: {', '.join(kinds)})")

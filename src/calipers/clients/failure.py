@@ -68,7 +68,7 @@ def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secre
     message = cleaned(refusal.message, secrets)
     if 300 <= status < 400:
         target = cleaned(headers.get("Location", "nowhere"), secrets)
-        message = f"the server redirects to {target}; give the address itself, as redirects are not followed"
+        message = f"the server redirects to {target}; redirects are not followed, so give the final URL"
     broke = status == 429 and refusal.code == "insufficient_quota"  # OpenAI's word for an account without money
     retry = (status in _RETRIED or status >= 500) and not broke
     return ClientError(

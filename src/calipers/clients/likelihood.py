@@ -80,8 +80,8 @@ def likelihoods(client: Client, model: str) -> LikelihoodModel:
     """The same model seen through this seam; InputError for one that only writes."""
     if isinstance(client, LikelihoodModel):
         return client
-    right = "expected hf/PATH, or openai/NAME by --api completions on a server that returns prompt logprobs"
-    raise InputError(f"model {model!r} gives no log-likelihoods; {right}")
+    right = "expected hf/PATH, or openai/NAME with --api completions and a server that returns prompt logprobs"
+    raise InputError(f"model {model!r} does not return log-likelihoods; {right}")
 
 
 def as_prompt(texts: Iterable[Text]) -> list[Message]:
@@ -109,7 +109,7 @@ def texts_of(prompt: Prompt) -> list[Text]:
         else:
             texts += [Continuation(part.get("context", ""), after) for after in part.get("continuations", ())]
     if not texts:
-        raise ClientError("the prompt asks for no likelihood", kind="prompt", hopeless=True)
+        raise ClientError("the request is not a log-likelihood request", kind="prompt", hopeless=True)
     return texts
 
 
@@ -145,7 +145,7 @@ def read_back(text: str) -> list[Line]:
     try:
         return _decode(text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        right = "expected likelihoods, as the log of such a run keeps them"
+        right = "expected log-likelihoods, as a log-likelihood run logs them"
         raise InputError(f"the completion is {text[:40]!r}; {right}") from None
 
 

@@ -210,7 +210,7 @@ class Loop:
                     if (worker := asyncio.current_task()) is None or worker.cancelling():
                         raise
                     # Not this worker but something in the client: it may not end the worker, in silence.
-                    raise ClientError("the call was cancelled by the client itself", kind="cancelled") from None
+                    raise ClientError("the client cancelled the request itself", kind="cancelled") from None
                 finally:
                     self._pace.leave()
             except ClientError as error:
@@ -244,7 +244,7 @@ class Loop:
         """Stop when the server has turned its back: what is not asked now can still be asked later."""
         self._refusals += error.hopeless
         if self._refusals >= REFUSALS:
-            self.stop(f"{self._refusals} calls in a row were refused, the last with: {error}")
+            self.stop(f"{self._refusals} requests in a row were refused; the last error: {error}")
 
     async def _wait(self, error: ClientError, tried: int) -> None:
         """Wait before the next try."""
@@ -266,9 +266,9 @@ class Loop:
         self._observer.settled(made.outstanding.position, made.outstanding.sample, outcome, made.reward)
         if self._limits.cost is not None:
             if cost is None and made.completion is not None:
-                self.stop("nobody says what a call costs, so no limit can be kept; give --price")
+                self.stop("the cost of a request is unknown, so the cost limit cannot be enforced; give --price")
             elif (status.spent or 0.0) >= self._limits.cost:
-                self.stop(f"the limit of ${self._limits.cost:g} for one start is reached")
+                self.stop(f"the cost limit of ${self._limits.cost:g} per start was reached")
 
     async def _look(self) -> None:
         while True:
@@ -276,7 +276,7 @@ class Loop:
             if reason := self._observer.look(self._status):
                 self.stop_between_tasks(reason)
             if self._limits.seconds is not None and self._status.elapsed >= self._limits.seconds:
-                self.stop(f"the limit of {self._limits.seconds:g} s is reached")
+                self.stop(f"the time limit of {self._limits.seconds:g} s was reached")
 
 
 class _Failed(Exception):

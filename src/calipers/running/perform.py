@@ -99,9 +99,12 @@ def _failures(status: Status) -> Iterator[str]:
 def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
     """What to do about gaps: the same command leaves them, and an answer that only lacks a judge is paid for."""
     if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
-        yield "client_failed stays as it is when the same command goes on; --retry-failed asks again"
+        yield "resuming does not retry client_failed rollouts; --retry-failed does"
     if not job.from_library and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
-        yield f"answers without a verdict are kept: calipers rescore {folder} judges them again, without the model"
+        yield (
+            f"answers without a verdict are kept: calipers rescore {folder} "
+            "verifies them again without calling the model"
+        )
 
 
 def _notes(speakers: Sequence[object]) -> Iterator[str]:
@@ -113,8 +116,8 @@ def _notes(speakers: Sequence[object]) -> Iterator[str]:
 def _advice(job: Job) -> Iterator[str]:
     if job.samples > 1 and job.temperature == 0:
         yield (
-            f"{job.samples} samples at temperature 0 are mostly one answer repeated, "
-            "and pass@k then says little more than pass@1; set --temperature, or take one sample"
+            f"{job.samples} samples at temperature 0 are usually the same answer, "
+            "so pass@k adds little to pass@1; set --temperature above 0, or use one sample"
         )
 
 
@@ -295,7 +298,7 @@ def perform(
         *suite.notes,
         *doubts,
         *folder.notes,
-        *([f"{status.done - logged:,} requested, {logged:,} from the log"] if logged else []),
+        *([f"{status.done - logged:,} requested, {logged:,} read from the log"] if logged else []),
         *closing_notes(status, job, path, [client, *judges.values()]),
         *remarks,
     )
@@ -306,9 +309,9 @@ def perform(
 def _first_call_failed(model: str, error: ClientError) -> ClientError:
     """The error of a first call, and what to look at."""
     where = "" if model.startswith("hf/") else " --base-url, the key, and"
-    advice = f"no other call was sent: check{where} the model's name"
+    advice = f"no other request was sent; check{where} the model's name"
     if error.kind == NONE_HERE:
-        advice = "nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
+        advice = "no request was sent; use a server that returns prompt logprobs, or hf/PATH"
     return ClientError(f"{model}: {error}; {advice}", kind=error.kind, hopeless=True)
 
 
@@ -423,13 +426,13 @@ def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
     error: the ledger of the result has it. It may be called where an event loop runs, as in a notebook.
     """
     if not isinstance(model, str):
-        right = "expected its spec, such as 'openai/gpt-x'; code is named as 'python/FILE.py:OBJECT'"
+        right = "expected a model name such as 'openai/gpt-x'; for your own code, 'python/FILE.py:OBJECT'"
         raise InputError.at("model", f"is {type(model).__name__}", right)
     jobs, _ = jobs_of([str(benchmark)], {"model": (model,), **_given(settings)})
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
-            wrong = f"its runs have different {name}, and so no result in common"
-            raise InputError.at(str(benchmark), wrong, "evaluate its parts one by one")
+            wrong = f"its runs differ in {name}, so they have no common result"
+            raise InputError.at(str(benchmark), wrong, "evaluate the parts separately")
     tasks = loaded_for(jobs)
     [result] = together([perform(job, tasks=tasks) for job in jobs])
     return result
@@ -460,4 +463,6 @@ def _json(value: Any) -> str:
     try:
         return msgspec.json.encode(dict(value)).decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InputError.at("gen_kwargs", f"is {value!r} ({error})", "expected such as {'top_p': 0.9}") from None
+        raise InputError.at(
+            "gen_kwargs", f"is {value!r} ({error})", "expected a mapping such as {'top_p': 0.9}"
+        ) from None

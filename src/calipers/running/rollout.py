@@ -137,7 +137,8 @@ def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str
     if len(text) <= LONGEST_LINE:
         return made, text
     wrong = (
-        f"the answer takes {len(text) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
+        f"the answer would take {len(text) >> 20} MiB in the log (maximum "
+        f"{LONGEST_LINE >> 20} MiB), so it is not logged"
     )
     record = made.record(made.outcome, dataset, model, finished, endpoint)
     rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}

@@ -30,7 +30,7 @@ from calipers.running.loop import Status
 from calipers.stats.sequence import Ends, finite, population
 
 BATCH = 1024  # settled tasks that wait to be reduced together; more would be memory, fewer would be calls
-NOT_YET = "no task has settled"
+NOT_YET = "no task is complete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,10 @@ class Headline:
 
     def _no_interval(self, value: float) -> str | None:
         if not math.isfinite(value):
-            return "a reward is no finite number"
+            return "a reward is not a finite number"
         why = no_sequence(self._asked)
         if why is None and not self._within and self._metric and self._metric.range is None:
-            return "rewards leave [0, 1], and no other range is known"
+            return "rewards are outside [0, 1], and the metric declares no other range"
         return why
 
     def _reduce(self) -> None:
@@ -149,7 +149,9 @@ class Headline:
         except Exception as error:
             if not self._asked.foreign:
                 raise
-            self._unfit = f"its code failed: {type(error).__name__}: {error}"  # the report will say so again, aloud
+            self._unfit = (
+                f"the metric's code failed: {type(error).__name__}: {error}"  # the report will say so again, aloud
+            )
             self._held.clear()
             self._whole.clear()
             return
@@ -171,21 +173,21 @@ def no_sequence(request: RequestedMetric) -> str | None:
     if unfit or not isinstance(metric, Metric):
         return unfit
     if metric.interval == "pooled":
-        return "it weighs tasks by their samples"
+        return "it weights tasks by their number of samples"
     if metric.range is None and not metric.of_rewards:
-        return "its range is not known"
+        return "its range is unknown"
     return None
 
 
 def _no_value(request: RequestedMetric) -> str | None:
-    """Why a metric cannot be followed at all: it is no mean of task values that rewards alone decide."""
+    """Why a metric cannot be followed at all: it is not a mean of task values that rewards alone decide."""
     metric = request.metric
     if not isinstance(metric, Metric):
-        return "it is somebody's own function of all rewards"
+        return "it is a user-defined function of all rewards"
     if metric.reads != ("reward",):
-        return "it reads more than rewards"
+        return "it uses more than the rewards"
     if metric.rows or not metric.is_mean:
-        return "it is no mean of task values"
+        return "it is not a mean of task values"
     return None
 
 
@@ -194,7 +196,7 @@ def _limits(request: RequestedMetric) -> Ends:
 
 
 _SHAPE = re.compile(r"\s*(width|lower|upper)\s*\((.+)\)\s*(<=|>=|<|>)\s*(\S+)\s*", re.DOTALL)
-_EXAMPLES = "expected such as 'width(pass@1) < 0.05', 'lower(pass@1) > 0.6' or 'upper(pass@1) < 0.4'"
+_EXAMPLES = "expected a rule such as 'width(pass@1) < 0.05', 'lower(pass@1) > 0.6' or 'upper(pass@1) < 0.4'"
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -225,22 +227,26 @@ class Until:
             raise InputError.at("--until", f"{text!r} cannot be read", _EXAMPLES)
         side, name, than, number = match.groups()
         if (than[0] == ">") != (side == "lower"):
-            raise InputError.at("--until", f"{text!r}: {side} is compared by {than}", _EXAMPLES)
+            raise InputError.at("--until", f"{text!r}: {side} cannot be compared with {than}", _EXAMPLES)
         request = resolve(name.strip(), plan.dialect)
         why = no_sequence(request)
         if why:
-            wrong = f"{request.text} has no interval that is valid at every look, as {why}"
+            wrong = f"{request.text} has no interval that is valid at any stopping time: {why}"
             raise InputError.at("--until", wrong, "expected a mean of task values, such as pass@1 or mean_reward")
         if plan.cluster:
-            wrong = "no interval is valid at every look with --cluster"
-            raise InputError.at("--until", wrong, "leave out one of the two")
+            wrong = "with --cluster no interval is valid at any stopping time"
+            raise InputError.at("--until", wrong, "remove one of the two")
         if plan.missing == "zero":
-            raise InputError.at("--until", "--missing zero counts the tasks it spares as 0", "leave out one of the two")
+            raise InputError.at(
+                "--until", "--missing zero would count the tasks that were not run as 0", "remove one of the two"
+            )
         low, high = _limits(request)
         least, most = (0.0, high - low) if side == "width" else (low, high)
         bound = _number(number)
         if bound is None or not least < bound < most:
-            raise InputError.at("--until", f"{text!r}: {number} is no number between {least:g} and {most:g}", _EXAMPLES)
+            raise InputError.at(
+                "--until", f"{text!r}: {number} is not a number between {least:g} and {most:g}", _EXAMPLES
+            )
         return cls(text, side, request, than, bound)
 
     def reached(self, live: Live) -> bool:
@@ -316,7 +322,7 @@ class Watcher:
             return ""
         self._reached = True
         self._tell(self._until.stop(now))
-        return f"{self._until.text} is reached"
+        return f"{self._until.text} was reached"
 
     def last(self, status: Status) -> None:
         """Show where the run ended."""

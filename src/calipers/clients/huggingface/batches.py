@@ -82,7 +82,7 @@ class ForwardPass:
         import torch
 
         if self._closed.is_set():
-            raise ClientError("the model was closed before it had scored", kind="closed")
+            raise ClientError("the model was closed before it finished scoring", kind="closed")
         model, takes = self._checkpoint.model, self._checkpoint.takes
         given = {name: value for name, value in more.items() if name != "position_ids" or name in takes}
         if "logits_to_keep" in takes:

@@ -118,7 +118,7 @@ def _stamp(path: str) -> Stamp:
 
 T = TypeVar("T")
 
-NO_TEMPLATE = "the model has no chat template; the turns of a chat are joined with blank lines between them"
+NO_TEMPLATE = "the model has no chat template; chat messages are joined with blank lines"
 
 
 def connect(name: str, connection: Connection) -> HfModel:
@@ -132,10 +132,10 @@ def connect(name: str, connection: Connection) -> HfModel:
     path = Path(name).expanduser()
     if not path.exists():
         if not _cached(name):
-            raise InputError.at(f"hf/{name}", "no such directory", "expected one that holds a config.json")
+            raise InputError.at(f"hf/{name}", "no such directory", "expected a directory with a config.json")
         return HfModel(name, connection)
     if not (path / "config.json").is_file():
-        raise InputError.at(f"hf/{name}", "it holds no config.json", "expected a directory with a checkpoint")
+        raise InputError.at(f"hf/{name}", "it has no config.json", "expected a directory with a checkpoint")
     return HfModel(str(path), connection)
 
 
@@ -196,7 +196,7 @@ class HfModel:
         """The work on a batch of calls; when it fails as a whole, so does each of them."""
         try:
             if not self._busy.acquire(blocking=False):
-                raise ClientError("the model was closed before it had answered", kind="closed")
+                raise ClientError("the model was closed before it answered", kind="closed")
             try:
                 return work(self._loaded())
             finally:

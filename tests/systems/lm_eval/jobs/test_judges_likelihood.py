@@ -119,7 +119,7 @@ def suite_of(kind):
         (
             Job("b", "litellm/m"),
             Writer(),
-            "model 'litellm/m' gives no log-likelihoods; expected hf/PATH, or openai/NAME",
+            "model 'litellm/m' does not return log-likelihoods; expected hf/PATH, or openai/NAME",
         ),
         (Job("b", "hf/m", samples=2), Scorer(), "--samples: is 2; expected 1"),
         (Job("b", "hf/m", system_prompt="Be brief."), Scorer(), "--system-prompt: a likelihood is asked of one text"),

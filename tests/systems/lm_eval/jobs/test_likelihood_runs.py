@@ -149,11 +149,11 @@ def test_a_run_is_shown_again_without_its_server(home):
     [
         (
             ["--model", "openai/any", "--api", "chat"],
-            "model 'openai/any' gives no log-likelihoods; expected hf/PATH, or",
+            "model 'openai/any' does not return log-likelihoods; expected hf/PATH, or",
         ),
         (
             ["--model", "python/own.py:answer"],
-            "model 'python/own.py:answer' gives no log-likelihoods; expected hf/PATH",
+            "model 'python/own.py:answer' does not return log-likelihoods; expected hf/PATH",
         ),
         (
             ["--model", "openai/any", "--samples", "2"],
@@ -172,8 +172,8 @@ def test_a_server_without_logprobs_is_refused_before_the_first_question(home):
         said = refused("run", "mc.yaml", "--model", "openai/any", "--base-url", url, cwd=home)
         assert set(served(url)["prompts"]) == {"one two"}
     assert said == (
-        "openai/any: the server gives no log-likelihoods of a prompt: neither echo with logprobs nor prompt_logprobs "
-        "brings them; nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
+        "openai/any: the server does not return log-likelihoods of a prompt: neither echo with logprobs nor "
+        "prompt_logprobs returns them; no request was sent; use a server that returns prompt logprobs, or hf/PATH"
     )
 
 

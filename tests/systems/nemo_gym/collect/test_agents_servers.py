@@ -117,7 +117,7 @@ def test_a_connection_that_is_closed():
         return web.StreamResponse()
 
     error = asked(handler)
-    assert (str(error), error.retry) == ("the connection was closed before the answer", True)
+    assert (str(error), error.retry) == ("the connection closed before the response", True)
 
 
 def test_nobody_there():

@@ -404,7 +404,7 @@ def test_rollouts_of_something_else_are_not_touched(tmp_path):
     ("extra", "said"),
     [
         ({"_ng_task_index": 99, "_ng_rollout_index": 0}, "r.jsonl:13: rollout 99:0 was never planned"),
-        ({"_ng_task_index": 1, "_ng_rollout_index": 1}, "r.jsonl:13: rollout 1:1 stands in an earlier line, too"),
+        ({"_ng_task_index": 1, "_ng_rollout_index": 1}, "r.jsonl:13: rollout 1:1 also appears in an earlier line"),
         ({"reward": 1}, "r.jsonl:13: is no rollout"),
     ],
 )
