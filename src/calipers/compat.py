@@ -79,9 +79,9 @@ def _not_lent(package: str, part: str) -> str:
     known = {*names, *(other for other in below if "." not in other)}
     classes = {other for other in known if other[:1].isupper()}  # Benchmark and benchmark are two names
     if close := nearest(name, classes if name[:1].isupper() else known - classes, 1) or nearest(name, known, 1):
-        return f"Calipers lends no {part}; did you mean {parent}.{close[0]}? Install {package} itself to have all of it"
+        return f"Calipers does not provide {part}; did you mean {parent}.{close[0]}? Install {package} to get all of it"
     there = ", ".join(other for other, home in parts.items() if home)
-    return f"Calipers lends {there}, but not {part}; install {package} itself to have all of it"
+    return f"Calipers provides {there}, but not {part}; install {package} to get all of it"
 
 
 def _imported(home: str, part: str) -> ModuleType:
@@ -90,8 +90,8 @@ def _imported(home: str, part: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "pydantic":
             raise
-        right = "pip install 'calipers[serve]' brings it"
-        raise ModuleNotFoundError(f"{part} is lent with pydantic, which is not installed; {right}") from None
+        right = "pip install 'calipers[serve]'"
+        raise ModuleNotFoundError(f"{part} needs pydantic, which is not installed; {right}") from None
 
 
 _LENDER: Final = _Lender()
@@ -170,10 +170,10 @@ def _adopt() -> None:
             METRICS.add(name, registry.get_metric(name))
 
 
-_RIGHT = "expected a Python file or a module that can be imported"
+_RIGHT = "expected a Python file or an importable module"
 _EMPTY = (
-    'expected a class under @register_metric("NAME"), parentheses and all, a calipers.Metric in the module, '
-    'or a verifier under @register_fn("NAME")'
+    'expected a class decorated with @register_metric("NAME"), with parentheses, a calipers.Metric in the module, '
+    'or a verifier decorated with @register_fn("NAME")'
 )
 
 _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the module's name, the metrics it added)
@@ -206,7 +206,7 @@ def load_plugin(spec: str) -> list[str]:
             raise
     metrics = frozenset((METRICS.added.keys() - before) | _defined(module))
     if not metrics and _others() == others:
-        raise InputError.at(spec, "it adds no metric and no verifier", _EMPTY)
+        raise InputError.at(spec, "it registers no metric and no verifier", _EMPTY)
     _loaded[plugin_id] = name, metrics
     return sorted(metrics)
 
@@ -228,9 +228,9 @@ def _compiled(spec: str, plugin_id: str) -> tuple[str, CodeType]:
     try:
         code = compile(source, spec, "exec", dont_inherit=True)  # not our own __future__ imports
     except SyntaxError as error:
-        raise InputError.at(f"{spec}:{error.lineno or 1}", f"it is no Python: {error.msg}", _RIGHT) from error
+        raise InputError.at(f"{spec}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", _RIGHT) from error
     except ValueError as error:  # null bytes
-        raise InputError.at(spec, f"it is no Python: {error}", _RIGHT) from error
+        raise InputError.at(spec, f"it is not valid Python: {error}", _RIGHT) from error
     stem = re.sub(r"\W", "_", Path(spec).stem)
     digest = hashlib.sha256(plugin_id.encode(errors="surrogateescape") + b"\0" + source).hexdigest()
     return f"calipers_plugin_{stem}_{digest[:12]}", code
@@ -239,7 +239,7 @@ def _compiled(spec: str, plugin_id: str) -> tuple[str, CodeType]:
 def _run(spec: str, name: str, code: CodeType) -> ModuleType:
     module_spec = importlib.util.spec_from_file_location(name, spec)
     if module_spec is None:
-        raise InputError.at(spec, "it is no Python file", "expected a name that ends in .py")
+        raise InputError.at(spec, "it is not a Python file", "expected a name that ends in .py")
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module  # dataclasses and pickle look their module up there
     try:
@@ -283,7 +283,7 @@ def _add_metrics(spec: str, module: ModuleType) -> None:
     metrics = [thing for thing in vars(module).values() if isinstance(thing, Metric) and not _is_built_in(thing)]
     for metric in metrics:
         if metric.name in METRICS.entries or METRICS.match(metric.name):
-            raise InputError.at(spec, f"metric {metric.name!r} is built in", "give the new one another name")
+            raise InputError.at(spec, f"metric {metric.name!r} is built in", "rename the new metric")
     for metric in metrics:
         try:
             METRICS.add(metric.name, metric)

@@ -226,7 +226,7 @@ def test_a_verifier_from_a_plugin(tmp_path):
         (["sums", "--model", MODEL, "--gen-kwargs", "x"], "--gen-kwargs: 'x' cannot be read"),
         (["sums", "--model", MODEL, "--price", "1"], "--price: is '1'"),
         (["sums", "--model", MODEL, "--sampels", "1"], "no option '--sampels'; did you mean '--samples'"),
-        (["sums", "--model", MODEL, "--limit", "0"], "--limit: is 0; expected a number of tasks, or a share"),
+        (["sums", "--model", MODEL, "--limit", "0"], "--limit: is 0; expected a number of tasks, or a fraction"),
         (["sums", "--model", MODEL], "OPENAI_API_KEY"),
         (["sums", "--model", MODEL, "--base-url", "http://user:pw@127.0.0.1:9/v1"], "user"),
         (["sums", "--model", MODEL, "--base-url", "http://127.0.0.1:9/v1"], "127.0.0.1:9"),

@@ -77,7 +77,7 @@ DIALECTS: Final[Mapping[str, DialectCard]] = {
     "native": DialectCard(
         one_line="Our own names and rules: every metric there is, with parameters.",
         default=("mean_reward", "pass_rate"),
-        gaps="leave the estimate",
+        gaps="excluded from the estimate",
     ),
     **{name: system.card for name, system in every_system().items()},
 }

@@ -112,7 +112,7 @@ if sys.argv[1] == "own":  # a network of its own has a loopback, which is down a
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
 if os.system("pivot_root . .outer && cd / && umount -l /.outer && rmdir /.outer"):
-    raise SystemExit("the machine's root could not be left")
+    raise SystemExit("cannot leave the host's root folder")
 os.chdir("/")
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whose parent has gone is buried at once, and takes no place
 os.write(1, b"ready\\n")
@@ -144,7 +144,7 @@ class CommandResult:
 def lacking() -> str | None:
     """Why this machine has no rooms to give, or None."""
     if sys.platform != "linux":
-        return "rooms need Linux namespaces; run the job on Linux, or with a container engine"
+        return "the environment 'room' needs Linux namespaces; run the job on Linux, or with a container engine"
     missing = [tool for tool in TOOLS if shutil.which(tool, path=search_path()) is None]
     return f"{', '.join(missing)} not found; install util-linux and mount" if missing else None
 
@@ -203,13 +203,13 @@ class Container:
         if not out or out.readline() != b"ready\n":
             message = errors.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:] if errors else ""
             self.stop()
-            why = message or "nothing was said"
-            raise ContainerError(f"no room could be made ({why}); run as root, or allow namespaces")
+            why = message or "no error message"
+            raise ContainerError(f"cannot create a room ({why}); run as root, or allow namespaces")
         self._pid = children(self._first.pid)[0]
         self._made = time.time()
         if self._closed:  # by somebody who would not wait for the end of this
             self.stop()
-            raise ContainerError("the room was given up before it was ready")
+            raise ContainerError("the room was closed before it was ready")
 
     def connect(self, network: bool) -> None:
         """Give the commands to come the machine's network, or a loopback alone; what already runs keeps what it has.
@@ -287,7 +287,7 @@ class Container:
         with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=subprocess.PIPE) as packing:
             done = subprocess.run([*self._enter(), "sh", "-c", unpack], stdin=packing.stdout, capture_output=True)
         if packing.returncode or done.returncode:
-            raise OSError(f"{source} could not be put at {target}: {done.stderr.decode(errors='replace')[-300:]}")
+            raise OSError(f"{source} could not be copied to {target}: {done.stderr.decode(errors='replace')[-300:]}")
 
     def take(self, source: str, target: str | Path) -> None:
         """Copy a file, or what a folder holds, out of the room, but for links."""
@@ -306,7 +306,7 @@ class Container:
                 if not whole:
                     packing.kill()
             if not whole:
-                raise OSError(f"{source} holds more than {MOST_TAKEN >> 20} MB; it is not brought out")
+                raise OSError(f"{source} contains more than {MOST_TAKEN >> 20} MB; it is not copied out of the room")
             if packing.returncode:
                 raise FileNotFoundError(f"{source}: {complaints.read_text(errors='replace')[-300:]}")
             unpack(archive, Path(scratch, "out"))

@@ -95,7 +95,7 @@ class Pipes:
 
     def _add(self, pipe: IO[bytes] | None, role: PipeOutput | PipeInput) -> None:
         if pipe is None:
-            raise ValueError("a stream of the sandbox is no pipe")
+            raise ValueError("a stream of the sandbox is not a pipe")
         os.set_blocking(pipe.fileno(), False)
         self._pipes.append((pipe, role))
 
@@ -253,7 +253,7 @@ def launch(
     stdout, stderr = streams
     if not reported.data.startswith(READY) and stopped != "caller":
         why = bytes(reported.data or stderr.data).decode(errors="replace").strip() or f"exit status {outer.returncode}"
-        raise SandboxError(f"{mechanism.name} made no sandbox: {why.splitlines()[-1]}")
+        raise SandboxError(f"{mechanism.name} could not create a sandbox: {why.splitlines()[-1]}")
     seconds = time.monotonic() - began
     return Launched(
         bytes(reported.data.removeprefix(READY)),
@@ -307,8 +307,8 @@ def probe() -> Mechanism:
     if _forgone:
         return _forgone[0]
     raise SandboxError(
-        f"no sandbox can be had here ({'; '.join(reasons)}); install bubblewrap, or allow user namespaces,"
-        " or run model-written code unprotected with --unsafe-no-sandbox"
+        f"no sandbox works on this machine ({'; '.join(reasons)}); install bubblewrap, or allow user namespaces,"
+        " or use --unsafe-no-sandbox to run model-written code without protection"
     )
 
 
@@ -324,4 +324,4 @@ def attempt(name: Name) -> Mechanism | str:
         done = launch(mechanism, "program", job, view(limits.disk_mb), limits, seconds=limits.seconds)
     except (SandboxError, OSError) as error:
         return str(error)
-    return mechanism if done.report == b"0\n" else f"{name}: the interpreter does not start inside"
+    return mechanism if done.report == b"0\n" else f"{name}: Python does not start inside it"

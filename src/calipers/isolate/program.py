@@ -63,7 +63,7 @@ def run(
         entries = view(limits.disk_mb, programs=True, scratch=tops, inputs=inputs)
         done = launch(how, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
     if not done.report and not done.stopped:
-        raise SandboxError("the sandbox ended before the program did")
+        raise SandboxError("the sandbox ended before the program ended")
     try:
         exit_code, collected = _read(BytesIO(done.report), collect)
     except ValueError:
@@ -76,7 +76,7 @@ def apart_here(mechanism: Mechanism | None = None) -> Mechanism:
     """A sandbox for a program of the system; SandboxError where there is none, also for those who would do without."""
     usable = mechanism or probe()
     if not usable.apart:
-        raise SandboxError("a program of the system is not run without a sandbox, --unsafe-no-sandbox or not")
+        raise SandboxError("a program other than Python needs a sandbox, even with --unsafe-no-sandbox")
     return usable
 
 
@@ -98,7 +98,9 @@ def check_place(name: str, folders: Sequence[str] = ()) -> None:
     parts = PurePosixPath(name).parts
     taken = TAKEN | {Path(folder).parts[1] for folder in folders}
     if not parts or ".." in parts or parts[0] == "/" or parts[0] in taken or "\0" in name:
-        raise InputError.at(f"file {name!r}", "cannot be put into the sandbox", "expected a path such as tests/test.sh")
+        raise InputError.at(
+            f"file {name!r}", "cannot be copied into the sandbox", "expected a path such as tests/test.sh"
+        )
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def call_filter() -> bytes:
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         known = " and ".join(sorted(ARCHITECTURES))
-        raise SandboxError(f"the sandbox knows the system calls of {known}, and this machine is {machine}")
+        raise SandboxError(f"the sandbox supports only {known}, but this machine is {machine}")
     column, architecture = ARCHITECTURES[machine]
     steps: list[Step] = [
         (LOAD, 0, 0, ARCHITECTURE),

@@ -27,8 +27,8 @@ class DialectCard:
     one_line: str
     default: tuple[str, ...]
     gaps: str
-    nothing: str = "no value, and a why"
-    slices: str = "named by their JSON: true, 1, easy; __missing__ where there is none"
+    nothing: str = "no value, with the reason"
+    slices: str = "named by their JSON value: true, 1, easy; __missing__ for a missing value"
     words: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
 
 
@@ -111,7 +111,7 @@ def run_export(request: str) -> dict[str, Path]:
     if name not in known:
         raise UnknownName.of("system to export a run to", name, known)
     if equals and not folder:
-        raise InputError.at("--export", f"{request!r} names no folder", f"expected {name}, or {name}=DIR")
+        raise InputError.at("--export", f"{request!r} has no folder", f"expected {name}, or {name}=DIR")
     return {name: Path(folder or ".")}
 
 

@@ -232,5 +232,5 @@ def _shown(value: Any) -> str:
     try:
         text = json.dumps(value, default=str)
     except (RecursionError, TypeError, ValueError):
-        text = "an object that is no JSON"
+        text = "an object that JSON cannot encode"
     return text if len(text) <= 60 else text[:57] + "..."

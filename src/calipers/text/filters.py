@@ -221,7 +221,7 @@ def find_filter(written: str) -> Filter:
     if not settings:
         raise InputError.at(f"filter {name!r}", f"takes no setting, but got {setting!r}", f"expected {name}")
     if not setting:
-        raise InputError.at(f"filter {name!r}", "its setting is empty", f"expected {name}={settings[0].name.upper()}")
+        raise InputError.at(f"filter {name!r}", "the setting is empty", f"expected {name}={settings[0].name.upper()}")
     named: dict[str, Any] = {settings[0].name: setting}
     if fn not in (extract.regex, extract.regex_last):
         return Filter(name, partial(fn, **named))

@@ -278,7 +278,7 @@ def _judges(task: Task) -> tuple[str, ...]:
     if "judges" in task.params and "judge_model" in task.params:
         raise fault(task, "there are both judge_model and judges", "expected one of them")
     if not isinstance(models, (list, tuple)) or not models:
-        raise fault(task, "no judge is named", right)
+        raise fault(task, "no judge model is named", right)
     if not all(isinstance(model, str) and model.strip() for model in models):
         raise fault(task, f"judges are {models!r:.80}", right)
     specs = tuple(spec_of(model) for model in models)
@@ -286,7 +286,7 @@ def _judges(task: Task) -> tuple[str, ...]:
         kind = spec.partition("/")[0]
         if kind in CLIENTS.entries and kind not in SERVED:
             # A task is data. Naming python/FILE.py:OBJECT in it must not run that file.
-            raise fault(task, f"judge {spec!r:.80} is no model behind a server", "expected openai/NAME or litellm/ID")
+            raise fault(task, f"judge {spec!r:.80} is not a model on a server", "expected openai/NAME or litellm/ID")
     return specs
 
 
@@ -303,10 +303,12 @@ def _check_rubric(task: Task, pair: bool) -> None:
         has = f"has {', '.join(f'{{{name}}}' for name in named[:3])}" if named else "has no placeholder"
         needs = " and ".join(f"{{{name}}}" for name in lacking)
         raise fault(
-            task, f"rubric {has}, so no judge would see the answer", f"put {needs} where it goes, as in {example}"
+            task,
+            (f"rubric {has}, so the judge model would not see the answer"),
+            f"put {needs} in the rubric, as in {example}",
         )
     if task.target is None and (pair or "target" in named):
-        why = "pair compares with the target" if pair else "rubric names {target}"
+        why = "pair needs a target to compare with" if pair else "rubric contains {target}"
         raise fault(task, f"{why}, but there is none", "expected a target")
 
 
@@ -336,7 +338,11 @@ def _base_url(task: Task, judges: tuple[str, ...]) -> str | None:
     keyless = not os.environ.get(KEY) and all(spec.startswith("openai/") for spec in judges)
     if here or keyless or url == os.environ.get(BASE_URL):
         return url
-    raise fault(task, f"base_url {url!r:.80} would be sent your key by a task file", f"set ${BASE_URL} to it yourself")
+    raise fault(
+        task,
+        f"base_url {url!r:.80} comes from a task file and would receive your API key",
+        f"if you trust it, set ${BASE_URL} to it yourself",
+    )
 
 
 def _price(task: Task) -> Price | None:
@@ -388,7 +394,7 @@ class JudgeClients:
         except ClientError as error:
             return JudgeReply(None, f"{key[0]}: {error}", spared=error.retry or error.hopeless)
         if completion.ending:  # the last line of half a reply may be half a number
-            return JudgeReply(None, f"{key[0]}: the reply was {completion.ending}", completion.usage)
+            return JudgeReply(None, f"{key[0]}: the reply ended as {completion.ending}", completion.usage)
         try:
             return JudgeReply(read_score(completion.text, scale), usage=completion.usage)
         except Unreadable as error:
@@ -498,7 +504,7 @@ class JudgeSession:
         try:
             config = settings(task)
             if len(completion.text) > LONGEST_ANSWER:
-                much = f"the answer has {len(completion.text)} characters; no judge is shown so many"
+                much = f"the answer has {len(completion.text)} characters, too many for a judge model"
                 raise VerifierError(much, outcome="judge_failed")
             began = perf_counter()
             replies = await self._opinions(config, task, completion.text)
@@ -509,7 +515,7 @@ class JudgeSession:
         rewards = [reward for reward in opinions if reward is not None]
         if len(rewards) < config.quorum:
             why = "; ".join(dict.fromkeys(part.why for parts in replies for part in parts if part.why))
-            few = f"{len(rewards)} of {len(opinions)} judges gave a score, {config.quorum} must: "
+            few = f"{len(rewards)} of {len(opinions)} judges gave a score, {config.quorum} are required: "
             lost = sum(any(part.spared for part in parts) for parts in replies)  # these might have given one
             raise VerifierError(
                 f"{few if len(opinions) > 1 else ''}{why}",

@@ -53,7 +53,9 @@ class MathMatch:
         gold = as_text(task)
         if EXPONENT.search(gold):
             raise fault(
-                task, f"target {gold!r:.80} has an e, which is read as Euler's", r"write 1.5 \cdot 10^{3} for 1.5e3"
+                task,
+                (f"target {gold!r:.80} contains an e, which is read as Euler's number"),
+                r"write 1.5e3 as 1.5 \cdot 10^{3}",
             )
         if not PLAIN.fullmatch(gold):
             try:

@@ -99,11 +99,11 @@ class NumericMatch:
         check_names(task, ("marker", "rel_tol", "abs_tol"))
         marker = task.params.get("marker", "####")
         if not isinstance(marker, str) or not marker:
-            raise fault(task, f"marker is {marker!r}", "expected text that stands before the number")
+            raise fault(task, f"marker is {marker!r}", "expected the text before the number")
         check_number(task, "rel_tol", least=0)
         check_number(task, "abs_tol", least=0)
         if as_number(task.target) is None:
-            raise fault(task, f"target is {task.target!r}", "expected a number, or text that is one")
+            raise fault(task, f"target is {task.target!r}", "expected a number, or text that is a number")
 
     def gold(self, task: Task) -> str | None:
         """An answer that must pass: the target, after the marker where one is looked for."""
@@ -113,7 +113,7 @@ class NumericMatch:
         """The verdict on one completion."""
         target = as_number(task.target)
         if target is None:
-            raise VerifierError(f"target is {task.target!r}; expected a number, or text that is one")
+            raise VerifierError(f"target is {task.target!r}; expected a number, or text that is a number")
         answer = last_number(completion.text, str(task.params.get("marker", "")))
         if answer is None:
             return Verdict(0.0, outcome="unparsed")

@@ -70,7 +70,7 @@ class JsonSchema:
         """The verdict on one completion; `verifier_failed` when the schema comes to no end with it in time."""
         params = task.params
         if WORKERS.missing() or "schema" not in params:
-            raise VerifierError(f"json_schema lacks {WORKERS.missing() or 'a schema'}")
+            raise VerifierError(f"json_schema needs {WORKERS.missing() or 'a schema'}")
         if len(completion.text) > LONGEST:
             return Verdict(0.0, outcome="unparsed")
         question = {"schema": params["schema"], "text": completion.text, "block": block_in(completion.text)}

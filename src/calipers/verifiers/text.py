@@ -214,12 +214,12 @@ def _check_text(task: Task) -> None:
         raise fault(task, f"target is {task.target!r}", "expected text or a number")
     if not task.target and not isinstance(task.target, str) and task.target is not None:
         text = str(task.target)
-        raise fault(task, f"target is {task.target!r}, which {task.verifier} reads as no text", f"write {text!r}")
+        raise fault(task, f"target is {task.target!r}, which {task.verifier} reads as empty text", f"write {text!r}")
 
 
 def _check_given(task: Task) -> None:
     if not task.target:
-        raise fault(task, f"target is {task.target!r}", f"{task.verifier} needs one to look for")
+        raise fault(task, f"target is {task.target!r}", f"{task.verifier} needs a text to look for")
 
 
 EXACT_MATCH: Final = ExactMatch()

@@ -81,7 +81,7 @@ class ToolCallsMatch:
         target = task.target
         wanted = target if isinstance(target, dict) else parse_action(target) if isinstance(target, str) else None
         if wanted is None:
-            raise fault(task, f"target is {target!r}", "expected a JSON object, or text that holds one")
+            raise fault(task, f"target is {target!r}", "expected a JSON object, or text that contains one")
         point = wanted.get("coordinate", [0, 0])
         if not (isinstance(point, list) and len(point) == 2 and all(map(is_number, point))):
             raise fault(task, f"target's coordinate is {point!r}", "expected two numbers")

@@ -69,13 +69,13 @@ class ClassVerifier:
     def _made(self, task: Task) -> Any:
         config = getattr(self.judge, "Config", None) if isinstance(self.judge, type) else None
         if config is None and task.params:
-            raise fault(task, f"verifier {self.name!r} takes no params", f"leave out {', '.join(task.params)}")
+            raise fault(task, f"verifier {self.name!r} accepts no params", f"remove {', '.join(task.params)}")
         if not isinstance(self.judge, type):
             return self.judge
         try:
             return self.judge() if config is None else self.judge(config(**task.params))
         except Exception as error:
-            raise fault(task, f"verifier {self.name!r} refuses its params", message_of(error)) from error
+            raise fault(task, f"verifier {self.name!r} rejects its params", message_of(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ObjectVerifier:
             except InputError:
                 raise
             except Exception as error:
-                raise PluginError(f"verifier {self.name!r} failed at task {task.id!r}: {message_of(error)}") from error
+                raise PluginError(f"verifier {self.name!r} failed on task {task.id!r}: {message_of(error)}") from error
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
@@ -126,7 +126,7 @@ def _instance(name: str, thing: Any) -> Any:
     try:
         return thing() if isinstance(thing, type) else thing
     except Exception as error:
-        raise PluginError(f"verifier {name!r} cannot be made without arguments: {message_of(error)}") from error
+        raise PluginError(f"verifier {name!r} cannot be created without arguments: {message_of(error)}") from error
 
 
 async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -113,7 +113,7 @@ def failure(name: str, error: BaseException) -> BaseException:
         asking = asyncio.current_task()
         if asking is None or asking.cancelling():
             return error
-        wrong = f"verifier {name!r} failed: something in it was cancelled"  # not the run; perhaps by its user
+        wrong = f"verifier {name!r} failed: something inside it was cancelled"  # not the run; perhaps by its user
         return VerifierError(wrong, blameless=True)
     if isinstance(error, (Exception, SystemExit)):  # one that ends itself may not end the run
         lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
@@ -143,7 +143,7 @@ def checked(verdict: Verdict) -> Verdict:
     if verdict.outcome and verdict.outcome not in OUTCOMES:
         raise VerifierError(f"outcome is {verdict.outcome!r:.80}; expected one of {', '.join(OUTCOMES)}")
     if verdict.outcome == "scored" and verdict.reward is None and not verdict.rewards:
-        raise VerifierError("outcome is 'scored' and there is no reward; expected one, or another outcome")
+        raise VerifierError("outcome is 'scored' but there is no reward; expected a reward, or another outcome")
     try:
         msgspec.json.encode(verdict.answer)
     except (TypeError, ValueError, RecursionError) as error:

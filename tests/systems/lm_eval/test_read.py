@@ -197,7 +197,7 @@ def test_the_newest_stands_for_its_model_and_the_others_are_told_of(tmp_path):
     assert files == [f"results_{NEW}.json", f"results_{OLD}.json"]
     assert note == (
         f"{tmp_path}/m/results_{NEW}.json is the newest of its model: results_{OLD}.json beside it is passed over; "
-        "to read one, give the file itself"
+        "to read one of them, pass the file itself"
     )
 
 
@@ -222,9 +222,7 @@ def test_models_that_share_a_folder_are_told_apart(tmp_path):
 def test_a_model_in_two_folders_is_not_guessed_at(tmp_path):
     output(tmp_path / "before")
     output(tmp_path / "now", OLD)
-    with pytest.raises(
-        InputError, match=r"now: the model 'm' stands in .*before as well; expected one folder for each"
-    ):
+    with pytest.raises(InputError, match=r"now: the model 'm' also appears in .*before; expected one folder for each"):
         read([str(tmp_path)])
 
 
@@ -245,7 +243,9 @@ def test_a_bare_nan_in_the_results_hides_no_model(tmp_path):
 )
 def test_results_that_are_no_json_are_named(tmp_path, content):
     (output(tmp_path) / f"results_{NEW}.json").write_text(content)
-    with pytest.raises(InputError, match=rf"results_{NEW}\.json: is no whole JSON; expected what lm_eval writes"):
+    with pytest.raises(
+        InputError, match=(rf"results_{NEW}\.json: is not complete JSON; " r"expected a file that lm_eval wrote")
+    ):
         read([str(tmp_path)])
 
 
@@ -268,7 +268,7 @@ def test_results_of_other_shapes_are_no_harm(tmp_path, more):
 def test_results_without_samples_are_refused_by_name(tmp_path):
     output(tmp_path, OLD)
     (output(tmp_path) / f"samples_t_{NEW}.jsonl").unlink()
-    with pytest.raises(InputError, match=rf"results_{NEW}\.json: holds numbers and no rollouts.*--log_samples"):
+    with pytest.raises(InputError, match=rf"results_{NEW}\.json: contains numbers but no rollouts.*--log_samples"):
         read([str(tmp_path)])
 
 

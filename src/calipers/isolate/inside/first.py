@@ -36,7 +36,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def enter(job: dict[str, Any], proc: int) -> None:
     """Leave the machine behind."""
     if os.getpid() != 1:
-        raise OSError("what was started is not process 1 of a namespace")  # it would kill and mount outside
+        raise OSError("the started process is not process 1 of a namespace")  # it would kill and mount outside
     if job["view"] is not None:
         build(job["view"])
     give_up(proc, job["root"], job["filter"])

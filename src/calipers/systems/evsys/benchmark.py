@@ -243,7 +243,7 @@ class Benchmark:
         (see `evsys_lookup`).
         """
         if not isinstance(spec, Mapping):
-            raise WrongType(f"a benchmark is given as {spec!r}; expected a mapping with path, id or name")
+            raise WrongType(f"the benchmark is {spec!r}; expected a mapping with path, id or name")
         if spec.get("path"):
             return cls.from_dir(spec["path"])
         key, name = spec.get("id"), spec.get("name")
@@ -282,7 +282,7 @@ class Benchmark:
         if tasks:
             _check_client(client)
         if tasks and samples > 1 and temperature == 0:
-            repeated = f"{samples} samples at temperature 0 are one answer {samples} times for most models"
+            repeated = f"{samples} samples at temperature 0 are usually the same answer {samples} times"
             warnings.warn(f"{repeated}; give a temperature above 0", RepeatedAnswer, stacklevel=2)
         rewards: list[list[float]] = []
         last: list[str] = []
@@ -328,7 +328,7 @@ class Benchmark:
         if model_client not in MODEL_CLIENTS:
             raise UnknownName.of("model_client", model_client, MODEL_CLIENTS)
         if model_client == "tinker" and not model_path and _job_factory is None:
-            raise InputError("model_client is 'tinker' but there is no model_path; expected the path of a checkpoint")
+            raise InputError("model_client is 'tinker' but model_path is missing; expected the path of a checkpoint")
         keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
         plan = make_plan(metrics or None, dialect="evsys")
         tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
@@ -398,7 +398,7 @@ def run_benchmark(
         check_sink(store)
     chosen = benchmark or Benchmark.load({"path": path, "id": id, "name": name}, store=store)
     if chosen is None:
-        raise InputError("no benchmark is given; expected a Benchmark, or path=, id= or name=")
+        raise InputError("benchmark is missing; expected a Benchmark, or path=, id= or name=")
     scoring = chosen.score_via_harbor(
         model_name=model,
         model_client="litellm",
@@ -437,7 +437,7 @@ def _judge(task: HarborTask) -> Callable[[str], float]:
         return lambda text: float(judge(text, verifier.expected, verifier.params))
     called = type(verifier).__name__
     if kind in ("e2b", "llm_judge"):
-        wrong = f"task {task.task_id!r}: {called} cannot judge within this process"
+        wrong = f"task {task.task_id!r}: {called} cannot verify in this process"
         raise CannotJudge(f"{wrong}; expected an in_process verifier")
     raise WrongType(f"task {task.task_id!r}: unknown verifier type: {called}; expected an InProcessVerifier")
 
@@ -449,7 +449,7 @@ def _function(name: str) -> user_code.VerifierFn:
     except UnknownName as error:
         if name not in VERIFIERS.entries:
             raise
-        raise UnknownName(f"{error} ({name} judges in calipers run and calipers.evaluate)") from None
+        raise UnknownName(f"{error} ({name} works in calipers run and calipers.evaluate)") from None
 
 
 def _as_harbor_task(row: Any) -> HarborTask:

@@ -115,7 +115,7 @@ def test_a_folder_that_was_named_is_not_shared(tmp_path, run):
 def test_keys_in_a_url_are_never_written(tmp_path, run):
     for url, said in (
         ("http://me:hunter2@127.0.0.1:9/v1", "the URL contains a user name or a password"),
-        ("http://127.0.0.1:9/v1?api-key=hunter2", "the URL holds a key, which Harbor would write down"),
+        ("http://127.0.0.1:9/v1?api-key=hunter2", "the URL contains a key, which Harbor would write to its files"),
     ):
         done = run("--base-url", url)
         assert done.returncode == 2
