@@ -236,7 +236,7 @@ def test_what_its_files_do_not_keep_is_said(tmp_path):
     sides = both(tmp_path, "brier_score", chances, chances)
     (note,) = [one for one in pair(calipers.compare(*sides)).notes if "brier" in one]
     assert note.startswith("brier_score cannot be recomputed (brier_score: the probabilities are '[0.25 0.75]'")
-    with pytest.raises(InputError, match="metric 'brier_score': brier_score cannot be worked out again"):
+    with pytest.raises(InputError, match="metric 'brier_score': brier_score cannot be recomputed"):
         calipers.compare(*sides, metric="brier_score")
 
 
