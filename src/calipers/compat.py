@@ -1,4 +1,4 @@
-"""Other systems' code, unchanged: their imports lead here while their packages are absent; and a user's plugins.
+"""Run other systems' code unchanged: their imports resolve here if their packages are absent; and load user plugins.
 
 Nothing happens at import. `activate` lends ``evsys_sdk`` or ``nemo_gym``, `load_plugin` runs a file or module that
 brings metrics, and `skip_unknown_metrics` restores what EvSys does with a metric it does not know.
@@ -98,9 +98,9 @@ _LENDER: Final = _Lender()
 
 
 def activate(package: str = EVSYS) -> bool:
-    """Make ``evsys_sdk`` or ``nemo_gym`` importable; False, and nothing is done, where the real one is installed.
+    """Make ``evsys_sdk`` or ``nemo_gym`` importable; does nothing and returns False if the real package is installed.
 
-    Doing it twice is doing it once.
+    A second call changes nothing.
     """
     if package in _LENDER.lent:
         return True
@@ -182,10 +182,10 @@ _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the mo
 def load_plugin(spec: str) -> list[str]:
     """Run a Python file, or import a module, and return the metrics it adds, sorted.
 
-    A class under EvSys' ``@register_metric`` adds itself, and so does a verifier under ``@register_fn``;
+    A class decorated with EvSys' ``@register_metric`` is added, and so is a verifier decorated with ``@register_fn``;
     every `calipers.Metric` in the module is added by its name. The same file again changes nothing; one
-    that was edited replaces its metrics. InputError for what is no plugin, PluginError with file and
-    line for one that fails.
+    that was edited replaces its metrics. InputError if it is not a plugin, PluginError with file and
+    line if it fails.
     """
     is_file = spec.endswith(".py") or os.sep in spec or Path(spec).is_file()
     plugin_id = str(Path(spec).resolve()) if is_file else spec
@@ -315,10 +315,10 @@ def _forget(name: str) -> None:
 
 
 def skip_unknown_metrics(on: bool = True) -> None:
-    """The one switch: in the evsys dialect, leave out a metric that is unknown or fails, with a warning.
+    """In the evsys dialect, skip metrics that are unknown or fail, with a warning.
 
-    EvSys does so always. Here a number that was asked for and is not there is an error, unless this
-    is called; ``skip_unknown_metrics(False)`` calls it off.
+    EvSys always does so. Here a requested metric without a value is an error, unless this
+    is called; ``skip_unknown_metrics(False)`` turns it off.
     """
     DIALECTS.discard("evsys")
     if on:

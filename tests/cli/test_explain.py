@@ -36,10 +36,10 @@ def explained(capsys, *arguments):
         ("judge_failed", "judge_failed", "contributes  a gap"),
         ("evsys", "evsys", "pass@3       any_of_first_3"),
         ("native", "native", "calipers list metrics"),
-        ("json_schema", "json_schema", "with equals is the target too"),  # the docstring, without its marks
+        ("json_schema", "json_schema", "with equals: and equals the target"),  # the docstring, without its marks
         ("test_sh", "test_sh", "mind         an answer may forge its reward"),
         ("llm_judge", "llm_judge", "mind         it asks models, which costs money"),
-        ("last_number", "last_number", "without the commas between its thousands"),
+        ("last_number", "last_number", "without thousands separators"),
         ("parquet", "parquet", "a row for each rollout"),
         ("nemo_gym", "nemo_gym", "by default"),  # a dialect and a format: the dialect
     ],

@@ -1,4 +1,4 @@
-"""Where an OpenAI-compatible server is, the key it is shown, and the proxy on the way.
+"""The address of an OpenAI-compatible server, its API key, and the proxy.
 
 Where a model's answers come from: the address of its server, or the content of what answers in this process.
 
@@ -38,7 +38,7 @@ _KEY_NAMES = re.compile(r"key|token|secret|sig", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """All that a call needs besides its body. What may hold a key is not shown."""
+    """Everything a request needs besides its body. Fields that may contain a key are not in the repr."""
 
     url: str = field(repr=False)
     shown: str  # host and port

@@ -1,4 +1,4 @@
-"""The seam to a model: a request in, a completion out, or one `ClientError`; and the model by its spec.
+"""The interface of models: a request in, a completion out, or a `ClientError`; and how a model is named.
 
 A spec is ``KIND/NAME``: ``openai/gpt-x``, ``replay/rollouts.jsonl``, ``python/mine.py:answer``.
 """
@@ -21,7 +21,7 @@ Ending = Literal["", "refused", "truncated"]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One call to a model. ``task`` and ``sample`` say whose it is; only `replay/` looks at them.
+    """One request to a model. ``task`` and ``sample`` identify its rollout; only `replay/` uses them.
 
     A struct and no dataclass, as one is made for every call: a frozen dataclass takes ten times as long.
     """
@@ -44,7 +44,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What came back. ``usage`` holds the names of `record.USAGE` that are known, never a guess."""
+    """What a model returned. ``usage`` has only the known counts among `record.USAGE`, never a guess."""
 
     text: str
     finish_reason: str | None = None  # in the server's own word
@@ -68,7 +68,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How a model is reached: what every ``connect(name, connection) -> Client`` is handed."""
+    """How to reach a model: the argument of every ``connect(name, connection) -> Client``."""
 
     base_url: str | None = None  # None: the kind's own default
     api: Literal["chat", "completions"] = "chat"
@@ -83,11 +83,11 @@ class Client(Protocol):
     """A model. ``complete`` is called by many workers of one event loop at once."""
 
     async def complete(self, request: Request) -> Completion:
-        """The model's answer; `ClientError` for every other end of a call."""
+        """The model's completion; `ClientError` if the request fails in any way."""
         ...
 
     async def close(self) -> None:
-        """Give back connections; called once, after the last call."""
+        """Close connections; called once, after the last request."""
         ...
 
 
@@ -103,7 +103,7 @@ def as_text(request: Request, instead: str) -> str:
 
 
 def connect(spec: str, connection: Connection) -> Client:
-    """The client of a model. Nothing is sent yet, but what can be checked before the first call is.
+    """The client of a model. It sends nothing yet, but checks what can be checked before the first request.
 
     The kind is built in, or an entry point of the group ``calipers.clients``: a function
     ``connect(name, connection)``, where the name is all that follows the first slash.

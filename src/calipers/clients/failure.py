@@ -1,4 +1,4 @@
-"""A failed call as a `ClientError`: what the server said, fit for a log, and whether to ask again."""
+"""A failed request as a `ClientError`: the server's message, safe to log, and whether to retry."""
 
 from __future__ import annotations
 

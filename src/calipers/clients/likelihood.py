@@ -1,4 +1,4 @@
-"""The second seam to a model: how likely it holds a text, instead of what it writes.
+"""The second interface of models: log-likelihoods of texts instead of completions.
 
 ::
 
@@ -54,7 +54,7 @@ Text = Continuation | Rolling
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How likely a text is: the sum of the natural logarithms of its tokens' probabilities."""
+    """The log-likelihood of a text: the sum of the natural logarithms of its tokens' probabilities."""
 
     logprob: float
     greedy: bool  # every token is the one the model itself holds likeliest; true of no tokens at all

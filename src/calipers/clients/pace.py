@@ -1,4 +1,4 @@
-"""When calls begin: how many are in flight at once, how fast they follow each other, and whose turn it is.
+"""When requests start: how many run concurrently, at which rate, and in which order.
 
 How fast calls follow each other: a quick start, and a rate that a server's rejections set.
 

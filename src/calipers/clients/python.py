@@ -1,4 +1,4 @@
-"""``python/MODULE:OBJECT`` and ``python/FILE.py:OBJECT``: a model in the user's own code, in this process.
+"""``python/MODULE:OBJECT`` and ``python/FILE.py:OBJECT``: a model in user code, in this process.
 
 One thread for code that does not wait, which nobody waits for, either.
 

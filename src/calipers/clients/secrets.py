@@ -1,4 +1,4 @@
-"""Keys in use: every byte that is written or shown goes through `Secrets.scrub` first."""
+"""Secrets: everything that is written or printed goes through `Secrets.scrub` first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One sandbox from start to end, seen from outside: fed, listened to, measured, and never outlived."""
+"""One sandbox from start to end, seen from outside: its input, output, usage and cleanup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs nobody trusts may use at most, how the kernel is made to keep that, and how it is measured.
+"""Resource limits of untrusted programs: how the kernel enforces them, and how usage is measured.
 
 Of the standard library alone: Harbor's interpreter is lent this file beside `container`.
 

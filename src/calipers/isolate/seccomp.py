@@ -1,4 +1,4 @@
-"""The system calls a program in the sandbox may not make, as the filter the kernel runs.
+"""The seccomp filter: the system calls that a program in the sandbox may not make.
 
 Namespaces already keep a program in; this narrows what it can try on the kernel, and closes what no namespace
 covers: sockets to the machine's own host, memory that belongs to no process and so escapes every limit, and the

@@ -1,4 +1,4 @@
-"""What one run is asked to do, every value decided and where it came from."""
+"""The settings of one run: every value resolved, with its origin."""
 
 from __future__ import annotations
 

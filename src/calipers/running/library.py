@@ -1,4 +1,4 @@
-"""What a run is about: a benchmark of ours, or a task of a task library.
+"""The benchmark of a run: one of ours, or a task of a task library.
 
 A task library is benchmarks that the files of another system describe, and what its own terms make of their runs. It
 is named in `names.py` and loaded when a job is of one of its tasks.

@@ -1,4 +1,4 @@
-"""The log of a run: lines handed over at once, written and synced together by a thread of their own.
+"""The log of a run: a background thread writes and syncs the lines in batches.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The loop of a live run: workers that take what is outstanding, ask the model, have it judged, and log it.
+"""The loop of a live run: workers take outstanding rollouts, call the model, verify the answer, and log it.
 
 ::
 

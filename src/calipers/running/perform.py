@@ -209,7 +209,7 @@ def perform(
     tell: Callable[[str], None] | None = None,
     tasks: Loaded | None = None,
 ) -> Report:
-    """Run a job, or go on with it, and score what is there.
+    """Run a job, or resume it, and score its log.
 
     ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
     ``tasks`` are those that jobs before this one have loaded; None: this one is alone.
@@ -417,13 +417,13 @@ ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "int
 
 
 def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
-    """Run a benchmark against a model, or go on with the run, and score it: ``calipers run`` from Python.
+    """Run a benchmark against a model, or resume the run, and score it: ``calipers run`` from Python.
 
-    A benchmark is whatever the command takes: a folder, a name in the store, a YAML file, a task file of
-    lm-evaluation-harness, or with ``include_path`` the name of a task, group or tag; of several tasks the
-    result has a group each. ``settings`` are the command's options by their names: ``samples=4``,
-    ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None is as if it were not given. A gap is no
-    error: the ledger of the result has it. It may be called where an event loop runs, as in a notebook.
+    ``benchmark`` is what the command accepts: a folder, a name in the store, a YAML file, a task file of
+    lm-evaluation-harness, or with ``include_path`` the name of a task, group or tag; with several tasks the
+    result has one group per task. ``settings`` are the command's options by name: ``samples=4``,
+    ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None means not given. Missing rollouts are not
+    an error: the ledger of the result lists them. It also works inside a running event loop, as in a notebook.
     """
     if not isinstance(model, str):
         right = "expected a model name such as 'openai/gpt-x'; for your own code, 'python/FILE.py:OBJECT'"

@@ -1,4 +1,4 @@
-"""Which folder a run goes on in: one that began with the same identity, or with another endpoint of the same model.
+"""Which folder a run resumes in: one with the same identity, or with another endpoint of the same model.
 
 ::
 

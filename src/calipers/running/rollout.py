@@ -1,4 +1,4 @@
-"""One rollout, from what is outstanding to the line of the log."""
+"""One rollout, from the outstanding entry to its line in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is asked for: options and configuration files into jobs.
+"""Settings of runs: options and configuration files turned into jobs.
 
 A run's configuration file: our own keys, or another system's ``benchmark:`` section.
 

@@ -1,4 +1,4 @@
-"""What a run shows while it is going, and when it may stop: one metric, valid at every look.
+"""The metric that a run shows while it runs, valid at any stopping time, and the rule that may stop the run.
 
 ::
 
@@ -35,7 +35,7 @@ NOT_YET = "no task is complete"
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What is known of a metric while its run is going, and how sure."""
+    """The current estimate of a metric during a run, with its interval."""
 
     value: float | None  # over the settled prefix
     interval: Ends | None  # holds the number the run will end with, however often one looks
@@ -167,7 +167,7 @@ class Headline:
 
 
 def no_sequence(request: RequestedMetric) -> str | None:
-    """Why a metric can have no interval that is valid at every look; None when it can."""
+    """Why a metric has no interval that is valid at any stopping time; None when it has one."""
     metric = request.metric
     unfit = _no_value(request)
     if unfit or not isinstance(metric, Metric):

@@ -1,4 +1,4 @@
-"""What the doors know of another system: its words in plain English, its own page of a result, its own files.
+"""What the commands know of another system: its terms in plain English, its own page of a result, its own files.
 
 A `System` names functions as ``module:function``, loaded when they are called; `names.SYSTEMS` lists the systems.
 """

@@ -1,4 +1,4 @@
-"""EvSys' row of a benchmark: a task, the verifier that judges it, and the ways to read both.
+"""EvSys' benchmark row: a task and its verifier, and how both are read.
 
 A row that is no task is an `InputError`. It is also the Python error that EvSys raises there, so
 that code which catches that one still does.

@@ -1,4 +1,4 @@
-"""The store of benchmarks in a project: every version of each, whole or not there.
+"""The store of benchmarks in a project: every version is complete or absent.
 
 ::
 

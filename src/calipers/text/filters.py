@@ -1,4 +1,4 @@
-"""Filters by name, in a row, over many responses at once; patterns that allow it are searched by Rust's engine.
+"""Filters by name, chained, over many responses at once; Rust's engine searches the patterns that allow it.
 
 ::
 

@@ -1,4 +1,4 @@
-"""A verifier by its name: registered functions, then our own, then what installed packages bring."""
+"""Find a verifier by name: registered functions first, then built-in verifiers, then installed plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer in a model's opinion: one judge or several, by a rubric.
+"""LLM judges: one or several judge models grade the answer by a rubric.
 
 What a judge says is an opinion and can be wrong, and an answer can be written to please it. What cannot happen is
 that a judge who fails, refuses or rambles counts as a verdict: that is `judge_failed`. Whether the answer made it so,
@@ -446,7 +446,7 @@ LONGEST_ANSWER: Final = 400_000  # characters of an answer that a judge is shown
 
 @dataclass(frozen=True, slots=True)
 class LLMJudge:
-    """Reward as models judge it: from 0 to 1 on a scale of numbers, or what their label is worth.
+    """Reward from judge models: 0 to 1 on a numeric scale, or the reward of the label they give.
 
     It may judge stored completions again, but that costs money, and the verdict may differ.
     """

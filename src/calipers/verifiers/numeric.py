@@ -1,4 +1,4 @@
-"""The answer as a number: the last one in the text, or the first after a marker, compared with the target.
+"""Numeric verifier: the last number in the text, or the first after a marker, compared with the target.
 
 Read are ``-1,234.5``, ``.5``, ``6.02e23``, ``3/4`` and a leading minus of any typographer. A currency or
 percent sign is a unit and passed over, in the target too: 50% is 50. A comma (or ``_``, ``'`` or a narrow
@@ -89,7 +89,7 @@ def same(answer: float, target: float, params: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NumericMatch:
-    """Reward 1 for the target's number, else 0; the answer is the number that was found, `unparsed` without one."""
+    """Reward 1 if the answer, a number in the completion, equals the target, else 0; `unparsed` without a number."""
 
     name: str = "numeric_match"
     rerunnable: bool = True

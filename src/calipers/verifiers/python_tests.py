@@ -1,4 +1,4 @@
-"""Python written by a model, judged by tests that are data.
+"""Python code written by a model, verified by tests that are data.
 
 The candidate only computes: it is given inputs inside the sandbox, its answers come back as JSON or as printed
 text, and the comparison happens here. It never sees what would be right, and nothing it writes is a verdict.
@@ -92,7 +92,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class PythonTests:
-    """Reward 1 for code that passes every test, else 0, or with ``partial`` the share of tests it passes.
+    """Reward 1 for code that passes every test, else 0; with ``partial`` the fraction of tests it passes.
 
     The tests are the target: ``{"input", "output"}`` for a script, ``{"args", "kwargs", "expected"}`` for calls of
     ``entry_point``. A candidate that crashes, is too slow or says too much fails that test.

@@ -1,4 +1,4 @@
-"""A test script, run in the sandbox over the completion: EvSys' `e2b` kind, and Harbor's ``tests/test.sh``.
+"""A test script that verifies the completion in the sandbox: EvSys' `e2b` kind, and Harbor's ``tests/test.sh``.
 
 The script and whatever it starts share one sandbox, so code that it takes from the completion can write the
 reward itself: the verdict is `forgeable`, and says so. What cannot happen is that anything still runs, or that
@@ -46,7 +46,7 @@ SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ShellTest:
-    """Reward as a script decides: from ``/logs/verifier/reward.json`` or ``reward.txt``, or by its exit status.
+    """Reward from a test script: from ``/logs/verifier/reward.json`` or ``reward.txt``, or from its exit status.
 
     The script is ``/tests/test.sh``; it is given the path of the completion. A reward that is no number within
     ``range``, or under a key that is not among ``keys``, is no reward: `verifier_failed`.

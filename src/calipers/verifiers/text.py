@@ -1,4 +1,4 @@
-"""The answer as text: equal to the target, holding it, or matching it as a pattern.
+"""Text verifiers: the answer equals the target, contains it, or matches it as a regular expression.
 
 The functions have EvSys' signature and are exactly EvSys' arithmetic: ``expected or ""`` is compared as
 text, so that null, but also 0, false, [] and {}, are the empty text. The verifiers around them refuse such
@@ -135,7 +135,7 @@ def _verdict(outcomes: Outcomes, nothing: str | None = None) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ExactMatch:
-    """Reward 1 for the target itself, else 0; the answer is the trimmed completion."""
+    """Reward 1 if the trimmed completion equals the target, else 0; the answer is the trimmed completion."""
 
     name: str = "exact_match"
     rerunnable: bool = True
@@ -155,7 +155,7 @@ class ExactMatch:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """Reward 1 for a completion that holds the target, else 0; the answer is the target, if it is there."""
+    """Reward 1 if the completion contains the target, else 0; the answer is the target if it was found."""
 
     name: str = "contains"
     rerunnable: bool = True
@@ -176,7 +176,7 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class RegexMatch:
-    """Reward 1 for a completion in which the target, a pattern, is found, else 0; the answer is what it found."""
+    """Reward 1 if the target, a regular expression, matches in the completion, else 0; the answer is the match."""
 
     name: str = "regex_match"
     rerunnable: bool = True
@@ -247,7 +247,7 @@ def worth(present: Mapping[str, bool], rewards: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TagMatch:
-    """Reward for ``<think>`` and ``<answer>`` tags; the fields say which were there. The target is not looked at."""
+    """Reward for ``<think>`` and ``<answer>`` tags; the fields show which were found. The target is not used."""
 
     name: str = "format_only"
     rerunnable: bool = True

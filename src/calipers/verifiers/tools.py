@@ -1,4 +1,4 @@
-"""The answer as an action of a tool: a JSON object, compared with the target's.
+"""Tool-call verifier: the answer is a JSON object, compared with the target.
 
 The function has EvSys' signature and is exactly EvSys' rule; the verifier around it refuses, before a run
 begins, a target that no action could match.
@@ -70,7 +70,7 @@ def _near(point: Any, wanted: Any, tolerance: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallsMatch:
-    """Reward 1 for the action that is expected, else 0; the answer is the action as JSON, keys sorted."""
+    """Reward 1 for the expected tool call, else 0; the answer is the tool call as JSON with sorted keys."""
 
     name: str = "tool_calls_match"
     rerunnable: bool = True

@@ -1,4 +1,4 @@
-"""Somebody else's code as a verifier: a function, an EvSys class, an object of one's own.
+"""User code as a verifier: a function, an EvSys class, or an object.
 
 Whatever it raises becomes a `VerifierError` that says whose it is; only what such an error already is stays so.
 

@@ -1,6 +1,6 @@
-"""The seam to a judge of answers: a task and its completion in, a verdict out, or a `VerifierError`.
+"""The interface of verifiers: a task and its completion in, a verdict out, or a `VerifierError`.
 
-Whatever a judge does is about the one rollout before it, and never about the run (`judged`).
+A failing verifier affects only its own rollout, never the run (`judged`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from calipers.text.patterns import RegexTimeout
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What an answer is worth. ``rewards`` is for verifiers with several; ``reward`` is then one of them, or None."""
+    """The result of a verifier. ``rewards`` is for verifiers with several; ``reward`` is then one of them, or None."""
 
     reward: float | None
     rewards: Mapping[str, float] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Verifier(Protocol):
-    """A judge. It must not keep state between calls: the order of rollouts is nobody's promise."""
+    """A verifier. It must not keep state between calls: rollouts come in any order."""
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict; `VerifierError` when there can be none."""
+        """The verdict; `VerifierError` when there is none."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Prompts in batches: which go together, what they share is computed once, and how a result is read back.
+"""Batches of prompts: which prompts go together, shared prefixes computed once, and how results are read back.
 
 What texts begin with alike, such as the examples before every question: read once, and remembered.
 

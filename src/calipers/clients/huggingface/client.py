@@ -1,4 +1,4 @@
-"""Models of Hugging Face in this process: loaded once, asked in batches, let go when idle."""
+"""Hugging Face models in this process: loaded once, called in batches, released when idle."""
 
 from __future__ import annotations
 

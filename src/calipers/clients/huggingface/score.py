@@ -1,4 +1,4 @@
-"""How likely a checkpoint holds texts, with what several of them share read only once.
+"""Log-likelihoods of texts under a checkpoint; shared prefixes are computed only once.
 
 ::
 

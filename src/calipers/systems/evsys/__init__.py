@@ -1,4 +1,4 @@
-"""EvSys: its Benchmark, its prediction rows, its names, and its modules, lent while they are absent."""
+"""EvSys: its Benchmark, prediction rows and metric names, and substitutes for its modules while they are absent."""
 
 from calipers.systems.system import DialectCard, System
 

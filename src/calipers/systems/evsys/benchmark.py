@@ -1,8 +1,8 @@
-"""EvSys' Benchmark: tasks in memory, asked of a client one by one, scored with EvSys' numbers.
+"""EvSys' Benchmark: tasks in memory, sent to a client one by one, scored with EvSys' numbers.
 
 ``score.metrics``, ``per_task`` and ``breakdowns`` are what EvSys gives; ``score.result`` is the
-same scoring as a Calipers `Result`, with intervals and the ledger. Whatever can be wrong with the
-tasks, the metrics or the client is said before the first call to it.
+same scoring as a Calipers `Result`, with intervals and the ledger. Errors in the
+tasks, the metrics or the client are raised before the first call.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BenchmarkTaskResult:
 
 @dataclass(frozen=True)
 class BenchmarkScore:
-    """What a scoring found, in EvSys' shape, which `dataclasses.asdict` writes.
+    """The score of a benchmark, in EvSys' shape, for `dataclasses.asdict`.
 
     ``result``, the Calipers `Result` behind the numbers, is handed over at construction and is no
     field: it has no part in ``asdict``, in equality or in ``repr``, and `dataclasses.replace` keeps it.
@@ -268,10 +268,10 @@ class Benchmark:
         metrics: list[str] | None = None,
         num_samples: int = 1,
     ) -> BenchmarkScore:
-        """Ask the client for each task's completions, judge them, and reduce the rewards.
+        """Request each task's completions from the client, verify them, and reduce the rewards.
 
-        One call at a time, in the order of tasks and samples, from the thread that called; an
-        exception of the client comes out as it is. ``limit`` takes the first tasks, and fewer than
+        It calls the client sequentially, in the order of tasks and samples, in the calling thread; an
+        exception of the client is raised unchanged. ``limit`` takes the first tasks, and fewer than
         one sample is one. A plain string counts as a list of one, for metrics and breakdown keys.
         """
         tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
@@ -316,7 +316,7 @@ class Benchmark:
         max_retries: int = 2,
         _job_factory: Any | None = None,
     ) -> BenchmarkScore:
-        """EvSys' scoring by rollouts that Harbor runs: each task ``num_samples`` times, judged by this process.
+        """EvSys' scoring of rollouts that Harbor runs: each task ``num_samples`` times, verified in this process.
 
         ``metrics``, ``per_task`` and ``rollouts`` are of the trials that came to a verdict, as EvSys counts them;
         ``result`` is of the whole job, its failures in the ledger. `HarborError` when Harbor is missing or gives up.

@@ -125,7 +125,7 @@ Step = Each | Select | Whole
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A named row of filters."""
+    """A named sequence of filters."""
 
     name: str = "none"
     steps: tuple[Step, ...] = ()
@@ -157,7 +157,7 @@ class FilteredAnswers:
 
 
 def pipeline(entry: Mapping[str, Any], location: str = "filter_list") -> Pipeline:
-    """An entry of a ``filter_list``, its filters found and their settings checked.
+    """The pipeline of an entry of a ``filter_list``, with its settings checked.
 
     >>> pipeline({"name": "strict", "filter": [{"function": "regex"}, {"function": "take_first"}]}).functions
     ('regex', 'take_first')

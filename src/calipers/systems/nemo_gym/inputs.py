@@ -1,4 +1,4 @@
-"""NeMo Gym's materialised inputs: what will be asked, of whom and how often, decided before anything runs."""
+"""NeMo Gym's materialised inputs: every planned request, its agent and its repeats, decided before the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT: Final = "_default"
 
 @dataclass(frozen=True, slots=True)
 class Materializing:
-    """How inputs become planned rollouts, in the words of NeMo Gym's collector."""
+    """How inputs become planned rollouts, with the option names of NeMo Gym's collector."""
 
     agent_name: str | None = None  # for rows that name none
     limit: int | None = None  # the first lines only; 0 is no limit

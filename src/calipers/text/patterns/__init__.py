@@ -1,4 +1,4 @@
-"""A regular expression we do not trust, with a limit on its time.
+"""Untrusted regular expressions, with a time limit.
 
 `search`, `find_all` and `remove` give what `re` gives, or `RegexTimeout`. Three ways lead there, the cheapest first:
 a pattern whose work on a text of this length is provably small runs as it is (`bound`); on the main thread

@@ -1,4 +1,4 @@
-"""A compiled pattern, and what is done with it; nothing here limits time.
+"""A compiled pattern and its operations, without a time limit.
 
 How much work a pattern can be: an upper bound, from Python's own parse tree.
 

@@ -1,4 +1,4 @@
-"""The process that runs patterns where no alarm can: started when first needed, kept, killed when it hangs.
+"""The process that matches patterns where SIGALRM cannot be used: started when first needed, killed when it hangs.
 
 Lines of JSON go both ways. It limits its own time by the alarm of its main thread, so it survives a bad
 pattern; only one that does not even answer late is killed.

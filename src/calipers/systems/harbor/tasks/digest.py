@@ -1,4 +1,4 @@
-"""What a task or a dataset is, in 64 digits: the same content has the same digest, wherever it lies."""
+"""The digest of a task or a dataset: the same content has the same digest in every place."""
 
 from __future__ import annotations
 

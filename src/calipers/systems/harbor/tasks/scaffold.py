@@ -1,4 +1,4 @@
-"""New datasets and new tasks: the files one starts from."""
+"""New datasets and new tasks: the files to start from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TOML files, read so that whatever is wrong in one is said with its line; and names of files below a directory."""
+"""TOML files, read so that errors name the line; and names of files below a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Harbor itself: found, asked its version, lent our half of the work, and run as a program of its own.
+"""Harbor as an external program: finding it, checking its version, and running it with our modules.
 
 Harbor lives in an interpreter of its own. What it needs of ours (`calipers.systems.harbor.lent`, and of
 `calipers.isolate` the container) is copied into a folder that only that one process has on its path, under the name

@@ -1,4 +1,4 @@
-"""How a run judges an answer to a task of lm-evaluation-harness while it goes: one response at a time.
+"""How a run verifies answers to a task of lm-evaluation-harness: one response at a time.
 
 Its numbers proper need all responses to a document and all documents; they are made from the log when the
 run is over. What is said here is what the same filters and metrics say of one response alone: a column

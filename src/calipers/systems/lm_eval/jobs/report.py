@@ -1,4 +1,4 @@
-"""What runs of lm-evaluation-harness' tasks come to in its own terms: its table, its files, and how sure.
+"""Reports of lm-evaluation-harness' tasks in its own format: its table, its files, and intervals.
 
 ::
 

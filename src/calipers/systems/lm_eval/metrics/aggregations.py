@@ -1,4 +1,4 @@
-"""lm-evaluation-harness' aggregations: the values of all documents to one number.
+"""lm-evaluation-harness' aggregations: from the values of all documents to one number.
 
 Each is a pair of functions: ``prepare`` turns the documents' values into an array whose last axes are
 documents (and parts), once; ``reduce`` takes that, or any selection of it, to a number. One call serves
@@ -240,7 +240,7 @@ How = str | Callable[[list[Any]], Any]
 
 
 def aggregate(how: How, items: Sequence[Any]) -> Any:
-    """The number that an aggregation makes of the documents' values; InputError where it makes none.
+    """The aggregated value of the documents' values; InputError if there is none.
 
     >>> aggregate("mean", [1, 0, 1, 1]), aggregate("median", [1, 2, 3, 4])
     (0.75, 3.0)

@@ -1,4 +1,4 @@
-"""Tasks by name: an index of folders, groups and tags, and what a name that is asked for stands for.
+"""Tasks by name: an index of folders, groups and tags, and which tasks a name refers to.
 
 ::
 

@@ -200,9 +200,9 @@ class Collected:
 
 
 def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _: None) -> Collected:
-    """Collect rollouts, or go on with it, and aggregate what is there; ``look`` is told a few times a second.
+    """Collect rollouts, or resume a collection, and aggregate them; ``look`` is called a few times a second.
 
-    InputError, before the first call, for whatever cannot work; ClientError when no agent could be reached at all.
+    InputError, before the first request, for settings that cannot work; ClientError when no agent can be reached.
     """
     scoring = make_plan(list(request.metrics) or None)
     secrets = Secrets()

@@ -1,4 +1,4 @@
-"""What a collection is asked to do: options of ours, or NeMo Gym's ``+key=value`` arguments."""
+"""The settings of a collection: our options, or NeMo Gym's ``+key=value`` arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from calipers.systems.nemo_gym.inputs import DEFAULT, Materializing
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """What a collection is asked to do, every value decided."""
+    """The settings of a collection, with every value resolved."""
 
     input: str  # a file of tasks, one JSON object a line
     output: Path

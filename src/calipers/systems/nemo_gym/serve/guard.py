@@ -1,4 +1,4 @@
-"""What stands before every route: who may ask, how much, in which form, and what is said when it is refused."""
+"""Checks before every route: who may send requests, their size and format, and the error for a rejected one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on a socket, until it is told to stop; a client may not keep it waiting for ever."""
+"""A server on a socket, until it is stopped; no client can keep it waiting for ever."""
 
 from __future__ import annotations
 
