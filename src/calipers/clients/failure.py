@@ -17,7 +17,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 
 LONGEST = 200
-"""Characters of a stranger's text that one error may hold."""
+"""Maximum characters of a server's text in one error."""
 
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
 _RETRIED = {408, 409, 429}
@@ -34,7 +34,7 @@ class Refusal:
 
 
 def cleaned(text: str, secrets: Secrets) -> str:
-    """A stranger's text on one line, without keys and without characters that do things to a terminal.
+    """A server's text on one line, without keys and without terminal control characters.
 
     >>> cleaned("no\\n such \\x1b[31mmodel", Secrets())
     'no such \N{REPLACEMENT CHARACTER}[31mmodel'
@@ -64,7 +64,7 @@ def read_refusal(body: bytes) -> Refusal:
 
 
 def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secrets: Secrets) -> ClientError:
-    """The error for an HTTP status: 408, 409, 429 and 5xx can be tried again, wrong keys and addresses cannot."""
+    """The error for an HTTP status: 408, 409, 429 and 5xx can be retried, wrong keys and addresses cannot."""
     message = cleaned(refusal.message, secrets)
     if 300 <= status < 400:
         target = cleaned(headers.get("Location", "nowhere"), secrets)

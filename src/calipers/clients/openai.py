@@ -129,15 +129,15 @@ class ScoringModel:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What is to be said of the server when all is over."""
+        """Notes about the server, for the end of the run."""
         return self._served.notes
 
     async def complete(self, request: Request) -> Completion:
-        """The model's answer; `ClientError` for every other end of a call."""
+        """The model's completion; `ClientError` if the request fails in any way."""
         return await self._served.complete(request)
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         await self._served.close()
 
     async def score(self, requests: Sequence[Text]) -> list[Scored]:
@@ -373,8 +373,8 @@ def connect(name: str, connection: Connection) -> ServedModel | ScoringModel:
 class ServedModel:
     """Answers from one model behind an OpenAI-style route.
 
-    What a server turns out not to accept, a seed, the name ``max_tokens`` or that many stop texts, is not sent
-    to it again; ``notes`` says so once.
+    What a server does not accept (a seed, the name ``max_tokens``, or that many stop strings) is not sent
+    again; ``notes`` mentions it once.
     """
 
     def __init__(self, name: str, connection: Connection, address: Address) -> None:
@@ -392,7 +392,7 @@ class ServedModel:
         self._frames: dict[Any, tuple[bytes, bytes, Any]] = {}  # settings -> what stands before and after the prompt
 
     async def complete(self, request: Request) -> Completion:
-        """The model's answer; `ClientError` for every other end of a call."""
+        """The model's completion; `ClientError` if the request fails in any way."""
         body = self._body(request)
         while True:
             started, taken = perf_counter(), self._stops
@@ -411,7 +411,7 @@ class ServedModel:
                 raise from_status(status, refusal, headers, self._secrets)
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         if self._http is not None:
             self._deadlines.close()
             await self._http.close()
@@ -518,7 +518,7 @@ class ServedModel:
         return self._http
 
     def _failed(self, error: Exception) -> ClientError:
-        """What became of a call without an answer, in our own words: aiohttp's may hold URLs and headers."""
+        """The error for a request without a response, in our own words: aiohttp's may contain URLs and headers."""
         where = self._address.shown
         if "content-encoding" in str(error).lower():  # which of its errors it is depends on how far it got
             return reply.malformed("the response uses a compression that cannot be read")
@@ -553,7 +553,7 @@ class ServedModel:
 
 
 def _make_room(calls: int) -> None:
-    """Let this process open as many connections as calls may be in flight, as far as the system lets it."""
+    """Raise the limit of open files to the number of concurrent requests, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = calls + SPARE_FILES if hard == resource.RLIM_INFINITY else min(calls + SPARE_FILES, hard)
     if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:

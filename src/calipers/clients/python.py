@@ -1,9 +1,9 @@
 """``python/MODULE:OBJECT`` and ``python/FILE.py:OBJECT``: a model in user code, in this process.
 
-One thread for code that does not wait, which nobody waits for, either.
+One thread for synchronous user code; nothing waits for this thread at exit.
 
 The threads of `concurrent.futures` are joined before the interpreter ends: a model that hangs would keep a command
-from ending that the user has given up twice over.
+from ending after the user pressed Ctrl-C twice.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CallThread:
         return await answer
 
     def close(self) -> None:
-        """Let the thread end after the call it is at."""
+        """Let the thread end after its current call."""
         self._calls.put(None)
 
     def _work(self) -> None:
@@ -71,7 +71,7 @@ def _tell(answer: asyncio.Future[Any], result: Any) -> None:
 
 
 class OwnScorer:
-    """A client of the user's that also scores. What does not wait runs in one thread, never twice at once.
+    """A user client that also scores. Synchronous code runs in one thread, one call at a time.
 
     ``score`` is handed `Continuation` and `Rolling` values and returns a `Scored` for each. Whatever it raises
     fails that one call, and is not tried again; a `ClientError` of its own passes as it is.
@@ -88,7 +88,7 @@ class OwnScorer:
         return await self._client.complete(request)
 
     async def close(self) -> None:
-        """Let the thread go, and close the user's object if it can be closed."""
+        """Release the thread, and close the user's object if it can be closed."""
         if self._thread is not None:
             self._thread.close()
         await self._client.close()
@@ -162,10 +162,10 @@ def _writes_nothing(_: Request) -> Any:
 
 
 class OwnModel:
-    """The user's code as a client. What does not wait runs in one thread, never twice at once.
+    """User code as a client. Synchronous code runs in one thread, one call at a time.
 
-    Whatever the code raises fails that one call, and is not tried again; a `ClientError` of its own
-    passes as it is.
+    Any exception of the code fails that one request, without a retry; its own `ClientError`
+    passes unchanged.
     """
 
     def __init__(self, ask: Ask, waits: bool, close: Any, secrets: Secrets, notes: Sequence[str] = ()) -> None:
@@ -180,7 +180,7 @@ class OwnModel:
         return await self._finish(*await self._thread.call(lambda: self._call(request)))
 
     async def close(self) -> None:
-        """Let the thread go, and close the user's object if it can be closed."""
+        """Release the thread, and close the user's object if it can be closed."""
         if self._thread is not None:
             self._thread.close()
         if callable(self._close) and inspect.isawaitable(closing := self._close()):

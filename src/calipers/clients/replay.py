@@ -49,7 +49,7 @@ def connect(name: str, connection: Connection) -> Replay:
 class Replay:
     """Stored completions: by (task, sample), else by prompt and sample. Of several attempts the last counts.
 
-    The file stays on disk; what is held is a place per record. Its records are those of one model:
+    The file stays on disk; only the position of each record is in memory. Its records are of one model:
     the same (task, sample, attempt) twice is an error that names both lines.
     """
 
@@ -132,7 +132,7 @@ def _line(file: BinaryIO, offset: int) -> int:
 
 
 def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
-    """A prompt, short: 16 bytes, in which the order of a message's keys does not matter."""
+    """A prompt's digest of 16 bytes, independent of the order of a message's keys."""
     try:
         text = _canonical(prompt)
     except (TypeError, ValueError):  # half a character, or no JSON at all: no file holds it
@@ -141,7 +141,7 @@ def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
 
 
 def _text(record: _StoredRollout) -> str | None:
-    """What the model said; None when nothing came."""
+    """The completion's text; None when there is none."""
     if record.outcome in _NOTHING_CAME:
         return None
     content: Any = record.completion

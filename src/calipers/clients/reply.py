@@ -49,7 +49,7 @@ _DETAILS = (
 
 
 def decode(raw: bytes) -> Reply:
-    """The reply in a body; ClientError for a body that is none."""
+    """The reply in a body; ClientError if the body is not a reply."""
     try:
         return _DECODER.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -68,7 +68,7 @@ def _no_reply(start: bytes) -> str:
 def completion(reply: Reply, latency_s: float, price: Price | None, secrets: Secrets) -> Completion:
     """The first choice of a reply; ClientError when there is none, or an error in its place.
 
-    No content is the text "": what the model said is nothing. Reasoning is no part of the text.
+    No content is the text "": the model said nothing. Reasoning is not part of the text.
     """
     if reply.error:
         raise malformed(
@@ -93,7 +93,7 @@ def completion(reply: Reply, latency_s: float, price: Price | None, secrets: Sec
 
 
 def malformed(what: str) -> ClientError:
-    """The error for an answer that is no answer; the next one may be."""
+    """The error for a malformed response; a retry may succeed."""
     return ClientError(what, kind="malformed", retry=True)
 
 

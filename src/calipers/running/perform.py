@@ -78,7 +78,7 @@ MOST_FAILURES = 3
 
 
 def closing_notes(status: Status, job: Job, folder: Path, speakers: Sequence[object]) -> Iterator[str]:
-    """Everything to be said of a run that is over; the speakers are its client and its verifiers."""
+    """The closing notes of a run; the speakers are its client and its verifiers."""
     yield from _notes(speakers)
     yield from _failures(status)
     yield from _remedies(status, job, folder)
@@ -86,7 +86,7 @@ def closing_notes(status: Status, job: Job, folder: Path, speakers: Sequence[obj
 
 
 def _failures(status: Status) -> Iterator[str]:
-    """What went wrong most often, in its own words."""
+    """The most frequent errors, with their messages."""
     commonest = status.errors.most_common(MOST_FAILURES)
     for (outcome, message), count in commonest:
         yield f"{count} {outcome}: {message}"
@@ -97,7 +97,7 @@ def _failures(status: Status) -> Iterator[str]:
 
 
 def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
-    """What to do about gaps: the same command leaves them, and an answer that only lacks a judge is paid for."""
+    """What to do about missing rollouts: resuming skips them, and an answer without a verdict is already paid for."""
     if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
         yield "resuming does not retry client_failed rollouts; --retry-failed does"
     if not job.from_library and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
@@ -108,7 +108,7 @@ def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
 
 
 def _notes(speakers: Sequence[object]) -> Iterator[str]:
-    """What client and verifiers have to say when all is over, such as that a server accepts no seed."""
+    """The notes of client and verifiers, such as that a server accepts no seed."""
     for speaker in speakers:
         yield from getattr(speaker, "notes", ())
 
@@ -144,7 +144,7 @@ def request_for(job: Job, rollout: Outstanding) -> Request:
 
 
 def outstanding(order: Sequence[Task], history: History, job: Job) -> Iterator[Outstanding]:
-    """What is still to be made: all that is not in the log, and the gaps in it if they are to be tried again."""
+    """The outstanding rollouts: all that are not in the log, and the missing ones in it if they are to be retried."""
     for position, task in enumerate(order):
         for sample in range(job.samples):
             past = history.get((task.id, sample))
@@ -161,7 +161,7 @@ def begun(order: Sequence[Task], history: History, samples: int) -> int:
 
 
 def past_of(history: History, order: Sequence[Task], job: Job, watcher: Watcher) -> Status:
-    """Where a run that goes on stands before it does."""
+    """The progress of a resumed run before it continues."""
     status = Status(planned=len(order) * job.samples)
     for position, task in enumerate(order) if history else ():
         for sample in range(job.samples):
@@ -177,7 +177,7 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run left behind."""
+    """The result of a run."""
 
     job: Job
     folder: Path
@@ -190,9 +190,9 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether it did what it was asked to: every planned rollout has a number, or its rule ended it.
+        """Whether the run is complete: every planned rollout has a number, or its stopping rule ended it.
 
-        Where nothing is to be judged, an answer is all that is asked.
+        Without verification, an answer is enough.
         """
         if self.by_rule:
             return True
@@ -211,11 +211,11 @@ def perform(
 ) -> Report:
     """Run a job, or resume it, and score its log.
 
-    ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
-    ``tasks`` are those that jobs before this one have loaded; None: this one is alone.
+    ``tell`` is called with notes for the user before the first request; without it they are among the notes.
+    ``tasks`` are the tasks that earlier jobs loaded; None if there is only this job.
 
-    InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
-    there is none; ClientError when the first call says that no other would fare better.
+    InputError, before the first request, for settings that cannot work; SandboxError if a verifier needs a sandbox and
+    there is none; ClientError when the first request shows that no other can succeed.
     """
     benchmark = JobBenchmark.of(job, tasks)
     suite = benchmark.suite
@@ -307,7 +307,7 @@ def perform(
 
 
 def _first_call_failed(model: str, error: ClientError) -> ClientError:
-    """The error of a first call, and what to look at."""
+    """The error of the first request, with advice."""
     where = "" if model.startswith("hf/") else " --base-url, the key, and"
     advice = f"no other request was sent; check{where} the model's name"
     if error.kind == NONE_HERE:
@@ -340,7 +340,7 @@ def _run_folder(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tupl
 
 
 def together(reports: Sequence[Report]) -> list[Result]:
-    """The results of several runs: one for all that are scored alike, so that they share a table."""
+    """The results of several runs: runs with the same scoring settings share one result, and so a table."""
     if len(reports) == 1:
         return [reports[0].result]
     alike: list[tuple[Plan, list[Report]]] = []
@@ -373,10 +373,10 @@ def _scoring(job: Job) -> Plan:
 def _judges(
     tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool
 ) -> tuple[Mapping[str, NamedVerifier], list[str]]:
-    """Every verifier the tasks name, and doubts about what they are to judge.
+    """Every verifier that the tasks name, and warnings about tasks it cannot verify.
 
-    A task that can never be judged is an InputError, here and not after the first call; a ``lenient`` dialect judges
-    it all the same, and there it is a doubt.
+    A task that can never be verified is an InputError, here and not after the first request; a ``lenient`` dialect
+    verifies it anyway, and gives a warning.
     """
     judges: dict[str, NamedVerifier] = {}
     for task in tasks:

@@ -71,7 +71,7 @@ class Headline:
         self._within = True  # all rewards so far lie in [0, 1]
 
     def settle(self, position: int, sample: int, outcome: str, reward: float | None) -> None:
-        """Take in a rollout of the task at this place of the planned order; a later attempt replaces a gap."""
+        """Add a rollout of the task at this position of the planned order; a later attempt replaces a missing one."""
         if self._unfit:
             return
         code = CODE[outcome]
@@ -87,7 +87,7 @@ class Headline:
                 self._reduce()
 
     def estimate(self) -> Live:
-        """Where the metric stands now, over the longest settled prefix."""
+        """The current estimate, over the longest complete prefix of tasks."""
         self._reduce()
         if self._unfit or self._metric is None:
             return Live(None, None, 0, self._planned, self._asked.text, self._unfit)
@@ -117,7 +117,7 @@ class Headline:
         return Live(value, run, settled, planned, self._asked.text, None, beyond, samples)
 
     def settled_all(self, count: int) -> bool:
-        """Whether the first so many tasks of the planned order have settled."""
+        """Whether the first ``count`` tasks of the planned order are complete."""
         self._reduce()
         return bool(self._known[:count].all())
 
@@ -130,7 +130,7 @@ class Headline:
         return why
 
     def _reduce(self) -> None:
-        """Bring the tasks whose samples are all there to their values."""
+        """Compute the values of the tasks whose samples are all there."""
         metric = self._metric
         if not self._whole or metric is None:
             return
@@ -221,7 +221,7 @@ class Until:
 
     @classmethod
     def of(cls, text: str, plan: Plan) -> Until:
-        """Read ``--until``; InputError for what cannot be read, can never be so, or is so from the start."""
+        """Parse ``--until``; InputError for a rule that cannot be parsed, can never be true, or is always true."""
         match = _SHAPE.fullmatch(text)
         if match is None:
             raise InputError.at("--until", f"{text!r} cannot be read", _EXAMPLES)
@@ -272,11 +272,11 @@ class Screen(Protocol):
     """Where a run is shown."""
 
     def due(self) -> bool:
-        """Whether it is time for another picture."""
+        """Whether it is time to update the display."""
         ...
 
     def show(self, status: Status, headline: Live | None) -> None:
-        """Show where the run stands."""
+        """Show the progress of the run."""
         ...
 
 
@@ -299,7 +299,7 @@ class Watcher:
 
     @property
     def stop(self) -> Stop | None:
-        """How the rule ended the run; None for any other run, and for one that was done anyway."""
+        """How the rule stopped the run; None without a rule, and for a run that was complete anyway."""
         if self._until is None or self.headline is None or not self._reached:
             return None
         now = self.headline.estimate()
@@ -311,7 +311,7 @@ class Watcher:
             self.headline.settle(position, sample, outcome, reward)
 
     def look(self, status: Status) -> str:
-        """Show where the run stands; the rule that ends it, when it is reached."""
+        """Show the progress; returns the rule that stops the run when it is reached."""
         due = self._screen is not None and self._screen.due()
         if not due and self._until is None:
             return ""
@@ -325,6 +325,6 @@ class Watcher:
         return f"{self._until.text} was reached"
 
     def last(self, status: Status) -> None:
-        """Show where the run ended."""
+        """Show the final progress."""
         if self._screen is not None:
             self._screen.show(status, self.headline.estimate() if self.headline is not None else None)
