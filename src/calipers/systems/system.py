@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DialectCard:
-    """What a dialect's words mean here, in plain English; light enough for a glossary."""
+    """The description of a dialect in plain English; light enough for a glossary."""
 
     one_line: str
     default: tuple[str, ...]
@@ -74,7 +74,7 @@ def every_system() -> dict[str, System]:
 
 
 def own_page(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> OwnPage | None:
-    """A result as the system prints it whose dialect it is in; None where it has no page of its own."""
+    """A result as the system of its dialect prints it; None if that system has no page of its own."""
     target = SYSTEMS.load(result.dialect).page if result.dialect in SYSTEMS.entries else ""
     page: OwnPage | None = load(target)(result, shape, paths, trust) if target else None
     return page

@@ -1,4 +1,4 @@
-"""A benchmark on disk: a directory with ``tasks.jsonl`` and perhaps ``metadata.yaml``, or a bare file of tasks.
+"""A benchmark on disk: a directory with ``tasks.jsonl`` and optionally ``metadata.yaml``, or a single file of tasks.
 
 Nothing else in the directory is read, neither ``images/`` nor ``raw/``.
 """
@@ -28,7 +28,7 @@ class NotThere(InputError, FileNotFoundError):
 
 
 def read_suite(path: str | os.PathLike[str]) -> Suite:
-    """The tasks of a benchmark, checked: every id once, every prompt one that a model can be given.
+    """The tasks of a benchmark, checked: every id is unique, and every prompt can be sent to a model.
 
     InputError says file and line. A field that means nothing is passed over and mentioned in
     ``notes``, with the nearest name that means something.
@@ -88,7 +88,7 @@ def tasks_file(directory: Path) -> Path:
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """What ``metadata.yaml`` says, by a safe loader; nothing where there is none."""
+    """The content of ``metadata.yaml``, by a safe loader; empty if there is none."""
     file = directory / METADATA
     if not os.path.lexists(file):
         return {}
@@ -103,7 +103,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def suite_name(directory: Path, metadata: Mapping[str, Any]) -> str:
-    """The benchmark's name: as its metadata says, else that of its directory."""
+    """The benchmark's name: from its metadata, else the name of its directory."""
     name = metadata.get("name")
     if not name:
         return directory.name or directory.resolve().name
@@ -150,7 +150,7 @@ def _inside(directory: Path, file: Path) -> Path:
 
 
 class _PassedOver:
-    """Fields that mean nothing: each with its first line and how many rows have it."""
+    """Unknown fields: each with its first line and the number of rows that have it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

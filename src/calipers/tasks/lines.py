@@ -66,7 +66,7 @@ def _decoded(line: bytes, where: str) -> str:
 
 
 def decoded(text: str) -> Any:
-    """What a JSON text says; ValueError where a key stands twice in one of its objects."""
+    """The value of a JSON text; ValueError if a key appears twice in one of its objects."""
     return json.loads(text, object_pairs_hook=_once)
 
 
@@ -110,11 +110,11 @@ def read_up_to(stream: Any, most: int) -> bytes:
 
 
 class BadZstd(OSError):
-    """Bytes that are no zstd, as ``gzip.BadGzipFile`` is for gzip."""
+    """The bytes are not zstd; the counterpart of ``gzip.BadGzipFile``."""
 
 
 class ZstdFrames(io.RawIOBase):
-    """Frames of zstd, unpacked; EOFError when the last one is cut off, `BadZstd` for what is none.
+    """Unpacked zstd frames; EOFError when the last one is truncated, `BadZstd` if the data is not zstd.
 
     The library's own stream reader takes the end of the file for the end of the frame.
     """

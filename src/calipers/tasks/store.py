@@ -69,7 +69,7 @@ class _VersionRecord(msgspec.Struct, forbid_unknown_fields=False):
 
 
 def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Published:
-    """Put a benchmark into the store as its next version, unless the latest one holds the same bytes.
+    """Put a benchmark into the store as its next version, unless the latest version has the same bytes.
 
     Both files count: another ``metadata.yaml`` beside the same tasks is a new version.
     """
@@ -94,7 +94,7 @@ def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | No
 
 
 def find(name: str, root: str | os.PathLike[str] | None = None) -> str:
-    """The id of a benchmark's latest version, or of the one that ``name@version`` says."""
+    """The id of a benchmark's latest version, or of the version in ``name@version``."""
     whole = _shelf(_root(root), name)
     if latest := _latest(whole):
         return f"{whole.name}.v{latest.version}"
@@ -129,7 +129,7 @@ def _pulled(id: str, root: str | os.PathLike[str] | None) -> Path | None:
 
 
 def load_suite(benchmark: str) -> Suite:
-    """The benchmark that a path, a name, ``name@version`` or an id means; what exists as a path is one."""
+    """The benchmark of a path, a name, ``name@version`` or an id; an existing path comes first."""
     if os.path.lexists(benchmark):
         return read_suite(benchmark)
     if os.sep in benchmark or benchmark.endswith(".jsonl"):

@@ -1,8 +1,8 @@
 """Numeric verifier: the last number in the text, or the first after a marker, compared with the target.
 
-Read are ``-1,234.5``, ``.5``, ``6.02e23``, ``3/4`` and a leading minus of any typographer. A currency or
-percent sign is a unit and passed over, in the target too: 50% is 50. A comma (or ``_``, ``'`` or a narrow
-space) only ever parts thousands, so ``3,14`` is two numbers. Digits that follow a letter (``x2``, ``H2O``)
+It reads ``-1,234.5``, ``.5``, ``6.02e23``, ``3/4`` and any typographic minus sign. A currency or
+percent sign is a unit and is ignored, also in the target: 50% is 50. A comma (or ``_``, ``'`` or a narrow
+space) only separates thousands, so ``3,14`` is two numbers. Digits that follow a letter (``x2``, ``H2O``)
 are part of a name.
 """
 
@@ -95,7 +95,7 @@ class NumericMatch:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no number, a marker that is no text, a tolerance below 0."""
+        """Reject a target that is not a number, a marker that is not text, or a tolerance below 0."""
         check_names(task, ("marker", "rel_tol", "abs_tol"))
         marker = task.params.get("marker", "####")
         if not isinstance(marker, str) or not marker:

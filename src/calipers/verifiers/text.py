@@ -141,7 +141,7 @@ class ExactMatch:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no text; null stands for the empty text."""
+        """Reject a target that is not text; null means the empty text."""
         _check_text(task)
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
@@ -161,7 +161,7 @@ class Contains:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no text, or an empty one, which would never be found."""
+        """Reject a target that is not text, or is empty, which would never be found."""
         _check_text(task)
         _check_given(task)
 
@@ -182,7 +182,7 @@ class RegexMatch:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no pattern, or an empty one, which would never be found."""
+        """Reject a target that is not a pattern, or is empty, which would never be found."""
         _check_text(task)
         _check_given(task)
         try:
@@ -253,7 +253,7 @@ class TagMatch:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse rewards that are no numbers."""
+        """Reject rewards that are not numbers."""
         check_names(task, tuple(WORTH))
         for name in WORTH:
             check_number(task, name)

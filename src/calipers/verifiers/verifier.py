@@ -41,26 +41,26 @@ class Verifier(Protocol):
 
 
 def fault(task: Task, wrong: str, right: str) -> InputError:
-    """The error for a task that its verifier can never judge."""
+    """The error for a task that its verifier can never verify."""
     return InputError.at(f"task {task.id!r}", wrong, right)
 
 
 def check_names(task: Task, known: Collection[str]) -> None:
-    """Refuse a param that the verifier does not have: a slip of the pen would go unnoticed."""
+    """Reject a param that the verifier does not have, so that typos are noticed."""
     for name in task.params:
         if name not in known:
             raise UnknownName(f"task {task.id!r}: {UnknownName.of(f'param of {task.verifier}', name, known)}")
 
 
 def check_flag(task: Task, name: str) -> None:
-    """Refuse a param that is neither true nor false; any text would be true, "false" included."""
+    """Reject a param that is neither true nor false; any text would be true, even "false"."""
     value = task.params.get(name, False)
     if value not in (True, False):
         raise fault(task, f"{name} is {value!r}", "expected true or false")
 
 
 def check_number(task: Task, name: str, *, least: float = -math.inf) -> None:
-    """Refuse a param that is no finite number, or one below the least."""
+    """Reject a param that is not a finite number, or is below the minimum."""
     value: Any = task.params.get(name)
     if name in task.params and not (is_number(value) and value >= least):
         right = "expected a number" if least == -math.inf else f"expected a number of at least {least:g}"
@@ -75,7 +75,7 @@ def is_number(value: Any) -> bool:
 
 
 LONGEST = 500
-"""Characters of an error that somebody else worded."""
+"""Maximum characters of a foreign error message."""
 
 
 async def judged(verifier: Verifier, task: Task, completion: Completion, *, check: bool = True) -> Verdict:
@@ -97,7 +97,7 @@ async def judged(verifier: Verifier, task: Task, completion: Completion, *, chec
 def ready(verifiers: Iterable[Verifier]) -> None:
     """Ask those that need something of this machine whether it is there; SandboxError with the reason where it is not.
 
-    To be called before the first call to a model: an answer that cannot be judged is paid for in vain.
+    Call it before the first request to a model: an answer that cannot be verified is wasted money.
     """
     for verifier in verifiers:
         look: Callable[[], None] | None = getattr(verifier, "ready", None)
