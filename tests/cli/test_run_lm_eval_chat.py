@@ -123,4 +123,4 @@ def test_another_benchmark_has_no_such_options(home):
     (home / "own").mkdir()
     (home / "own" / "tasks.jsonl").write_text('{"id": "a", "prompt": "q", "target": "a", "verifier": "exact_match"}\n')
     told = refused("run", "own", "--model", "python/model.py:answer", "--system-instruction", "x", cwd=home)
-    assert told.startswith("--system-instruction: is for tasks of lm-evaluation-harness, and own is none")
+    assert told.startswith("--system-instruction: is only for tasks of lm-evaluation-harness, and own is not one")

@@ -130,5 +130,5 @@ def check_apart(job: Job) -> None:
     }
     for name, is_given in given.items():
         if is_given:
-            wrong = f"is for tasks of lm-evaluation-harness, and {job.benchmark} is none"
-            raise InputError.at(job.place(name), wrong, "expected none; --system-prompt is a system turn")
+            wrong = f"is only for tasks of lm-evaluation-harness, and {job.benchmark} is not one"
+            raise InputError.at(job.place(name), wrong, "remove it; --system-prompt adds a system message")

@@ -83,7 +83,7 @@ def tasks_file(directory: Path) -> Path:
     """The file of tasks inside a benchmark's directory."""
     file = directory / TASKS
     if not os.path.lexists(file):
-        raise NotThere(f"benchmark missing tasks.jsonl: {directory}; expected it to have one task per line")
+        raise NotThere(f"benchmark missing tasks.jsonl: {directory}; expected a file with one task per line")
     return _inside(directory, file)
 
 

@@ -196,7 +196,7 @@ def test_the_newest_stands_for_its_model_and_the_others_are_told_of(tmp_path):
     assert found == [("m", "t", 1.0), ("n", "t", 1.0)]
     assert files == [f"results_{NEW}.json", f"results_{OLD}.json"]
     assert note == (
-        f"{tmp_path}/m/results_{NEW}.json is the newest of its model: results_{OLD}.json beside it is passed over; "
+        f"{tmp_path}/m/results_{NEW}.json is the newest file of its model: results_{OLD}.json beside it is ignored; "
         "to read one of them, pass the file itself"
     )
 
@@ -207,7 +207,7 @@ def test_of_many_that_are_passed_over_a_few_are_named(tmp_path):
     _, (file,), (note,) = groups(tmp_path)
     assert file == "results_2026-01-06T00-00-00.json"
     named = [f"results_2026-01-{day:02d}T00-00-00.json" for day in (5, 4, 3)]
-    assert f"{', '.join(named)} and 2 more beside it are passed over" in note
+    assert f"{', '.join(named)} and 2 more beside it are ignored" in note
 
 
 def test_models_that_share_a_folder_are_told_apart(tmp_path):

@@ -353,7 +353,7 @@ def newest(path: str) -> tuple[list[str], list[str]]:
 def _passed_over(last: _ResultsFile, older: Sequence[str]) -> str:
     names = ", ".join(older[:NAMED]) + (f" and {len(older) - NAMED} more" if len(older) > NAMED else "")
     what = "is" if len(older) == 1 else "are"
-    note = f"{last.path} is the newest of its model: {names} beside it {what} passed over"
+    note = f"{last.path} is the newest file of its model: {names} beside it {what} ignored"
     return f"{note}; to read one of them, pass the file itself"
 
 

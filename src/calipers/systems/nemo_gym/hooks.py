@@ -88,7 +88,7 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
         return None
     name = hook.__name__
     if iscoroutinefunction(hook):
-        raise PluginError(f"{path}: {name} is async; expected a plain def, as NeMo Gym awaits no hook")
+        raise PluginError(f"{path}: {name} is async; expected a plain def, because NeMo Gym does not await hooks")
 
     def called(argument: Any) -> Any:
         try:

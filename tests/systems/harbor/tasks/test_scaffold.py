@@ -30,7 +30,7 @@ def test_tasks_that_lie_there_are_added(tmp_path):
     ]
     assert read_manifest(place).files[0].digest == file_digest(place / "metric.py")
     assert done[-1].startswith(f"{place}/bad/task.toml:1: agent: expected a table")
-    assert done[-1].endswith("(left out)")
+    assert done[-1].endswith("(excluded)")
 
 
 def test_a_metric_for_a_dataset_that_is_there(tmp_path):

@@ -85,7 +85,7 @@ def test_a_model_that_takes_the_chat_is_not_refused(model, settings, written):
 )
 def test_another_benchmark_is_not_asked_as_theirs_are(settings):
     name = next(iter(settings)).replace("_", "-")
-    with pytest.raises(InputError, match=f"^--{name}: is for tasks of lm-evaluation-harness, and data is none"):
+    with pytest.raises(InputError, match=f"^--{name}: is only for tasks of lm-evaluation-harness, and data is not one"):
         check_apart(Job("data", "openai/m", **settings))
     check_apart(Job("data", "openai/m"))
 

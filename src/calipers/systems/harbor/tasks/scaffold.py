@@ -170,7 +170,7 @@ def _added(root: Path, tasks: bool) -> list[str]:
     if digests or files:
         replace_file(path, refreshed(dataset.manifest, digests, files))
     faults = [*dataset.faults, *wrong_names(dataset)] if tasks else []
-    return [f"{path}: {added} is added" for added in (*digests, *files)] + [f"{fault} (left out)" for fault in faults]
+    return [f"{path}: {added} is added" for added in (*digests, *files)] + [f"{fault} (excluded)" for fault in faults]
 
 
 def _make(root: Path) -> None:

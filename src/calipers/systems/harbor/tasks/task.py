@@ -389,7 +389,7 @@ def instruction(root: Path, directory: Path) -> str:
     """The instruction.md of a task or of one of its steps, as an agent is given it."""
     path = directory / INSTRUCTION
     if not os.path.lexists(path):
-        raise InputError.at(str(directory), f"has no {INSTRUCTION}", "expected what the agent is asked to do")
+        raise InputError.at(str(directory), f"has no {INSTRUCTION}", "expected the agent's instruction")
     regular(root, path)
     try:
         return without_canary(path.read_text(encoding="utf-8"))

@@ -202,7 +202,7 @@ def declined(task: TaskDirectory) -> str | None:
     named = [*(agent.user for agent in agents), *(verifier.user for verifier in (task.config.verifier, *verifiers))]
     users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
     if users and os.geteuid():
-        return f"it works as user {min(map(str, users))}, and only root can lend another user"
+        return f"it works as user {min(map(str, users))}, and only root can switch users"
     return environment_plan(task).declined
 
 
