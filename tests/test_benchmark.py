@@ -205,8 +205,8 @@ def test_any_float_is_a_reward(answers, mean, rate):
 @pytest.mark.parametrize(
     ("verifier", "python_error", "said"),
     [
-        (E2BVerifier(), NotImplementedError, "task 't': E2BVerifier cannot judge within this process"),
-        (LLMJudgeVerifier(), NotImplementedError, "task 't': LLMJudgeVerifier cannot judge within this process"),
+        (E2BVerifier(), NotImplementedError, "task 't': E2BVerifier cannot verify in this process"),
+        (LLMJudgeVerifier(), NotImplementedError, "task 't': LLMJudgeVerifier cannot verify in this process"),
         (object(), TypeError, "task 't': unknown verifier type: object"),
         (None, TypeError, "task 't': unknown verifier type: NoneType"),
         (
@@ -326,7 +326,9 @@ def test_a_verifier_is_given_what_the_row_says(monkeypatch):
 
 
 def test_repeating_one_answer_is_warned_about_once():
-    with pytest.warns(RepeatedAnswer, match=r"^3 samples at temperature 0 are one answer 3 times") as caught:
+    with pytest.warns(
+        RepeatedAnswer, match=(r"^3 samples at temperature 0 are " r"usually the same answer 3 times")
+    ) as caught:
         of(2).score(Scripted("A"), num_samples=3)
     assert len(caught) == 1
     assert caught[0].filename == __file__

@@ -49,7 +49,7 @@ def test_a_bad_row(tmp_path, rows, python_error, end):
 @pytest.mark.parametrize(
     ("verifier", "python_error", "said"),
     [
-        ({"kind": "e2b"}, NotImplementedError, "task 'b': E2BVerifier cannot judge"),
+        ({"kind": "e2b"}, NotImplementedError, "task 'b': E2BVerifier cannot verify"),
         ({"kind": "in_process", "fn_name": "exact_mach"}, ValueError, "Unknown verifier fn 'exact_mach'"),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_verifier_that_cannot_be_called_is_shown_where_it_stands(tmp_path, ver
 
 def test_a_verifier_of_ours_says_where_it_works(tmp_path):
     place = benchmark(tmp_path, row("a", verifier={"kind": "in_process", "fn_name": "numeric_match", "expected": 4}))
-    with pytest.raises(ValueError, match=r"\(numeric_match judges in calipers run and calipers\.evaluate\)$"):
+    with pytest.raises(ValueError, match=r"\(numeric_match works in calipers run and calipers\.evaluate\)$"):
         Benchmark.from_dir(place).score(None)
 
 
@@ -133,7 +133,7 @@ def test_load_what_nobody_has(tmp_path, monkeypatch):
         Benchmark.load({"id": 7})
     with pytest.raises(TypeError, match=r"^the store is a int; expected a path, or an object with find"):
         Benchmark.load({"id": 7}, store=5)
-    with pytest.raises(TypeError, match=r"^a benchmark is given as 'arith'; expected a mapping"):
+    with pytest.raises(TypeError, match=r"^the benchmark is 'arith'; expected a mapping"):
         Benchmark.load("arith")
 
 

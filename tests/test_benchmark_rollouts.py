@@ -99,7 +99,7 @@ def via_harbor(bench=None, **asked):
     [
         ({"workspace_dir": "w"}, TypeError, "workspace_dir is 'w'; expected a pathlib.Path"),
         ({"model_client": "litelm"}, ValueError, "no model_client named 'litelm'; did you mean 'litellm'?"),
-        ({"model_client": "tinker"}, ValueError, "model_client is 'tinker' but there is no model_path; "),
+        ({"model_client": "tinker"}, ValueError, "model_client is 'tinker' but model_path is missing; "),
         ({"model_client": "litellm", "metrics": ["pass@5"]}, ValueError, "no evsys metric named 'pass@5'"),
     ],
 )
@@ -130,7 +130,7 @@ def test_no_tasks_need_no_harbor():  # as `score` with a limit of 0 needs no cli
 
 
 def test_a_job_factory_gives_a_directory(tmp_path):
-    with pytest.raises(HarborError, match="the job factory gave 'nowhere'; expected the directory of a job"):
+    with pytest.raises(HarborError, match="the job factory returned 'nowhere'; expected the directory of a job"):
         via_harbor(model_client="litellm", workspace_dir=tmp_path, _job_factory=lambda config: "nowhere")
 
 
@@ -194,7 +194,7 @@ def test_tasks_are_called_as_their_directories_or_as_in_evsys(tmp_path):
 
 
 def test_a_trial_of_an_unknown_task_is_told_of(tmp_path):
-    with pytest.warns(UserWarning, match=r"trial_results\[1\] is of 'c', which is no task of the benchmark"):
+    with pytest.warns(UserWarning, match=r"trial_results\[1\] is of 'c', which is not a task of the benchmark"):
         score = of_trials(tmp_path, trial("a"), trial("c"))
     assert score.metrics["n_tasks"] == 1.0
 
@@ -219,10 +219,10 @@ JOB = "expected the directory of a job, or an object with trial_results, the lis
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (None, f"the job factory gave None; {JOB}"),
-        (3, f"the job factory gave 3; {JOB}"),
-        (object(), f"the job factory gave an object of type object; {JOB}"),
-        ({"trial_results": 5}, f"the job factory gave trial_results that are 5; {JOB}"),
+        (None, f"the job factory returned None; {JOB}"),
+        (3, f"the job factory returned 3; {JOB}"),
+        (object(), f"the job factory returned an object of type object; {JOB}"),
+        ({"trial_results": 5}, f"the job factory returned trial_results that are 5; {JOB}"),
         (
             {"trial_results": [7]},
             "trial_results[0].task_name is missing; expected the name of a task's directory, as 'a'",
@@ -288,7 +288,7 @@ def test_a_job_on_disk_that_counts_its_trials_is_taken_at_its_word(tmp_path):
 
 
 def test_without_harbor_it_says_so(no_harbor, monkeypatch):
-    said = "there is no program 'harbor'; install Harbor or say where it is in CALIPERS_HARBOR"
+    said = "there is no program 'harbor'; install Harbor, or set CALIPERS_HARBOR to its path"
     with pytest.raises(HarborError) as caught:
         via_harbor(model_client="litellm")
     assert str(caught.value) == said
@@ -313,7 +313,7 @@ def test_run_benchmark_within_a_running_loop(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "kind", "said"),
     [
-        ({}, ValueError, "no benchmark is given; expected a Benchmark, or path=, id= or name="),
+        ({}, ValueError, "benchmark is missing; expected a Benchmark, or path=, id= or name="),
         ({"path": "absent"}, FileNotFoundError, "benchmark dir not found: absent"),
         ({"name": "absent"}, FileNotFoundError, "no benchmark named 'absent' in this project"),
         ({"id": "absent"}, FileNotFoundError, "benchmark absent not found"),

@@ -1,4 +1,4 @@
-"""Other systems' code, unchanged: their imports lead here while their packages are absent; and a user's plugins.
+"""Run other systems' code unchanged: their imports resolve here if their packages are absent; and load user plugins.
 
 Nothing happens at import. `activate` lends ``evsys_sdk`` or ``nemo_gym``, `load_plugin` runs a file or module that
 brings metrics, and `skip_unknown_metrics` restores what EvSys does with a metric it does not know.
@@ -79,9 +79,9 @@ def _not_lent(package: str, part: str) -> str:
     known = {*names, *(other for other in below if "." not in other)}
     classes = {other for other in known if other[:1].isupper()}  # Benchmark and benchmark are two names
     if close := nearest(name, classes if name[:1].isupper() else known - classes, 1) or nearest(name, known, 1):
-        return f"Calipers lends no {part}; did you mean {parent}.{close[0]}? Install {package} itself to have all of it"
+        return f"Calipers does not provide {part}; did you mean {parent}.{close[0]}? Install {package} to get all of it"
     there = ", ".join(other for other, home in parts.items() if home)
-    return f"Calipers lends {there}, but not {part}; install {package} itself to have all of it"
+    return f"Calipers provides {there}, but not {part}; install {package} to get all of it"
 
 
 def _imported(home: str, part: str) -> ModuleType:
@@ -90,17 +90,17 @@ def _imported(home: str, part: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "pydantic":
             raise
-        right = "pip install 'calipers[serve]' brings it"
-        raise ModuleNotFoundError(f"{part} is lent with pydantic, which is not installed; {right}") from None
+        right = "pip install 'calipers[serve]'"
+        raise ModuleNotFoundError(f"{part} needs pydantic, which is not installed; {right}") from None
 
 
 _LENDER: Final = _Lender()
 
 
 def activate(package: str = EVSYS) -> bool:
-    """Make ``evsys_sdk`` or ``nemo_gym`` importable; False, and nothing is done, where the real one is installed.
+    """Make ``evsys_sdk`` or ``nemo_gym`` importable; does nothing and returns False if the real package is installed.
 
-    Doing it twice is doing it once.
+    A second call changes nothing.
     """
     if package in _LENDER.lent:
         return True
@@ -170,10 +170,10 @@ def _adopt() -> None:
             METRICS.add(name, registry.get_metric(name))
 
 
-_RIGHT = "expected a Python file or a module that can be imported"
+_RIGHT = "expected a Python file or an importable module"
 _EMPTY = (
-    'expected a class under @register_metric("NAME"), parentheses and all, a calipers.Metric in the module, '
-    'or a verifier under @register_fn("NAME")'
+    'expected a class decorated with @register_metric("NAME"), with parentheses, a calipers.Metric in the module, '
+    'or a verifier decorated with @register_fn("NAME")'
 )
 
 _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the module's name, the metrics it added)
@@ -182,10 +182,10 @@ _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the mo
 def load_plugin(spec: str) -> list[str]:
     """Run a Python file, or import a module, and return the metrics it adds, sorted.
 
-    A class under EvSys' ``@register_metric`` adds itself, and so does a verifier under ``@register_fn``;
+    A class decorated with EvSys' ``@register_metric`` is added, and so is a verifier decorated with ``@register_fn``;
     every `calipers.Metric` in the module is added by its name. The same file again changes nothing; one
-    that was edited replaces its metrics. InputError for what is no plugin, PluginError with file and
-    line for one that fails.
+    that was edited replaces its metrics. InputError if it is not a plugin, PluginError with file and
+    line if it fails.
     """
     is_file = spec.endswith(".py") or os.sep in spec or Path(spec).is_file()
     plugin_id = str(Path(spec).resolve()) if is_file else spec
@@ -206,7 +206,7 @@ def load_plugin(spec: str) -> list[str]:
             raise
     metrics = frozenset((METRICS.added.keys() - before) | _defined(module))
     if not metrics and _others() == others:
-        raise InputError.at(spec, "it adds no metric and no verifier", _EMPTY)
+        raise InputError.at(spec, "it registers no metric and no verifier", _EMPTY)
     _loaded[plugin_id] = name, metrics
     return sorted(metrics)
 
@@ -228,9 +228,9 @@ def _compiled(spec: str, plugin_id: str) -> tuple[str, CodeType]:
     try:
         code = compile(source, spec, "exec", dont_inherit=True)  # not our own __future__ imports
     except SyntaxError as error:
-        raise InputError.at(f"{spec}:{error.lineno or 1}", f"it is no Python: {error.msg}", _RIGHT) from error
+        raise InputError.at(f"{spec}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", _RIGHT) from error
     except ValueError as error:  # null bytes
-        raise InputError.at(spec, f"it is no Python: {error}", _RIGHT) from error
+        raise InputError.at(spec, f"it is not valid Python: {error}", _RIGHT) from error
     stem = re.sub(r"\W", "_", Path(spec).stem)
     digest = hashlib.sha256(plugin_id.encode(errors="surrogateescape") + b"\0" + source).hexdigest()
     return f"calipers_plugin_{stem}_{digest[:12]}", code
@@ -239,7 +239,7 @@ def _compiled(spec: str, plugin_id: str) -> tuple[str, CodeType]:
 def _run(spec: str, name: str, code: CodeType) -> ModuleType:
     module_spec = importlib.util.spec_from_file_location(name, spec)
     if module_spec is None:
-        raise InputError.at(spec, "it is no Python file", "expected a name that ends in .py")
+        raise InputError.at(spec, "it is not a Python file", "expected a name that ends in .py")
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module  # dataclasses and pickle look their module up there
     try:
@@ -283,7 +283,7 @@ def _add_metrics(spec: str, module: ModuleType) -> None:
     metrics = [thing for thing in vars(module).values() if isinstance(thing, Metric) and not _is_built_in(thing)]
     for metric in metrics:
         if metric.name in METRICS.entries or METRICS.match(metric.name):
-            raise InputError.at(spec, f"metric {metric.name!r} is built in", "give the new one another name")
+            raise InputError.at(spec, f"metric {metric.name!r} is built in", "rename the new metric")
     for metric in metrics:
         try:
             METRICS.add(metric.name, metric)
@@ -315,10 +315,10 @@ def _forget(name: str) -> None:
 
 
 def skip_unknown_metrics(on: bool = True) -> None:
-    """The one switch: in the evsys dialect, leave out a metric that is unknown or fails, with a warning.
+    """In the evsys dialect, skip metrics that are unknown or fail, with a warning.
 
-    EvSys does so always. Here a number that was asked for and is not there is an error, unless this
-    is called; ``skip_unknown_metrics(False)`` calls it off.
+    EvSys always does so. Here a requested metric without a value is an error, unless this
+    is called; ``skip_unknown_metrics(False)`` turns it off.
     """
     DIALECTS.discard("evsys")
     if on:

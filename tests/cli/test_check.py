@@ -14,7 +14,7 @@ def test_a_benchmark_that_is_right(tmp_path):
     lines(tmp_path, {**task("a", "4"), "dificulty": 1}, task("b", "5", "contains"), name="suite.jsonl")
     done = calipers("check", "suite.jsonl", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "suite: 2 tasks, verified by exact_match 1, contains 1\n")
-    assert done.stderr.startswith("note: suite.jsonl:1: 1 row has the field 'dificulty', which means nothing here")
+    assert done.stderr.startswith("note: suite.jsonl:1: 1 row has the field 'dificulty', which is ignored")
 
 
 def test_verifiers_that_can_be_trusted(tmp_path):
@@ -47,7 +47,7 @@ def test_verifiers_that_cannot(tmp_path):
 @pytest.mark.parametrize(
     ("row", "arguments", "said"),
     [
-        (task("a", None, "contains"), [], "task 'a': target is None; contains needs one to look for"),
+        (task("a", None, "contains"), [], "task 'a': target is None; contains needs a text to look for"),
         (task("a", "4", "exct_match"), [], "task 'a': no verifier named 'exct_match'; did you mean 'exact_match'"),
         ({"task_id": "a"}, [], "suite.jsonl:1: "),
         (task("a", "4"), ["--limit", "0"], "--limit: is 0; expected an integer >= 1"),

@@ -91,7 +91,7 @@ def test_fix(place):
     task(place / "d" / "c")
     done = calipers("check", "--fix", "d", cwd=place)
     assert done.returncode == 0
-    assert done.stderr == "note: the digest of acme/a is taken anew\nnote: acme/c is added\n"
+    assert done.stderr == "note: the digest of acme/a is computed again\nnote: acme/c is added\n"
     assert calipers("check", "d", cwd=place).stdout == done.stdout
 
 
@@ -119,7 +119,7 @@ def test_a_registry_that_was_changed(place):
         (["d", "--limit", "1"], "--limit: d is a dataset"),
         (["suite.jsonl", "--fix"], "suite.jsonl: is not a dataset, as --fix and --registry require"),
         (["acme/d@1", "--fix"], "--fix: there is no directory acme/d@1; a published dataset cannot be changed"),
-        (["acme/d@1", "--registry", "none"], "none: is no registry; expected a directory with registry.json"),
+        (["acme/d@1", "--registry", "none"], "none: is not a registry; expected a directory with registry.json"),
         (["acme/d@1"], "acme/d@1: no such file or directory"),
     ],
 )

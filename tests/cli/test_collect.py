@@ -112,11 +112,11 @@ def test_an_agent_that_dies_in_mid_run(tmp_path):
         done = calipers("collect", *files, "--agent", f"math={url}", cwd=tmp_path)
     assert done.returncode == 3
     assert "cannot connect to 127.0.0.1:" in done.stderr
-    assert "what it was not asked stays owed" in done.stderr
+    assert "run the same command again for the rollouts that were not run" in done.stderr
     assert "Traceback" not in done.stderr
     kept = keys(tmp_path / "r.jsonl")
     assert 6 <= len(kept) <= 10
-    assert "the file has what is computed without it" in done.stderr
+    assert "the file contains the metrics computed here" in done.stderr
     assert json.loads((tmp_path / "r_aggregate_metrics.json").read_text())[0]["agent_metrics"]
     with agent() as url:  # elsewhere: an address is not what a collection is
         again = calipers("collect", *files, "--agent", f"math={url}", cwd=tmp_path)
@@ -179,4 +179,4 @@ def test_failures_are_gaps_and_exit_3(tmp_path):
     assert done.returncode == 3
     assert "4 planned (from materialized_inputs) = 3 scored + 1 client_failed; 1 gap" in done.stdout
     (row,) = rows(tmp_path / "r_failures.jsonl")
-    assert row["error"] == {"kind": "malformed", "message": "the answer is not JSON"}
+    assert row["error"] == {"kind": "malformed", "message": "the response is not JSON"}

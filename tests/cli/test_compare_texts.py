@@ -83,7 +83,9 @@ def test_the_folders_lm_eval_writes(tmp_path):
     pair, said = compared(first, second, "--metric", "mean_reward(reward=acc)", cwd=tmp_path)
     assert [one["task"] for one in pair["flips"]["regressions"]] == ["0", "2", "4"]
     assert pair["flips"]["regressions"][0]["answers"] == ["choice 0", "choice 0"]
-    assert f"first/fixture-v1/results_{TIME}.json is the newest of its model: results_2025-01-02T03-04-05.json" in said
+    assert (
+        f"first/fixture-v1/results_{TIME}.json is the newest file of its model: results_2025-01-02T03-04-05.json"
+    ) in said
     score = calipers("score", "first/fixture-v1", cwd=tmp_path)
     assert (score.returncode, "lm_eval_results, 6 rollouts" in score.stdout) == (0, True)
 

@@ -64,12 +64,12 @@ BROKEN = {
 SAID = {
     "raises": "broken.py:3: compute_metrics failed: KeyError: 'no_such_key'",
     "none": "broken.py: compute_metrics returned NoneType; expected a dict",
-    "rubbish": "a hook returned what JSON cannot say: object is no JSON value",
+    "rubbish": "a hook returned a value that JSON cannot encode: object is not a JSON value",
     "import": "broken.py:1: ModuleNotFoundError: No module named 'no_such_module'",
-    "syntax": "broken.py:1: it is no Python: ",
+    "syntax": "broken.py:1: it is not valid Python: ",
     "hookless": "broken.py: Server has no hook; expected compute_metrics or get_key_metrics",
     "nothing": "no class in broken.py named 'Server'; known: (none)",
-    "abstract": "broken.py: Server cannot be made: ",
+    "abstract": "broken.py: Server cannot be created: ",
 }
 
 
@@ -127,7 +127,7 @@ def test_a_hook_that_fails_leaves_no_file(here, name):
     [
         (["--export", "lm_evl"], "no system to export to named 'lm_evl'; known: harbor, nemo_gym"),
         (["--export", "nemo_gm"], "no system to export to named 'nemo_gm'; did you mean 'nemo_gym' or"),
-        (["--export", "nemo_gym="], "--export: 'nemo_gym=' names no file; expected nemo_gym, or nemo_gym=PATH"),
+        (["--export", "nemo_gym="], "--export: 'nemo_gym=' has no file name; expected nemo_gym, or nemo_gym=PATH"),
         (["--export", "nemo_gym=no/such.json"], "no/such.json: there is no folder 'no'; create it first"),
         (["--export", "nemo_gym=rollouts.jsonl"], "rollouts.jsonl: is one of the files to be scored"),
         (["--hooks", "app.py:MathServer"], "--hooks: nothing is exported; add --export nemo_gym"),
@@ -139,7 +139,10 @@ def test_a_hook_that_fails_leaves_no_file(here, name):
             ["--export", "nemo_gym", "--metric", "mean/reward"],
             "no metric named 'mean/reward'; it is a name of --dialect",
         ),
-        (["app.py", "--export", "nemo_gym"], "--export nemo_gym: there is no one file to write beside; name it"),
+        (
+            ["app.py", "--export", "nemo_gym"],
+            ("--export nemo_gym: there is more than one file, or none, to write beside; name it"),
+        ),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(here, arguments, said):
@@ -149,7 +152,7 @@ def test_what_cannot_be_exported_is_one_line(here, arguments, said):
 def test_other_rollouts_have_no_such_file(tmp_path):
     put(tmp_path / "native.jsonl", {"task": "a", "reward": 1})
     said = refused("score", "native.jsonl", "--export", "nemo_gym", cwd=tmp_path)
-    assert said.startswith("native.jsonl: holds no rollouts of NeMo Gym's")
+    assert said.startswith("native.jsonl: contains no rollouts of NeMo Gym")
 
 
 def test_shards_and_standard_input_need_a_name(here):
@@ -163,7 +166,7 @@ def test_shards_and_standard_input_need_a_name(here):
     text = (here / "rollouts.jsonl").read_text()
     done = calipers("score", "-", "--export", "nemo_gym=piped.json", cwd=here, stdin=text)
     assert done.returncode == 0, done.stderr
-    assert "--export nemo_gym: there is no one file" in refused(
+    assert "--export nemo_gym: there is more than one file" in refused(
         "score", "-", "--export", "nemo_gym", cwd=here, stdin=text
     )
 
@@ -184,7 +187,7 @@ def test_the_reward_profile_as_its_own_two_files(tmp_path):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in case[key]))
     done = calipers("score", "r.jsonl", "--export", "nemo_gym_profile", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "planned rollouts are there" in done.stderr
+    assert "planned rollouts exist" in done.stderr
     expected = case["expected_aggregate"]
     found = [json.loads(line) for line in (tmp_path / "r_reward_profiling.jsonl").read_text().splitlines()]
     for one, wanted in zip(found, expected["reward_profiling_jsonl"], strict=True):
@@ -196,4 +199,4 @@ def test_the_reward_profile_as_its_own_two_files(tmp_path):
     again = refused("score", "r.jsonl", "--export", "nemo_gym_profile", cwd=tmp_path)
     assert "already exists; --force replaces it" in again
     (tmp_path / "r_materialized_inputs.jsonl").unlink()
-    assert "is not there" in refused("score", "r.jsonl", "--export", "nemo_gym_profile", "--force", cwd=tmp_path)
+    assert "does not exist" in refused("score", "r.jsonl", "--export", "nemo_gym_profile", "--force", cwd=tmp_path)

@@ -33,6 +33,6 @@ def test_a_dialect_as_it_is(name, card):
     dialect = DIALECTS.load(name)
     assert card.words == dialect.metrics
     assert card.default == dialect.default
-    assert card.gaps.startswith({"gap": ("leave the estimate", "excluded"), "zero": ("count", "0")}[dialect.missing])
-    assert card.nothing.startswith("no value, " if dialect.undefined is None else str(dialect.undefined))
+    assert card.gaps.startswith({"gap": "excluded from the estimate", "zero": "count as 0"}[dialect.missing])
+    assert card.nothing == ("no value, with the reason" if dialect.undefined is None else str(dialect.undefined))
     assert dialect.label(True) in card.slices

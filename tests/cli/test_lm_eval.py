@@ -248,10 +248,10 @@ def test_a_cache_asks_nothing_twice(home, server):
     ("words", "said"),
     [
         (["--model", "vllm"], "--model: no kind of model named 'vllm'; known: dummy, hf, local-chat-completions"),
-        (["--model", "hf"], "--model_args: names no model; expected pretrained=PATH"),
+        (["--model", "hf"], "--model_args: does not name a model; expected pretrained=PATH"),
         (
             ["--model", "hf", "--model_args", "pretrained=m,delta=x"],
-            "--model_args: delta has no effect here; expected of",
+            "--model_args: delta has no effect here; expected one of",
         ),
         (
             ["--model_args", "pretrained=m,dtype=int3"],
@@ -267,11 +267,11 @@ def test_a_cache_asks_nothing_twice(home, server):
         ),
         (
             ["--model", "local-completions", "--model_args", "model=m"],
-            "--model_args: says no base_url; expected base_url=",
+            "--model_args: has no base_url; expected base_url=",
         ),
         (
             ["--model", "openai-chat-completions", "--model_args", "model=m"],
-            "--model: openai-chat-completions takes turns only; expected --apply_chat_template beside it",
+            "--model: openai-chat-completions accepts only chat messages; add --apply_chat_template",
         ),
         (["--model", "dummy", "--limt", "3"], "no option '--limt'; did you mean '--limit'?"),
         (["--model", "dummy", "--limit", "x"], "--limit: invalid float value: 'x'; see calipers lm-eval run --help"),
@@ -282,16 +282,19 @@ def test_a_cache_asks_nothing_twice(home, server):
         ),
         (
             ["--model", "dummy", "--trust_remote_code"],
-            "--trust_remote_code: runs code that came with the data; expected",
+            "--trust_remote_code: runs code from the dataset; add --trust",
         ),
-        (["--model", "dummy", "--log_samples"], "--log_samples: is given without a place to write to; expected"),
+        (["--model", "dummy", "--log_samples"], "--log_samples: is given without --output_path; add --output_path DIR"),
         (["--model", "dummy", "--seed", "0,None,1,2"], "--seed: is '0,None,1,2'; expected integers"),
         (
             ["--model", "dummy", "--samples", '{"sums": [9]}'],
-            "--samples: documents: 9 is none of the 8 documents of sums",
+            "--samples: documents: there is no document 9 among the 8 of sums",
         ),
         (["--model", "dummy", "--samples", "nowhere"], "--samples: 'nowhere' is neither; expected JSON"),
-        (["--model", "dummy", "--fewshot_as_multiturn"], "--fewshot_as_multiturn: without a chat template there are"),
+        (
+            ["--model", "dummy", "--fewshot_as_multiturn"],
+            ("--fewshot_as_multiturn: needs a chat template; add --apply_chat_template"),
+        ),
     ],
 )
 def test_what_means_nothing_here_is_refused_by_name(home, words, said):
@@ -302,8 +305,8 @@ def test_tasks_that_are_none_or_twice(home):
     said = refused("lm-eval", *DUMMY, "--tasks", "sumz", cwd=home)
     assert said == "no task, group or tag named 'sumz'; did you mean 'sums'?"
     said = refused("lm-eval", *DUMMY, "--tasks", "mc_all,mc_one", cwd=home)
-    assert said == "--tasks: mc_one is asked for twice, in mc_all and in mc_one; expected each task once"
-    assert refused("lm-eval", "--model", "dummy", "--limit", "2", cwd=home).startswith("--tasks: names no task")
+    assert said == "--tasks: mc_one is requested twice, in mc_all and in mc_one; expected each task once"
+    assert refused("lm-eval", "--model", "dummy", "--limit", "2", cwd=home).startswith("--tasks: does not name a task")
     assert (
         refused("lm-eval", "rnu", "--tasks", "x", cwd=home) == "no command of lm-eval named 'rnu'; did you mean 'run'?"
     )
@@ -350,10 +353,13 @@ def prompt_of(text):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--documents", "0,9"], "--documents: 9 is none of the 8 documents of sums; expected numbers from 0 to 7"),
+        (
+            ["--documents", "0,9"],
+            ("--documents: there is no document 9 among the 8 of sums; expected numbers from 0 to 7"),
+        ),
         (["--documents", "x"], "--documents: is 'x'; expected numbers counted from 0: 0,3,6-9"),
-        (["--documents", "0", "--limit", "1"], "--documents: --limit takes the first documents, and these are chosen"),
-        (["--task-metadata", "[]"], "--task-metadata: is no JSON object"),
+        (["--documents", "0", "--limit", "1"], "--documents: --limit and a choice of documents exclude each other"),
+        (["--task-metadata", "[]"], "--task-metadata: is not a JSON object"),
         (["--fewshot-seed", "-1"], "--fewshot-seed: is [0, 1234, 1234, -1]; expected four integers"),
     ],
 )
@@ -365,7 +371,7 @@ def test_wrong_settings_of_run(home, words, said):
 def test_a_name_where_no_tasks_are_at_all(tmp_path):
     (tmp_path / "empty").mkdir()
     line = refused("lm-eval", "--model", "dummy", "--tasks", "nope", "--include_path", "empty", cwd=tmp_path)
-    assert "no task, group or tag named 'nope': no lm_eval is installed here" in line
+    assert "no task, group or tag named 'nope': lm_eval is not installed, and no folder contains" in line
 
 
 BLOCKS = [

@@ -49,7 +49,7 @@ def test_again_and_changed(tmp_path):
 def test_what_was_passed_over_is_said(tmp_path):
     benchmark(tmp_path, row(metdata={}))
     assert published("arith")[1].startswith(
-        "note: arith/tasks.jsonl:1: 1 row has the field 'metdata', which means nothing here; did you mean 'metadata'?\n"
+        "note: arith/tasks.jsonl:1: 1 row has the field 'metdata', which is ignored; did you mean 'metadata'?\n"
     )
 
 
@@ -65,7 +65,7 @@ def test_a_name_that_would_move_the_cursor(tmp_path):
     [
         ([row()], "absent", "benchmark dir not found: absent; expected a directory with tasks.jsonl"),
         ([row(), "{"], "arith", "arith/tasks.jsonl:2: malformed json: "),
-        ([row(), row()], "arith", "arith/tasks.jsonl:2: task_id 'a' stands twice, first at line 1; expected it once"),
+        ([row(), row()], "arith", "arith/tasks.jsonl:2: task_id 'a' appears twice, first at line 1; expected it once"),
     ],
 )
 def test_what_cannot_be_published(tmp_path, rows, directory, said):

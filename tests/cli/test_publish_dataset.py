@@ -38,13 +38,13 @@ def test_the_command_of_the_metrics_page(arith):
 def test_into_a_registry_of_ones_own(arith):
     (arith / "arith" / "metric.py").write_text("print()\n")  # edited after init, as the page would have it
     done = calipers("publish", "arith", "--registry", "reg", cwd=arith)
-    assert "note: arith/dataset.toml: the digest of metric.py is taken anew\n" in done.stderr
+    assert "note: arith/dataset.toml: the digest of metric.py is computed again\n" in done.stderr
     assert json.loads(done.stdout)["registry"] == "reg"
     assert resolve("acme/arith", arith / "reg").metric_script.read_text() == "print()\n"
     assert json.loads(calipers("publish", "arith", "--registry", "reg", cwd=arith).stdout)["status"] == "unchanged"
     (arith / "arith" / "add-two" / "instruction.md").write_text("Other.\n")
     said = refused("publish", "arith", "--registry", "reg", cwd=arith)
-    assert said.startswith("arith/dataset.toml:5: acme/arith@1.0.0 is in reg with other content; raise the version")
+    assert said.startswith("arith/dataset.toml:5: acme/arith@1.0.0 is in reg with other content; increase the version")
 
 
 def test_what_cannot_be_published(tmp_path):

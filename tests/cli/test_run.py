@@ -213,7 +213,7 @@ def test_a_verifier_from_a_plugin(tmp_path):
     ("arguments", "said"),
     [
         (["sums"], "--model: no model; expected --model openai/gpt-4o-mini"),
-        (["sums", "--model", "gpt-4o"], "says no kind"),
+        (["sums", "--model", "gpt-4o"], "does not start with a kind"),
         (["sums", "--model", "opnai/x"], "did you mean 'openai/x'?"),
         (["nowhere", "--model", MODEL], "no benchmark named 'nowhere'"),
         (["sums", "--model", MODEL, "--samples", "0"], "--samples: is 0; expected an integer >= 1"),
@@ -221,12 +221,12 @@ def test_a_verifier_from_a_plugin(tmp_path):
         (["sums", "--model", MODEL, "--until", "pass@1 > 3"], "--until: 'pass@1 > 3' cannot be read"),
         (
             ["sums", "--model", MODEL, "--until", "width(pass_rate) < 0.1"],
-            "has no interval that is valid at every look",
+            "has no interval that is valid at any stopping time",
         ),
         (["sums", "--model", MODEL, "--gen-kwargs", "x"], "--gen-kwargs: 'x' cannot be read"),
         (["sums", "--model", MODEL, "--price", "1"], "--price: is '1'"),
         (["sums", "--model", MODEL, "--sampels", "1"], "no option '--sampels'; did you mean '--samples'"),
-        (["sums", "--model", MODEL, "--limit", "0"], "--limit: is 0; expected a number of tasks, or a share"),
+        (["sums", "--model", MODEL, "--limit", "0"], "--limit: is 0; expected a number of tasks, or a fraction"),
         (["sums", "--model", MODEL], "OPENAI_API_KEY"),
         (["sums", "--model", MODEL, "--base-url", "http://user:pw@127.0.0.1:9/v1"], "user"),
         (["sums", "--model", MODEL, "--base-url", "http://127.0.0.1:9/v1"], "127.0.0.1:9"),

@@ -18,20 +18,26 @@ def run(tmp_path, *asked, **environment):
     ("asked", "said"),
     [
         (["--samples", "0"], "--samples: it is 0; expected at least 1"),
-        (["--model", "openai/m"], "--model: nobody would ask it: without --agent the oracle works"),
+        (["--model", "openai/m"], "--model: has no effect: without --agent the oracle runs the task's own solution"),
         (["--concurrency", "0"], "--concurrency: it is 0; expected at least 1"),
         (["--retries", "-1"], "--retries: it is -1; expected at least 0"),
-        (["--limit", "0"], "--limit: is 0; expected a number of tasks, or a share of them below 1"),
-        (["--limit", "1.5"], "--limit: is 1.5; expected a number of tasks, or a share of them below 1"),
-        (["--agent", "orcale"], "'orcale' is no agent that works without Harbor (did you mean 'oracle'?); expected"),
+        (["--limit", "0"], "--limit: is 0; expected a number of tasks, or a fraction below 1"),
+        (["--limit", "1.5"], "--limit: is 1.5; expected a number of tasks, or a fraction below 1"),
+        (
+            ["--agent", "orcale"],
+            ("'orcale' is not an agent that works without Harbor (did you mean 'oracle'?); expected"),
+        ),
         (["--agent", ""], "--agent: is empty; expected oracle, nop or command:LINE"),  # $AGENT, and nobody set it
-        (["--agent", "command: "], "--agent: 'command: ' names no command; expected command:LINE"),
-        (["--agent", "oracle", "--temperature", "1"], "--agent: 'oracle' takes no --temperature; expected chat"),
-        (["--max-tokens", "9", "--system-prompt", "x"], "'oracle' takes no --max-tokens, --system-prompt; expected"),
-        (["--agent", "nop", "--model", "openai/m"], "--model: nobody would ask it: nop works without one; expected"),
-        (["--agent", "command:true", "--model", "openai/m"], "nobody would ask it: command works without one"),
+        (["--agent", "command: "], "--agent: 'command: ' has no command; expected command:LINE"),
+        (["--agent", "oracle", "--temperature", "1"], "--agent: 'oracle' does not accept --temperature; expected chat"),
+        (
+            ["--max-tokens", "9", "--system-prompt", "x"],
+            "'oracle' does not accept --max-tokens, --system-prompt; expected",
+        ),
+        (["--agent", "nop", "--model", "openai/m"], "--model: has no effect: nop does not use a model; expected"),
+        (["--agent", "command:true", "--model", "openai/m"], "has no effect: command does not use a model"),
         (["--environment", ""], "--environment: is empty; expected auto, room, or one of Harbor's"),
-        (["--environment", "dokcer"], "--environment: there is none called 'dokcer'; did you mean 'docker'?"),
+        (["--environment", "dokcer"], "--environment: there is no environment 'dokcer'; did you mean 'docker'?"),
         (["--environment", "modal"], "there is no program 'harbor'; install Harbor"),  # one of Harbor's
         (["--environment", "docker"], "there is no program 'harbor'; install Harbor"),
     ],
@@ -48,8 +54,8 @@ def test_what_is_asked_is_checked_first(tmp_path, asked, said):
     ("program", "said"),
     [
         ("echo 0.11.3", "is Harbor 0.11.3; expected 0.25 or newer"),
-        ("echo 'true (GNU coreutils) 9.1'", "asked for its version, says 'true (GNU coreutils) 9.1'; expected Harbor"),
-        ("echo what; exit 1", "asked for its version, says 'what'; expected Harbor 0.25 or newer"),
+        ("echo 'true (GNU coreutils) 9.1'", "--version prints 'true (GNU coreutils) 9.1'; expected Harbor"),
+        ("echo what; exit 1", "--version prints 'what'; expected Harbor 0.25 or newer"),
     ],
 )
 def test_another_harbor_is_none(tmp_path, program, said):
@@ -105,6 +111,6 @@ def test_a_run_that_has_begun_keeps_its_environment(tmp_path):
     other = run(tmp_path, "--environment", "docker", PATH=path)
     assert other.returncode == 2
     assert (
-        "holds another run: environment: room here, docker asked; expected --environment room, or another"
+        "contains a different run: environment: room here, docker requested; expected --environment room, or another"
         in other.stderr
     )

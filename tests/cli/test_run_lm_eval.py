@@ -143,7 +143,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda text: text + BOMB, "task.yaml:27: its aliases stand for more than it may hold"),
+        (lambda text: text + BOMB, "task.yaml:27: its aliases expand to more than the limit"),
         (lambda text: "include: task.yaml\n" + text, "task.yaml:1: include: task.yaml is included twice"),
         (
             lambda text: text.replace("{{q}}", "{{question}}"),
@@ -182,7 +182,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
         ),
         (lambda text: text.replace("data.jsonl", "gone.jsonl"), "task.yaml:3: dataset_kwargs.data_files: no file gone"),
         (lambda text: text + "process_docs: !function utils.f\n", "task.yaml:20: process_docs: is !function utils.f"),
-        (lambda text: text.replace("generate_until", "multiple_choice"), "task.yaml:7: output_type: a task of multi"),
+        (lambda text: text.replace("generate_until", "multiple_choice"), "task.yaml:7: output_type: a multi"),
     ],
 )
 def test_bad_input_is_one_line_with_file_and_key_before_any_call(home, change, said):
@@ -251,7 +251,7 @@ def test_the_recorded_responses_give_its_own_table_and_files_that_are_read_back(
     [
         ("harbor", "no system to export a run to named 'harbor'; known: lm_eval"),
         ("lm_evl", "no system to export a run to named 'lm_evl'; did you mean 'lm_eval'?"),
-        ("lm_eval=", "--export: 'lm_eval=' names no folder; expected lm_eval, or lm_eval=DIR"),
+        ("lm_eval=", "--export: 'lm_eval=' has no folder; expected lm_eval, or lm_eval=DIR"),
     ],
 )
 def test_what_cannot_be_exported(tmp_path, asked, said):

@@ -80,7 +80,7 @@ def test_a_chat_is_asked_exported_and_scored_again_as_lm_eval_does_it(home, more
     again = calipers("score", "out", "--dialect", "lm_eval", "--format", "md", cwd=home)
     assert again.returncode == 0, again.stderr
     assert "|exact_match|↑  |    1|" in again.stdout
-    assert "is not what it was" not in again.stderr  # the prompts are made again in the same turns
+    assert "changed after the run" not in again.stderr  # the prompts are made again in the same turns
 
 
 def test_the_instruction_stands_in_the_text_where_there_is_no_chat(home):
@@ -89,7 +89,8 @@ def test_the_instruction_stands_in_the_text_where_there_is_no_chat(home):
     assert done.returncode == 0, done.stderr
     assert json.loads((home / "seen.jsonl").read_text()) == "Be brief.\n\nDo sums.\n\n1+1 So 2\n\n2+2 So"
     assert (
-        "is not what it was" not in calipers("score", "out", "--dialect", "lm_eval", "--format", "md", cwd=home).stderr
+        "changed after the run"
+        not in calipers("score", "out", "--dialect", "lm_eval", "--format", "md", cwd=home).stderr
     )
 
 
@@ -105,12 +106,12 @@ def test_a_chat_is_another_run_than_the_text(home):
 @pytest.mark.parametrize(
     ("asked", "wrong"),
     [
-        (["sums.yaml", "--fewshot-as-multiturn"], "--fewshot-as-multiturn: without a chat template there are no turns"),
+        (["sums.yaml", "--fewshot-as-multiturn"], "--fewshot-as-multiturn: needs a chat template"),
         (
             ["sums.yaml", "--apply-chat-template", "--api", "completions"],
             "--apply-chat-template: the completions route",
         ),
-        (["sums.yaml", "--apply-chat-template=x"], "--apply-chat-template: 'x' was taken for the name"),
+        (["sums.yaml", "--apply-chat-template=x"], "--apply-chat-template: 'x' was read as the name"),
         (["--apply-chat-template", "sums.yaml"], "missing argument 'BENCHMARK...'"),
     ],
 )
@@ -122,4 +123,4 @@ def test_another_benchmark_has_no_such_options(home):
     (home / "own").mkdir()
     (home / "own" / "tasks.jsonl").write_text('{"id": "a", "prompt": "q", "target": "a", "verifier": "exact_match"}\n')
     told = refused("run", "own", "--model", "python/model.py:answer", "--system-instruction", "x", cwd=home)
-    assert told.startswith("--system-instruction: is for tasks of lm-evaluation-harness, and own is none")
+    assert told.startswith("--system-instruction: is only for tasks of lm-evaluation-harness, and own is not one")

@@ -38,7 +38,7 @@ def home(tmp_path):
         (
             TASK.replace("exact_match", "exact_match\n    reduction: pass_at_k\n    k: 3") + "repeats: 3\n",
             "2",
-            "task.yaml:8: metric_list: k is 3, and repeats 2; expected repeats: 3 or more",
+            "task.yaml:8: metric_list: k is 3, but repeats is 2; expected repeats: 3 or more",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_numbers_that_cannot_be_made_are_no_success(home):
 def test_a_k_beyond_the_repeats_is_said_before_any_call_and_by_check(home, k):
     entry = f"{{metric: exact_match, reduction: pass_at_k, k: {k}}}"
     (home / "task.yaml").write_text(TASK.replace("metric: exact_match", entry) + "repeats: 2\n")
-    said = "task.yaml:8: metric_list: k is 3, and repeats 2; expected repeats: 3 or more"
+    said = "task.yaml:8: metric_list: k is 3, but repeats is 2; expected repeats: 3 or more"
     assert refused(*RUN, cwd=home) == said
     assert refused("check", "task.yaml", cwd=home) == said
     assert not (home / "calls.txt").exists()

@@ -97,7 +97,7 @@ def test_other_seeds_are_other_documents_and_are_said_instead_of_mixed(home):
     assert calipers(*RUN, "--out", "out", cwd=home).returncode == 0
     told = refused(*RUN, "--out", "out", "--load-seeds", "1,2,3,4", cwd=home)
     assert told.startswith("out: ")
-    assert " of its 8 documents are not those that were asked (" in told
+    assert " of its 8 documents differ from those of the run (" in told
     assert told.endswith("; expected the same data files, task code and --load-seeds, or another --out")
     assert calipers(*RUN, "--out", "new", "--load-seeds", "1,2,3,4", cwd=home).returncode == 0
     assert hashes(home / "new") != hashes(home / "out")
@@ -110,8 +110,8 @@ def test_a_new_run_beside_one_on_other_documents_says_so(home):
     done = calipers(*RUN, "--load-seeds", "7", cwd=home)
     assert done.returncode == 0, done.stderr
     assert len(list((home / "runs").iterdir())) == 2
-    assert "a new run begins, as runs/quiz-python_model.py_model-" in done.stderr
-    assert "a new run begins" not in first.stderr + calipers(*RUN, cwd=home).stderr
+    assert "starting a new run, because runs/quiz-python_model.py_model-" in done.stderr
+    assert "starting a new run" not in first.stderr + calipers(*RUN, cwd=home).stderr
 
 
 def test_no_report_on_other_documents(home):
@@ -126,9 +126,9 @@ def test_no_report_on_other_documents(home):
     rows[2]["answer"] = 0
     (home / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     told = refused(*score, "--format", "md", cwd=home)
-    assert told.startswith("out: 1 of its 4 documents are not those that were asked (2); expected the same data files")
+    assert told.startswith("out: 1 of its 4 documents differ from those of the run (2); expected the same data files")
     noted = calipers(*score, "--format", "json", cwd=home)
-    assert "1 of its 4 documents are not those that were asked (2)" in noted.stderr
+    assert "1 of its 4 documents differ from those of the run (2)" in noted.stderr
     assert "lm_eval" not in json.loads(noted.stdout)
 
 

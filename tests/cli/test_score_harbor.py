@@ -26,7 +26,9 @@ def test_one_command_on_a_finished_job(tmp_path):
     for name in ("mean_reward", "pass@3", "time_per_task", "cost_per_task", "cost_per_solved"):
         assert any(line.startswith(f"{name} ") for line in lines), name
     assert f"{JOB}: harbor, 18 rollouts" in done.stdout.replace("\n  ", " ")
-    assert done.stderr.startswith(f"note: {JOB}: 1 earlier attempt is not there, since Harbor deletes what it retries")
+    assert done.stderr.startswith(
+        f"note: {JOB}: 1 earlier attempt is not there, because Harbor deletes retried attempts"
+    )
 
 
 def test_the_document(tmp_path):
@@ -67,7 +69,7 @@ def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
     [
         (["."], f".: is a directory; {RIGHT}"),
         ([JOB, JOB], f"{JOB}: stands twice, first as {JOB}; expected each job once"),
-        ([JOB, "--columns", "task=id"], "--columns: a Harbor job has names of its own; expected none beside a job"),
+        ([JOB, "--columns", "task=id"], "--columns: a Harbor job has its own field names; remove this option"),
         ([JOB, "--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
     ],
 )

@@ -59,9 +59,9 @@ def test_an_unchanged_task_that_was_not_scored_is_not_called_changed(home):
     done = calipers("score", "out", *TABLE, cwd=home)
     assert done.returncode == 0, done.stderr
     assert "|exact_match|↑  |  0.5|" in done.stdout  # three of six: the table is worked out all the same
-    assert "is not what it was" not in done.stderr
+    assert "changed after the run" not in done.stderr
     (home / "sums.yaml").write_text(TASK.replace("doc_to_text: q", "doc_to_text: '{{q}}?'"))
-    assert "is not what it was" in calipers("score", "out", *TABLE, cwd=home).stderr
+    assert "changed after the run" in calipers("score", "out", *TABLE, cwd=home).stderr
 
 
 def test_a_gate_over_what_was_not_scored_says_what_scores_it(home):
@@ -95,7 +95,7 @@ def test_a_task_with_functions_is_scored_from_its_folder_once_it_is_trusted(home
     (home / "sums.yaml").write_text(WITH_FUNCTIONS)
     run(home, "--trust", *([] if judged else ["--predict-only"]))
     table = calipers("score", "out", *TABLE, "--trust", cwd=home)
-    assert (table.returncode, table.stderr.count("is not what it was")) == (0, 0), table.stderr
+    assert (table.returncode, table.stderr.count("changed after the run")) == (0, 0), table.stderr
     assert "|right |↑  |  0.5|" in table.stdout
     told = json.loads(calipers("score", "out", *TABLE[:2], "--format", "json", "--trust", cwd=home).stdout)
     assert told["lm_eval"][0]["tasks"]["sums"]["right,none"]["value"] == 0.5

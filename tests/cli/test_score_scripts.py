@@ -39,13 +39,13 @@ def test_several_scripts_and_gaps(here):
     (group,) = json.loads(done.stdout)["groups"]
     values = {key: found["value"] for key, found in group["metrics"].items() if ".py" in key}
     assert values == {"metric.py:mean": 0.5, "count.py:lines": 2, "count.py:null": 1}
-    assert done.stderr == "note: not run: 1 of 3 rollouts; metric scripts see the others\n"
+    assert done.stderr == "note: not run: 1 of 3 rollouts; metric scripts get the others\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--metric-script", "metric.py"], "metric.py: a metric script is code; --trust (trust=True) runs it"),
+        (["--metric-script", "metric.py"], "metric.py: a metric script is code; use --trust (trust=True) to run it"),
         (["--metric-script", "gone.py", "--trust"], "gone.py: no such file; expected a Python script"),
         (["--metric-script", ".", "--trust"], ".: is a directory; expected a Python script"),
         (["--metric-script"], "option '--metric-script' requires an argument"),
@@ -57,7 +57,9 @@ def test_what_cannot_be_done_is_one_line(here, arguments, said):
 
 def test_without_a_sandbox_no_script_is_run(here):
     said = refused("score", "rewards.json", *ASKED, cwd=here, PATH="/nowhere")
-    assert said.startswith("metric scripts are run in a sandbox, and none can be had here (bwrap is not installed; ")
+    assert said.startswith(
+        "metric scripts run in a sandbox, and no sandbox works on this machine (bwrap is not installed; "
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_without_a_sandbox_no_script_is_run(here):
             "it ended with exit status 3: bad \ufffd[31mrewards",
         ),
         ("print('rubbish')", "it left no metric.json of at most 1 MiB; expected it at the path of -o"),
-        ("leave([1])", 'metric.json holds a list; expected an object such as {"mean": 0.5}'),
+        ("leave([1])", 'metric.json contains a list; expected an object such as {"mean": 0.5}'),
     ],
 )
 def test_a_script_that_fails_is_told_and_all_else_is_printed(here, code, said):
@@ -108,7 +110,10 @@ def test_a_datasets_own_script_is_not_run_without_trust(job):
     done = calipers("score", "jobs/small", cwd=job)
     assert done.returncode == 0
     assert "metric.py" not in done.stdout
-    said = "datasets/arith-mini/metric.py: lies with the dataset and is not run, as it is code; --trust runs it"
+    said = (
+        "datasets/arith-mini/metric.py: comes with the dataset and is "
+        "not run, because it is code; use --trust to run it"
+    )
     assert f"note: {said}\n" in done.stderr
 
 

@@ -142,10 +142,10 @@ def test_a_body_beyond_the_limit_is_refused_before_it_comes(tmp_path):
         (["no.py:Server"], "no.py: No such file or directory; expected FILE:CLASS"),
         (["my_server.py"], "calipers serve: 'my_server.py' cannot be read; expected FILE:CLASS"),
         (["my_server.py:Serve"], "no class in my_server.py named 'Serve'; did you mean 'Server'"),
-        (["my_server.py:BaseVerifyRequest"], "my_server.py: BaseVerifyRequest is no resources server; expected"),
+        (["my_server.py:BaseVerifyRequest"], "my_server.py: BaseVerifyRequest is not a resources server; expected"),
         (["broken.py:Server"], "broken.py:1: ZeroDivisionError: division by zero"),
-        (["abstract.py:Server"], "abstract.py: Server cannot be made: TypeError: Can't instantiate abstract class"),
-        (["demanding.py:Server"], "demanding.py: Config does not do without judge; calipers serve knows name, host"),
+        (["abstract.py:Server"], "abstract.py: Server cannot be created: TypeError: Can't instantiate abstract class"),
+        (["demanding.py:Server"], "demanding.py: Config needs judge; calipers serve knows name, host"),
         (["--verifier", "exact_macth"], "no verifier named 'exact_macth'; did you mean 'exact_match'"),
         (["my_server.py:Server", "--verifier", "contains"], "--verifier: my_server.py:Server verifies answers itself"),
         (["--token-env", "NOT_SET_AT_ALL"], "--token-env: NOT_SET_AT_ALL is not set; expected"),
@@ -169,7 +169,7 @@ def test_a_port_in_use(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refused("serve", "--port", str(port), cwd=tmp_path)
-    assert said == f"127.0.0.1:{port}: the port is in use; --port 0 takes a free one"
+    assert said == f"127.0.0.1:{port}: the port is in use; --port 0 picks a free port"
 
 
 def test_whoever_can_call_it_is_told(tmp_path):
@@ -223,7 +223,7 @@ def test_the_command_is_listed(tmp_path):
 
 def test_a_verifier_that_needs_a_sandbox_is_served_only_with_one(tmp_path):
     said = refused("serve", "--verifier", "python_tests", "--port", "0", cwd=tmp_path, PATH=str(tmp_path))
-    assert said.startswith("no sandbox can be had here (bwrap is not installed; unshare is not installed)")
+    assert said.startswith("no sandbox works on this machine (bwrap is not installed; unshare is not installed)")
 
 
 def test_a_client_that_hangs_up_amid_its_body_leaves_no_line(tmp_path):

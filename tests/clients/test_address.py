@@ -54,7 +54,7 @@ def test_a_base_url_has_one_spelling_and_no_key(url, plain):
 
 
 def test_a_base_url_that_is_none_is_an_error():
-    with pytest.raises(InputError, match="host or port of the URL cannot be read"):
+    with pytest.raises(InputError, match="cannot parse the host or port of the URL"):
         without_keys("http://host:port/v1")
 
 
@@ -105,7 +105,7 @@ def test_a_key_that_is_set_is_sent_anywhere_and_is_a_secret(monkeypatch):
 def test_a_key_in_plain_text_is_worth_a_note(monkeypatch, base, key, noted):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     notes = connect("openai/any", Connection(base_url=base)).notes
-    expected = ["the key goes to 10.0.0.1:8000 in plain text: the URL says http, not https"]
+    expected = ["the API key is sent to 10.0.0.1:8000 unencrypted: the URL is http, not https"]
     assert notes == (expected if noted else [])
 
 
@@ -120,18 +120,18 @@ def test_a_key_that_no_header_can_hold(monkeypatch, key):
 @pytest.mark.parametrize(
     ("base", "wrong"),
     [
-        ("http://me:hunter22@localhost/v1", "the URL holds a user name or a password; put the key into"),
-        ("http://hunter22@localhost/v1", "the URL holds a user name or a password"),
-        ("localhost:8000/v1", "'localhost:8000/v1' is no address of a server; expected http(s)://HOST/PATH"),
-        ("ftp://localhost/v1", "'ftp://localhost/v1' is no address of a server"),
-        ("http:///v1", "'http:///v1' is no address of a server"),
-        ("http://localhost/v1#a", "'http://localhost/v1#a' is no address of a server"),
-        ("http://localhost:99999/v1", "host or port of the URL cannot be read"),
-        ("http://localhost:0/v1", "'http://localhost:0/v1' is no address of a server"),
-        (f"http://{'a' * 64}/v1", "host or port of the URL cannot be read"),  # no name is that long
-        ("http://[::1/v1", "host or port of the URL cannot be read"),
-        ("http://local host/v1", "the URL holds spaces or control characters"),
-        ("http://localhost/v1\n", "the URL holds spaces or control characters"),
+        ("http://me:hunter22@localhost/v1", "the URL contains a user name or a password; put the key in"),
+        ("http://hunter22@localhost/v1", "the URL contains a user name or a password"),
+        ("localhost:8000/v1", "'localhost:8000/v1' is not a server address; expected http(s)://HOST/PATH"),
+        ("ftp://localhost/v1", "'ftp://localhost/v1' is not a server address"),
+        ("http:///v1", "'http:///v1' is not a server address"),
+        ("http://localhost/v1#a", "'http://localhost/v1#a' is not a server address"),
+        ("http://localhost:99999/v1", "cannot parse the host or port of the URL"),
+        ("http://localhost:0/v1", "'http://localhost:0/v1' is not a server address"),
+        (f"http://{'a' * 64}/v1", "cannot parse the host or port of the URL"),  # no name is that long
+        ("http://[::1/v1", "cannot parse the host or port of the URL"),
+        ("http://local host/v1", "the URL contains spaces or control characters"),
+        ("http://localhost/v1\n", "the URL contains spaces or control characters"),
     ],
 )
 def test_urls_that_are_refused(monkeypatch, base, wrong):
@@ -179,7 +179,7 @@ def test_the_proxy_on_the_way(monkeypatch, base, environment, expected):
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "http://", "http://127.0.0.1:x"])
 def test_a_proxy_that_cannot_be_used(monkeypatch, proxy):
     monkeypatch.setenv("http_proxy", proxy)
-    with pytest.raises(InputError, match=r"^\$http_proxy: the proxy in the environment cannot be used"):
+    with pytest.raises(InputError, match=r"^\$http_proxy: the proxy set in the environment is not usable"):
         find(Connection(base_url="http://x.example/v1"))
 
 
@@ -221,7 +221,7 @@ def test_a_proxy_never_sees_the_key(monkeypatch):
             proxy.close()
 
     end = asyncio.run(main())
-    assert str(end) == "cannot connect to model.example: the proxy answers 407"
+    assert str(end) == "cannot connect to model.example: the proxy returned HTTP 407"
     assert (end.kind, end.retry, end.hopeless) == ("connection", True, True)
     assert heard[0].startswith(b"CONNECT model.example:443 ")
     assert KEY.encode() not in heard[0]

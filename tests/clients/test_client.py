@@ -14,9 +14,9 @@ KINDS = f"(kinds: {', '.join(sorted(CLIENTS.entries))})"
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("gpt-x", f"model 'gpt-x' says no kind; expected KIND/NAME, such as 'openai/gpt-x' {KINDS}"),
-        ("", f"model '' says no kind; expected KIND/NAME, such as 'openai/NAME' {KINDS}"),
-        ("/gpt-x", f"model '/gpt-x' says no kind; expected KIND/NAME, such as 'openai/gpt-x' {KINDS}"),
+        ("gpt-x", f"model 'gpt-x' does not start with a kind; expected KIND/NAME, such as 'openai/gpt-x' {KINDS}"),
+        ("", f"model '' does not start with a kind; expected KIND/NAME, such as 'openai/NAME' {KINDS}"),
+        ("/gpt-x", f"model '/gpt-x' does not start with a kind; expected KIND/NAME, such as 'openai/gpt-x' {KINDS}"),
         ("opnai/gpt-x", f"no kind of model named 'opnai'; did you mean 'openai/gpt-x'? {KINDS}"),
         (
             "meta-llama/Llama-3",  # a name of a model that looks like a kind
@@ -32,7 +32,7 @@ def test_a_spec_nobody_can_serve(spec, said):
 
 @pytest.mark.parametrize("spec", ["openai", "openai/", " replay/ "])
 def test_a_kind_without_a_name(spec):
-    with pytest.raises(InputError, match=r"lacks a name; expected (openai|replay)/NAME"):
+    with pytest.raises(InputError, match=r"has no name; expected (openai|replay)/NAME"):
         connect(spec, Connection())
 
 
@@ -78,7 +78,7 @@ def test_a_package_that_fails_is_no_bug_of_ours():
     assert client.notes == ["it has a cold"]
     with pytest.raises(ClientError, match=r"^KeyError: 'cough'$"):
         asyncio.run(client.complete(Request("t", 0, "hello")))
-    with pytest.raises(PluginError, match=r"^model 'hoarse/gone': its plugin failed: OSError: it flew away$"):
+    with pytest.raises(PluginError, match=r"^model 'hoarse/gone': the plugin failed: OSError: it flew away$"):
         connect("hoarse/gone", Connection())
 
 

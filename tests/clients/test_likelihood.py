@@ -37,7 +37,7 @@ def test_a_context_stands_once():
 
 @pytest.mark.parametrize("prompt", ["a question", [], [{"role": "user", "content": "a question"}]])
 def test_a_question_asks_for_no_likelihood(prompt):
-    with pytest.raises(ClientError, match="the prompt asks for no likelihood"):
+    with pytest.raises(ClientError, match="the request is not a log-likelihood request"):
         texts_of(prompt)
 
 
@@ -50,7 +50,7 @@ def test_what_the_log_keeps_is_read_back():
 
 @pytest.mark.parametrize("text", ["", "A", "[1]", '[{"logprob": "x"}]', "\ud800"])
 def test_an_answer_is_no_likelihood(text):
-    with pytest.raises(InputError, match=r"the completion is .*; expected likelihoods"):
+    with pytest.raises(InputError, match=r"the completion is .*; expected log-likelihoods"):
         read_back(text)
 
 
@@ -98,5 +98,7 @@ def test_a_model_that_only_writes_is_refused():
 
         async def close(self): ...
 
-    with pytest.raises(InputError, match=r"model 'litellm/x' gives no log-likelihoods; expected hf/PATH, or openai/"):
+    with pytest.raises(
+        InputError, match=(r"model 'litellm/x' does not return log-likelihoods; " r"expected hf/PATH, or openai/")
+    ):
         likelihoods(Writer(), "litellm/x")

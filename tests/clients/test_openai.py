@@ -59,21 +59,24 @@ def test_an_answer_and_how_it_ended(reply, text, finish, ending):
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (web.Response(body=b'{"choices": [{"mess'), "the body is not JSON in the shape of a reply"),
-        (web.Response(body=b""), "the body is not JSON in the shape of a reply"),
-        (web.Response(body=b"\xff\xfe"), "the body is not JSON in the shape of a reply"),
-        (web.Response(body=b'{"x":' + b"[" * 100_000), "the body is not JSON in the shape of a reply"),
-        (web.Response(body=b"data: {}\n\n", content_type="text/event-stream"), "the server streams its answer"),
-        (web.Response(body=b"\n<!doctype html><p>Sign in"), "the body is a page of HTML or XML, no reply; does the"),
-        ([1], "the body is not JSON in the shape of a reply"),
-        ({"choices": [{"message": {"content": 5}}]}, "the body is not JSON in the shape of a reply"),
-        ({"choices": []}, "the reply has no choices"),
-        ({"choices": None}, "the reply has no choices"),
-        ({}, "the reply has no choices"),
-        ({"choices": [{}]}, "the first choice has neither a message nor a text"),
-        ({"error": {"message": "busy\x1b[31m"}}, "an error under a status of success: busy\ufffd[31m"),
-        ({"error": "busy"}, "an error under a status of success: busy"),
-        ({"choices": [{"error": {"message": "gone"}, "message": {"content": "4"}}]}, "an error in place of an answer"),
+        (web.Response(body=b'{"choices": [{"mess'), "the response body is not a JSON completion"),
+        (web.Response(body=b""), "the response body is not a JSON completion"),
+        (web.Response(body=b"\xff\xfe"), "the response body is not a JSON completion"),
+        (web.Response(body=b'{"x":' + b"[" * 100_000), "the response body is not a JSON completion"),
+        (web.Response(body=b"data: {}\n\n", content_type="text/event-stream"), "the server streams its response"),
+        (
+            web.Response(body=b"\n<!doctype html><p>Sign in"),
+            ("the response body is an HTML or XML page, not a completion; does the"),
+        ),
+        ([1], "the response body is not a JSON completion"),
+        ({"choices": [{"message": {"content": 5}}]}, "the response body is not a JSON completion"),
+        ({"choices": []}, "the response has no choices"),
+        ({"choices": None}, "the response has no choices"),
+        ({}, "the response has no choices"),
+        ({"choices": [{}]}, "the first choice has neither a message nor text"),
+        ({"error": {"message": "busy\x1b[31m"}}, "the server returned a success status with an error: busy\ufffd[31m"),
+        ({"error": "busy"}, "the server returned a success status with an error: busy"),
+        ({"choices": [{"error": {"message": "gone"}, "message": {"content": "4"}}]}, "an error instead of an answer"),
     ],
 )
 def test_what_is_no_answer_can_be_asked_again(reply, told):
@@ -86,7 +89,7 @@ def test_what_is_no_answer_can_be_asked_again(reply, told):
 def test_half_a_body_is_no_answer():
     ends, _, _ = talk([request(), request()], forecast=Forecast(share=1, kinds=("half",)))
     assert (ends[0].kind, ends[0].retry) == ("malformed", True)
-    assert str(ends[0]) == "the connection ended in the middle of the answer"
+    assert str(ends[0]) == "the connection closed in the middle of the response"
     assert isinstance(ends[1], Completion)  # the client is none the worse for it
 
 
@@ -193,7 +196,9 @@ def test_an_account_without_money_is_hopeless():
 def test_redirects_are_not_followed(status):
     ends, server, _ = talk([request()], failed(status, Location="http://127.0.0.1:9/elsewhere"))
     assert (ends[0].hopeless, ends[0].retry, ends[0].kind) == (True, False, f"http_{status}")
-    assert "redirects to http://127.0.0.1:9/elsewhere; give the address itself" in str(ends[0])
+    assert "redirects to http://127.0.0.1:9/elsewhere; redirects are not followed, so give the final URL" in str(
+        ends[0]
+    )
     assert len(server.calls) == 1
 
 
@@ -251,7 +256,7 @@ def test_a_process_that_may_open_no_more_files_asks_for_less():
     done = subprocess.run(
         [sys.executable, "-c", NO_MORE], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    wrong = "this process may open no more connections; lower --concurrency, or raise ulimit -n"
+    wrong = "this process cannot open more connections; lower --concurrency, or raise ulimit -n"
     assert done.stdout.splitlines()[1:] == [f"{wrong}|connection|True|True|False"], done.stderr
 
 
@@ -330,7 +335,7 @@ def test_half_a_refusal_is_a_refusal():
 
 def test_what_does_not_speak_http():
     end = raw(b"220 mail.example ESMTP\r\n")
-    assert (end.kind, str(end)) == ("malformed", "the answer is no HTTP")
+    assert (end.kind, str(end)) == ("malformed", "the response is not HTTP")
 
 
 def test_what_does_not_speak_tls():
@@ -354,7 +359,7 @@ def test_a_certificate_nobody_vouches_for(tmp_path):
 def test_a_reply_without_end_is_cut_off():
     bomb = gzip.compress(b" " * (LARGEST + 1), 1)  # small on the wire
     end = said(web.Response(body=bomb, headers={"Content-Encoding": "gzip"}))
-    assert (end.kind, end.retry, str(end)) == ("malformed", False, f"the answer is longer than {LARGEST} bytes")
+    assert (end.kind, end.retry, str(end)) == ("malformed", False, f"the response is longer than {LARGEST} bytes")
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
@@ -362,7 +367,7 @@ def test_a_reply_that_is_not_compressed_as_it_says(encoding):
     """Also where nobody here could have read it if it were."""
     end = said(web.Response(body=b"no such thing", headers={"Content-Encoding": encoding}))
     assert (str(end), end.kind, end.retry) == (
-        "the answer is compressed in a way that cannot be read",
+        "the response uses a compression that cannot be read",
         "malformed",
         True,
     )
@@ -404,7 +409,7 @@ def test_the_completions_route():
     ]
     assert {call.path for call in server.calls} == {"/v1/completions"}
     assert ends[0].text in {"5", "6"}
-    assert str(ends[2]) == "the prompt is a chat and only text can be sent; use the chat route"
+    assert str(ends[2]) == "the prompt is a chat, but only text can be sent; use the chat route"
     assert (ends[2].kind, ends[2].retry) == ("prompt", False)
 
 
@@ -414,7 +419,7 @@ def test_the_completions_route():
 )
 def test_what_cannot_be_sent(prompt):
     ends, server, _ = talk([request(prompt)])
-    assert str(ends[0]).startswith("the request cannot be written as JSON: ")
+    assert str(ends[0]).startswith("the request cannot be encoded as JSON: ")
     assert (ends[0].kind, ends[0].retry) == ("prompt", False)
     assert server.calls == []
 
@@ -438,7 +443,7 @@ def test_a_server_without_seeds():
     ends, server, client = talk(asked, refusal(NO_SEED), reply_of("a"), reply_of("b"))
     assert [end.text for end in ends] == ["a", "b"]
     assert [call.seed for call in server.calls] == [1, None, None]
-    assert client.notes == ["the server accepts no seed; none is sent, so answers may differ from run to run"]
+    assert client.notes == ["the server does not accept a seed; none is sent, so answers may differ between runs"]
 
 
 def test_a_server_with_another_name_for_the_limit():

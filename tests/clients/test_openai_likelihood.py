@@ -85,7 +85,7 @@ def test_a_server_that_puts_nothing_before_a_text(ways):
     assert (rolling.kind, rolling.hopeless) == ("likelihood", True)  # no other text would fare better
     assert (alone.kind, alone.hopeless) == ("prompt", False)
     for error in (rolling, alone):
-        assert "the server shows no token before it" in str(error)
+        assert "the server adds no token before it" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_a_server_that_puts_nothing_before_a_text(ways):
         (Rolling("not the " * 50), "HTTP 400: This model's maximum context length is 40 tokens"),
         (
             Continuation([{"role": "user", "content": "the"}], "cat"),
-            "the context is a chat and only text can be scored",
+            "the context is a chat, but only text can be scored",
         ),
-        (Continuation("a", "\ud800"), "the request cannot be written as JSON"),
+        (Continuation("a", "\ud800"), "the request cannot be encoded as JSON"),
     ],
 )
 def test_a_text_without_a_likelihood_fails_its_own_call_only(text, said):
@@ -119,9 +119,9 @@ def test_a_server_without_logprobs_is_found_out_by_the_probe(strict):
     server = Likely(ways=(), strict=strict)
     (end,) = scored(server, [Continuation("the cat", " sat")])
     assert (end.kind, end.hopeless) == ("likelihood", True)
-    said = " (it says: HTTP 400: unknown field prompt_logprobs)" if strict else ""
-    wanted = "neither echo with logprobs nor prompt_logprobs brings them"
-    assert str(end) == f"the server gives no log-likelihoods of a prompt: {wanted}{said}"
+    said = " (the server says: HTTP 400: unknown field prompt_logprobs)" if strict else ""
+    wanted = "neither echo with logprobs nor prompt_logprobs returns them"
+    assert str(end) == f"the server does not return log-likelihoods of a prompt: {wanted}{said}"
     assert [call["prompt"] for call in server.calls] == [PROBE, PROBE]
 
 

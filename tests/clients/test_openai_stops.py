@@ -20,8 +20,10 @@ TOO_MANY = {
     }
 }
 NONE = {"error": {"message": "Unsupported parameter: 'stop' is not supported with this model.", "param": "stop"}}
-FIRST_FOUR = "the server takes no 6 stop texts; it gets the first 4, and the others are cut off here"
-NO_STOPS = "the server takes no stop texts; answers are cut off here, after they are paid for"
+FIRST_FOUR = (
+    "the server does not accept 6 stop strings; the first 4 are sent, and Calipers truncates answers at the others"
+)
+NO_STOPS = "the server does not accept stop strings; Calipers truncates the answers itself, after you paid for them"
 
 
 def refusal(document):

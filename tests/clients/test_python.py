@@ -90,9 +90,9 @@ def test_evsys_is_told_what_it_understands(mine):
     assert ends[0].text == "Add.\n\nhi|9|0.5|['\\n']"
     assert (ends[1].kind, str(ends[1])) == (
         "prompt",
-        "the prompt is a chat and only text can be sent; give the object an async complete()",
+        "the prompt is a chat, but only text can be sent; give the object an async complete()",
     )
-    assert (str(ends[2]), ends[2].hopeless) == ("generate() takes no top_p; leave it out", True)
+    assert (str(ends[2]), ends[2].hopeless) == ("generate() does not accept top_p; remove it", True)
 
 
 def test_a_completion_is_kept_as_it_is(mine):
@@ -108,9 +108,9 @@ def test_a_completion_is_kept_as_it_is(mine):
         ("ended", "SystemExit: 3"),  # one call fails, the run goes on
         ("stopped", "StopIteration: nothing left"),  # which no future can carry
         ("nothing", "it returned NoneType; expected text or a Completion"),
-        ("odd_text", "it returned a Completion that is none: Expected `str`, got `null` - at `$.text`"),
-        ("odd_ending", "it returned a Completion that is none: Invalid enum value 'bored' - at `$.ending`"),
-        ("odd_count", "it returned a Completion that is none: Expected `float`, got `str` - at `$.usage[...]`"),
+        ("odd_text", "it returned an invalid Completion: Expected `str`, got `null` - at `$.text`"),
+        ("odd_ending", "it returned an invalid Completion: Invalid enum value 'bored' - at `$.ending`"),
+        ("odd_count", "it returned an invalid Completion: Expected `float`, got `str` - at `$.usage[...]`"),
         ("odd_cost", "its usage.cost_usd is nan; expected a finite number"),  # no limit could be kept
         ("leaky", "RuntimeError: \ufffd[31m key [secret] refused"),
     ],
@@ -140,7 +140,7 @@ def test_code_that_knows_better(mine):
         (
             "python/no_such_module_x:f",
             InputError,
-            "python/no_such_module_x: no such module; a file is named as FILE.py:",
+            "python/no_such_module_x: no such module; write a file as FILE.py:",
         ),
         ("python/json", InputError, "python/json: no object is named; expected MODULE:OBJECT or FILE.py:OBJECT"),
         ("python/json:", InputError, "python/json:: no object is named"),
@@ -149,7 +149,7 @@ def test_code_that_knows_better(mine):
         ("python/nowhere.py:f", InputError, "nowhere.py: No such file or directory"),
         ("python/{}/models.py:number", InputError, "python/{}/models.py:number: it is int; expected a client with"),
         ("python/{}/models.py:Demanding", PluginError, "python/{}/models.py:Demanding: Demanding() failed: TypeError"),
-        ("python/{}/syntax.py:f", InputError, "{}/syntax.py:2: it is no Python: "),
+        ("python/{}/syntax.py:f", InputError, "{}/syntax.py:2: it is not valid Python: "),
         ("python/{}/null.py:f", InputError, "{}/null.py"),
         ("python/{}/raises.py:f", PluginError, "{}/raises.py: ValueError: no"),
     ],

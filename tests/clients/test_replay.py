@@ -56,7 +56,7 @@ def test_another_sample_is_another_answer(tmp_path):
     spec = stored(tmp_path, {"task": "a", "prompt": "p", "completion": "1"})
     (end,) = ask(spec, request("p", task="a", sample=1))
     assert (end.kind, end.retry, end.hopeless) == ("absent", False, False)
-    assert str(end).endswith("rollouts.jsonl: no rollout of task 'a', sample 1, nor of its prompt")
+    assert str(end).endswith("rollouts.jsonl: no rollout with task 'a', sample 1, and none with the same prompt")
 
 
 def test_the_highest_attempt_counts(tmp_path):
@@ -107,7 +107,10 @@ def test_what_a_record_is_worth(tmp_path, record, expected):
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ('{"task": "a"}\n\n{"task": "a"}\n', ":3: task 'a', sample 0, attempt 1 also stands in line 1; expected the"),
+        (
+            '{"task": "a"}\n\n{"task": "a"}\n',
+            (":3: task 'a', sample 0, attempt 1 also appears in line 1; expected each rollout"),
+        ),
         ('{"task": "a"}\n{"task": "b", "comp', ":2: the line is not JSON; expected one rollout per line"),
         ('{"task": "a"}\n[1]\n', ":2: a rollout is a list; expected a JSON object"),
         ('{"id": "a"}\n', ":1: no key 'task'; expected one rollout per line, as in a run's rollouts.jsonl"),
@@ -151,7 +154,7 @@ def test_a_file_that_changes_meanwhile(tmp_path, text):
         return end
 
     end = asyncio.run(main())
-    assert str(end).endswith("rollouts.jsonl: the file changed while it was replayed")
+    assert str(end).endswith("rollouts.jsonl: the file changed during the replay")
     assert (end.kind, end.hopeless) == ("absent", True)
 
 

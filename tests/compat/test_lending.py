@@ -101,7 +101,7 @@ def test_a_part_that_is_not_lent_says_which_are(statement, part):
     with pytest.raises(ImportError) as caught:
         exec(statement, {})
     lent = ", ".join(name for name, home in LENT[EVSYS].items() if home)
-    assert str(caught.value) == f"Calipers lends {lent}, but not {part}; install evsys_sdk itself to have all of it"
+    assert str(caught.value) == f"Calipers provides {lent}, but not {part}; install evsys_sdk to get all of it"
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_name_nobody_knows_says_the_nearest(statement, name, nearest):
     activate()
     with pytest.raises(ImportError) as caught:
         exec(statement, {})
-    right = f"did you mean evsys_sdk.{nearest}? Install evsys_sdk itself to have all of it"
-    assert str(caught.value) == f"Calipers lends no evsys_sdk.{name}; {right}"
+    right = f"did you mean evsys_sdk.{nearest}? Install evsys_sdk to get all of it"
+    assert str(caught.value) == f"Calipers does not provide evsys_sdk.{name}; {right}"
 
 
 def test_nothing_of_the_package_is_loaded_before_it_is_asked_for():

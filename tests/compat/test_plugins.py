@@ -101,7 +101,7 @@ def test_a_family_of_ours(plugin):
 
 @pytest.mark.parametrize("name", ["mean_reward", "pass@{k}", "pass@7"])
 def test_a_built_in_name_is_not_free(plugin, name):
-    with pytest.raises(InputError, match=r"plugin.py: metric .* is built in; give the new one another name"):
+    with pytest.raises(InputError, match=r"plugin.py: metric .* is built in; rename the new metric"):
         load_plugin(plugin(OURS.format(name="MINE", metric=name)))
     assert METRICS.added == {}
 
@@ -116,23 +116,27 @@ def test_evsys_may_use_a_native_name(plugin):
 @pytest.mark.parametrize(
     ("code", "error", "said"),
     [
-        ("x = 1\n", InputError, "plugin.py: it adds no metric and no verifier; expected a class under @register_"),
-        ("", InputError, "plugin.py: it adds no metric"),
-        ("x = (\n", InputError, "plugin.py:1: it is no Python: '(' was never closed; expected a Python file"),
-        ('\n{"task": "a"\n', InputError, "plugin.py:2: it is no Python"),
-        (b"x = 1\0", InputError, "plugin.py: it is no Python|plugin.py:1: it is no Python"),
-        (b"\xff\xfe", InputError, "plugin.py:1: it is no Python|plugin.py: it is no Python"),
+        (
+            "x = 1\n",
+            InputError,
+            "plugin.py: it registers no metric and no verifier; expected a class decorated with @register_",
+        ),
+        ("", InputError, "plugin.py: it registers no metric"),
+        ("x = (\n", InputError, "plugin.py:1: it is not valid Python: '(' was never closed; expected a Python file"),
+        ('\n{"task": "a"\n', InputError, "plugin.py:2: it is not valid Python"),
+        (b"x = 1\0", InputError, "plugin.py: it is not valid Python|plugin.py:1: it is not valid Python"),
+        (b"\xff\xfe", InputError, "plugin.py:1: it is not valid Python|plugin.py: it is not valid Python"),
         ("import math\n\nmath.nope\n", PluginError, "plugin.py:3: AttributeError: module 'math' has no"),
         ("def f():\n    return 1 / 0\n\nf()\n", PluginError, "plugin.py:2: ZeroDivisionError: division by zero"),
         ("import json\n\njson.loads('')\n", PluginError, "plugin.py:3: JSONDecodeError"),  # not json's line
         ("import no_such_module\n", PluginError, "plugin.py:1: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("from evsys_sdk import algorithms\n", PluginError, "plugin.py:1: ModuleNotFoundError: Calipers lends"),
+        ("from evsys_sdk import algorithms\n", PluginError, "plugin.py:1: ModuleNotFoundError: Calipers provides"),
         ("import sys\nsys.exit(3)\n", PluginError, "plugin.py:2: SystemExit: 3"),
         ("raise RuntimeError\n", PluginError, "plugin.py:1: RuntimeError"),
         (
             "from evsys_sdk.registry import register_metric\n@register_metric\nclass A:\n    name = 'a'\n",
             InputError,
-            "plugin.py: it adds no metric and no verifier; .*parentheses",
+            "plugin.py: it registers no metric and no verifier; .*parentheses",
         ),
     ],
 )
@@ -156,14 +160,17 @@ def test_a_file_that_fails_leaves_nothing_and_may_be_mended(plugin):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("no_such_file.py", "no_such_file.py: No such file or directory; expected a Python file or a module"),
+        (
+            "no_such_file.py",
+            ("no_such_file.py: No such file or directory; expected a Python file or an importable module"),
+        ),
         ("folder/", "folder/: Is a directory; expected"),
         ("no_such_module", "'no_such_module': no such file or module; expected"),
         ("json.no_such_part", "'json.no_such_part': no such file or module; expected"),
         ("not a module", "'not a module': no such file or module; expected"),
         ("", "'': no such file or module; expected"),
         ("..", "'..': no such file or module; expected"),
-        ("notes.txt", "notes.txt: it is no Python file; expected a name that ends in .py"),
+        ("notes.txt", "notes.txt: it is not a Python file; expected a name that ends in .py"),
     ],
 )
 def test_what_is_no_file_and_no_module(plugin, name, said):

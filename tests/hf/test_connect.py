@@ -38,9 +38,9 @@ def test_connecting_loads_nothing(checkpoints, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("no/such", "hf/no/such: no such directory; expected one that holds a config.json"),
-        ("../up", "hf/../up: no such directory; expected one that holds a config.json"),  # no id of the hub's either
-        (".", "hf/.: it holds no config.json; expected a directory with a checkpoint"),
+        ("no/such", "hf/no/such: no such directory; expected a directory with a config.json"),
+        ("../up", "hf/../up: no such directory; expected a directory with a config.json"),  # no id of the hub's either
+        (".", "hf/.: it has no config.json; expected a directory with a checkpoint"),
     ],
 )
 @pytest.mark.usefixtures("packages")
@@ -72,7 +72,7 @@ def test_an_id_that_the_hubs_cache_holds(checkpoints, monkeypatch, tmp_path):
 def test_a_model_that_only_writes_has_no_likelihoods():
     with pytest.raises(InputError) as raised:
         likelihoods(Scripted({}), "openai/any")
-    assert str(raised.value).startswith("model 'openai/any' gives no log-likelihoods; expected hf/PATH")
+    assert str(raised.value).startswith("model 'openai/any' does not return log-likelihoods; expected hf/PATH")
 
 
 def test_a_checkpoint_has_them(checkpoints):

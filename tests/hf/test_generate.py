@@ -76,7 +76,9 @@ def test_a_limit_nobody_set_is_256_tokens_or_the_room_that_is_left(checkpoints):
 def test_a_prompt_that_fills_the_model_fails_alone(checkpoints):
     long, short = ask(checkpoints["gpt2"], request("the cat" * 40), request())
     assert (long.kind, long.retry, long.hopeless) == ("context", False, False)
-    assert str(long) == "the prompt has 80 tokens and the model reads 64, its answer included"
+    assert str(long) == (
+        "the prompt has 80 tokens, but the model's context length is 64 tokens, including the completion"
+    )
     assert short.text
 
 
@@ -90,7 +92,7 @@ def test_a_prompt_that_is_too_long_may_lose_its_beginning(checkpoints):
     assert cut.text == kept.text
     assert cut.usage["input_tokens"] == 64 - 12
     (wrong,) = ask(checkpoints["gpt2"], request(extra={"truncate": "right"}))
-    assert (wrong.kind, str(wrong)) == ("setting", "truncate is 'right'; expected left, or nothing")
+    assert (wrong.kind, str(wrong)) == ("setting", "truncate is 'right'; expected left, or no value")
 
 
 def test_rows_near_the_end_of_the_model_do_not_run_over(checkpoints):
@@ -157,25 +159,25 @@ def test_without_a_template_turns_are_joined(checkpoints):
 @pytest.mark.parametrize(
     ("asking", "api", "kind", "said"),
     [
-        (request(CHAT), "completions", "prompt", "the prompt is a chat and only text can be sent; use the chat route"),
+        (request(CHAT), "completions", "prompt", "the prompt is a chat, but only text can be sent; use the chat route"),
         (
             request([{"role": "tool", "content": "4"}]),
             "chat",
             "prompt",
-            "the model's chat template refuses the prompt: no tools here",
+            "the model's chat template rejects the prompt: no tools here",
         ),
         (
             request([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]),
             "chat",
             "prompt",
-            "a turn holds more than text; hf/ models read text",
+            "a message contains more than text; hf/ models read only text",
         ),
         (request("\ud800"), "completions", "prompt", "the text cannot be encoded: it is not valid Unicode"),
         (
             request(extra={"beams": 3}),
             "chat",
             "setting",
-            "hf/ models take no 'beams'; they take do_sample, min_p, top_k, top_p, truncate",
+            "hf/ models do not support 'beams'; supported: do_sample, min_p, top_k, top_p, truncate",
         ),
     ],
 )
@@ -231,7 +233,7 @@ def test_a_checkpoint_that_cannot_be_loaded(checkpoints, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
     first, second = ask(str(tmp_path), request(), request())
     assert (first.kind, first.retry, first.hopeless) == ("model", False, True)
-    assert str(first).startswith("it cannot be loaded: ")
+    assert str(first).startswith("the model cannot be loaded: ")
     assert str(second) == str(first)
 
 

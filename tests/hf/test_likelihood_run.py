@@ -101,8 +101,9 @@ def test_a_text_that_lm_eval_stops_at_is_a_gap_and_the_rest_is_scored(checkpoint
     words, _ = parts(path)
     assert ends[1] == "the continuation '' has no tokens of its own"
     assert ends[2] == "the continuation 'n' has no tokens of its own"
-    assert (
-        ends[5] == f"the continuation has {len(words(LONG)['input_ids'])} tokens and the model reads {LENGTH['gpt2']}"
+    assert ends[5] == (
+        f"the continuation has {len(words(LONG)['input_ids'])} tokens, "
+        f"but the model's context length is {LENGTH['gpt2']}"
     )
     split = [*words("the")["input_ids"], *words("then ran")["input_ids"][1:]]
     assert ends[3][0]["logprob"] == pytest.approx(reference(path, split, len(split) - 1), **CLOSE)
@@ -145,5 +146,5 @@ def test_a_model_without_a_token_for_the_beginning_begins_with_its_end(checkpoin
     assert held["logprob"] == pytest.approx(reference(path, tokens, len(tokens) - 1), **CLOSE)
     none = without_beginning(tmp_path / "none", checkpoints["gpt2"], ends=False)
     ends, report = run(tmp_path, "roll", none, [{"t": "the cat sat"}, {"t": "on"}], out="none-run")
-    assert ends == ["the model has no token for the beginning of a text"] * 2
+    assert ends == ["the model has no BOS token"] * 2
     assert report.result.groups[0].ledger.outcomes == {"client_failed": 2}

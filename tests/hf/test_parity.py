@@ -81,5 +81,5 @@ def test_answers_that_may_not_be_written(checkpoints, kind):
     theirs = THEIRS[kind]["odd generated"]
     assert nothing.text == theirs[0] if isinstance(theirs[0], str) else nothing.text
     assert theirs[1] == {"error": "AssertionError"}
-    said = f"the answer may have 4000 tokens and the model reads {LENGTH[kind]}, its prompt included"
+    said = f"max_tokens is 4000, but the model's context length is {LENGTH[kind]} tokens, including the prompt"
     assert (endless.kind, str(endless)) == ("context", said)

@@ -52,5 +52,5 @@ def test_a_checkpoint_that_cannot_be_loaded_ends_the_run_in_one_line(checkpoints
     done = calipers("run", words(tmp_path), "--model", "hf/broken", cwd=tmp_path)
     assert done.returncode != 0
     assert done.stdout == ""
-    assert "hf/broken: it cannot be loaded: " in done.stderr
+    assert "hf/broken: the model cannot be loaded: " in done.stderr
     assert "Traceback" not in done.stderr

@@ -119,7 +119,7 @@ def test_calls_are_cut_to_what_a_processor_reads_at_once(checkpoints, read, monk
     [
         (Continuation("the", ""), "prompt", "the continuation '' has no tokens of its own"),
         (Continuation("the", "n"), "prompt", "the continuation 'n' has no tokens of its own"),  # "then" is one token
-        (Continuation("a", LONG), "context", "the continuation has 81 tokens and the model reads 64"),
+        (Continuation("a", LONG), "context", "the continuation has 81 tokens, but the model's context length is 64"),
         (Continuation("a", "\ud800"), "prompt", "the text cannot be encoded: it is not valid Unicode"),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_template_without_a_system_turn_does_without(checkpoints):
 
 def test_a_template_that_refuses_is_an_error(checkpoints):
     made = templated(checkpoints, TEMPLATE)
-    with pytest.raises(ClientError, match="refuses the prompt: no tools here"):
+    with pytest.raises(ClientError, match="rejects the prompt: no tools here"):
         made.around([{"role": "tool", "content": "x"}])
     with pytest.raises(ClientError, match="the model has no chat template; run it without --apply-chat-template"):
         templated(checkpoints, None).around(TURNS)
@@ -176,9 +176,9 @@ def test_a_model_says_what_its_template_did_not_take(checkpoints):
     ((end,), _) = asked(checkpoints["llama"], request(TURNS), template="")
     assert "the model has no chat template" in str(end)
     (end,) = score(checkpoints["chatty"], [Continuation(TURNS, "sat")])
-    assert "the context is a chat, and no chat template is asked for" in str(end)
+    assert "the context is a chat, but --apply-chat-template is not set" in str(end)
 
 
 def test_a_tokenizer_that_is_not_there_is_an_error(packages, tmp_path):
-    with pytest.raises(ClientError, match="its tokenizer cannot be loaded"):
+    with pytest.raises(ClientError, match="the tokenizer cannot be loaded"):
         Local.load(str(tmp_path), "")

@@ -201,7 +201,7 @@ def test_files_are_limited():
 
 def test_more_than_can_be_kept_is_not_brought_out(container, tmp_path):
     container.run("mkdir /data; truncate -s 1T /data/endless; yes | head -c 20000000")
-    with pytest.raises(OSError, match="/data holds more than 1024 MB; it is not brought out"):
+    with pytest.raises(OSError, match="/data contains more than 1024 MB; it is not copied out of the room"):
         container.take("/data", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -25,8 +25,8 @@ def test_without_any_mechanism_it_is_refused(monkeypatch, tmp_path):
     with pytest.raises(SandboxError) as refused:
         probe()
     assert str(refused.value) == (
-        "no sandbox can be had here (bwrap is not installed; unshare is not installed); install bubblewrap, or allow"
-        " user namespaces, or run model-written code unprotected with --unsafe-no-sandbox"
+        "no sandbox works on this machine (bwrap is not installed; unshare is not installed); install bubblewrap, or"
+        " allow user namespaces, or use --unsafe-no-sandbox to run model-written code without protection"
     )
 
 
@@ -34,10 +34,10 @@ def test_without_any_mechanism_it_is_refused(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo 'bwrap: no permission' >&2; exit 1", "bwrap made no sandbox: bwrap: no permission"),
-        ("exit 7", "bwrap made no sandbox: exit status 7"),
-        ("exec no-such-command", "bwrap made no sandbox: .*not found"),
-        ("kill -9 $$", "bwrap made no sandbox: exit status -9"),
+        ("echo 'bwrap: no permission' >&2; exit 1", "bwrap could not create a sandbox: bwrap: no permission"),
+        ("exit 7", "bwrap could not create a sandbox: exit status 7"),
+        ("exec no-such-command", "bwrap could not create a sandbox: .*not found"),
+        ("kill -9 $$", "bwrap could not create a sandbox: exit status -9"),
     ],
 )
 def test_a_mechanism_that_does_not_work_says_why(monkeypatch, tmp_path, script, reason):
@@ -64,7 +64,7 @@ def test_a_program_of_the_system_is_never_run_without(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     forgo()
     try:
-        with pytest.raises(SandboxError, match="not run without a sandbox"):
+        with pytest.raises(SandboxError, match="needs a sandbox, even with --unsafe-no-sandbox"):
             run(["/bin/true"])
     finally:
         forgo(False)

@@ -82,7 +82,7 @@ def test_only_ordinary_files_come_back(mechanism, made, comes_back):
 
 @pytest.mark.parametrize("name", ["../a", "/a", "", "etc/passwd", "tests/../../a", "tmp/a"])
 def test_inputs_stay_where_they_belong(mechanism, name):
-    with pytest.raises(InputError, match="cannot be put into the sandbox"):
+    with pytest.raises(InputError, match="cannot be copied into the sandbox"):
         run(["/bin/true"], files={name: b""}, mechanism=mechanism)
 
 

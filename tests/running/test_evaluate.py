@@ -113,7 +113,7 @@ def test_a_file_of_ours_whose_runs_have_no_result_in_common(home):
     (home / "runs.yaml").write_text(
         f"benchmark: [{{path: {first}, metrics: [pass@1]}}, {{path: {second}, metrics: [pass@3]}}]\n"
     )
-    with pytest.raises(InputError, match=r"runs.yaml: its runs have different metrics, and so no result in common"):
+    with pytest.raises(InputError, match=r"runs.yaml: its runs differ in metrics, so they have no common result"):
         evaluate("runs.yaml", ASKED)
     assert not (home / "runs").exists()
 
@@ -123,7 +123,7 @@ def test_a_file_of_ours_whose_runs_have_no_result_in_common(home):
     [
         ("task.yaml", {"sampels": 3}, UnknownName, "did you mean 'samples'"),
         ("maed", {"include_path": ["."]}, UnknownName, "no task, group or tag named 'maed'; did you mean 'made'"),
-        ("task.yaml", {"gen_kwargs": {"x": object()}}, InputError, "gen_kwargs: is .*expected such as"),
+        ("task.yaml", {"gen_kwargs": {"x": object()}}, InputError, "gen_kwargs: is .*expected a mapping such as"),
         ("task.yaml", {"samples": 0}, InputError, "--samples: is 0; expected an integer >= 1"),
         ("task.yaml", {"samples": 2.5}, InputError, "samples: is 2.5; expected an integer"),  # no command line can
         ("task.yaml", {"temperature": "hot"}, InputError, "temperature: is 'hot'; expected a number or null"),
@@ -138,6 +138,6 @@ def test_what_cannot_be_is_said_before_any_call(home, benchmark, settings, error
 
 def test_a_model_is_named_and_not_handed_over(home):
     with pytest.raises(
-        InputError, match="model: is function; expected its spec, such as 'openai/gpt-x'; code is named"
+        InputError, match="model: is function; expected a model name such as 'openai/gpt-x'; for your own code"
     ):
         evaluate("task.yaml", lambda prompt: "a0")

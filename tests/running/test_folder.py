@@ -79,25 +79,25 @@ def test_the_log_is_there_when_it_is_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("identity", "said"),
     [
-        ({**IDENTITY, "model": "openai/n"}, "model: openai/m here, openai/n asked"),
-        ({**IDENTITY, "tasks": "cd" * 32}, "tasks: abababababab... here, cdcdcdcdcdcd... asked"),
+        ({**IDENTITY, "model": "openai/n"}, "model: openai/m here, openai/n requested"),
+        ({**IDENTITY, "tasks": "cd" * 32}, "tasks: abababababab... here, cdcdcdcdcdcd... requested"),
         (
             {**IDENTITY, "sampling": {"temperature": 0.5, "stop": []}},
-            'sampling.temperature: 0 here, 0.5 asked; sampling.stop: ["\\n"] here, [] asked',
+            'sampling.temperature: 0 here, 0.5 requested; sampling.stop: ["\\n"] here, [] requested',
         ),
-        ({**IDENTITY, "sampling": {"stop": ["\n"]}}, "sampling.temperature: 0 here, nothing asked"),
-        ({**IDENTITY, "system": ""}, 'system: nothing here, "" asked'),
-        ({**IDENTITY, "sampling": {"temperature": False, "stop": ["\n"]}}, "temperature: 0 here, false asked"),
-        ({**IDENTITY, "model": "a\nb"}, 'model: openai/m here, "a\\nb" asked'),
-        ({**IDENTITY, "sampling": None}, 'sampling: {"temperature": 0, "stop": ["\\n"]} here, null asked'),
-        ({**IDENTITY, **{f"key{n}": n for n in range(20)}}, "key11: nothing here, 11 asked; and 8 more"),
+        ({**IDENTITY, "sampling": {"stop": ["\n"]}}, "sampling.temperature: 0 here, nothing requested"),
+        ({**IDENTITY, "system": ""}, 'system: nothing here, "" requested'),
+        ({**IDENTITY, "sampling": {"temperature": False, "stop": ["\n"]}}, "temperature: 0 here, false requested"),
+        ({**IDENTITY, "model": "a\nb"}, 'model: openai/m here, "a\\nb" requested'),
+        ({**IDENTITY, "sampling": None}, 'sampling: {"temperature": 0, "stop": ["\\n"]} here, null requested'),
+        ({**IDENTITY, **{f"key{n}": n for n in range(20)}}, "key11: nothing here, 11 requested; and 8 more"),
     ],
 )
 def test_another_run_is_refused_key_by_key(tmp_path, identity, said):
     opened(tmp_path).close()
     before = (tmp_path / "plan.json").read_bytes()
     text = refused(tmp_path, identity)
-    assert text.startswith(": holds another run: ")
+    assert text.startswith(": contains a different run: ")
     assert text.endswith(f"{said}; choose another --out")
     assert (tmp_path / "plan.json").read_bytes() == before
     opened(tmp_path).close()  # the refusal let go of the lock
@@ -106,8 +106,8 @@ def test_another_run_is_refused_key_by_key(tmp_path, identity, said):
 def test_long_texts_are_shown_where_they_part(tmp_path):
     opened(tmp_path, {"system": "x" * 500 + "one" + "y" * 90}).close()
     text = refused(tmp_path, {"system": "x" * 500 + "two" + "y" * 90})
-    shown = f"system: ...{'x' * 10}one{'y' * 47}... here, ...{'x' * 10}two{'y' * 47}... asked"
-    assert text == f": holds another run: {shown}; choose another --out"
+    shown = f"system: ...{'x' * 10}one{'y' * 47}... here, ...{'x' * 10}two{'y' * 47}... requested"
+    assert text == f": contains a different run: {shown}; choose another --out"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,10 @@ def test_what_was_planned_stays_planned(tmp_path, first, second, expected, kept)
     written = json.loads((tmp_path / "plan.json").read_bytes())
     assert (written["created_at"], written["git"]) == ("early", "new")
     assert [row["metadata"] for row in written["tasks"]] == [{"level": 1}] * len(expected)
-    more = f"plan.json: {kept} more rollouts than asked now were planned before, and stay planned; choose another"
+    more = (
+        f"plan.json: {kept} rollouts that this command does not ask for "
+        "were planned earlier and stay planned; choose another"
+    )
     assert notes == ([f"{more} --out for a smaller run"] if kept else [])
     opened(tmp_path, asked=second).close()  # and once more
     assert planned(tmp_path) == expected
@@ -174,16 +177,19 @@ def test_whatever_a_crash_leaves_behind_the_last_line(tmp_path_factory, lines, t
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["{", record()], ":1: is no record (Input data was truncated); mend the line, or take it out to have its"),
-        ([record(), "\0\0", record("b")], ":2: is no record"),
-        ([record(), "", record("b"), "[]", record("c")], ":4: is no record (Expected `object`, got `array`)"),
+        (["{", record()], ":1: is not a record (Input data was truncated); fix the line, or remove it to run its"),
+        ([record(), "\0\0", record("b")], ":2: is not a record"),
+        ([record(), "", record("b"), "[]", record("c")], ":4: is not a record (Expected `object`, got `array`)"),
         (
             [record(), record("b", sample="x"), record("c")],
-            ":2: is no record (Expected `int`, got `str` - at `$.sample`",
+            ":2: is not a record (Expected `int`, got `str` - at `$.sample`",
         ),
-        ([record() + record("b"), record("c")], ":1: is no record"),
-        ([record(), "", record()], ":3: task 'a' sample 0 attempt 1 stands in an earlier line, too; expected"),
-        ([record(), record("b"), record()], ":3: task 'a' sample 0 attempt 1 stands in an earlier line, too; expected"),
+        ([record() + record("b"), record("c")], ":1: is not a record"),
+        ([record(), "", record()], ":3: task 'a' sample 0 attempt 1 also appears in an earlier line; expected"),
+        (
+            [record(), record("b"), record()],
+            (":3: task 'a' sample 0 attempt 1 also appears in an earlier line; expected"),
+        ),
     ],
 )
 def test_what_no_crash_leaves_is_an_error(tmp_path, lines, said):
@@ -268,7 +274,7 @@ def test_a_child_does_not_inherit_the_lock(tmp_path):
         (
             "rollouts.jsonl",
             record(),
-            ": holds a rollouts.jsonl of something else; expected none, or plan.json beside it",
+            ": contains a rollouts.jsonl that is not from a run; expected none, or plan.json beside it",
         ),
         ("plan.json", "{", "/plan.json: is no plan of a run (Input data was truncated)"),
         (
@@ -293,8 +299,8 @@ def test_a_directory_of_something_else(tmp_path, name, content, said):
 
 def test_a_file_is_no_directory(tmp_path):
     (tmp_path / "file").write_text("")
-    assert refused(tmp_path / "file").startswith(": is a file, or lies in one")
-    assert refused(tmp_path / "file" / "run").startswith(": is a file, or lies in one")
+    assert refused(tmp_path / "file").startswith(": is a file, or is inside one")
+    assert refused(tmp_path / "file" / "run").startswith(": is a file, or is inside one")
 
 
 def test_no_key_is_written_anywhere(tmp_path):

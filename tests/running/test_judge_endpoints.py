@@ -64,7 +64,7 @@ def test_two_servers_of_one_judge_are_two_runs_and_two_numbers(tmp_path, job, mo
         assert high.folder != low.folder
         assert [run.result["mean_reward"].value for run in (high, low)] == [1.0, 0.0]
         (note,) = told
-        assert f"judges.openai/j: {one} there, {two} asked" in note
+        assert f"judges.openai/j: {one} there, {two} requested" in note
         again = perform(job(), tell=told.append)
         assert (again.folder, len(told), len(first), len(second)) == (low.folder, 1, 1, 1)
     plan = json.loads((high.folder / "plan.json").read_text())
@@ -85,4 +85,4 @@ def test_a_run_of_an_earlier_version_does_not_say_where_its_judge_was(job, monke
         told = []
         second = perform(job(), tell=told.append)
     assert second.folder != earlier
-    assert any(f"(judges: not recorded there, {one} asked)" in note for note in told)
+    assert any(f"(judges: not recorded there, {one} requested)" in note for note in told)

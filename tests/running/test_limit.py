@@ -35,5 +35,5 @@ def test_what_a_limit_takes(total, limit, taken):
 def test_a_limit_that_means_nothing(limit):
     with pytest.raises(InputError) as caught:
         limit_of("--limit", limit)
-    said = f"--limit: is {limit:g}; expected a number of tasks, or a share of them below 1, such as 0.1"
+    said = f"--limit: is {limit:g}; expected a number of tasks, or a fraction below 1, such as 0.1"
     assert str(caught.value) == said

@@ -230,7 +230,7 @@ def test_a_server_that_turns_its_back_later_stops_the_run_and_leaves_the_rest_ow
     no = ClientError("HTTP 401", kind="http_401", hopeless=True)
     client = Scripted(lambda request: f"a{request.task[1:]}" if int(request.task[1:]) < 5 else no)
     records, status = run(tmp_path, client, outstanding(1_000), concurrency=4)
-    assert "calls in a row were refused" in status.stopped
+    assert "requests in a row were refused" in status.stopped
     assert 5 + loop_module.REFUSALS <= len(records) <= 5 + loop_module.REFUSALS + 4
 
 
@@ -267,13 +267,13 @@ def test_money_stops_the_run(tmp_path):
     client = Scripted(lambda request: Completion("x", usage={"cost_usd": 0.1}))
     records, status = run(tmp_path, client, outstanding(100), concurrency=1, cost=0.45)
     assert len(records) == 5
-    assert status.stopped == "the limit of $0.45 for one start is reached"
+    assert status.stopped == "the cost limit of $0.45 per start was reached"
 
 
 def test_a_limit_that_nobody_can_keep_stops_the_run_too(tmp_path):
     records, status = run(tmp_path, Scripted(lambda request: "x"), outstanding(100), concurrency=1, cost=0.45)
     assert len(records) == 1
-    assert status.stopped == "nobody says what a call costs, so no limit can be kept; give --price"
+    assert status.stopped == "the cost of a request is unknown, so the cost limit cannot be enforced; give --price"
 
 
 def test_time_stops_the_run(tmp_path):
@@ -281,7 +281,7 @@ def test_time_stops_the_run(tmp_path):
         await asyncio.sleep(0.05)
 
     records, status = run(tmp_path, Scripted(lambda request: "x", hold), outstanding(1_000), concurrency=1, seconds=0.3)
-    assert status.stopped == "the limit of 0.3 s is reached"
+    assert status.stopped == "the time limit of 0.3 s was reached"
     assert 0 < len(records) < 1_000
 
 
@@ -312,7 +312,7 @@ class Cancelling(Scripted):
 def test_a_client_that_cancels_itself_fails_its_calls_and_holds_nobody_up(tmp_path):
     records, status = run(tmp_path, Cancelling(lambda request: "a0"), outstanding(3))
     assert status.outcomes == {"client_failed": 3}
-    assert records[0]["error"] == {"kind": "cancelled", "message": "the call was cancelled by the client itself"}
+    assert records[0]["error"] == {"kind": "cancelled", "message": "the client cancelled the request itself"}
 
 
 def test_a_run_that_is_stopped_before_its_first_call_ends(tmp_path):

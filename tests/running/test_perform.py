@@ -54,7 +54,7 @@ def test_the_same_command_again_asks_nothing(tmp_path):
         second = perform(job(tmp_path, url))
         assert served(url)["calls"] == calls == 30
     assert second.result.digest == first.result.digest
-    assert ("0 requested, 30 from the log" in second.notes, first.notes) == (True, ())
+    assert ("0 requested, 30 read from the log" in second.notes, first.notes) == (True, ())
 
 
 def written(folder):
@@ -74,10 +74,10 @@ def test_two_servers_with_one_model_name_are_two_runs(tmp_path, monkeypatch):
         answers = [{row["task"]: row["completion"] for row in records(run.folder)} for run in (first, second)]
         assert answers[0] != answers[1]
         (note,) = second.notes
-        assert f"(endpoint: {one} there, {two} asked)" in note
+        assert f"(endpoint: {one} there, {two} requested)" in note
         told = []
         again = perform(job(tmp_path, one, out=None, samples=2), tell=told.append)  # each is found again
-        assert (again.folder, told, again.notes) == (first.folder, [], ("30 requested, 30 from the log",))
+        assert (again.folder, told, again.notes) == (first.folder, [], ("30 requested, 30 read from the log",))
         monkeypatch.setenv("OPENAI_BASE_URL", f"{two}/")  # named in another way, and the same
         assert perform(job(tmp_path, None, out=None, samples=2)).folder == second.folder
         assert (served(one)["calls"], served(two)["calls"]) == (60, 60)
@@ -97,7 +97,7 @@ def test_a_new_folder_is_said_before_the_first_call(tmp_path, monkeypatch):
         )
     ((note, calls),) = told
     assert (calls, report.notes) == (0, ())
-    assert "a new run begins" in note
+    assert "starting a new run" in note
 
 
 def test_the_same_model_goes_on_at_another_address(tmp_path):
@@ -107,14 +107,18 @@ def test_the_same_model_goes_on_at_another_address(tmp_path):
         with pytest.raises(InputError) as caught:
             perform(job(tmp_path, two))
         assert str(caught.value).endswith(
-            f"holds another run: endpoint: {one} here, {two} asked; "
+            f"contains a different run: endpoint: {one} here, {two} requested; "
             "choose another --out, or --same-model if it is the same model"
         )
         assert served(two)["calls"] == 0
         report = perform(job(tmp_path, two, same_model=True))
         assert served(two)["calls"] == 10
-        assert f"--same-model: begun with {one}, goes on with {two}; every rollout has its own" in report.notes
-        assert perform(job(tmp_path, one)).notes == ("0 requested, 30 from the log",)  # where it began it is itself
+        assert (
+            f"--same-model: the run started with {one} and resumes with {two}; every rollout records its endpoint"
+        ) in report.notes
+        assert perform(job(tmp_path, one)).notes == (
+            "0 requested, 30 read from the log",
+        )  # where it began it is itself
     assert (tmp_path / "run" / "rollouts.jsonl").read_bytes().startswith(before)
     endpoints = [row["endpoint"] for row in records(tmp_path / "run")]
     assert endpoints == [one] * 20 + [two] * 10
@@ -135,7 +139,7 @@ def test_a_run_of_an_earlier_version_goes_on_where_its_url_is_asked(tmp_path, mo
         (old / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
         other = perform(job(tmp_path, two, out=None, limit=20))
         assert other.folder != old
-        assert f"as {old} is another one (endpoint: {one} there, {two} asked)" in other.notes[0]
+        assert f"because {old} differs (endpoint: {one} there, {two} requested)" in other.notes[0]
         for _ in range(2):  # and once it has an endpoint it is still found, by the name it has
             assert perform(job(tmp_path, one, out=None)).folder == old
         assert served(one)["calls"] == 30
@@ -190,7 +194,7 @@ def test_only_the_gaps_are_tried_again(tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"model": "openai/other"}, "model: openai/any here, openai/other asked"),
+        ({"model": "openai/other"}, "model: openai/any here, openai/other requested"),
         ({"temperature": 0.5}, "sampling.temperature: "),
         ({"system_prompt": "Be brief."}, "prompt.system: "),
         ({"max_tokens": 7}, "sampling.max_tokens: "),
@@ -278,7 +282,7 @@ def test_without_a_sandbox_nothing_is_asked(tmp_path, verifier):
     (tmp_path / "sums" / "tasks.jsonl").write_text(json.dumps(row) + "\n")
     before = set(tmp_path.rglob("*"))
     with weather() as url:
-        with pytest.raises(SandboxError, match=r"no sandbox can be had here .*bwrap is not installed"):
+        with pytest.raises(SandboxError, match=r"no sandbox works on this machine .*bwrap is not installed"):
             perform(job(tmp_path, url, out=tmp_path / "runs" / "run"))
         assert served(url)["calls"] == 0
     assert set(tmp_path.rglob("*")) == before
@@ -314,7 +318,7 @@ def test_what_failed_most_is_said_in_its_own_words(tmp_path):
         report = perform(job(tmp_path, url, retries=0))
     gaps = report.result.groups[0].ledger.gaps
     assert [note for note in report.notes if note.startswith(f"{gaps} client_failed: ")]
-    remedy = "client_failed stays as it is when the same command goes on; --retry-failed asks again"
+    remedy = "resuming does not retry client_failed rollouts; --retry-failed does"
     assert remedy in report.notes
     with weather() as url:
         same = job(tmp_path, url, same_model=True)
@@ -325,7 +329,7 @@ def test_what_failed_most_is_said_in_its_own_words(tmp_path):
 def test_failures_that_are_not_told_one_by_one_are_counted(tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     report = perform(Job(sums(tmp_path, 130), f"replay/{tmp_path}/empty.jsonl", out=tmp_path / "run"))
-    told = [note for note in report.notes if "no rollout of task" in note]
+    told = [note for note in report.notes if "no rollout with task" in note]
     assert len(told) == 3
     assert "and at least 97 more, each with its error in the log" in report.notes  # of 130 different ones 100 are held
 
@@ -341,7 +345,7 @@ def test_answers_without_a_verdict_need_not_be_asked_for_again(tmp_path):
     finally:
         user_code.unregister("exact_match")
     run = tmp_path / "run"
-    advice = f"answers without a verdict are kept: calipers rescore {run} judges them again, without the model"
+    advice = f"answers without a verdict are kept: calipers rescore {run} verifies them again without calling the model"
     assert report.notes[-2:] == ("2 verifier_failed: verifier 'exact_match' failed: ValueError: unwell", advice)
     assert rescore(Rescoring(str(run))).after["mean_reward"].samples == 2
 

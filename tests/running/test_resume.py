@@ -49,8 +49,8 @@ def test_another_endpoint_begins_a_new_folder_and_says_so(tmp_path):
     folder, (note,) = find_folder(tmp_path, asked(THERE), False)
     assert folder != first
     assert note == (
-        f"{folder}: a new run begins, as {first} is another one (endpoint: {HERE} there, {THERE} asked); "
-        "--same-model goes on there, if it is the same model"
+        f"{folder}: starting a new run, because {first} differs (endpoint: {HERE} there, {THERE} requested); "
+        "if it is the same model, --same-model resumes that run"
     )
     assert find_folder(tmp_path, asked(THERE), True) == (first, [])
 
@@ -61,7 +61,7 @@ def test_any_other_setting_does_so_too(tmp_path):
     for same_model in (False, True):
         folder, (note,) = find_folder(tmp_path, asked(), same_model)
         assert not folder.exists()
-        assert note.endswith(f"as {nearest} is another one (sampling.temperature: 0 there, null asked)")
+        assert note.endswith(f"because {nearest} differs (sampling.temperature: 0 there, null requested)")
 
 
 def test_of_several_the_user_decides(tmp_path):
@@ -69,7 +69,7 @@ def test_of_several_the_user_decides(tmp_path):
     with pytest.raises(InputError) as caught:
         find_folder(tmp_path, asked(), True)
     assert str(caught.value) == (
-        "--same-model: 2 runs differ from this one in nothing but the endpoint: "
+        "--same-model: 2 runs differ from this one only in the endpoint: "
         f"{folders[0]}, {folders[1]}; name one of them with --out"
     )
 
@@ -86,9 +86,11 @@ def test_a_folder_of_an_earlier_version_with_another_url_is_another_run(tmp_path
     first = earlier(tmp_path, url)
     folder, (note,) = find_folder(tmp_path, asked(), False)
     assert folder != first
-    assert f"({said}, {HERE} asked); --same-model" in note
+    assert f"({said}, {HERE} requested); if it is the same model, --same-model" in note
     assert find_folder(tmp_path, asked(), True) == (first, [])
-    with pytest.raises(InputError, match=r"holds another run: endpoint: .* here, .* asked; choose another --out, or"):
+    with pytest.raises(
+        InputError, match=(r"contains a different run: endpoint: .* here, " r".* requested; choose another --out, or")
+    ):
         continued(first, asked(), False)
     assert continued(first, asked(), True)[0] == {**PLAIN, **({"endpoint": url} if url else {})}
 
@@ -109,15 +111,17 @@ def test_a_folder_keeps_the_endpoint_it_began_with(tmp_path):
     folder = begun(tmp_path, asked())
     kept, (note,) = continued(folder, asked(THERE), True)
     assert kept == asked()
-    assert note == f"--same-model: begun with {HERE}, goes on with {THERE}; every rollout has its own"
+    assert note == (
+        f"--same-model: the run started with {HERE} and resumes with {THERE}; every rollout records its endpoint"
+    )
     with pytest.raises(InputError) as caught:
         continued(folder, asked(THERE), False)
     assert str(caught.value) == (
-        f"{folder}: holds another run: endpoint: {HERE} here, {THERE} asked; "
+        f"{folder}: contains a different run: endpoint: {HERE} here, {THERE} requested; "
         "choose another --out, or --same-model if it is the same model"
     )
     with pytest.raises(
-        InputError, match=r"sampling\.temperature: null here, 1 asked; endpoint: .*; choose another --out$"
+        InputError, match=r"sampling\.temperature: null here, 1 requested; endpoint: .*; choose another --out$"
     ):
         continued(folder, asked(THERE, sampling={"temperature": 1}), True)
 
@@ -144,7 +148,7 @@ def test_the_start_of_an_earlier_version_is_kept(tmp_path):
     assert first == {
         "at": "then",
         "endpoint": THERE,
-        "note": "the last start by an earlier version, which kept no others",
+        "note": "the last start, by an earlier version that recorded only the last one",
         "settings": {"base_url": THERE},
         **{name: made[name] for name in ("versions", "git", "inputs")},
     }

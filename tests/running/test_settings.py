@@ -47,7 +47,7 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
     """YAML takes the last of them without a word, and a slip of the pen would go unnoticed."""
     _, notes = read(tmp_path, text)
     assert [note.partition("c.yaml:")[2] for note in notes] == [
-        f"{line}: {key} stands twice, and the last one counts" for line, key in lines.items()
+        f"{line}: {key} appears twice; the last value is used" for line, key in lines.items()
     ]
 
 
@@ -63,10 +63,10 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
         ("by: [1]", "c.yaml: by: is [1]; expected text or a list of texts"),
         (
             "gen_kwargs: {since: 2020-01-01}",
-            "c.yaml: gen_kwargs: is {'since': datetime.date(2020, 1, 1)}; expected what JSON can say; put a date in",
+            "c.yaml: gen_kwargs: is {'since': datetime.date(2020, 1, 1)}; expected a JSON value; put dates in",
         ),
-        ("gen_kwargs: {top_p: .nan}", "c.yaml: gen_kwargs: is {'top_p': nan}; expected what JSON can say"),
-        ("price: 3", "c.yaml: price: is 3; expected in,out in dollars per million tokens: 0.15,0.6"),
+        ("gen_kwargs: {top_p: .nan}", "c.yaml: gen_kwargs: is {'top_p': nan}; expected a JSON value"),
+        ("price: 3", "c.yaml: price: is 3; expected IN,OUT in dollars per million tokens: 0.15,0.6"),
         ("benchmark: {num_sample: 4}", "c.yaml: benchmark: no key named 'num_sample'; did you mean 'num_samples'?"),
         ("benchmark: {num_samples: 4}", "c.yaml: benchmark: names no benchmark; expected path, id or name"),
         ("benchmark: [a, {path: b}, 3]", "c.yaml: benchmark[0]: is 'a'; expected a mapping with path, id or name"),
@@ -74,9 +74,9 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
         ("benchmark: {path: a, inference: {kind: vllm}}", "kind is 'vllm'; expected openai or mock"),
         ("benchmark: {path: a, chat_template: {system: s}}", "expected system_prompt, user_template, enable_thinking"),
         ("benchmark: {path: a, engine: Harbor}", "calipers run does not drive Harbor yet"),
-        ("- 1", "c.yaml: is no mapping; expected keys such as benchmark, model, samples"),
-        ("a: [", "c.yaml:1: is no YAML"),
-        ("a: !!python/object/apply:os.getcwd []", "is no YAML (could not determine a constructor"),
+        ("- 1", "c.yaml: is not a mapping; expected keys such as benchmark, model, samples"),
+        ("a: [", "c.yaml:1: is not valid YAML"),
+        ("a: !!python/object/apply:os.getcwd []", "is not valid YAML (could not determine a constructor"),
     ],
 )
 def test_a_wrong_file_says_where_and_what(tmp_path, text, said):
@@ -100,6 +100,6 @@ def test_four_seeds_however_they_are_given(value):
 @pytest.mark.parametrize("value", [[1, 2], [1, 2, 3, 0.5], [True, 1, 1, 1], {"random": 1}, "None,1,1,1"])
 def test_what_are_no_seeds_is_refused(value):
     with pytest.raises(
-        InputError, match=r"^ours\.yaml: load_seeds: is .*; expected four integers >= 0, of random, numpy"
+        InputError, match=r"^ours\.yaml: load_seeds: is .*; expected four integers >= 0, the seeds of random, numpy"
     ):
         setting("ours.yaml: load_seeds", "load_seeds", value)

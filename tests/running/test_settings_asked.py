@@ -75,13 +75,13 @@ def test_gen_kwargs_may_say_what_an_option_says_and_the_option_wins():
     [
         ({}, "--model: no model; expected --model openai/gpt-4o-mini"),
         ({"samples": 0}, "--samples: is 0; expected an integer >= 1"),
-        ({"limit": -1}, "--limit: is -1; expected a number of tasks, or a share of them below 1, such as 0.1"),
+        ({"limit": -1}, "--limit: is -1; expected a number of tasks, or a fraction below 1, such as 0.1"),
         ({"limit": 1.5}, "--limit: is 1.5; expected a number of tasks"),
         ({"concurrency": 0}, "--concurrency: is 0"),
         ({"timeout": 0.0}, "--timeout: is 0; expected a number > 0"),
         ({"max_cost": float("nan")}, "--max-cost: is nan; expected a number > 0"),
         ({"temperature": -1.0}, "--temperature: is -1.0; expected >= 0"),
-        ({"price": "1"}, "--price: is '1'; expected in,out in dollars per million tokens"),
+        ({"price": "1"}, "--price: is '1'; expected IN,OUT in dollars per million tokens"),
         ({"price": "1,-2"}, "--price: is '1,-2'"),
     ],
 )

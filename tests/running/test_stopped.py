@@ -315,6 +315,6 @@ def test_a_start_that_cannot_begin_leaves_the_stop_as_it_was(tmp_path):
     for name in ("rollouts.jsonl", "stopped.json"):
         (tmp_path / "run" / name).write_text((tmp_path / "made" / name).read_text().replace(report.job.model, spec))
     before = (tmp_path / "run" / "stopped.json").read_bytes()
-    with pytest.raises(CalipersError, match="no other call was sent"):
+    with pytest.raises(CalipersError, match="no other request was sent"):
         perform(job(tmp_path, model=spec, base_url="http://127.0.0.1:9/v1", retries=0, same_model=True))
     assert (tmp_path / "run" / "stopped.json").read_bytes() == before

@@ -46,7 +46,7 @@ def test_the_number_a_run_will_end_with_and_that_of_tasks_like_these():
 
 def test_before_the_first_task_there_is_nothing_to_say():
     live = Headline(asked("pass@1"), 10, 1).estimate()
-    assert (live.value, live.interval, live.settled, live.why) == (None, None, 0, "no task has settled")
+    assert (live.value, live.interval, live.settled, live.why) == (None, None, 0, "no task is complete")
 
 
 def test_only_the_settled_prefix_of_the_planned_order_counts():
@@ -118,11 +118,11 @@ def test_a_later_attempt_fills_a_gap(looked):
         ("mean_reward", None),
         ("max@2", None),
         ("gpass@2(tau=0.5)", None),
-        ("pass_rate", "it weighs tasks by their samples"),
-        ("maj@3", "it reads more than rewards"),
-        ("time_per_task", "it reads more than rewards"),
-        ("median(column=f1)", "it reads more than rewards"),
-        ("bayes_mean", "it is no mean of task values"),
+        ("pass_rate", "it weights tasks by their number of samples"),
+        ("maj@3", "it uses more than the rewards"),
+        ("time_per_task", "it uses more than the rewards"),
+        ("median(column=f1)", "it uses more than the rewards"),
+        ("bayes_mean", "it is not a mean of task values"),
     ],
 )
 def test_which_metrics_have_a_sequence(name, why):
@@ -131,25 +131,25 @@ def test_which_metrics_have_a_sequence(name, why):
 
 def test_nor_has_somebodys_own_function_or_a_mean_without_a_range():
     assert no_sequence(RequestedMetric("own", Opaque("own", lambda tasks: 0.0), {})) is not None
-    assert no_sequence(RequestedMetric("length", Metric("length", task_mean, mean), {})) == "its range is not known"
+    assert no_sequence(RequestedMetric("length", Metric("length", task_mean, mean), {})) == "its range is unknown"
 
 
 def test_a_value_without_an_interval_says_why():
     live = followed("pass_rate", scored(1.0, 0.0, 0.0), [("scored", 1.0), *[("client_failed", None)] * 2], planned=9)
     assert (live.value, live.interval) == (0.5, None)  # 2 of 4 samples, not the mean of 1/3 and 1
-    assert live.why == "it weighs tasks by their samples"
+    assert live.why == "it weights tasks by their number of samples"
     live = followed("maj@1", scored(1.0))
-    assert (live.value, live.interval, live.why) == (None, None, "it reads more than rewards")
+    assert (live.value, live.interval, live.why) == (None, None, "it uses more than the rewards")
 
 
 def test_rewards_that_leave_the_unit_range():
     tasks = [scored(0.5), scored(3.0)]
     live = followed("mean_reward", *tasks, planned=9)
     assert (live.value, live.interval, live.population) == (1.75, None, None)
-    assert live.why == "rewards leave [0, 1], and no other range is known"
+    assert live.why == "rewards are outside [0, 1], and the metric declares no other range"
     assert followed("pass@1", *tasks, planned=9).interval is not None  # a pass is 0 or 1 all the same
     live = followed("mean_reward", scored(math.nan))
-    assert (live.value, live.interval, live.why) == (None, None, "a reward is no finite number")
+    assert (live.value, live.interval, live.why) == (None, None, "a reward is not a finite number")
 
 
 def test_a_range_of_its_own_is_mapped():
@@ -170,7 +170,7 @@ def test_somebody_elses_code_that_fails_does_not_stop_the_run():
     for position in (0, 1):
         headline.settle(position, 0, "scored", 1.0)
         live = headline.estimate()
-        assert (live.value, live.interval, live.why) == (None, None, "its code failed: KeyError: 'x'")
+        assert (live.value, live.interval, live.why) == (None, None, "the metric's code failed: KeyError: 'x'")
 
 
 def run_of(tasks, samples, seed):
@@ -250,19 +250,19 @@ def test_until_is_read(text, side, name, than, bound):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "--until: '' cannot be read; expected such as 'width(pass@1) < 0.05'"),
-        ("pass@1 > 0.5", "--until: 'pass@1 > 0.5' cannot be read; expected such as"),
+        ("", "--until: '' cannot be read; expected a rule such as 'width(pass@1) < 0.05'"),
+        ("pass@1 > 0.5", "--until: 'pass@1 > 0.5' cannot be read; expected a rule such as"),
         ("width(pass@1) = 0.05", "cannot be read"),
         ("width(pass@1) < 0.05 or so", "cannot be read"),
         ("half(pass@1) < 0.05", "cannot be read"),
-        ("width(pass@1) > 0.05", "width is compared by >; expected such as"),  # so from the start
-        ("lower(pass@1) < 0.5", "lower is compared by <; expected such as"),  # likewise
-        ("upper(pass@1) > 0.5", "upper is compared by >"),
-        ("width(pass@1) < 5%", "5% is no number between 0 and 1"),
-        ("width(pass@1) < 1", "1 is no number between 0 and 1"),
-        ("lower(pass@1) > nan", "nan is no number between 0 and 1"),
+        ("width(pass@1) > 0.05", "width cannot be compared with >; expected a rule such as"),  # so from the start
+        ("lower(pass@1) < 0.5", "lower cannot be compared with <; expected a rule such as"),  # likewise
+        ("upper(pass@1) > 0.5", "upper cannot be compared with >"),
+        ("width(pass@1) < 5%", "5% is not a number between 0 and 1"),
+        ("width(pass@1) < 1", "1 is not a number between 0 and 1"),
+        ("lower(pass@1) > nan", "nan is not a number between 0 and 1"),
         ("width(pas@1) < 0.05", "no metric named 'pas@1'; did you mean 'pass@{k}'"),
-        ("width(pass_rate) < 0.05", "pass_rate has no interval that is valid at every look, as it weighs tasks"),
+        ("width(pass_rate) < 0.05", "pass_rate has no interval that is valid at any stopping time: it weights tasks"),
         ("width(maj@3) < 0.05", "expected a mean of task values, such as pass@1 or mean_reward"),
     ],
 )
@@ -275,7 +275,7 @@ def test_until_that_cannot_be(text, said):
 def test_until_speaks_the_dialect_and_knows_no_clusters():
     until = Until.of("width(pass@3) < 0.1", make_plan(dialect="evsys"))
     assert until.asked.metric.name == "any_of_first_{k}"
-    with pytest.raises(InputError, match="leave out one of the two"):
+    with pytest.raises(InputError, match="remove one of the two"):
         Until.of("width(pass@1) < 0.1", make_plan(cluster="book"))
 
 

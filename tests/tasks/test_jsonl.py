@@ -70,7 +70,7 @@ def test_the_name_of_this_directory(tmp_path, monkeypatch):
         ),
         ([row(), row("b", metadata=5)], "tasks.jsonl:2: metadata is 5; expected an object"),
         ([row(), [1]], "tasks.jsonl:2: a task is [1]; expected a JSON object"),
-        ([row(1), row(), row("1")], "tasks.jsonl:3: task_id '1' stands twice, first at line 1; expected it once"),
+        ([row(1), row(), row("1")], "tasks.jsonl:3: task_id '1' appears twice, first at line 1; expected it once"),
         ([row(1.5)], "tasks.jsonl:1: task_id is 1.5; expected text or an integer"),
         ([{**row(), "instruction": 5}], "tasks.jsonl:1: instruction is 5; expected text, or a list of chat messages"),
     ],
@@ -89,12 +89,15 @@ def test_types_of_evsys_errors_stay(tmp_path):
     ("metadata", "said"),
     [
         ("- a", "metadata.yaml: it is a list; it must be a mapping at the top level"),
-        ("a: b\nc: [", "metadata.yaml:2: it is no YAML: "),
-        ("a: !!python/object/apply:os.getcwd []", "metadata.yaml:1: it is no YAML: could not determine a constructor"),
-        ("a: !!timestamp soon", "metadata.yaml: it is no YAML: "),
-        ("a: !!int ''", "metadata.yaml: it is no YAML: "),
-        ("name: [a]", "metadata.yaml: name is no text; expected a name such as arith"),
-        ("a: " + "[" * 1_000, "metadata.yaml: it is no YAML: "),
+        ("a: b\nc: [", "metadata.yaml:2: it is not valid YAML: "),
+        (
+            "a: !!python/object/apply:os.getcwd []",
+            ("metadata.yaml:1: it is not valid YAML: could not determine a constructor"),
+        ),
+        ("a: !!timestamp soon", "metadata.yaml: it is not valid YAML: "),
+        ("a: !!int ''", "metadata.yaml: it is not valid YAML: "),
+        ("name: [a]", "metadata.yaml: name is not text; expected a name such as arith"),
+        ("a: " + "[" * 1_000, "metadata.yaml: it is not valid YAML: "),
         ("a: " + "x" * (1 << 20), "metadata.yaml: larger than 1 MiB; expected a few keys"),
     ],
 )
@@ -120,7 +123,7 @@ def test_a_file_outside_the_directory_is_refused(tmp_path, name):
     place = benchmark(tmp_path, metadata="name: x")
     (place / name).replace(tmp_path / "elsewhere")
     (place / name).symlink_to("../elsewhere")
-    assert refused(place) == f"{name}: it is a link that leads out of the benchmark; expected the file itself"
+    assert refused(place) == f"{name}: it is a link to a file outside the benchmark; expected a regular file"
     (tmp_path / "elsewhere").unlink()
     assert refused(place).startswith(f"{name}: cannot be read ")
     (place / name).unlink()
@@ -142,10 +145,9 @@ def test_fields_that_mean_nothing_are_mentioned_once(tmp_path):
     odd["verifier"]["parms"] = {}
     place = benchmark(tmp_path, row(), odd, row("c", difficulty=2))
     assert [note.replace(f"{place}/", "") for note in read_suite(place).notes] == [
-        "tasks.jsonl:2: 1 row has the field 'metdata', which means nothing here; did you mean 'metadata'?",
-        "tasks.jsonl:2: 2 rows have the field 'difficulty', which means nothing here; "
-        "what belongs to a task goes under metadata",
-        "tasks.jsonl:2: 1 row has the field 'verifier.parms', which means nothing here; did you mean 'params'?",
+        "tasks.jsonl:2: 1 row has the field 'metdata', which is ignored; did you mean 'metadata'?",
+        "tasks.jsonl:2: 2 rows have the field 'difficulty', which is ignored; put data about a task under metadata",
+        "tasks.jsonl:2: 1 row has the field 'verifier.parms', which is ignored; did you mean 'params'?",
     ]
 
 

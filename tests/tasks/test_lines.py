@@ -25,9 +25,12 @@ def test_lines_are_numbered_as_they_stand_and_hashed_as_they_lie(tmp_path):
         (b'"\xed\xa0\x80"', ":1: byte 2 is not UTF-8; expected UTF-8 text"),  # half a character, encoded
         (
             b'"\\ud800"',
-            ":1: malformed json: a text holds half a character; expected whole ones, such as \\ud83d\\ude00",
+            (
+                ":1: malformed json: a string contains half of a surrogate "
+                "pair; expected full pairs, such as \\ud83d\\ude00"
+            ),
         ),
-        (b'{"a": 1}\n{"a": 1, "b": {"c": 1, "c": 1}}', ':2: malformed json: key "c" stands twice'),
+        (b'{"a": 1}\n{"a": 1, "b": {"c": 1, "c": 1}}', ':2: malformed json: key "c" appears twice'),
         (b"[" * 100_000, ":1: malformed json: it is nested too deeply"),
         (b"1" * 5_000, ":1: malformed json: Exceeds the limit (4300 digits) for integer string conversion"),
         (b"1\n\xef\xbb\xbf2", ":2: malformed json: Unexpected UTF-8 BOM (decode using utf-8-sig) at column 1"),
@@ -55,7 +58,7 @@ def test_the_longest_line(tmp_path, monkeypatch, over, fits):
     if fits:
         assert [number for number, _ in json_lines(path)] == [1, 2, 3]
         return
-    with pytest.raises(InputError, match=r"rows\.jsonl:2: the line is longer than 1 MiB; expected one task a line$"):
+    with pytest.raises(InputError, match=r"rows\.jsonl:2: the line is longer than 1 MiB; expected one task per line$"):
         list(json_lines(path))
 
 
@@ -64,10 +67,10 @@ def test_what_is_no_file_is_refused(tmp_path):
         list(json_lines(tmp_path / "absent"))
     with pytest.raises(InputError, match="cannot be read"):
         list(json_lines(tmp_path / "a\0b"))
-    with pytest.raises(InputError, match=r"(is no regular file|Is a directory)"):
+    with pytest.raises(InputError, match=r"(is not a regular file|Is a directory)"):
         list(json_lines(tmp_path))
     os.mkfifo(tmp_path / "pipe")  # a reader that waited for a writer would wait for ever
     with pytest.raises(
-        InputError, match=r"pipe: is no regular file; expected a file of tasks, one JSON object a line$"
+        InputError, match=r"pipe: is not a regular file; expected a file of tasks, one JSON object per line$"
     ):
         list(json_lines(tmp_path / "pipe"))

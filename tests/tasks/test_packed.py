@@ -21,7 +21,7 @@ def test_frames_follow_one_another_and_the_last_is_whole():
     one = zstandard.compress(b"a" * 1000)
     assert frames(one + one) == b"a" * 2000
     assert frames(b"") == b""
-    with pytest.raises(EOFError, match="the last frame is cut off"):
+    with pytest.raises(EOFError, match="the last frame is truncated"):
         frames(one + one[:-1])
     with pytest.raises(BadZstd):
         frames(b"no zstd at all")

@@ -136,7 +136,9 @@ def test_what_cannot_be_published_leaves_nothing_behind(tmp_path):
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / ".calipers").write_text("a file")
-    with pytest.raises(InputError, match=r"^\.calipers: cannot be written \(.*\); expected a place to publish to$"):
+    with pytest.raises(
+        InputError, match=(r"^\.calipers: cannot be written \(.*\); expected " r"a writable place to publish to$")
+    ):
         store.publish(benchmark(tmp_path))
 
 
@@ -144,7 +146,7 @@ def test_a_version_somebody_damaged(tmp_path):
     done = store.publish(benchmark(tmp_path))
     record = store.pull(done.id) / "published.json"
     record.write_text("{")
-    with pytest.raises(InputError, match=r"published\.json: cannot be read \(.*\); remove this version$"):
+    with pytest.raises(InputError, match=r"published\.json: cannot be read \(.*\); delete this version$"):
         store.find("arith")
     record.unlink()  # no version of ours: the next one is the second
     assert store.publish(benchmark(tmp_path)).version == 2

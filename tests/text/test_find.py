@@ -32,8 +32,8 @@ def test_a_row_of_filters(asked, expected):
     [
         ("last_numbr", "no filter named 'last_numbr'; did you mean 'last_number'"),
         ("regex", "filter 'regex': no pattern; expected regex=PATTERN"),
-        ("regex=", "filter 'regex': its setting is empty; expected regex=PATTERN"),
-        ("tag=", "filter 'tag': its setting is empty; expected tag=NAME"),
+        ("regex=", "filter 'regex': the setting is empty; expected regex=PATTERN"),
+        ("tag=", "filter 'tag': the setting is empty; expected tag=NAME"),
         ("strip=x", "filter 'strip': takes no setting, but got 'x'; expected strip"),
         ("regex=(", "pattern '(': missing ), unterminated subpattern at position 0"),
     ],

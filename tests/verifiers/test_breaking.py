@@ -83,14 +83,14 @@ def test_an_answer_that_no_judge_is_shown(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(judge_module, "LONGEST_ANSWER", 100)
     error, calls = sat([NO], "x" * 101)
     assert (error.outcome, calls) == ("broke_verifier", 1)
-    assert str(error) == "the answer has 101 characters; no judge is shown so many"
+    assert str(error) == "the answer has 101 characters, too many for a judge model"
 
 
 @pytest.mark.skipif(mechanism() is NONE, reason="there is no sandbox here")
 def test_a_script_that_the_answer_keeps_from_its_end() -> None:
     script = 'grep -q "no answer" "$1" || sleep 60; echo 0 > /logs/verifier/reward.txt'
     error = failure(TEST_SH, task(None, "test_sh", test_sh=script, seconds=1), "for ever")
-    assert (error.outcome, str(error)) == ("broke_verifier", "test.sh was stopped: it used up its time")
+    assert (error.outcome, str(error)) == ("broke_verifier", "test.sh was stopped: it reached its time limit")
 
 
 @pytest.mark.skipif(bool(SCHEMAS.missing()), reason="jsonschema is not installed")

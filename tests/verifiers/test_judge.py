@@ -95,8 +95,8 @@ def test_what_a_judge_is_shown() -> None:
         ("SCORE: -0.1", "out of range"),
         ("SCORE: high", "the score is 'high'"),
         ("SCORE: 0\nNo, wait.\nSCORE: 1", "there are 2 different scores"),
-        (REFUSED_CHAT, "the reply was refused"),
-        (reply_of("SCORE: 1", finish="length"), "the reply was truncated"),  # of 1.0, or of 10?
+        (REFUSED_CHAT, "the reply ended as refused"),
+        (reply_of("SCORE: 1", finish="length"), "the reply ended as truncated"),  # of 1.0, or of 10?
         (broken(400), "HTTP 400"),
         (broken(401), "HTTP 401"),
     ],
@@ -167,8 +167,8 @@ def test_three_judges(said: list[str], params: Any, reward: float) -> None:
 @pytest.mark.parametrize(
     ("said", "params", "why"),
     [
-        ([RAMBLE, RAMBLE, YES], {}, "1 of 3 judges gave a score, 2 must: openai/j1: there is no score"),
-        ([YES, RAMBLE, YES], {"quorum": 3}, "2 of 3 judges gave a score, 3 must: openai/j2"),
+        ([RAMBLE, RAMBLE, YES], {}, "1 of 3 judges gave a score, 2 are required: openai/j1: there is no score"),
+        ([YES, RAMBLE, YES], {"quorum": 3}, "2 of 3 judges gave a score, 3 are required: openai/j2"),
         ([broken(401), RAMBLE, YES], {}, "HTTP 401.*; openai/j2: there is no score"),
     ],
 )

@@ -44,17 +44,17 @@ def test_what_is_said(params: Any, name: str, value: Any) -> None:
     [
         (
             {"rubric": "Is it good?"},
-            r"has no placeholder, so no judge would see the answer; put \{answer\} where it goes",
+            r"has no placeholder, so the judge model would not see the answer; put \{answer\} in the rubric",
         ),
-        ({"rubric": "Is {response} good?"}, r"has \{response\}, so no judge"),
-        ({"rubric": "Is {question} good?"}, r"has \{question\}, so no judge"),
+        ({"rubric": "Is {response} good?"}, r"has \{response\}, so the judge model would not"),
+        ({"rubric": "Is {question} good?"}, r"has \{question\}, so the judge model would not"),
         ({"rubric": ""}, "rubric is missing"),
-        ({"rubric": "{answer} is {target}?"}, r"rubric names \{target\}, but there is none"),
+        ({"rubric": "{answer} is {target}?"}, r"rubric contains \{target\}, but there is none"),
         ({"judge_model": ""}, "judges are"),
-        ({"judge_model": 3}, "no judge is named"),
+        ({"judge_model": 3}, "no judge model is named"),
         ({"judges": ["openai/y"]}, "both judge_model and judges"),
-        ({"judge_model": "python/evil.py:judge"}, "is no model behind a server"),  # a task file is data, not code
-        ({"judge_model": "replay/answers.jsonl"}, "is no model behind a server"),
+        ({"judge_model": "python/evil.py:judge"}, "is not a model on a server"),  # a task file is data, not code
+        ({"judge_model": "replay/answers.jsonl"}, "is not a model on a server"),
         ({"aggregate": "max"}, "aggregate is 'max'; expected one of vote, mean, median"),
         ({"quorum": 2}, "quorum is 2; expected how many of the 1 judges"),
         ({"quorum": 0}, "quorum is 0"),
@@ -65,7 +65,7 @@ def test_what_is_said(params: Any, name: str, value: Any) -> None:
         ({"scale": {"Y": 1, "y": 0}}, "scale is"),
         ({"scale": {"Y": 1, "N": "0"}}, "scale is"),
         ({"pair": "yes"}, "pair is 'yes'"),
-        ({"pair": True}, r"put \{answer_a\} and \{answer_b\} where it goes"),
+        ({"pair": True}, r"put \{answer_a\} and \{answer_b\} in the rubric"),
         ({"seconds": 0}, "seconds is 0"),
         ({"retries": -1}, "retries is -1"),
         ({"temperature": "hot"}, "temperature is 'hot'"),
@@ -83,7 +83,7 @@ def test_what_cannot_be_used(params: Any, said: str) -> None:
 
 def test_a_pair_needs_something_to_compare_with() -> None:
     assert settings(task("theirs", "llm_judge", **PAIR)).aggregate == "vote"
-    with pytest.raises(InputError, match="pair compares with the target, but there is none"):
+    with pytest.raises(InputError, match="pair needs a target to compare with, but there is none"):
         settings(task(None, "llm_judge", **PAIR))
 
 
@@ -115,7 +115,7 @@ def test_a_task_file_does_not_decide_who_gets_the_key(
     if good:
         assert settings(asked).base_url == url
     else:
-        with pytest.raises(InputError, match="would be sent your key by a task file"):
+        with pytest.raises(InputError, match="comes from a task file and would receive your API key"):
             settings(asked)
 
 

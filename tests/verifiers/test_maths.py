@@ -114,7 +114,7 @@ def test_hostile_text_is_only_text(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("target", "params", "said"),
     [
-        (r"\foo{", {}, r"task 't1': target is '\\\\foo\{': it is no mathematics"),
+        (r"\foo{", {}, r"task 't1': target is '\\\\foo\{': it cannot be read as mathematics"),
         ("", {}, "task 't1': target is ''"),
         (None, {}, "target is None"),
         ([1], {}, r"target is \[1\]"),

@@ -108,7 +108,7 @@ def test_a_target(value, number):
 @pytest.mark.parametrize("value", [None, True, "", "five", "4 2", "5 apples", [1], math.nan, math.inf, "1/0"])
 def test_a_target_that_is_no_number(value):
     assert as_number(value) is None
-    said = r"; expected a number, or text that is one"
+    said = r"; expected a number, or text that is a number"
     with pytest.raises(InputError, match=f"^task 't1': target is .*{said}$"):
         NUMERIC_MATCH.check(task(value, "numeric_match"))
     with pytest.raises(VerifierError, match=said):
@@ -146,8 +146,8 @@ def test_no_number_is_unparsed():
         ({"rel_tol": "1%"}, "rel_tol is '1%'; expected a number of at least 0"),
         ({"abs_tol": -1}, "abs_tol is -1; expected a number of at least 0"),
         ({"abs_tol": math.nan}, "abs_tol is nan; expected a number of at least 0"),
-        ({"marker": ""}, "marker is ''; expected text that stands before the number"),
-        ({"marker": None}, "marker is None; expected text that stands before the number"),
+        ({"marker": ""}, "marker is ''; expected the text before the number"),
+        ({"marker": None}, "marker is None; expected the text before the number"),
         ({"tol": 1}, "no param of numeric_match named 'tol'; did you mean 'rel_tol' or 'abs_tol'?"),
     ],
 )

@@ -68,7 +68,7 @@ def test_several_rewards_by_their_keys():
     ("script", "params", "why"),
     [
         ("echo oh >&2", {}, "left neither reward.json nor reward.txt: oh"),
-        ("sleep 1000", {"seconds": 0.5}, "it used up its time"),
+        ("sleep 1000", {"seconds": 0.5}, "it reached its time limit"),
         ("no-such-command", {"reward_from": "exit"}, "could not be run: .*not found"),
         ("#!/no/such/shell\n", {"reward_from": "exit"}, "could not be run"),
         ("ln -s /etc/passwd /logs/verifier/reward.txt", {}, "left neither"),
@@ -84,23 +84,23 @@ def test_without_a_reward_nothing_is_judged(script, params, why):
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({REWARD_TXT: b""}, "holds no number"),
-        ({REWARD_TXT: b"one"}, "holds no number"),
-        ({REWARD_TXT: b"\xff"}, "holds no number"),
+        ({REWARD_TXT: b""}, "contains no number"),
+        ({REWARD_TXT: b"one"}, "contains no number"),
+        ({REWARD_TXT: b"\xff"}, "contains no number"),
         ({REWARD_TXT: b"nan"}, "reward is nan; expected a number from 0 to 1"),
         ({REWARD_TXT: b"inf"}, "reward is inf"),
         ({REWARD_TXT: b"1.01"}, "reward is 1.01"),
         ({REWARD_TXT: b"-0.1"}, "reward is -0.1"),
         ({REWARD_JSON: b"", REWARD_TXT: b"1"}, "reward.json cannot be read"),  # no second chance
-        ({REWARD_JSON: b"1"}, "holds no object"),
-        ({REWARD_JSON: b"[1]"}, "holds no object"),
+        ({REWARD_JSON: b"1"}, "contains no object"),
+        ({REWARD_JSON: b"[1]"}, "contains no object"),
         ({REWARD_JSON: b"{}"}, "rewards are none; expected reward"),
         ({REWARD_JSON: b'{"reward": 1, "bonus": 1}'}, "rewards are bonus, reward; expected reward"),
         ({REWARD_JSON: b'{"reward": "1"}'}, "reward is '1'"),
         ({REWARD_JSON: b'{"reward": null}'}, "reward is None"),
         ({REWARD_JSON: b'{"reward": NaN}'}, "reward is nan"),
         ({REWARD_JSON: b'{"reward": 1e999}'}, "reward is inf"),
-        ({REWARD_JSON: b'{"reward": 0, "reward": 1}'}, "stands there twice"),
+        ({REWARD_JSON: b'{"reward": 0, "reward": 1}'}, "a key appears twice"),
         ({REWARD_JSON: b"[" * 100_000}, "cannot be read"),
     ],
 )
@@ -142,9 +142,9 @@ def test_the_tests_are_hashed_again():
     TEST_SH.check(honest)
     assert asyncio.run(TEST_SH.verify(honest, Completion("x"))).reward == 1
     changed = task(f"echo  1 {TXT}", sha256=digest(good))
-    with pytest.raises(InputError, match="not those that sha256 was made of"):
+    with pytest.raises(InputError, match="do not match their sha256"):
         TEST_SH.check(changed)
-    with pytest.raises(VerifierError, match="not those that sha256 was made of"):
+    with pytest.raises(VerifierError, match="do not match their sha256"):
         asyncio.run(TEST_SH.verify(changed, Completion("x")))
 
 

@@ -42,9 +42,9 @@ def test_verdict(verifier, text, target, params, reward, answer):
 @pytest.mark.parametrize(
     ("target", "params", "said"),
     [
-        (0, {}, "target is 0, which {} reads as no text; write '0'"),
-        (False, {}, "target is False, which {} reads as no text; write 'False'"),
-        (0.0, {}, "target is 0.0, which {} reads as no text; write '0.0'"),
+        (0, {}, "target is 0, which {} reads as empty text; write '0'"),
+        (False, {}, "target is False, which {} reads as empty text; write 'False'"),
+        (0.0, {}, "target is 0.0, which {} reads as empty text; write '0.0'"),
         ([], {}, "target is []; expected text or a number"),
         ({"a": 1}, {}, "target is {{'a': 1}}; expected text or a number"),
         ("a", {"ignore_cas": True}, "no param of {} named 'ignore_cas'; did you mean 'ignore_case'?"),
@@ -63,7 +63,7 @@ def test_a_task_that_is_refused(verifier, target, params, said):
 @pytest.mark.parametrize("target", [None, ""])
 def test_nothing_to_look_for_is_refused(verifier, target):
     """EvSys gives 0 to every answer, and so does `verify`; a run that knows it beforehand says so."""
-    with pytest.raises(InputError, match=f"task 't1': target is {target!r}; {verifier.name} needs one to look for"):
+    with pytest.raises(InputError, match=f"task 't1': target is {target!r}; {verifier.name} needs a text to look for"):
         verifier.check(task(target, verifier.name))
     assert judge(verifier, "anything", target).reward == 0.0
 

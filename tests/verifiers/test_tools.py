@@ -66,7 +66,7 @@ def test_verdict():
 @pytest.mark.parametrize(
     ("target", "params", "said"),
     [
-        (None, {}, "target is None; expected a JSON object, or text that holds one"),
+        (None, {}, "target is None; expected a JSON object, or text that contains one"),
         ([1], {}, "target is [1]; expected"),
         ("click", {}, "target is 'click'; expected"),
         ({"coordinate": [1]}, {}, "target's coordinate is [1]; expected two numbers"),

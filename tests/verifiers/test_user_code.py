@@ -52,7 +52,10 @@ def test_not_a_number_is_a_number_somebody_sent():
         (failing(AssertionError()), "verifier 'mine' failed: AssertionError"),
         (failing(SystemExit(3)), "verifier 'mine' failed: SystemExit: 3"),
         (failing(VerifierError("as it is")), "as it is"),
-        (failing(asyncio.CancelledError()), "verifier 'mine' failed: something in it was cancelled"),  # the run was not
+        (
+            failing(asyncio.CancelledError()),
+            ("verifier 'mine' failed: something inside it was cancelled"),
+        ),  # the run was not
         (failing(ValueError("x" * 10**6)), f"verifier 'mine' failed: ValueError: {'x' * 487}…"),  # fit for a screen
         (lambda text: 1.0, r"verifier 'mine' failed: TypeError: .*takes 1 positional argument but 3 were given"),
         (lambda *_: None, "verifier 'mine' returned None; expected a number"),
@@ -130,12 +133,12 @@ def test_a_class_without_a_config():
     assert judge(wrap("plain", Plain), "4", {"a": 1}).reward == 1.0
     assert judge(wrap("plain", Plain()), "4", {"a": 1}).reward == 1.0  # an instance, too
     for plugin in (Plain, Plain()):
-        with pytest.raises(InputError, match="task 't1': verifier 'plain' takes no params; leave out bonus"):
+        with pytest.raises(InputError, match="task 't1': verifier 'plain' accepts no params; remove bonus"):
             wrap("plain", plugin).check(task(None, "plain", bonus=1))
 
 
 def test_a_class_that_refuses_its_params():
-    said = "task 't1': verifier 'theirs' refuses its params; TypeError: .*'bonsu'"
+    said = "task 't1': verifier 'theirs' rejects its params; TypeError: .*'bonsu'"
     with pytest.raises(InputError, match=said):
         wrap("theirs", Theirs).check(task("4", "theirs", bonsu=1))
     with pytest.raises(VerifierError, match=said):
@@ -181,7 +184,7 @@ def test_an_object_of_ones_own():
         assert judge(verifier, "4", "4") == Verdict(1.0, answer="4")
         with pytest.raises(InputError, match="no target"):
             verifier.check(task(None, "ours"))
-        with pytest.raises(PluginError, match="verifier 'ours' failed at task 't1': AttributeError"):
+        with pytest.raises(PluginError, match="verifier 'ours' failed on task 't1': AttributeError"):
             verifier.check(task(4, "ours"))
 
 
@@ -208,7 +211,7 @@ class Demanding(Bare):
     [
         (42, "verifier 'x' is 42; expected fn"),
         (Config, "verifier 'x' is <class .*Config'>; expected fn"),
-        (Demanding, "verifier 'x' cannot be made without arguments: TypeError: .*'server'"),
+        (Demanding, "verifier 'x' cannot be created without arguments: TypeError: .*'server'"),
     ],
 )
 def test_what_is_no_verifier(thing, said):

@@ -36,7 +36,7 @@ class Raising:
         (SystemExit(1), "SystemExit: 1", "verifier_failed"),
         (SandboxError("it broke"), "SandboxError: it broke", "verifier_failed"),
         (ExceptionGroup("two", [OSError(), OSError()]), "ExceptionGroup: two (2 sub-exceptions)", "verifier_failed"),
-        (asyncio.CancelledError(), "something in it was cancelled", "verifier_failed"),
+        (asyncio.CancelledError(), "something inside it was cancelled", "verifier_failed"),
     ],
 )
 def test_whatever_is_raised_is_about_this_rollout(error, said, outcome):

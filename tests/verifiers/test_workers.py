@@ -71,7 +71,7 @@ def test_a_question_and_its_answer_may_be_longer_than_a_pipe(pool: WorkerPool) -
         ("die", 10, "ended: no reason given"),
         ("raise", 10, "ended: ValueError: no such thing"),
         ("fill", 10, "ended: MemoryError"),  # 16 GB, where 1 is allowed
-        ("shout", 10, "said too much"),
+        ("shout", 10, "wrote too much output"),
     ],
 )
 def test_a_worker_process_that_fails_is_replaced(pool: WorkerPool, question: str, seconds: float, said: str) -> None:

@@ -1,1 +1,1 @@
-"""Who answers: models behind servers, on this machine, or written down."""
+"""Models: on servers, on this machine, or replayed from a log."""

@@ -1,4 +1,4 @@
-"""Where an OpenAI-compatible server is, the key it is shown, and the proxy on the way.
+"""The address of an OpenAI-compatible server, its API key, and the proxy.
 
 Where a model's answers come from: the address of its server, or the content of what answers in this process.
 
@@ -39,7 +39,7 @@ _KEY_NAMES = re.compile(r"key|token|secret|sig", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """All that a call needs besides its body. What may hold a key is not shown."""
+    """Everything a request needs besides its body. Fields that may contain a key are not in the repr."""
 
     url: str = field(repr=False)
     shown: str  # host and port
@@ -87,7 +87,7 @@ def without_keys(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise InputError.at("--base-url", "host or port of the URL cannot be read", _RIGHT) from None
+        raise InputError.at("--base-url", "cannot parse the host or port of the URL", _RIGHT) from None
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
     if port not in (None, {"http": 80, "https": 443}.get(parts.scheme)):
         host = f"{host}:{port}"
@@ -111,17 +111,17 @@ def is_loopback(host: str) -> bool:
 def _split(base: str, origin: str) -> SplitResult:
     """The parts of a base URL; InputError, which never shows a password, for one that cannot be used."""
     if not base.isprintable() or " " in base:
-        raise InputError.at(origin, "the URL holds spaces or control characters", _RIGHT)
+        raise InputError.at(origin, "the URL contains spaces or control characters", _RIGHT)
     try:
         parts = urlsplit(base)
         has_port = parts.port != 0
         (parts.hostname or "").encode("idna")
     except ValueError:  # of which UnicodeError is one
-        raise InputError.at(origin, "host or port of the URL cannot be read", _RIGHT) from None
+        raise InputError.at(origin, "cannot parse the host or port of the URL", _RIGHT) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError.at(origin, "the URL holds a user name or a password", f"put the key into ${KEY} instead")
+        raise InputError.at(origin, "the URL contains a user name or a password", f"put the key in ${KEY} instead")
     if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or parts.fragment:
-        raise InputError.at(origin, f"{base!r} is no address of a server", _RIGHT)
+        raise InputError.at(origin, f"{base!r} is not a server address", _RIGHT)
     return parts
 
 
@@ -131,7 +131,7 @@ def _headers(parts: SplitResult, secrets: Secrets) -> dict[str, str]:
         raise InputError(f"${KEY} is not set; set it, or name another server with --base-url")
     secrets.add(key)
     if not (key.isascii() and key.isprintable()):
-        raise InputError(f"${KEY} holds characters that cannot be sent; expected printable ASCII")
+        raise InputError(f"${KEY} contains characters that cannot be sent; expected printable ASCII")
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     return {**headers, "Authorization": f"Bearer {key}"} if key else headers
 
@@ -164,7 +164,7 @@ def _proxy(parts: SplitResult, secrets: Secrets) -> str | None:
     except ValueError:
         usable = False
     if not usable:
-        wrong = "the proxy in the environment cannot be used"
+        wrong = "the proxy set in the environment is not usable"
         raise InputError.at(f"${parts.scheme}_proxy", wrong, "expected http://HOST:PORT")
     secrets.add(parsed.password)
     secrets.add(unquote(parsed.password or ""))

@@ -1,4 +1,4 @@
-"""The seam to a model: a request in, a completion out, or one `ClientError`; and the model by its spec.
+"""The interface of models: a request in, a completion out, or a `ClientError`; and how a model is named.
 
 A spec is ``KIND/NAME``: ``openai/gpt-x``, ``replay/rollouts.jsonl``, ``python/mine.py:answer``.
 """
@@ -24,7 +24,7 @@ LOCAL_KIND: Final = "hf"  # the kind of models that are loaded in this process
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One call to a model. ``task`` and ``sample`` say whose it is; only `replay/` looks at them.
+    """One request to a model. ``task`` and ``sample`` identify its rollout; only `replay/` uses them.
 
     A struct and no dataclass, as one is made for every call: a frozen dataclass takes ten times as long.
     """
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What came back. ``usage`` holds the names of `record.USAGE` that are known, never a guess."""
+    """What a model returned. ``usage`` has only the known counts among `record.USAGE`, never a guess."""
 
     text: str
     finish_reason: str | None = None  # in the server's own word
@@ -71,7 +71,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How a model is reached: what every ``connect(name, connection) -> Client`` is handed."""
+    """How to reach a model: the argument of every ``connect(name, connection) -> Client``."""
 
     base_url: str | None = None  # None: the kind's own default
     api: Literal["chat", "completions"] = "chat"
@@ -87,11 +87,11 @@ class Client(Protocol):
     """A model. ``complete`` is called by many workers of one event loop at once."""
 
     async def complete(self, request: Request) -> Completion:
-        """The model's answer; `ClientError` for every other end of a call."""
+        """The model's completion; `ClientError` if the request fails in any way."""
         ...
 
     async def close(self) -> None:
-        """Give back connections; called once, after the last call."""
+        """Close connections; called once, after the last request."""
         ...
 
 
@@ -102,12 +102,12 @@ def as_text(request: Request, instead: str) -> str:
     the model's own affair, and a guess would change what is measured.
     """
     if not isinstance(request.prompt, str):
-        raise ClientError(f"the prompt is a chat and only text can be sent; {instead}", kind="prompt")
+        raise ClientError(f"the prompt is a chat, but only text can be sent; {instead}", kind="prompt")
     return f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
 
 
 def connect(spec: str, connection: Connection) -> Client:
-    """The client of a model. Nothing is sent yet, but what can be checked before the first call is.
+    """The client of a model. It sends nothing yet, but checks what can be checked before the first request.
 
     The kind is built in, or an entry point of the group ``calipers.clients``: a function
     ``connect(name, connection)``, where the name is all that follows the first slash.
@@ -127,7 +127,7 @@ def connect(spec: str, connection: Connection) -> Client:
     except CalipersError:
         raise
     except (Exception, SystemExit) as error:
-        raise PluginError(f"model {spec!r}: its plugin failed: {type(error).__name__}: {error}") from error
+        raise PluginError(f"model {spec!r}: the plugin failed: {type(error).__name__}: {error}") from error
     return guarded(client, spec, connection)
 
 
@@ -136,7 +136,7 @@ def _parts(spec: str) -> tuple[str, str]:
     if slash and kind and name:
         return kind, name
     if CLIENTS.match(kind):
-        raise InputError(f"model {spec!r} lacks a name; expected {kind}/NAME")
+        raise InputError(f"model {spec!r} has no name; expected {kind}/NAME")
     raise _unknown("", spec)
 
 
@@ -147,5 +147,5 @@ def _unknown(kind: str, spec: str) -> UnknownName:
     example = f"{close[0]}/{spec.strip().partition('/')[2]}" if close else f"openai/{spec.strip().strip('/') or 'NAME'}"
     hint = f"did you mean {example!r}?" if close else f"expected KIND/NAME, such as {example!r}"
     error = CLIENTS.unknown(kind, hint=hint)
-    message = str(error) if kind else f"model {spec!r} says no kind; {hint}"
+    message = str(error) if kind else f"model {spec!r} does not start with a kind; {hint}"
     return UnknownName(f"{message} (kinds: {', '.join(kinds)})")

@@ -1,4 +1,4 @@
-"""A failed call as a `ClientError`: what the server said, fit for a log, and whether to ask again."""
+"""A failed request as a `ClientError`: the server's message, safe to log, and whether to retry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 
 LONGEST = 200
-"""Characters of a stranger's text that one error may hold."""
+"""Maximum characters of a server's text in one error."""
 
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
 _RETRIED = {408, 409, 429}
@@ -34,7 +34,7 @@ class Refusal:
 
 
 def cleaned(text: str, secrets: Secrets) -> str:
-    """A stranger's text on one line, without keys and without characters that do things to a terminal.
+    """A server's text on one line, without keys and without terminal control characters.
 
     >>> cleaned("no\\n such \\x1b[31mmodel", Secrets())
     'no such \N{REPLACEMENT CHARACTER}[31mmodel'
@@ -64,11 +64,11 @@ def read_refusal(body: bytes) -> Refusal:
 
 
 def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secrets: Secrets) -> ClientError:
-    """The error for an HTTP status: 408, 409, 429 and 5xx can be tried again, wrong keys and addresses cannot."""
+    """The error for an HTTP status: 408, 409, 429 and 5xx can be retried, wrong keys and addresses cannot."""
     message = cleaned(refusal.message, secrets)
     if 300 <= status < 400:
         target = cleaned(headers.get("Location", "nowhere"), secrets)
-        message = f"the server redirects to {target}; give the address itself, as redirects are not followed"
+        message = f"the server redirects to {target}; redirects are not followed, so give the final URL"
     broke = status == 429 and refusal.code == "insufficient_quota"  # OpenAI's word for an account without money
     retry = (status in _RETRIED or status >= 500) and not broke
     return ClientError(

@@ -1,4 +1,4 @@
-"""The second seam to a model: how likely it holds a text, instead of what it writes.
+"""The second interface of models: log-likelihoods of texts instead of completions.
 
 ::
 
@@ -54,7 +54,7 @@ Text = Continuation | Rolling
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How likely a text is: the sum of the natural logarithms of its tokens' probabilities."""
+    """The log-likelihood of a text: the sum of the natural logarithms of its tokens' probabilities."""
 
     logprob: float
     greedy: bool  # every token is the one the model itself holds likeliest; true of no tokens at all
@@ -80,8 +80,8 @@ def likelihoods(client: Client, model: str) -> LikelihoodModel:
     """The same model seen through this seam; InputError for one that only writes."""
     if isinstance(client, LikelihoodModel):
         return client
-    right = "expected hf/PATH, or openai/NAME by --api completions on a server that returns prompt logprobs"
-    raise InputError(f"model {model!r} gives no log-likelihoods; {right}")
+    right = "expected hf/PATH, or openai/NAME with --api completions and a server that returns prompt logprobs"
+    raise InputError(f"model {model!r} does not return log-likelihoods; {right}")
 
 
 def as_prompt(texts: Iterable[Text]) -> list[Message]:
@@ -109,7 +109,7 @@ def texts_of(prompt: Prompt) -> list[Text]:
         else:
             texts += [Continuation(part.get("context", ""), after) for after in part.get("continuations", ())]
     if not texts:
-        raise ClientError("the prompt asks for no likelihood", kind="prompt", hopeless=True)
+        raise ClientError("the request is not a log-likelihood request", kind="prompt", hopeless=True)
     return texts
 
 
@@ -145,7 +145,7 @@ def read_back(text: str) -> list[Line]:
     try:
         return _decode(text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        right = "expected likelihoods, as the log of such a run keeps them"
+        right = "expected log-likelihoods, as a log-likelihood run logs them"
         raise InputError(f"the completion is {text[:40]!r}; {right}") from None
 
 

@@ -33,7 +33,9 @@ def connect(name: str, connection: Connection) -> LitellmModel:
     try:
         package.get_llm_provider(model=name, api_base=connection.base_url)
     except package.exceptions.BadRequestError as error:
-        raise InputError(f"litellm knows no provider for {name!r}; expected PROVIDER/NAME, as in its list") from error
+        raise InputError(
+            f"litellm knows no provider for {name!r}; expected PROVIDER/NAME, as in litellm's list of models"
+        ) from error
     return LitellmModel(name, connection, package)
 
 
@@ -58,7 +60,9 @@ class LitellmModel:
                 and _status(error) == 400
             ):
                 self._seeds = False
-                self.notes.append("the provider accepts no seed; none is sent, so answers may differ from run to run")
+                self.notes.append(
+                    "the provider does not accept a seed; none is sent, so answers may differ between runs"
+                )
                 return await self.complete(request)
             raise self._failed(error) from None  # its repr may hold headers
         latency_s = perf_counter() - started
@@ -68,7 +72,7 @@ class LitellmModel:
         try:
             replied = msgspec.convert(document, reply.Reply)
         except msgspec.ValidationError as error:
-            raise reply.malformed("the answer is not in the shape of a reply") from error
+            raise reply.malformed("the response is not a chat completion") from error
         return reply.completion(replied, latency_s, self._connection.price, self._connection.secrets)
 
     async def close(self) -> None:

@@ -54,7 +54,7 @@ async def read_body(content: aiohttp.StreamReader, most: int, *, whole: bool) ->
         if whole:
             raise
     if whole and size > most:
-        raise ClientError(f"the answer is longer than {most} bytes", kind="malformed")
+        raise ClientError(f"the response is longer than {most} bytes", kind="malformed")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -129,15 +129,15 @@ class ScoringModel:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What is to be said of the server when all is over."""
+        """Notes about the server, for the end of the run."""
         return self._served.notes
 
     async def complete(self, request: Request) -> Completion:
-        """The model's answer; `ClientError` for every other end of a call."""
+        """The model's completion; `ClientError` if the request fails in any way."""
         return await self._served.complete(request)
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         await self._served.close()
 
     async def score(self, requests: Sequence[Text]) -> list[Scored]:
@@ -157,15 +157,15 @@ class ScoringModel:
         if not text.continuation:
             raise _empty(text)
         if not isinstance(text.context, str):
-            raise ClientError("the context is a chat and only text can be scored here", kind="prompt")
+            raise ClientError("the context is a chat, but only text can be scored here", kind="prompt")
         return await self._from(text.context + text.continuation, len(text.context.rstrip()), text)
 
     async def _from(self, prompt: str, at: int, text: Continuation | None = None) -> Scored:
         """The likelihood of a prompt from a character on."""
         if at == 0 and not self._lead:
             raise ClientError(
-                "a text without a context cannot be scored: the server shows no token before it, "
-                "and of a first token nobody tells the likelihood",
+                "a text without a context cannot be scored: the server adds no token before it, "
+                "and servers return no log-probability for a first token",
                 kind="prompt" if text else NONE_HERE,
                 hopeless=text is None,  # every whole text would fare the same
             )
@@ -188,7 +188,7 @@ class ScoringModel:
     async def _ask(self, prompt: str) -> Read:
         prompt_read = await self._try(prompt, self._way or ECHO)
         if prompt_read is None:
-            raise malformed("the answer has no log-probabilities of the prompt")
+            raise malformed("the response has no log-probabilities for the prompt")
         return prompt_read
 
     async def _try(self, prompt: str, way: dict[str, Any]) -> Read | None:
@@ -198,9 +198,9 @@ class ScoringModel:
         try:
             reply = _decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise malformed("the body is not JSON in the shape of a reply with log-probabilities") from error
+            raise malformed("the response body is not a JSON completion with log-probabilities") from error
         if not reply.choices:
-            raise malformed("the reply has no choices")
+            raise malformed("the response has no choices")
         usage = reply.usage or _TokenCounts()
         return _listed(reply.choices[0], usage, prompt) if way is LISTED else _echoed(reply.choices[0], usage)
 
@@ -213,14 +213,14 @@ class ScoringModel:
             except ClientError as error:
                 if error.kind not in REFUSED:
                     raise
-                message = f" (it says: {error})"
+                message = f" (the server says: {error})"
                 continue
             if probe is not None and len(probe.logprobs) > 1 and None not in probe.logprobs[1:]:
                 self._way, self._lead = way, _lead(probe)
                 return
-        tried = "neither echo with logprobs nor prompt_logprobs brings them"
+        tried = "neither echo with logprobs nor prompt_logprobs returns them"
         raise ClientError(
-            f"the server gives no log-likelihoods of a prompt: {tried}{message}", kind=NONE_HERE, hopeless=True
+            f"the server does not return log-likelihoods of a prompt: {tried}{message}", kind=NONE_HERE, hopeless=True
         )
 
 
@@ -342,8 +342,12 @@ def cut(done: Completion, stops: Sequence[str]) -> Completion:
 def fewer(sent: int) -> tuple[int, str]:
     """How many texts to send to a server that refused so many, and what to tell the user."""
     if sent > MOST:
-        return MOST, f"the server takes no {sent} stop texts; it gets the first {MOST}, and the others are cut off here"
-    return 0, "the server takes no stop texts; answers are cut off here, after they are paid for"
+        return MOST, (
+            f"the server does not accept {sent} stop strings; the first {MOST} "
+            "are sent, and Calipers truncates answers at the others"
+        )
+    note = "the server does not accept stop strings; Calipers truncates the answers itself, after you paid for them"
+    return 0, note
 
 
 LARGEST = 64 * 2**20
@@ -369,14 +373,14 @@ def connect(name: str, connection: Connection) -> ServedModel | ScoringModel:
 class ServedModel:
     """Answers from one model behind an OpenAI-style route.
 
-    What a server turns out not to accept, a seed, the name ``max_tokens`` or that many stop texts, is not sent
-    to it again; ``notes`` says so once.
+    What a server does not accept (a seed, the name ``max_tokens``, or that many stop strings) is not sent
+    again; ``notes`` mentions it once.
     """
 
     def __init__(self, name: str, connection: Connection, address: Address) -> None:
         self.notes: list[str] = []
         if address.exposed:
-            self.notes.append(f"the key goes to {address.shown} in plain text: the URL says http, not https")
+            self.notes.append(f"the API key is sent to {address.shown} unencrypted: the URL is http, not https")
         self._name, self._connection, self._address = name, connection, address
         self._url = URL(address.url)
         self._headers = CIMultiDict(address.headers)  # as aiohttp wants it, made once
@@ -388,7 +392,7 @@ class ServedModel:
         self._frames: dict[Any, tuple[bytes, bytes, Any]] = {}  # settings -> what stands before and after the prompt
 
     async def complete(self, request: Request) -> Completion:
-        """The model's answer; `ClientError` for every other end of a call."""
+        """The model's completion; `ClientError` if the request fails in any way."""
         body = self._body(request)
         while True:
             started, taken = perf_counter(), self._stops
@@ -407,7 +411,7 @@ class ServedModel:
                 raise from_status(status, refusal, headers, self._secrets)
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         if self._http is not None:
             self._deadlines.close()
             await self._http.close()
@@ -454,17 +458,19 @@ class ServedModel:
             return _encode(body)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:  # half a character, or no JSON at all
             what = cleaned(f"{type(error).__name__}: {error}", self._secrets)
-            raise ClientError(f"the request cannot be written as JSON: {what}", kind="prompt") from error
+            raise ClientError(f"the request cannot be encoded as JSON: {what}", kind="prompt") from error
 
     def _learn(self, request: Request, message: str, param: str, stops: int) -> None:
         """Leave out, from now on, what a refusal of a request with so many stop texts complains of."""
         if "max_completion_tokens" in message and request.max_tokens is not None and self._limit == "max_tokens":
             self._limit = "max_completion_tokens"
-            self.notes.append("the server wants max_completion_tokens in place of max_tokens, and gets it")
+            self.notes.append(
+                "the server requires max_completion_tokens instead of max_tokens; max_completion_tokens is sent"
+            )
         blamed = param == "seed" if param else re.search(r"\bseed\b", message, re.IGNORECASE)
         if blamed and request.seed is not None and self._seeds:
             self._seeds = False
-            self.notes.append("the server accepts no seed; none is sent, so answers may differ from run to run")
+            self.notes.append("the server does not accept a seed; none is sent, so answers may differ between runs")
         blamed = param.startswith("stop") if param else re.search(r"\bstop\b", message, re.IGNORECASE)
         if blamed and stops and stops == len(request.stop[: self._stops]):  # else another call has learnt it already
             self._stops, note = fewer(stops)
@@ -512,21 +518,21 @@ class ServedModel:
         return self._http
 
     def _failed(self, error: Exception) -> ClientError:
-        """What became of a call without an answer, in our own words: aiohttp's may hold URLs and headers."""
+        """The error for a request without a response, in our own words: aiohttp's may contain URLs and headers."""
         where = self._address.shown
         if "content-encoding" in str(error).lower():  # which of its errors it is depends on how far it got
-            return reply.malformed("the answer is compressed in a way that cannot be read")
+            return reply.malformed("the response uses a compression that cannot be read")
         match error:
             case aiohttp.ClientPayloadError():
-                return reply.malformed("the connection ended in the middle of the answer")
+                return reply.malformed("the connection closed in the middle of the response")
             case aiohttp.ConnectionTimeoutError():
-                return _unreachable(f"cannot connect to {where}: nobody answers there")
+                return _unreachable(f"cannot connect to {where}: connection refused")
             case TimeoutError():
                 return ClientError(f"no answer within {self._connection.timeout:g} s", kind="timeout", retry=True)
             case aiohttp.ClientProxyConnectionError():
                 return _unreachable(f"cannot connect to {where}: the proxy cannot be reached")
             case aiohttp.ClientHttpProxyError(status=status):
-                return _unreachable(f"cannot connect to {where}: the proxy answers {status}")
+                return _unreachable(f"cannot connect to {where}: the proxy returned HTTP {status}")
             case aiohttp.ClientConnectorDNSError():
                 return _unreachable(f"cannot connect to {where}: no such host")
             case aiohttp.ClientConnectorCertificateError():
@@ -535,19 +541,19 @@ class ServedModel:
                 reason = getattr(why, "reason", None) or "no reason given"
                 return _unreachable(f"cannot connect to {where}: TLS failed ({cleaned(str(reason), self._secrets)})")
             case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
-                wrong = "this process may open no more connections; lower --concurrency, or raise ulimit -n"
+                wrong = "this process cannot open more connections; lower --concurrency, or raise ulimit -n"
                 return ClientError(wrong, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES)
             case aiohttp.ClientConnectorError(os_error=why):
                 reason = os.strerror(why.errno) if why.errno else cleaned(str(why), self._secrets)
                 return _unreachable(f"cannot connect to {where}: {reason.lower()}")
             case aiohttp.ClientResponseError():
-                return reply.malformed("the answer is no HTTP")
+                return reply.malformed("the response is not HTTP")
             case _:
-                return ClientError("the connection was closed before the answer", kind="connection", retry=True)
+                return ClientError("the connection closed before the response", kind="connection", retry=True)
 
 
 def _make_room(calls: int) -> None:
-    """Let this process open as many connections as calls may be in flight, as far as the system lets it."""
+    """Raise the limit of open files to the number of concurrent requests, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = calls + SPARE_FILES if hard == resource.RLIM_INFINITY else min(calls + SPARE_FILES, hard)
     if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:

@@ -1,6 +1,6 @@
-"""When calls begin: how many are in flight at once, how fast they follow each other, and whose turn it is.
+"""When requests start: how many run concurrently, at which rate, and in which order.
 
-How fast calls follow each other: a quick start, and a rate that a server's rejections set.
+The request rate: a quick start, then a rate that the server's rejections determine.
 
 ::
 
@@ -59,7 +59,7 @@ class CallRate:
         self._at = 0.0  # the rate at which that was; 0: there was none
 
     def begin(self, now: float) -> None:
-        """A call begins."""
+        """A request starts."""
         if self._rejected:
             self._rejected = False
             self._slow_down(now)
@@ -77,11 +77,11 @@ class CallRate:
         self.next = now + 1 / rate
 
     def answered(self) -> None:
-        """A call was answered."""
+        """A request was answered."""
         self._answers += 1
 
     def refused(self, now: float) -> None:
-        """A call was rejected, as there were too many."""
+        """A request was rejected because there were too many."""
         if not self._rejected:
             self._rejected = True
             self._at = 0.0 if self.free or not self._limit else self._now(now)
@@ -146,14 +146,14 @@ PATIENCE = 3  # pauses in a row without an answer, after which it is not the rat
 
 
 def retry_wait(error: ClientError, tried: int, dice: random.Random) -> float:
-    """Seconds before the next try of a call: as long as the server asks, else a random while that grows."""
+    """Seconds before the next retry: as long as the server asks, else a growing random delay."""
     if error.wait is not None:
         return error.wait
     return dice.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**tried))
 
 
 class Shut(Exception):
-    """No call may begin any more."""
+    """No more requests may start."""
 
 
 class Pace:
@@ -194,7 +194,7 @@ class Pace:
 
     @property
     def held(self) -> float:
-        """Seconds for which the server still wants to be left alone."""
+        """Remaining seconds of the pause that the server asked for."""
         return max(0.0, self._held_until - self._now())
 
     def turn(self) -> int:
@@ -228,13 +228,13 @@ class Pace:
             raise Shut
 
     def leave(self) -> None:
-        """Give the place back."""
+        """Release the slot."""
         self.in_flight -= 1
         if self._waiting:
             self._wake()
 
     def succeeded(self) -> None:
-        """A call was answered."""
+        """A request was answered."""
         self._pauses = 0
         self._rate.answered()
         if self.limit < self.most:
@@ -244,7 +244,7 @@ class Pace:
                 self._wake()
 
     def too_many(self, wait: float | None) -> None:
-        """The server asked for fewer calls, and perhaps to be left alone for some seconds."""
+        """The server asked for fewer requests, and perhaps for a pause."""
         now = self._now()
         self._good = 0
         self._rate.refused(now)
@@ -262,7 +262,7 @@ class Pace:
             self.limit, self._shrunk_at = max(1, self.limit // 2), now
 
     def shut(self) -> None:
-        """Let no more calls begin; whoever waits for a place is told."""
+        """Start no more requests; waiting ones get `Shut`."""
         self._shut = True
         self._wake()
 

@@ -1,9 +1,9 @@
-"""``python/MODULE:OBJECT`` and ``python/FILE.py:OBJECT``: a model in the user's own code, in this process.
+"""``python/MODULE:OBJECT`` and ``python/FILE.py:OBJECT``: a model in user code, in this process.
 
-One thread for code that does not wait, which nobody waits for, either.
+One thread for synchronous user code; nothing waits for this thread at exit.
 
 The threads of `concurrent.futures` are joined before the interpreter ends: a model that hangs would keep a command
-from ending that the user has given up twice over.
+from ending after the user pressed Ctrl-C twice.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CallThread:
         return await answer
 
     def close(self) -> None:
-        """Let the thread end after the call it is at."""
+        """Let the thread end after its current call."""
         self._calls.put(None)
 
     def _work(self) -> None:
@@ -71,7 +71,7 @@ def _tell(answer: asyncio.Future[Any], result: Any) -> None:
 
 
 class OwnScorer:
-    """A client of the user's that also scores. What does not wait runs in one thread, never twice at once.
+    """A user client that also scores. Synchronous code runs in one thread, one call at a time.
 
     ``score`` is handed `Continuation` and `Rolling` values and returns a `Scored` for each. Whatever it raises
     fails that one call, and is not tried again; a `ClientError` of its own passes as it is.
@@ -88,7 +88,7 @@ class OwnScorer:
         return await self._client.complete(request)
 
     async def close(self) -> None:
-        """Let the thread go, and close the user's object if it can be closed."""
+        """Release the thread, and close the user's object if it can be closed."""
         if self._thread is not None:
             self._thread.close()
         await self._client.close()
@@ -117,7 +117,7 @@ Ask = Callable[[Request], Any]
 """The user's code behind one signature: what it returns is an answer, or awaits one."""
 
 _RIGHT = "expected MODULE:OBJECT or FILE.py:OBJECT"
-_FORMS = "expected a client with complete(), EvSys' generate(), or a function of a prompt or of messages"
+_FORMS = "expected a client with complete(), EvSys' generate(), or a function that takes a prompt or messages"
 
 
 def connect(name: str, connection: Connection) -> Client:
@@ -156,14 +156,16 @@ def wrap(target: Any, name: str, secrets: Secrets) -> Client:
 
 
 def _writes_nothing(_: Request) -> Any:
-    raise ClientError("it has score(), and writes nothing: expected complete(), too", kind="python", hopeless=True)
+    raise ClientError(
+        ("it has score() but not complete(), so it cannot generate; expected both"), kind="python", hopeless=True
+    )
 
 
 class OwnModel:
-    """The user's code as a client. What does not wait runs in one thread, never twice at once.
+    """User code as a client. Synchronous code runs in one thread, one call at a time.
 
-    Whatever the code raises fails that one call, and is not tried again; a `ClientError` of its own
-    passes as it is.
+    Any exception of the code fails that one request, without a retry; its own `ClientError`
+    passes unchanged.
     """
 
     def __init__(self, ask: Ask, waits: bool, close: Any, secrets: Secrets, notes: Sequence[str] = ()) -> None:
@@ -178,7 +180,7 @@ class OwnModel:
         return await self._finish(*await self._thread.call(lambda: self._call(request)))
 
     async def close(self) -> None:
-        """Let the thread go, and close the user's object if it can be closed."""
+        """Release the thread, and close the user's object if it can be closed."""
         if self._thread is not None:
             self._thread.close()
         if callable(self._close) and inspect.isawaitable(closing := self._close()):
@@ -218,7 +220,7 @@ def _check(answer: Completion) -> None:
     try:
         msgspec.convert(msgspec.structs.asdict(answer), Completion)
     except msgspec.ValidationError as error:
-        raise ClientError(f"it returned a Completion that is none: {error}", kind="python") from error
+        raise ClientError(f"it returned an invalid Completion: {error}", kind="python") from error
     for name, value in answer.usage.items():
         if not math.isfinite(value):
             raise ClientError(f"its usage.{name} is {value}; expected a finite number", kind="python")
@@ -234,7 +236,7 @@ def _evsys(generate: Callable[..., Any]) -> Ask:
     def ask(request: Request) -> Any:
         if request.extra:
             unknown = ", ".join(sorted(request.extra))
-            raise ClientError(f"generate() takes no {unknown}; leave it out", kind="python", hopeless=True)
+            raise ClientError(f"generate() does not accept {unknown}; remove it", kind="python", hopeless=True)
         limits = {"max_tokens": request.max_tokens, "temperature": request.temperature}
         given = {name: value for name, value in limits.items() if value is not None}
         prompt = as_text(request, "give the object an async complete()")
@@ -251,7 +253,9 @@ def _function(function: Callable[..., Any]) -> Ask:
         first = ""
     if first == "messages":
         return lambda request: function(request.messages)
-    return lambda request: function(as_text(request, "call the function's argument 'messages' to be given the turns"))
+    return lambda request: function(
+        as_text(request, "name the function's argument 'messages' to receive the chat messages")
+    )
 
 
 def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
@@ -271,7 +275,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-            raise InputError.at(f"python/{name}", "no such module", "a file is named as FILE.py:OBJECT") from error
+            raise InputError.at(f"python/{name}", "no such module", "write a file as FILE.py:OBJECT") from error
         raise PluginError(f"python/{name}: {type(error).__name__}: {error}") from error
 
 
@@ -283,9 +287,9 @@ def _from_file(name: str) -> ModuleType:
     except OSError as error:
         raise InputError.at(name, error.strerror or "cannot be read", _RIGHT) from error
     except SyntaxError as error:
-        raise InputError.at(f"{name}:{error.lineno or 1}", f"it is no Python: {error.msg}", _RIGHT) from error
+        raise InputError.at(f"{name}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", _RIGHT) from error
     except ValueError as error:  # null bytes
-        raise InputError.at(name, f"it is no Python: {error}", _RIGHT) from error
+        raise InputError.at(name, f"it is not valid Python: {error}", _RIGHT) from error
     module = ModuleType(f"calipers_model_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickle look their module up there

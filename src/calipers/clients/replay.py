@@ -49,7 +49,7 @@ def connect(name: str, connection: Connection) -> Replay:
 class Replay:
     """Stored completions: by (task, sample), else by prompt and sample. Of several attempts the last counts.
 
-    The file stays on disk; what is held is a place per record. Its records are those of one model:
+    The file stays on disk; only the position of each record is in memory. Its records are of one model:
     the same (task, sample, attempt) twice is an error that names both lines.
     """
 
@@ -71,7 +71,7 @@ class Replay:
             prompts = ((_digest(prompt), request.sample) for prompt in (request.prompt, request.messages))
             key = next((self._by_prompt[prompt] for prompt in prompts if prompt in self._by_prompt), key)
         if key not in self._by_task:
-            missing = f"no rollout of task {request.task!r}, sample {request.sample}, nor of its prompt"
+            missing = f"no rollout with task {request.task!r}, sample {request.sample}, and none with the same prompt"
             raise ClientError(f"{self._path}: {missing}", kind="absent")
         record = self._read(self._by_task[key][1])
         text = _text(record)
@@ -95,8 +95,8 @@ class Replay:
         earlier = self._by_task.get(key)
         if earlier and earlier[0] == record.attempt:
             line_number = _line(file, earlier[1])
-            what = f"task {key[0]!r}, sample {key[1]}, attempt {record.attempt} also stands in line {line_number}"
-            raise InputError.at(f"{self._path}:{number}", what, "expected the rollouts of one model, each once")
+            what = f"task {key[0]!r}, sample {key[1]}, attempt {record.attempt} also appears in line {line_number}"
+            raise InputError.at(f"{self._path}:{number}", what, "expected each rollout of one model once")
         if not earlier or earlier[0] < record.attempt:
             self._by_task[key] = record.attempt, offset
         if record.prompt is not None:
@@ -109,7 +109,7 @@ class Replay:
             self._file.seek(offset)
             return _decode(self._file.readline())
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            changed = f"{self._path}: the file changed while it was replayed"
+            changed = f"{self._path}: the file changed during the replay"
             raise ClientError(changed, kind="absent", hopeless=True) from error
 
     def _wrong(self, line: bytes, number: int) -> InputError:
@@ -132,7 +132,7 @@ def _line(file: BinaryIO, offset: int) -> int:
 
 
 def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
-    """A prompt, short: 16 bytes, in which the order of a message's keys does not matter."""
+    """A prompt's digest of 16 bytes, independent of the order of a message's keys."""
     try:
         text = _canonical(prompt)
     except (TypeError, ValueError):  # half a character, or no JSON at all: no file holds it
@@ -141,7 +141,7 @@ def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
 
 
 def _text(record: _StoredRollout) -> str | None:
-    """What the model said; None when nothing came."""
+    """The completion's text; None when there is none."""
     if record.outcome in _NOTHING_CAME:
         return None
     content: Any = record.completion

@@ -49,7 +49,7 @@ _DETAILS = (
 
 
 def decode(raw: bytes) -> Reply:
-    """The reply in a body; ClientError for a body that is none."""
+    """The reply in a body; ClientError if the body is not a reply."""
     try:
         return _DECODER.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -59,31 +59,31 @@ def decode(raw: bytes) -> Reply:
 def _no_reply(start: bytes) -> str:
     """What a body that begins so is instead of a reply, where that can be seen."""
     if start.startswith((b"data:", b"event:")):
-        return "the server streams its answer, which it was not asked to"
+        return "the server streams its response, although streaming was not requested"
     if start.startswith(b"<"):
-        return (
-            "the body is a page of HTML or XML, no reply; does the base URL end as the server wants it, often in /v1?"
-        )
-    return "the body is not JSON in the shape of a reply"
+        return "the response body is an HTML or XML page, not a completion; does the base URL need a path such as /v1?"
+    return "the response body is not a JSON completion"
 
 
 def completion(reply: Reply, latency_s: float, price: Price | None, secrets: Secrets) -> Completion:
     """The first choice of a reply; ClientError when there is none, or an error in its place.
 
-    No content is the text "": what the model said is nothing. Reasoning is no part of the text.
+    No content is the text "": the model said nothing. Reasoning is not part of the text.
     """
     if reply.error:
-        raise malformed(f"an error under a status of success: {cleaned(_message(reply.error), secrets)}")
+        raise malformed(
+            f"the server returned a success status with an error: {cleaned(_message(reply.error), secrets)}"
+        )
     if not reply.choices:
-        raise malformed("the reply has no choices")
+        raise malformed("the response has no choices")
     choice = reply.choices[0]
     if choice.error:  # OpenRouter: the model broke off, what there is of its answer is not the answer
-        raise malformed(f"an error in place of an answer: {cleaned(_message(choice.error), secrets)}")
+        raise malformed(f"an error instead of an answer: {cleaned(_message(choice.error), secrets)}")
     usage = _usage(reply.usage, latency_s, price)
     finish = choice.finish_reason
     if choice.message is None:
         if choice.text is None:
-            raise malformed("the first choice has neither a message nor a text")
+            raise malformed("the first choice has neither a message nor text")
         return Completion(choice.text, finish, _ending(finish, None), usage)
     content, refusal = choice.message.content, choice.message.refusal
     if isinstance(content, list):
@@ -93,7 +93,7 @@ def completion(reply: Reply, latency_s: float, price: Price | None, secrets: Sec
 
 
 def malformed(what: str) -> ClientError:
-    """The error for an answer that is no answer; the next one may be."""
+    """The error for a malformed response; a retry may succeed."""
     return ClientError(what, kind="malformed", retry=True)
 
 

@@ -1,4 +1,4 @@
-"""A model whose answers are written down beforehand, for tests: a real client without a world."""
+"""A model with scripted answers, for tests: a real client that needs no server."""
 
 from __future__ import annotations
 

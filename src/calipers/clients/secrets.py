@@ -1,4 +1,4 @@
-"""Keys in use: every byte that is written or shown goes through `Secrets.scrub` first."""
+"""Secrets: everything that is written or printed goes through `Secrets.scrub` first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEYS = re.compile(r"_(API_KEY|ACCESS_KEY|ACCESS_TOKEN|SESSION_TOKEN)$")
 
 
 class Secrets:
-    """The values that may appear in no log, error, plan or report."""
+    """The values that must not appear in any log, error, plan or report."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -31,7 +31,7 @@ class Secrets:
         self._bytes = [text.encode() for text in self._texts]
 
     def add_environment(self) -> None:
-        """Remember every key in the environment: which of them somebody else's code uses, and shows, nobody knows."""
+        """Remember every key in the environment, because user code may use and print any of them."""
         for variable, value in os.environ.items():
             if _KEYS.search(variable):
                 self.add(value.strip())

@@ -1,4 +1,4 @@
-"""The sandbox: a program nobody trusts, run where it can hurt nobody.
+"""The sandbox: it runs untrusted programs isolated from the machine.
 
 ::
 

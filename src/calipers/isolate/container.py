@@ -1,9 +1,9 @@
-"""A room: this machine's programs and libraries, with files, processes and, if asked, a network of its own.
+"""A room: this machine's programs and libraries, with separate files and processes and optionally its own network.
 
 The root directory of the machine is the lower layer of an overlay whose upper layer is memory. So a task finds
 the tools that are installed here, may write wherever it likes, and leaves nothing behind. It sees no home
 directory and none of the hidden folders. Its root user has the rights a container's has: it cannot mount, load
-modules, make devices or trace other users' processes. What it may use at most is said in `limits`.
+modules, make devices or trace other users' processes. `limits` has its resource limits.
 
 Of the standard library alone, with imports that name no package: Harbor's interpreter is lent this file.
 """
@@ -112,7 +112,7 @@ if sys.argv[1] == "own":  # a network of its own has a loopback, which is down a
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
 if os.system("pivot_root . .outer && cd / && umount -l /.outer && rmdir /.outer"):
-    raise SystemExit("the machine's root could not be left")
+    raise SystemExit("cannot leave the host's root folder")
 os.chdir("/")
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whose parent has gone is buried at once, and takes no place
 os.write(1, b"ready\\n")
@@ -128,12 +128,12 @@ all others when asked, since it alone needs no place for a new process to do so.
 
 
 class ContainerError(Exception):
-    """The machine cannot give a room: (what is wrong); the text says what would help."""
+    """The machine cannot create a room; the message says why, and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended: its code, -9 where time was up, and what it printed."""
+    """How a command ended: its exit code, -9 after a timeout, and its output."""
 
     code: int
     stdout: bytes
@@ -142,9 +142,9 @@ class CommandResult:
 
 
 def lacking() -> str | None:
-    """Why this machine has no rooms to give, or None."""
+    """Why this machine cannot create rooms, or None."""
     if sys.platform != "linux":
-        return "rooms need Linux namespaces; run the job on Linux, or with a container engine"
+        return "the environment 'room' needs Linux namespaces; run the job on Linux, or with a container engine"
     missing = [tool for tool in TOOLS if shutil.which(tool, path=search_path()) is None]
     return f"{', '.join(missing)} not found; install util-linux and mount" if missing else None
 
@@ -177,7 +177,7 @@ class Container:
         self._folder = ""
 
     def start(self) -> None:
-        """Move in. RoomError when the machine refuses."""
+        """Create the room. ContainerError when that fails."""
         if wrong := lacking():
             raise ContainerError(wrong)
         tidy(Path(tempfile.gettempdir()), CONTAINER)
@@ -203,16 +203,16 @@ class Container:
         if not out or out.readline() != b"ready\n":
             message = errors.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:] if errors else ""
             self.stop()
-            why = message or "nothing was said"
-            raise ContainerError(f"no room could be made ({why}); run as root, or allow namespaces")
+            why = message or "no error message"
+            raise ContainerError(f"cannot create a room ({why}); run as root, or allow namespaces")
         self._pid = children(self._first.pid)[0]
         self._made = time.time()
         if self._closed:  # by somebody who would not wait for the end of this
             self.stop()
-            raise ContainerError("the room was given up before it was ready")
+            raise ContainerError("the room was closed before it was ready")
 
     def connect(self, network: bool) -> None:
-        """Give the commands to come the machine's network, or a loopback alone; what already runs keeps what it has.
+        """Give later commands the machine's network, or only a loopback; running commands keep theirs.
 
         ValueError for a container that was not made to be switched.
         """
@@ -229,7 +229,7 @@ class Container:
         user: str | int | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
-        """Run a shell command inside. When its time is up it is killed, and what it had printed is kept.
+        """Run a shell command inside. After the timeout it is killed; its output so far is kept.
 
         Where the room is so full that not even its first process can be made, it is cleared for it.
         """
@@ -277,7 +277,7 @@ class Container:
         return CommandResult(code, out, err, late)
 
     def put(self, source: str | Path, target: str) -> None:
-        """Copy a file, or what a folder holds, to a place inside."""
+        """Copy a file, or the content of a folder, into the room."""
         source = Path(source)
         whole, part = (source, ".") if source.is_dir() else (source.parent, source.name)
         into = target if source.is_dir() else os.path.dirname(target) or "/"
@@ -287,10 +287,10 @@ class Container:
         with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=subprocess.PIPE) as packing:
             done = subprocess.run([*self._enter(), "sh", "-c", unpack], stdin=packing.stdout, capture_output=True)
         if packing.returncode or done.returncode:
-            raise OSError(f"{source} could not be put at {target}: {done.stderr.decode(errors='replace')[-300:]}")
+            raise OSError(f"{source} could not be copied to {target}: {done.stderr.decode(errors='replace')[-300:]}")
 
     def take(self, source: str, target: str | Path) -> None:
-        """Copy a file, or what a folder holds, out of the room, but for links."""
+        """Copy a file, or the content of a folder, out of the room, except links."""
         target = Path(target)
         folder = self.run(f"test -d {_quoted(source)}", cwd="/").code == 0
         inner, part = (source, ".") if folder else (os.path.dirname(source) or "/", os.path.basename(source))
@@ -306,7 +306,7 @@ class Container:
                 if not whole:
                     packing.kill()
             if not whole:
-                raise OSError(f"{source} holds more than {MOST_TAKEN >> 20} MB; it is not brought out")
+                raise OSError(f"{source} contains more than {MOST_TAKEN >> 20} MB; it is not copied out of the room")
             if packing.returncode:
                 raise FileNotFoundError(f"{source}: {complaints.read_text(errors='replace')[-300:]}")
             unpack(archive, Path(scratch, "out"))
@@ -318,7 +318,7 @@ class Container:
                 shutil.copy2(unpacked, target, follow_symlinks=False)
 
     def sweep(self) -> list[str]:
-        """End every process inside; the commands of those that were still there."""
+        """End every process inside; returns the commands of those that were still running."""
         left = self._commands()
         first, reply = self._first, b""
         with self._asking, suppress(OSError, ValueError):  # somebody may close the room meanwhile
@@ -364,7 +364,7 @@ class Container:
         return tampered(self._pid, self._made, search_path(), tests, home)
 
     def stop(self) -> None:
-        """Move out: every process ends, and every file is gone. Two may say so at once."""
+        """Remove the room: every process ends, and every file is deleted. Concurrent calls are safe."""
         self._closed = True
         first, self._first = self._first, None
         if first is not None:
@@ -396,7 +396,7 @@ def _quoted(text: str) -> str:
 
 
 def hidden_homes() -> list[str]:
-    """Where home directories lie."""
+    """The parent folders of home directories."""
     return ["/home", os.path.expanduser("~root")]
 
 

@@ -1,4 +1,4 @@
-"""One sandbox from start to end, seen from outside: fed, listened to, measured, and never outlived."""
+"""One sandbox from start to end, seen from outside: its input, output, usage and cleanup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ END_SECONDS = 5.0  # seconds for the kernel to clear away what was killed
 
 @dataclass(slots=True)
 class PipeOutput:
-    """What came through a pipe, and whether there was more."""
+    """What was read from a pipe, and whether there was more."""
 
     most: int
     data: bytearray = field(default_factory=bytearray)
@@ -37,7 +37,7 @@ class PipeOutput:
 
 @dataclass(slots=True)
 class PipeInput:
-    """What is still to go through a pipe; ``keep`` leaves it open after the last byte."""
+    """What is still to be written to a pipe; ``keep`` leaves it open after the last byte."""
 
     data: memoryview
     keep: bool
@@ -61,7 +61,7 @@ class Pipes:
         self._add(pipe, PipeInput(memoryview(data), keep))
 
     def until(self, deadline: float, too_much: Callable[[], bool], stop: Event | None = None) -> Cause:
-        """Serve all pipes until the sandbox has ended; why it was killed from here, or ''.
+        """Serve all pipes until the sandbox ends; returns why it was killed from here, or ''.
 
         ``too_much`` says, each time it is asked, whether the sandbox holds more memory than it may.
         """
@@ -95,7 +95,7 @@ class Pipes:
 
     def _add(self, pipe: IO[bytes] | None, role: PipeOutput | PipeInput) -> None:
         if pipe is None:
-            raise ValueError("a stream of the sandbox is no pipe")
+            raise ValueError("a stream of the sandbox is not a pipe")
         os.set_blocking(pipe.fileno(), False)
         self._pipes.append((pipe, role))
 
@@ -176,7 +176,7 @@ sys.modules["calipers.isolate.inside.first"].main(job, sys.modules[name].work, c
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What came out of a sandbox."""
+    """The result of a sandbox."""
 
     report: bytes  # of process 1, without its first line
     stdout: bytes
@@ -197,7 +197,7 @@ def launch(
     stdin: bytes = b"",
     stop: Event | None = None,
 ) -> Launched:
-    """Do a job in a sandbox and wait until nothing of it is left; `SandboxError` when there was no sandbox.
+    """Run a job in a sandbox and wait until all its processes are gone; `SandboxError` if there is no sandbox.
 
     ``seconds`` is when process 1 should be done by itself, all its work included. ``stop``, once set, ends it at once.
     """
@@ -253,7 +253,7 @@ def launch(
     stdout, stderr = streams
     if not reported.data.startswith(READY) and stopped != "caller":
         why = bytes(reported.data or stderr.data).decode(errors="replace").strip() or f"exit status {outer.returncode}"
-        raise SandboxError(f"{mechanism.name} made no sandbox: {why.splitlines()[-1]}")
+        raise SandboxError(f"{mechanism.name} could not create a sandbox: {why.splitlines()[-1]}")
     seconds = time.monotonic() - began
     return Launched(
         bytes(reported.data.removeprefix(READY)),
@@ -289,7 +289,7 @@ _forgone: list[Mechanism] = []
 
 
 def forgo(sandbox: bool = True) -> None:
-    """Do without a sandbox from now on, where there can be none: what ``--unsafe-no-sandbox`` means.
+    """Run without a sandbox from now on if none works here, as ``--unsafe-no-sandbox`` requests.
 
     Limits of time, of memory per process and of output still hold; nothing else does. False takes it back.
     """
@@ -307,14 +307,14 @@ def probe() -> Mechanism:
     if _forgone:
         return _forgone[0]
     raise SandboxError(
-        f"no sandbox can be had here ({'; '.join(reasons)}); install bubblewrap, or allow user namespaces,"
-        " or run model-written code unprotected with --unsafe-no-sandbox"
+        f"no sandbox works on this machine ({'; '.join(reasons)}); install bubblewrap, or allow user namespaces,"
+        " or use --unsafe-no-sandbox to run model-written code without protection"
     )
 
 
 @cache
 def attempt(name: Name) -> Mechanism | str:
-    """A mechanism that works, or why this one does not; found out once in the life of a process."""
+    """A mechanism that works, or why this one does not; tried once per process."""
     mechanism = find(name)
     if mechanism is None:
         return f"{name} is not installed"
@@ -324,4 +324,4 @@ def attempt(name: Name) -> Mechanism | str:
         done = launch(mechanism, "program", job, view(limits.disk_mb), limits, seconds=limits.seconds)
     except (SandboxError, OSError) as error:
         return str(error)
-    return mechanism if done.report == b"0\n" else f"{name}: the interpreter does not start inside"
+    return mechanism if done.report == b"0\n" else f"{name}: Python does not start inside it"

@@ -1,4 +1,4 @@
-"""What programs nobody trusts may use at most, how the kernel is made to keep that, and how it is measured.
+"""Resource limits of untrusted programs: how the kernel enforces them, and how usage is measured.
 
 Of the standard library alone: Harbor's interpreter is lent this file beside `container`.
 
@@ -29,7 +29,7 @@ from secrets import token_hex
 from typing import Literal
 
 Cause = Literal["", "time", "memory", "caller"]
-"""Why all of a sandbox was killed: a limit, or whoever started it changed their mind."""
+"""Why a sandbox was killed: a limit, or its caller."""
 
 MB = 1 << 20
 LIMIT = "limit_in_bytes"  # version 1's
@@ -52,7 +52,7 @@ exec "$@"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that one sandbox may use, all its processes together unless it says otherwise."""
+    """The limits of one sandbox, for all its processes together unless stated otherwise."""
 
     seconds: float = 10.0  # by the clock; each process may also compute no longer than that
     memory_mb: int = 512  # address space of each process, and what all of them hold at once
@@ -95,7 +95,7 @@ class Cgroup:
 
 
 def group(most: int) -> Cgroup | None:
-    """A new group that may hold so many bytes; None where none can be had."""
+    """A new group with a memory limit in bytes; None if none can be created."""
     parent = _parent()
     path = parent and _made(parent.path, SANDBOX)
     if not (parent and path):

@@ -1,4 +1,4 @@
-"""The two ways into a sandbox, bubblewrap and util-linux' unshare, and what a program sees of the machine in it."""
+"""The two sandbox mechanisms, bubblewrap and util-linux' unshare, and what a program sees of the machine inside."""
 
 from __future__ import annotations
 

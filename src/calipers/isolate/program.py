@@ -21,7 +21,7 @@ TAKEN = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin",
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of a program."""
+    """How a program ended."""
 
     exit_code: int | None  # minus the signal's number for one that was killed; None when it was stopped
     stdout: bytes
@@ -33,7 +33,7 @@ class Ran:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the clock ended it."""
+        """Whether the time limit ended it."""
         return self.stopped == "time"
 
 
@@ -48,7 +48,7 @@ def run(
     mechanism: Mechanism | None = None,
     stop: Event | None = None,
 ) -> Ran:
-    """Run a command of the system where it can hurt nobody, and wait until nothing of it is left.
+    """Run a command in the sandbox, and wait until all its processes are gone.
 
     ``files`` are its inputs, by a path such as ``tests/test.sh``, which it finds read-only at ``/tests/test.sh``.
     ``folders`` are absolute paths it may write to, beside its home and working directory ``/tmp``. ``collect`` are
@@ -63,7 +63,7 @@ def run(
         entries = view(limits.disk_mb, programs=True, scratch=tops, inputs=inputs)
         done = launch(how, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
     if not done.report and not done.stopped:
-        raise SandboxError("the sandbox ended before the program did")
+        raise SandboxError("the sandbox ended before the program ended")
     try:
         exit_code, collected = _read(BytesIO(done.report), collect)
     except ValueError:
@@ -73,10 +73,10 @@ def run(
 
 
 def apart_here(mechanism: Mechanism | None = None) -> Mechanism:
-    """A sandbox for a program of the system; SandboxError where there is none, also for those who would do without."""
+    """A sandbox for a program other than Python; SandboxError if there is none, also with --unsafe-no-sandbox."""
     usable = mechanism or probe()
     if not usable.apart:
-        raise SandboxError("a program of the system is not run without a sandbox, --unsafe-no-sandbox or not")
+        raise SandboxError("a program other than Python needs a sandbox, even with --unsafe-no-sandbox")
     return usable
 
 
@@ -94,11 +94,13 @@ def _read(report: BytesIO, collect: Sequence[str]) -> tuple[int | None, dict[str
 
 
 def check_place(name: str, folders: Sequence[str] = ()) -> None:
-    """Refuse the path of an input that leads elsewhere, or hides what the sandbox shows or can be written to."""
+    """Reject an input path that leads outside, or that hides what the sandbox shows or can write to."""
     parts = PurePosixPath(name).parts
     taken = TAKEN | {Path(folder).parts[1] for folder in folders}
     if not parts or ".." in parts or parts[0] == "/" or parts[0] in taken or "\0" in name:
-        raise InputError.at(f"file {name!r}", "cannot be put into the sandbox", "expected a path such as tests/test.sh")
+        raise InputError.at(
+            f"file {name!r}", "cannot be copied into the sandbox", "expected a path such as tests/test.sh"
+        )
 
 
 @contextmanager

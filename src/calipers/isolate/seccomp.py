@@ -1,4 +1,4 @@
-"""The system calls a program in the sandbox may not make, as the filter the kernel runs.
+"""The seccomp filter: the system calls that a program in the sandbox may not make.
 
 Namespaces already keep a program in; this narrows what it can try on the kernel, and closes what no namespace
 covers: sockets to the machine's own host, memory that belongs to no process and so escapes every limit, and the
@@ -111,7 +111,7 @@ def call_filter() -> bytes:
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         known = " and ".join(sorted(ARCHITECTURES))
-        raise SandboxError(f"the sandbox knows the system calls of {known}, and this machine is {machine}")
+        raise SandboxError(f"the sandbox supports only {known}, but this machine is {machine}")
     column, architecture = ARCHITECTURES[machine]
     steps: list[Step] = [
         (LOAD, 0, 0, ARCHITECTURE),

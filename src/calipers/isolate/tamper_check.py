@@ -1,4 +1,4 @@
-"""Whether an agent changed the tools that will judge it: the shell, the interpreter, their libraries.
+"""Whether an agent changed the tools that verify it: the shell, the interpreter, their libraries.
 
 Every file of a room that was written since it was made has a change time after that moment, which no program inside
 can set back. So what is found out of place here was put there by whoever worked in the room. Packages that were

@@ -1,4 +1,4 @@
-"""Whose failure it is when a verifier comes to no verdict: its own, or that of the answer it was to judge.
+"""Who caused a verifier failure: the verifier itself, or the answer it verified.
 
 ::
 

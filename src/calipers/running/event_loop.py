@@ -1,4 +1,4 @@
-"""From a plain call into the event loop and back, also from a notebook that runs one of its own."""
+"""Call async code from synchronous code, also in a notebook that already runs an event loop."""
 
 from __future__ import annotations
 

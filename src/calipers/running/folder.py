@@ -40,7 +40,7 @@ from calipers.rollouts.record import Outcome
 from calipers.running.log import Log, Scrub, mode_in, put, repaired, scrubbed
 from calipers.running.resume import all_starts, continued, fingerprint
 
-_RIGHT = "mend the line, or take it out to have its rollout run again"
+_RIGHT = "fix the line, or remove it to run its rollout again"
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
@@ -85,8 +85,10 @@ def read_history(log: Path) -> dict[tuple[str, int], Past]:
         before = history.get(key)
         if before is not None:
             if before.attempt == line.attempt:
-                wrong = f"task {line.task!r} sample {line.sample} attempt {line.attempt} stands in an earlier line, too"
-                raise InputError.at(f"{log}:{number}", wrong, "expected each attempt once; take one of them out")
+                wrong = (
+                    f"task {line.task!r} sample {line.sample} attempt {line.attempt} also appears in an earlier line"
+                )
+                raise InputError.at(f"{log}:{number}", wrong, "expected each attempt once; remove one of the lines")
             cost = _sum(before.cost, cost)
             if before.attempt > line.attempt:
                 history[key] = Past(before.attempt, before.outcome, before.reward, cost)
@@ -125,7 +127,7 @@ def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _Lo
             try:
                 yield number, _DECODER.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise InputError.at(f"{log}:{number}", f"is no record ({error})", _RIGHT) from None
+                raise InputError.at(f"{log}:{number}", f"is not a record ({error})", _RIGHT) from None
 
 
 def _sum(first: float | None, other: float | None) -> float | None:
@@ -246,7 +248,7 @@ class Folder:
             plan = self._grown(before, plan)
         elif log.exists() and log.stat().st_size:
             right = f"expected none, or {PLAN} beside it; choose another --out"
-            raise InputError.at(str(self.path), f"holds a {LOG} of something else", right)
+            raise InputError.at(str(self.path), f"contains a {LOG} that is not from a run", right)
         if log.exists():
             if repaired(log):
                 self.notes.append(TORN)
@@ -280,7 +282,7 @@ class Folder:
         order = {old.task: number for number, old in enumerate(before.tasks)}
         tasks.sort(key=lambda entry: order.get(entry["task"], len(order)))
         if kept:
-            wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
+            wider = f"{kept} rollouts that this command does not ask for were planned earlier and stay planned"
             self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")
         return {**plan, "tasks": tasks, "created_at": before.created_at or plan.get("created_at")}
 
@@ -291,7 +293,7 @@ def _locked(path: Path) -> int:
         path.mkdir(PRIVATE, parents=True, exist_ok=True)
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, mode_in(path))
     except (FileExistsError, NotADirectoryError):
-        raise InputError.at(str(path), "is a file, or lies in one", "expected a directory for the run") from None
+        raise InputError.at(str(path), "is a file, or is inside one", "expected a directory for the run") from None
     except OSError as error:
         raise InputError.at(str(path), f"cannot be written ({error.strerror})", "choose another --out") from None
     try:

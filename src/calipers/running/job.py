@@ -1,4 +1,4 @@
-"""What one run is asked to do, every value decided and where it came from."""
+"""The settings of one run: every value resolved, with its origin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calipers.clients.client import Price
 from calipers.errors import InputError
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
 
-MEANT = "expected a number of tasks, or a share of them below 1, such as 0.1"
+MEANT = "expected a number of tasks, or a fraction below 1, such as 0.1"
 
 
 def limit_of(origin: str, given: float | None) -> float | None:
@@ -51,7 +51,7 @@ def taken(tasks: Sequence[T], job: Job) -> list[T]:
         return list(tasks[: first(len(tasks), job.limit)])
     beyond = [number for number in job.documents if number >= len(tasks)]
     if beyond:
-        wrong = f"{beyond[0]} is none of the {len(tasks)} documents of {job.lm_eval or job.benchmark}"
+        wrong = f"there is no document {beyond[0]} among the {len(tasks)} of {job.lm_eval or job.benchmark}"
         raise InputError.at(job.place("documents"), wrong, f"expected numbers from 0 to {len(tasks) - 1}")
     return [tasks[number] for number in sorted({*job.documents})]
 
@@ -125,7 +125,7 @@ class Job:
                 raise InputError.at(self.place(name), f"is {value}", f"expected an integer >= {lowest}")
         object.__setattr__(self, "limit", limit_of(self.place("limit"), self.limit))
         if self.documents is not None and self.limit is not None:
-            wrong = "--limit takes the first documents, and these are chosen"
+            wrong = "--limit and a choice of documents exclude each other"
             raise InputError.at(self.place("documents"), wrong, "expected one of the two")
         if self.documents is not None and not (self.documents and min(self.documents) >= 0):
             raise InputError.at(self.place("documents"), f"is {self.documents}", "expected integers >= 0: 0,3,6-9")

@@ -1,4 +1,4 @@
-"""What a run is about: a benchmark of ours, or a task of a task library.
+"""The benchmark of a run: one of ours, or a task of a task library.
 
 A task library is benchmarks that the files of another system describe, and what its own terms make of their runs. It
 is named in `names.py` and loaded when a job is of one of its tasks.
@@ -130,5 +130,5 @@ def check_apart(job: Job) -> None:
     }
     for name, is_given in given.items():
         if is_given:
-            wrong = f"is for tasks of lm-evaluation-harness, and {job.benchmark} is none"
-            raise InputError.at(job.place(name), wrong, "expected none; --system-prompt is a system turn")
+            wrong = f"is only for tasks of lm-evaluation-harness, and {job.benchmark} is not one"
+            raise InputError.at(job.place(name), wrong, "remove it; --system-prompt adds a system message")

@@ -1,4 +1,4 @@
-"""The log of a run: lines handed over at once, written and synced together by a thread of their own.
+"""The log of a run: a background thread writes and syncs the lines in batches.
 
 ::
 
@@ -29,11 +29,11 @@ PAUSE = 0.05  # seconds between two batches, as each takes the event loop's turn
 MOST_LINES, MOST_BYTES = 4096, 4 << 20  # handed over and not on disk yet; beyond either, `append` waits
 
 Scrub = Callable[[bytes], bytes]
-"""What takes the secrets out of the bytes that are about to be written."""
+"""A function that removes secrets from bytes before they are written."""
 
 
 class Log:
-    """An append-only file of lines. One event loop hands them over; one thread writes them."""
+    """An append-only file of lines. One event loop appends them; one thread writes them."""
 
     def __init__(self, path: Path, scrub: Scrub, mode: int = 0o644) -> None:
         self.path = path
@@ -57,9 +57,9 @@ class Log:
         self._thread.start()
 
     async def append(self, line: bytes) -> None:
-        """Hand over a line, without its newline; waits only while the disk is far behind.
+        """Append a line, without its newline; waits only while the disk is far behind.
 
-        LogError once a line could not be written: then no later one is, either.
+        LogError after a failed write; no later line is written, either.
         """
         if self.behind:
             await self._until(lambda: not self.behind)
@@ -78,12 +78,12 @@ class Log:
                 self._changed.notify()
 
     async def flush(self) -> None:
-        """Wait until every line handed over so far is on disk; LogError if that cannot be."""
+        """Wait until every appended line is on disk; LogError if that fails."""
         handed = self._handed
         await self._until(lambda: self._settled >= handed)
 
     async def close(self) -> None:
-        """Flush, and let go of the file; LogError when a line could not be written."""
+        """Flush and close the file; LogError when a line could not be written."""
         try:
             with suppress(LogError):
                 await self.flush()
@@ -91,7 +91,7 @@ class Log:
             self.shut()
 
     def shut(self) -> None:
-        """`close`, for those who may not wait: this thread stands still until all is on disk."""
+        """`close` for synchronous code: it blocks until everything is on disk."""
         with self._lock:
             if self._closing:
                 return
@@ -104,7 +104,7 @@ class Log:
 
     @property
     def behind(self) -> bool:
-        """Whether so much waits for the disk that whoever brings more should wait, too."""
+        """Whether so many lines wait for the disk that callers should wait, too."""
         return self._handed - self._settled >= MOST_LINES or self._bytes >= MOST_BYTES
 
     async def _until(self, reached: Callable[[], bool]) -> None:
@@ -125,7 +125,7 @@ class Log:
         return self._error or ValueError(f"{self.path} is closed")
 
     def _work(self) -> None:
-        """What the thread does: take all that has gathered, write it, wake those who wait for it."""
+        """The thread's loop: take the gathered lines, write them, wake the waiting callers."""
         rested = 0.0  # when the next batch may begin
         while True:
             with self._lock:
@@ -240,7 +240,7 @@ def _settle(waiting: list[asyncio.Future[None]]) -> None:
 
 
 def put(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666) -> None:
-    """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
+    """Write a file atomically; LogError when that fails."""
     new = path.with_name(f".{path.name}.new")
     try:
         with open(new, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
@@ -256,7 +256,7 @@ def put(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666) -> 
 
 
 def repaired(log: Path) -> bool:
-    """Cut off what a crash left of a last line; whether there was anything."""
+    """Remove an incomplete last line that a crash left; returns whether there was one."""
     try:
         end = whole(str(log))
         if end == log.stat().st_size:

@@ -1,4 +1,4 @@
-"""The loop of a live run: workers that take what is outstanding, ask the model, have it judged, and log it.
+"""The loop of a live run: workers take outstanding rollouts, call the model, verify the answer, and log it.
 
 ::
 
@@ -46,7 +46,7 @@ class RunLimits:
 
 @dataclass(slots=True)
 class Status:
-    """Where a run stands."""
+    """The progress of a run."""
 
     planned: int
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Status:
 
     @property
     def done(self) -> int:
-        """Rollouts that are settled."""
+        """The number of finished rollouts."""
         return sum(self.outcomes.values())
 
     @property
@@ -70,19 +70,19 @@ class Status:
 
 
 class Observer(Protocol):
-    """Somebody who watches the run, and may end it."""
+    """An observer of the run, which may stop it."""
 
     def settled(self, position: int, sample: int, outcome: str, reward: float | None) -> None:
-        """A rollout was settled."""
+        """Called for each finished rollout."""
         ...
 
     def look(self, status: Status) -> str:
-        """Called a few times a second; a reason to begin no more tasks, or ""."""
+        """Called a few times a second; returns a reason to start no more tasks, or ""."""
         ...
 
 
 class Loop:
-    """One run of a client over what is outstanding."""
+    """One run of a client over the outstanding rollouts."""
 
     def __init__(
         self,
@@ -119,10 +119,10 @@ class Loop:
         return self._begun + 1
 
     async def run(self, outstanding: Iterator[Outstanding]) -> None:
-        """Make every rollout that is outstanding, or as many as the limits, the observer and the user allow.
+        """Run every outstanding rollout, or as many as the limits, the observer and the user allow.
 
         SandboxError, before the first call, when a verifier needs a sandbox and there is none; ClientError when the
-        very first call says that no other would fare better; LogError when the log cannot be written.
+        very first request shows that no other can succeed; LogError when the log cannot be written.
         """
         self._outstanding = outstanding
         if (first := self._next()) is None:
@@ -141,16 +141,16 @@ class Loop:
             await self._log.flush()
 
     def stop(self, reason: str) -> None:
-        """Begin no more rollouts; what is in flight is finished, what waits for another try stays outstanding."""
+        """Start no more rollouts; those in flight finish, and those that wait for a retry stay outstanding."""
         self._status.stopped = self._status.stopped or reason
         self._outstanding = iter(())
         self._stopping.set()
         self._pace.shut()
 
     def stop_between_tasks(self, reason: str) -> None:
-        """Begin no more tasks; every sample of those that were begun is made.
+        """Start no more tasks; every sample of a started task is run.
 
-        So which tasks are settled at the end depends on the plan alone, not on which were quick.
+        So which tasks are complete at the end depends only on the plan, not on their speed.
         """
         self._status.stopped = self._status.stopped or reason
         self._last = min(self._last, self._begun)
@@ -198,7 +198,7 @@ class Loop:
         self._settle(made)
 
     async def _complete(self, request: Request) -> tuple[Completion, int]:
-        """The completion, and how many tries failed before it."""
+        """The completion, and the number of failed attempts before it."""
         tried, turn = 0, self._pace.turn()
         while True:
             try:
@@ -210,7 +210,7 @@ class Loop:
                     if (worker := asyncio.current_task()) is None or worker.cancelling():
                         raise
                     # Not this worker but something in the client: it may not end the worker, in silence.
-                    raise ClientError("the call was cancelled by the client itself", kind="cancelled") from None
+                    raise ClientError("the client cancelled the request itself", kind="cancelled") from None
                 finally:
                     self._pace.leave()
             except ClientError as error:
@@ -241,10 +241,10 @@ class Loop:
             self._status.waiting -= retrying
 
     def _count_refusal(self, error: ClientError) -> None:
-        """Stop when the server has turned its back: what is not asked now can still be asked later."""
+        """Stop when the server refuses every request: the remaining rollouts can run later."""
         self._refusals += error.hopeless
         if self._refusals >= REFUSALS:
-            self.stop(f"{self._refusals} calls in a row were refused, the last with: {error}")
+            self.stop(f"{self._refusals} requests in a row were refused; the last error: {error}")
 
     async def _wait(self, error: ClientError, tried: int) -> None:
         """Wait before the next try."""
@@ -266,9 +266,9 @@ class Loop:
         self._observer.settled(made.outstanding.position, made.outstanding.sample, outcome, made.reward)
         if self._limits.cost is not None:
             if cost is None and made.completion is not None:
-                self.stop("nobody says what a call costs, so no limit can be kept; give --price")
+                self.stop("the cost of a request is unknown, so the cost limit cannot be enforced; give --price")
             elif (status.spent or 0.0) >= self._limits.cost:
-                self.stop(f"the limit of ${self._limits.cost:g} for one start is reached")
+                self.stop(f"the cost limit of ${self._limits.cost:g} per start was reached")
 
     async def _look(self) -> None:
         while True:
@@ -276,11 +276,11 @@ class Loop:
             if reason := self._observer.look(self._status):
                 self.stop_between_tasks(reason)
             if self._limits.seconds is not None and self._status.elapsed >= self._limits.seconds:
-                self.stop(f"the limit of {self._limits.seconds:g} s is reached")
+                self.stop(f"the time limit of {self._limits.seconds:g} s was reached")
 
 
 class _Failed(Exception):
-    """A call that brought no completion, after all its tries."""
+    """A request without a completion after all retries."""
 
     def __init__(self, error: ClientError, retries: int) -> None:
         super().__init__(str(error))
@@ -288,6 +288,6 @@ class _Failed(Exception):
 
 
 def _root(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error that ended the workers; those of the others only follow from it."""
+    """The error that ended the workers; the errors of the other workers only follow from it."""
     first = errors.exceptions[0]
     return _root(first) if isinstance(first, BaseExceptionGroup) else first

@@ -78,7 +78,7 @@ MOST_FAILURES = 3
 
 
 def closing_notes(status: Status, job: Job, folder: Path, speakers: Sequence[object]) -> Iterator[str]:
-    """Everything to be said of a run that is over; the speakers are its client and its verifiers."""
+    """The closing notes of a run; the speakers are its client and its verifiers."""
     yield from _notes(speakers)
     yield from _failures(status)
     yield from _remedies(status, job, folder)
@@ -86,7 +86,7 @@ def closing_notes(status: Status, job: Job, folder: Path, speakers: Sequence[obj
 
 
 def _failures(status: Status) -> Iterator[str]:
-    """What went wrong most often, in its own words."""
+    """The most frequent errors, with their messages."""
     commonest = status.errors.most_common(MOST_FAILURES)
     for (outcome, message), count in commonest:
         yield f"{count} {outcome}: {message}"
@@ -97,15 +97,18 @@ def _failures(status: Status) -> Iterator[str]:
 
 
 def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
-    """What to do about gaps: the same command leaves them, and an answer that only lacks a judge is paid for."""
+    """What to do about missing rollouts: resuming skips them, and an answer without a verdict is already paid for."""
     if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
-        yield "client_failed stays as it is when the same command goes on; --retry-failed asks again"
+        yield "resuming does not retry client_failed rollouts; --retry-failed does"
     if not job.from_library and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
-        yield f"answers without a verdict are kept: calipers rescore {folder} judges them again, without the model"
+        yield (
+            f"answers without a verdict are kept: calipers rescore {folder} "
+            "verifies them again without calling the model"
+        )
 
 
 def _notes(speakers: Sequence[object]) -> Iterator[str]:
-    """What client and verifiers have to say when all is over, such as that a server accepts no seed."""
+    """The notes of client and verifiers, such as that a server accepts no seed."""
     for speaker in speakers:
         yield from getattr(speaker, "notes", ())
 
@@ -113,8 +116,8 @@ def _notes(speakers: Sequence[object]) -> Iterator[str]:
 def _advice(job: Job) -> Iterator[str]:
     if job.samples > 1 and job.temperature == 0:
         yield (
-            f"{job.samples} samples at temperature 0 are mostly one answer repeated, "
-            "and pass@k then says little more than pass@1; set --temperature, or take one sample"
+            f"{job.samples} samples at temperature 0 are usually the same answer, "
+            "so pass@k adds little to pass@1; set --temperature above 0, or use one sample"
         )
 
 
@@ -141,7 +144,7 @@ def request_for(job: Job, rollout: Outstanding) -> Request:
 
 
 def outstanding(order: Sequence[Task], history: History, job: Job) -> Iterator[Outstanding]:
-    """What is still to be made: all that is not in the log, and the gaps in it if they are to be tried again."""
+    """The outstanding rollouts: all that are not in the log, and the missing ones in it if they are to be retried."""
     for position, task in enumerate(order):
         for sample in range(job.samples):
             past = history.get((task.id, sample))
@@ -158,7 +161,7 @@ def begun(order: Sequence[Task], history: History, samples: int) -> int:
 
 
 def past_of(history: History, order: Sequence[Task], job: Job, watcher: Watcher) -> Status:
-    """Where a run that goes on stands before it does."""
+    """The progress of a resumed run before it continues."""
     status = Status(planned=len(order) * job.samples)
     for position, task in enumerate(order) if history else ():
         for sample in range(job.samples):
@@ -174,7 +177,7 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run left behind."""
+    """The result of a run."""
 
     job: Job
     folder: Path
@@ -187,9 +190,9 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether it did what it was asked to: every planned rollout has a number, or its rule ended it.
+        """Whether the run is complete: every planned rollout has a number, or its stopping rule ended it.
 
-        Where nothing is to be judged, an answer is all that is asked.
+        Without verification, an answer is enough.
         """
         if self.by_rule:
             return True
@@ -206,13 +209,13 @@ def perform(
     tell: Callable[[str], None] | None = None,
     tasks: Loaded | None = None,
 ) -> Report:
-    """Run a job, or go on with it, and score what is there.
+    """Run a job, or resume it, and score its log.
 
-    ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
-    ``tasks`` are those that jobs before this one have loaded; None: this one is alone.
+    ``tell`` is called with notes for the user before the first request; without it they are among the notes.
+    ``tasks`` are the tasks that earlier jobs loaded; None if there is only this job.
 
-    InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
-    there is none; ClientError when the first call says that no other would fare better.
+    InputError, before the first request, for settings that cannot work; SandboxError if a verifier needs a sandbox and
+    there is none; ClientError when the first request shows that no other can succeed.
     """
     benchmark = JobBenchmark.of(job, tasks)
     suite = benchmark.suite
@@ -296,7 +299,7 @@ def perform(
         *suite.notes,
         *doubts,
         *folder.notes,
-        *([f"{status.done - logged:,} requested, {logged:,} from the log"] if logged else []),
+        *([f"{status.done - logged:,} requested, {logged:,} read from the log"] if logged else []),
         *closing_notes(status, job, path, [client, *judges.values()]),
         *remarks,
     )
@@ -305,11 +308,11 @@ def perform(
 
 
 def _first_call_failed(model: str, error: ClientError) -> ClientError:
-    """The error of a first call, and what to look at."""
+    """The error of the first request, with advice."""
     where = "" if model.startswith("hf/") else " --base-url, the key, and"
-    advice = f"no other call was sent: check{where} the model's name"
+    advice = f"no other request was sent; check{where} the model's name"
     if error.kind == NONE_HERE:
-        advice = "nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
+        advice = "no request was sent; use a server that returns prompt logprobs, or hf/PATH"
     return ClientError(f"{model}: {error}; {advice}", kind=error.kind, hopeless=True)
 
 
@@ -338,7 +341,7 @@ def _run_folder(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tupl
 
 
 def together(reports: Sequence[Report]) -> list[Result]:
-    """The results of several runs: one for all that are scored alike, so that they share a table."""
+    """The results of several runs: runs with the same scoring settings share one result, and so a table."""
     if len(reports) == 1:
         return [reports[0].result]
     alike: list[tuple[Plan, list[Report]]] = []
@@ -371,10 +374,10 @@ def _scoring(job: Job) -> Plan:
 def _judges(
     tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool
 ) -> tuple[Mapping[str, NamedVerifier], list[str]]:
-    """Every verifier the tasks name, and doubts about what they are to judge.
+    """Every verifier that the tasks name, and warnings about tasks it cannot verify.
 
-    A task that can never be judged is an InputError, here and not after the first call; a ``lenient`` dialect judges
-    it all the same, and there it is a doubt.
+    A task that can never be verified is an InputError, here and not after the first request; a ``lenient`` dialect
+    verifies it anyway, and gives a warning.
     """
     judges: dict[str, NamedVerifier] = {}
     for task in tasks:
@@ -415,22 +418,22 @@ ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "int
 
 
 def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
-    """Run a benchmark against a model, or go on with the run, and score it: ``calipers run`` from Python.
+    """Run a benchmark against a model, or resume the run, and score it: ``calipers run`` from Python.
 
-    A benchmark is whatever the command takes: a folder, a name in the store, a YAML file, a task file of
-    lm-evaluation-harness, or with ``include_path`` the name of a task, group or tag; of several tasks the
-    result has a group each. ``settings`` are the command's options by their names: ``samples=4``,
-    ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None is as if it were not given. A gap is no
-    error: the ledger of the result has it. It may be called where an event loop runs, as in a notebook.
+    ``benchmark`` is what the command accepts: a folder, a name in the store, a YAML file, a task file of
+    lm-evaluation-harness, or with ``include_path`` the name of a task, group or tag; with several tasks the
+    result has one group per task. ``settings`` are the command's options by name: ``samples=4``,
+    ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None means not given. Missing rollouts are not
+    an error: the ledger of the result lists them. It also works inside a running event loop, as in a notebook.
     """
     if not isinstance(model, str):
-        right = "expected its spec, such as 'openai/gpt-x'; code is named as 'python/FILE.py:OBJECT'"
+        right = "expected a model name such as 'openai/gpt-x'; for your own code, 'python/FILE.py:OBJECT'"
         raise InputError.at("model", f"is {type(model).__name__}", right)
     jobs, _ = jobs_of([str(benchmark)], {"model": (model,), **_given(settings)})
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
-            wrong = f"its runs have different {name}, and so no result in common"
-            raise InputError.at(str(benchmark), wrong, "evaluate its parts one by one")
+            wrong = f"its runs differ in {name}, so they have no common result"
+            raise InputError.at(str(benchmark), wrong, "evaluate the parts separately")
     tasks = loaded_for(jobs)
     [result] = together([perform(job, tasks=tasks) for job in jobs])
     return result
@@ -461,4 +464,6 @@ def _json(value: Any) -> str:
     try:
         return msgspec.json.encode(dict(value)).decode()
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InputError.at("gen_kwargs", f"is {value!r} ({error})", "expected such as {'top_p': 0.9}") from None
+        raise InputError.at(
+            "gen_kwargs", f"is {value!r} ({error})", "expected a mapping such as {'top_p': 0.9}"
+        ) from None

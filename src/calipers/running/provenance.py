@@ -1,4 +1,4 @@
-"""What a run writes down about itself before it begins: its identity, and its plan."""
+"""The provenance of a run, written before it starts: its identity and its plan."""
 
 from __future__ import annotations
 

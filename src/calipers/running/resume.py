@@ -1,4 +1,4 @@
-"""Which folder a run goes on in: one that began with the same identity, or with another endpoint of the same model.
+"""Which folder a run resumes in: one with the same identity, or with another endpoint of the same model.
 
 ::
 
@@ -59,7 +59,7 @@ def differences(here: Any, wanted: Any, path: str = "", where: str = "here") -> 
             yield from differences(here.get(key, ABSENT), wanted.get(key, ABSENT), inner, where)
     elif here is ABSENT or wanted is ABSENT or _canonical(here) != _canonical(wanted):
         first, second = _shown(here, wanted), _shown(wanted, here)
-        yield f"{path}: {first} {where}, {second} asked"
+        yield f"{path}: {first} {where}, {second} requested"
 
 
 def _canonical(value: Any) -> str:
@@ -92,7 +92,7 @@ def _shown(value: Any, other: Any) -> str:
 ENDPOINT: Final = "endpoint"
 JUDGES: Final = "judges"
 SAME_MODEL: Final = "--same-model"
-EARLIER: Final = "the last start by an earlier version, which kept no others"
+EARLIER: Final = "the last start, by an earlier version that recorded only the last one"
 _UNKNOWN: Final = f"{ENDPOINT}: not recorded"
 
 
@@ -119,15 +119,15 @@ def find_folder(root: Path, identity: Mapping[str, Any], same_model: bool) -> tu
     if not same and same_model:
         same = [folder for folder, unlike in others if _is_endpoint(unlike)]
         if len(same) > 1:
-            wrong = f"{len(same)} runs differ from this one in nothing but the endpoint: {', '.join(map(str, same))}"
+            wrong = f"{len(same)} runs differ from this one only in the endpoint: {', '.join(map(str, same))}"
             raise InputError.at(SAME_MODEL, wrong, "name one of them with --out")
     if same:
         return same[-1], []
     if not others:
         return new, []
     nearest, unlike = min(others[::-1], key=lambda other: len(other[1]))
-    more = f"; {SAME_MODEL} goes on there, if it is the same model" if _is_endpoint(unlike) else ""
-    return new, [f"{new}: a new run begins, as {nearest} is another one ({_told(unlike)}){more}"]
+    more = f"; if it is the same model, {SAME_MODEL} resumes that run" if _is_endpoint(unlike) else ""
+    return new, [f"{new}: starting a new run, because {nearest} differs ({_told(unlike)}){more}"]
 
 
 def continued(folder: Path, wanted: Mapping[str, Any], same_model: bool) -> tuple[dict[str, Any], list[str]]:
@@ -137,12 +137,17 @@ def continued(folder: Path, wanted: Mapping[str, Any], same_model: bool) -> tupl
     if not unlike:
         return dict(wanted), []
     if not _is_endpoint(unlike):
-        raise InputError.at(str(folder), f"holds another run: {_told(unlike)}", "choose another --out")
+        raise InputError.at(str(folder), f"contains a different run: {_told(unlike)}", "choose another --out")
     if not same_model:
         right = f"choose another --out, or {SAME_MODEL} if it is the same model"
-        raise InputError.at(str(folder), f"holds another run: {_told(unlike)}", right)
+        raise InputError.at(str(folder), f"contains a different run: {_told(unlike)}", right)
     began = here.get(ENDPOINT) or "an endpoint that was not recorded"
-    return here, [f"{SAME_MODEL}: begun with {began}, goes on with {wanted.get(ENDPOINT)}; every rollout has its own"]
+    return here, [
+        (
+            f"{SAME_MODEL}: the run started with {began} and resumes with "
+            f"{wanted.get(ENDPOINT)}; every rollout records its endpoint"
+        )
+    ]
 
 
 def all_starts(folder: Path, latest: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -164,7 +169,7 @@ def _read(folder: Path) -> _Begun:
         raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError.at(
-            str(path), f"is no plan of a run ({error})", "expected the file as calipers wrote it"
+            str(path), f"is not the plan of a run ({error})", "expected the file as calipers wrote it"
         ) from None
 
 
@@ -203,8 +208,8 @@ def _unlike(kept: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "th
     for difference in differences(kept, wanted, where=where):
         unknown = ENDPOINT in wanted and difference.startswith(f"{ENDPOINT}: nothing ")
         if difference.startswith(f"{JUDGES}: nothing "):
-            difference = f"{JUDGES}: not recorded {where}, {', '.join(wanted[JUDGES].values())} asked"
-        yield f"{_UNKNOWN} {where}, {wanted[ENDPOINT]} asked" if unknown else difference
+            difference = f"{JUDGES}: not recorded {where}, {', '.join(wanted[JUDGES].values())} requested"
+        yield f"{_UNKNOWN} {where}, {wanted[ENDPOINT]} requested" if unknown else difference
 
 
 def _is_endpoint(unlike: Sequence[str]) -> bool:

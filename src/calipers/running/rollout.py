@@ -1,4 +1,4 @@
-"""One rollout, from what is outstanding to the line of the log."""
+"""One rollout, from the outstanding entry to its line in the log."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict
 
 TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "endpoint", "started_at", "finished_at"))
-"""Keys of a line that are no verifier's to fill: a number there would make the log unreadable, or untrue."""
+"""Keys of a line that a verifier may not set: its value would make the log unreadable or wrong."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Outstanding(msgspec.Struct, frozen=True):
-    """A rollout that is still to be made.
+    """An outstanding rollout.
 
     Like `Made` a struct and no dataclass: one of each is made for every rollout, ten times faster.
     """
@@ -34,7 +34,7 @@ class Outstanding(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What was made of a rollout that was outstanding."""
+    """A finished rollout."""
 
     outstanding: Outstanding
     request: Request
@@ -46,7 +46,7 @@ class Made(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """The ledger's word: what failed, else how the completion ended, else what its verifier says."""
+        """The outcome: what failed, else how the completion ended, else the verifier's outcome."""
         if isinstance(self.error, VerifierError):
             return self.error.outcome
         if self.completion is None:
@@ -61,19 +61,19 @@ class Made(msgspec.Struct, frozen=True):
 
     @property
     def reward(self) -> float | None:
-        """The reward, where a verifier gave one."""
+        """The reward, if a verifier gave one."""
         return None if self.verdict is None else self.verdict.reward
 
     @property
     def cost(self) -> float | None:
-        """What it cost, in dollars, where anybody said so; judging included."""
+        """The cost in dollars, if known; verification included."""
         answering = None if self.completion is None else self.completion.usage.get("cost_usd")
         judged = self.judging.get("cost_usd")
         return judged if answering is None else answering if judged is None else answering + judged
 
     @property
     def judging(self) -> Mapping[str, float]:
-        """What judging used, also where it came to no verdict."""
+        """The usage of the verification, also without a verdict."""
         if isinstance(self.error, VerifierError):
             return self.error.usage
         return {} if self.verdict is None else self.verdict.usage
@@ -128,16 +128,17 @@ def column(field: str) -> str:
 
 
 def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str | None = None) -> tuple[Made, bytes]:
-    """What was made of a rollout, and its line of the log.
+    """The finished rollout, and its line of the log.
 
-    An answer for which a line has no room is not kept, and counts 0: one line that is too long, and no line of the log
-    can be read.
+    An answer that is too long for a line is not logged, and counts as 0: a single line that is too long makes the log
+    unreadable.
     """
     text = line(made.record(made.outcome, dataset, model, finished, endpoint))
     if len(text) <= LONGEST_LINE:
         return made, text
     wrong = (
-        f"the answer takes {len(text) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
+        f"the answer would take {len(text) >> 20} MiB in the log (maximum "
+        f"{LONGEST_LINE >> 20} MiB), so it is not logged"
     )
     record = made.record(made.outcome, dataset, model, finished, endpoint)
     rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}

@@ -1,4 +1,4 @@
-"""What a run is asked for: options and configuration files into jobs.
+"""Settings of runs: options and configuration files turned into jobs.
 
 A run's configuration file: our own keys, or another system's ``benchmark:`` section.
 
@@ -60,7 +60,7 @@ def read_config(path: str) -> tuple[list[Settings], list[str]]:
     except (yaml.YAMLError, RecursionError) as error:
         raise _syntax(path, error) from None
     if not isinstance(content, dict):
-        raise InputError.at(path, "is no mapping", "expected keys such as benchmark, model, samples")
+        raise InputError.at(path, "is not a mapping", "expected keys such as benchmark, model, samples")
     section = content.get("benchmark")
     inner = content.get("metadata")
     if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(item, dict) for item in section)):
@@ -87,7 +87,7 @@ def _twice(path: str, node: Any) -> Iterator[str]:
         keys = set[str]()
         for key in (key for key, _ in pairs if isinstance(key.value, str)):
             if key.value in keys:
-                yield f"{path}:{key.start_mark.line + 1}: {key.value} stands twice, and the last one counts"
+                yield f"{path}:{key.start_mark.line + 1}: {key.value} appears twice; the last value is used"
             keys.add(key.value)
 
 
@@ -117,7 +117,7 @@ def setting(where: str, name: str, value: Any) -> Any:
     if name == "documents":
         return document_numbers(where, value)
     if name in ("gen_kwargs", "model_args", "task_metadata") and not _is_json(value):
-        raise InputError.at(where, f"is {shown(value)}", "expected what JSON can say; put a date in quotes")
+        raise InputError.at(where, f"is {shown(value)}", "expected a JSON value; put dates in quotes")
     kind = str if name == "out" else _types()[name]
     try:
         converted = msgspec.convert(value, kind)
@@ -162,7 +162,7 @@ def price(where: str, value: Any) -> Price:
     except (TypeError, ValueError):
         first = second = -1.0
     if not (0 <= first < float("inf") and 0 <= second < float("inf")):
-        raise InputError.at(where, f"is {shown(value)}", "expected in,out in dollars per million tokens: 0.15,0.6")
+        raise InputError.at(where, f"is {shown(value)}", "expected IN,OUT in dollars per million tokens: 0.15,0.6")
     return Price(first, second)
 
 
@@ -179,7 +179,9 @@ def load_seeds(where: str, value: Any) -> Seeds:
         seeds = []
     seeds = seeds * 4 if len(seeds) == 1 else [*seeds, LOAD_SEEDS[3]] if len(seeds) == 3 else seeds
     if len(seeds) != 4 or not all(type(seed) is int and 0 <= seed < MOST for seed in seeds):
-        right = "expected four integers >= 0, of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
+        right = (
+            "expected four integers >= 0, the seeds of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
+        )
         raise InputError.at(where, f"is {shown(value)}", right)
     return seeds[0], seeds[1], seeds[2], seeds[3]
 
@@ -209,7 +211,7 @@ def document_numbers(where: str, value: Any) -> tuple[int, ...]:
 def _syntax(path: str, error: Exception) -> InputError:
     mark = getattr(error, "problem_mark", None)
     wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is no YAML ({wrong})")
+    return InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is not valid YAML ({wrong})")
 
 
 def shown(value: Any) -> str:
@@ -351,8 +353,8 @@ def _task_metadata(text: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        right = """expected such as {"max_seq_lengths": [4096]}"""
-        raise InputError.at("--task-metadata", f"is no JSON object ({error})", right) from None
+        right = """expected an object such as {"max_seq_lengths": [4096]}"""
+        raise InputError.at("--task-metadata", f"is not a JSON object ({error})", right) from None
 
 
 def gen_kwargs(text: str, where: str = "--gen-kwargs") -> dict[str, Any]:
@@ -367,7 +369,9 @@ def gen_kwargs(text: str, where: str = "--gen-kwargs") -> dict[str, Any]:
         try:
             return msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise InputError.at(where, f"is no JSON object ({error})", """expected such as {"top_p": 0.9}""") from None
+            raise InputError.at(
+                where, f"is not a JSON object ({error})", """expected an object such as {"top_p": 0.9}"""
+            ) from None
     settings: dict[str, Any] = {}
     for pair in text.split(","):
         key, equals, value = (side.strip() for side in pair.partition("="))

@@ -1,4 +1,4 @@
-"""What a run shows while it is going, and when it may stop: one metric, valid at every look.
+"""The metric that a run shows while it runs, valid at any stopping time, and the rule that may stop the run.
 
 ::
 
@@ -30,12 +30,12 @@ from calipers.running.loop import Status
 from calipers.stats.sequence import Ends, finite, population
 
 BATCH = 1024  # settled tasks that wait to be reduced together; more would be memory, fewer would be calls
-NOT_YET = "no task has settled"
+NOT_YET = "no task is complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What is known of a metric while its run is going, and how sure."""
+    """The current estimate of a metric during a run, with its interval."""
 
     value: float | None  # over the settled prefix
     interval: Ends | None  # holds the number the run will end with, however often one looks
@@ -71,7 +71,7 @@ class Headline:
         self._within = True  # all rewards so far lie in [0, 1]
 
     def settle(self, position: int, sample: int, outcome: str, reward: float | None) -> None:
-        """Take in a rollout of the task at this place of the planned order; a later attempt replaces a gap."""
+        """Add a rollout of the task at this position of the planned order; a later attempt replaces a missing one."""
         if self._unfit:
             return
         code = CODE[outcome]
@@ -87,7 +87,7 @@ class Headline:
                 self._reduce()
 
     def estimate(self) -> Live:
-        """Where the metric stands now, over the longest settled prefix."""
+        """The current estimate, over the longest complete prefix of tasks."""
         self._reduce()
         if self._unfit or self._metric is None:
             return Live(None, None, 0, self._planned, self._asked.text, self._unfit)
@@ -117,20 +117,20 @@ class Headline:
         return Live(value, run, settled, planned, self._asked.text, None, beyond, samples)
 
     def settled_all(self, count: int) -> bool:
-        """Whether the first so many tasks of the planned order have settled."""
+        """Whether the first ``count`` tasks of the planned order are complete."""
         self._reduce()
         return bool(self._known[:count].all())
 
     def _no_interval(self, value: float) -> str | None:
         if not math.isfinite(value):
-            return "a reward is no finite number"
+            return "a reward is not a finite number"
         why = no_sequence(self._asked)
         if why is None and not self._within and self._metric and self._metric.range is None:
-            return "rewards leave [0, 1], and no other range is known"
+            return "rewards are outside [0, 1], and the metric declares no other range"
         return why
 
     def _reduce(self) -> None:
-        """Bring the tasks whose samples are all there to their values."""
+        """Compute the values of the tasks whose samples are all there."""
         metric = self._metric
         if not self._whole or metric is None:
             return
@@ -149,7 +149,9 @@ class Headline:
         except Exception as error:
             if not self._asked.foreign:
                 raise
-            self._unfit = f"its code failed: {type(error).__name__}: {error}"  # the report will say so again, aloud
+            self._unfit = (
+                f"the metric's code failed: {type(error).__name__}: {error}"  # the report will say so again, aloud
+            )
             self._held.clear()
             self._whole.clear()
             return
@@ -165,27 +167,27 @@ class Headline:
 
 
 def no_sequence(request: RequestedMetric) -> str | None:
-    """Why a metric can have no interval that is valid at every look; None when it can."""
+    """Why a metric has no interval that is valid at any stopping time; None when it has one."""
     metric = request.metric
     unfit = _no_value(request)
     if unfit or not isinstance(metric, Metric):
         return unfit
     if metric.interval == "pooled":
-        return "it weighs tasks by their samples"
+        return "it weights tasks by their number of samples"
     if metric.range is None and not metric.of_rewards:
-        return "its range is not known"
+        return "its range is unknown"
     return None
 
 
 def _no_value(request: RequestedMetric) -> str | None:
-    """Why a metric cannot be followed at all: it is no mean of task values that rewards alone decide."""
+    """Why a metric cannot be followed at all: it is not a mean of task values that rewards alone decide."""
     metric = request.metric
     if not isinstance(metric, Metric):
-        return "it is somebody's own function of all rewards"
+        return "it is a user-defined function of all rewards"
     if metric.reads != ("reward",):
-        return "it reads more than rewards"
+        return "it uses more than the rewards"
     if metric.rows or not metric.is_mean:
-        return "it is no mean of task values"
+        return "it is not a mean of task values"
     return None
 
 
@@ -194,7 +196,7 @@ def _limits(request: RequestedMetric) -> Ends:
 
 
 _SHAPE = re.compile(r"\s*(width|lower|upper)\s*\((.+)\)\s*(<=|>=|<|>)\s*(\S+)\s*", re.DOTALL)
-_EXAMPLES = "expected such as 'width(pass@1) < 0.05', 'lower(pass@1) > 0.6' or 'upper(pass@1) < 0.4'"
+_EXAMPLES = "expected a rule such as 'width(pass@1) < 0.05', 'lower(pass@1) > 0.6' or 'upper(pass@1) < 0.4'"
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -219,28 +221,32 @@ class Until:
 
     @classmethod
     def of(cls, text: str, plan: Plan) -> Until:
-        """Read ``--until``; InputError for what cannot be read, can never be so, or is so from the start."""
+        """Parse ``--until``; InputError for a rule that cannot be parsed, can never be true, or is always true."""
         match = _SHAPE.fullmatch(text)
         if match is None:
             raise InputError.at("--until", f"{text!r} cannot be read", _EXAMPLES)
         side, name, than, number = match.groups()
         if (than[0] == ">") != (side == "lower"):
-            raise InputError.at("--until", f"{text!r}: {side} is compared by {than}", _EXAMPLES)
+            raise InputError.at("--until", f"{text!r}: {side} cannot be compared with {than}", _EXAMPLES)
         request = resolve(name.strip(), plan.dialect)
         why = no_sequence(request)
         if why:
-            wrong = f"{request.text} has no interval that is valid at every look, as {why}"
+            wrong = f"{request.text} has no interval that is valid at any stopping time: {why}"
             raise InputError.at("--until", wrong, "expected a mean of task values, such as pass@1 or mean_reward")
         if plan.cluster:
-            wrong = "no interval is valid at every look with --cluster"
-            raise InputError.at("--until", wrong, "leave out one of the two")
+            wrong = "with --cluster no interval is valid at any stopping time"
+            raise InputError.at("--until", wrong, "remove one of the two")
         if plan.missing == "zero":
-            raise InputError.at("--until", "--missing zero counts the tasks it spares as 0", "leave out one of the two")
+            raise InputError.at(
+                "--until", "--missing zero would count the tasks that were not run as 0", "remove one of the two"
+            )
         low, high = _limits(request)
         least, most = (0.0, high - low) if side == "width" else (low, high)
         bound = _number(number)
         if bound is None or not least < bound < most:
-            raise InputError.at("--until", f"{text!r}: {number} is no number between {least:g} and {most:g}", _EXAMPLES)
+            raise InputError.at(
+                "--until", f"{text!r}: {number} is not a number between {least:g} and {most:g}", _EXAMPLES
+            )
         return cls(text, side, request, than, bound)
 
     def reached(self, live: Live) -> bool:
@@ -266,11 +272,11 @@ class Screen(Protocol):
     """Where a run is shown."""
 
     def due(self) -> bool:
-        """Whether it is time for another picture."""
+        """Whether it is time to update the display."""
         ...
 
     def show(self, status: Status, headline: Live | None) -> None:
-        """Show where the run stands."""
+        """Show the progress of the run."""
         ...
 
 
@@ -293,7 +299,7 @@ class Watcher:
 
     @property
     def stop(self) -> Stop | None:
-        """How the rule ended the run; None for any other run, and for one that was done anyway."""
+        """How the rule stopped the run; None without a rule, and for a run that was complete anyway."""
         if self._until is None or self.headline is None or not self._reached:
             return None
         now = self.headline.estimate()
@@ -305,7 +311,7 @@ class Watcher:
             self.headline.settle(position, sample, outcome, reward)
 
     def look(self, status: Status) -> str:
-        """Show where the run stands; the rule that ends it, when it is reached."""
+        """Show the progress; returns the rule that stops the run when it is reached."""
         due = self._screen is not None and self._screen.due()
         if not due and self._until is None:
             return ""
@@ -316,9 +322,9 @@ class Watcher:
             return ""
         self._reached = True
         self._tell(self._until.stop(now))
-        return f"{self._until.text} is reached"
+        return f"{self._until.text} was reached"
 
     def last(self, status: Status) -> None:
-        """Show where the run ended."""
+        """Show the final progress."""
         if self._screen is not None:
             self._screen.show(status, self.headline.estimate() if self.headline is not None else None)

@@ -1,4 +1,4 @@
-"""What the doors know of another system: its words in plain English, its own page of a result, its own files.
+"""What the commands know of another system: its terms in plain English, its own page of a result, its own files.
 
 A `System` names functions as ``module:function``, loaded when they are called; `names.SYSTEMS` lists the systems.
 """
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DialectCard:
-    """What a dialect's words mean here, in plain English; light enough for a glossary."""
+    """The description of a dialect in plain English; light enough for a glossary."""
 
     one_line: str
     default: tuple[str, ...]
     gaps: str
-    nothing: str = "no value, and a why"
-    slices: str = "named by their JSON: true, 1, easy; __missing__ where there is none"
+    nothing: str = "no value, with the reason"
+    slices: str = "named by their JSON value: true, 1, easy; __missing__ for a missing value"
     words: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
 
 
@@ -74,7 +74,7 @@ def every_system() -> dict[str, System]:
 
 
 def own_page(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> OwnPage | None:
-    """A result as the system prints it whose dialect it is in; None where it has no page of its own."""
+    """A result as the system of its dialect prints it; None if that system has no page of its own."""
     target = SYSTEMS.load(result.dialect).page if result.dialect in SYSTEMS.entries else ""
     page: OwnPage | None = load(target)(result, shape, paths, trust) if target else None
     return page
@@ -111,7 +111,7 @@ def run_export(request: str) -> dict[str, Path]:
     if name not in known:
         raise UnknownName.of("system to export a run to", name, known)
     if equals and not folder:
-        raise InputError.at("--export", f"{request!r} names no folder", f"expected {name}, or {name}=DIR")
+        raise InputError.at("--export", f"{request!r} has no folder", f"expected {name}, or {name}=DIR")
     return {name: Path(folder or ".")}
 
 

@@ -1,1 +1,1 @@
-"""What is asked: tasks, the files they stand in, and the store they are published to."""
+"""Tasks, the files they are read from, and the store they are published to."""

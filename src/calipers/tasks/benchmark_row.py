@@ -1,4 +1,4 @@
-"""EvSys' row of a benchmark: a task, the verifier that judges it, and the ways to read both.
+"""EvSys' benchmark row: a task and its verifier, and how both are read.
 
 A row that is no task is an `InputError`. It is also the Python error that EvSys raises there, so
 that code which catches that one still does.
@@ -232,5 +232,5 @@ def _shown(value: Any) -> str:
     try:
         text = json.dumps(value, default=str)
     except (RecursionError, TypeError, ValueError):
-        text = "an object that is no JSON"
+        text = "an object that JSON cannot encode"
     return text if len(text) <= 60 else text[:57] + "..."

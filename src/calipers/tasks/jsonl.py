@@ -1,4 +1,4 @@
-"""A benchmark on disk: a directory with ``tasks.jsonl`` and perhaps ``metadata.yaml``, or a bare file of tasks.
+"""A benchmark on disk: a directory with ``tasks.jsonl`` and optionally ``metadata.yaml``, or a single file of tasks.
 
 Nothing else in the directory is read, neither ``images/`` nor ``raw/``.
 """
@@ -28,7 +28,7 @@ class NotThere(InputError, FileNotFoundError):
 
 
 def read_suite(path: str | os.PathLike[str]) -> Suite:
-    """The tasks of a benchmark, checked: every id once, every prompt one that a model can be given.
+    """The tasks of a benchmark, checked: every id is unique, and every prompt can be sent to a model.
 
     InputError says file and line. A field that means nothing is passed over and mentioned in
     ``notes``, with the nearest name that means something.
@@ -54,7 +54,7 @@ def _read(file: Path, root: Path | None, metadata: Mapping[str, Any], name: str)
             raise wrong.placed(where, fault.right) from None
         first = lines.setdefault(task.id, line)
         if first != line:
-            raise InputError.at(where, f"task_id {task.id!r} stands twice, first at line {first}", "expected it once")
+            raise InputError.at(where, f"task_id {task.id!r} appears twice, first at line {first}", "expected it once")
         passed_over.look(line, row)
         tasks.append(task)
     return Suite(name, tasks, metadata, root, digest.hexdigest(), passed_over.notes())
@@ -83,12 +83,12 @@ def tasks_file(directory: Path) -> Path:
     """The file of tasks inside a benchmark's directory."""
     file = directory / TASKS
     if not os.path.lexists(file):
-        raise NotThere(f"benchmark missing tasks.jsonl: {directory}; expected one task a line in it")
+        raise NotThere(f"benchmark missing tasks.jsonl: {directory}; expected a file with one task per line")
     return _inside(directory, file)
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """What ``metadata.yaml`` says, by a safe loader; nothing where there is none."""
+    """The content of ``metadata.yaml``, by a safe loader; empty if there is none."""
     file = directory / METADATA
     if not os.path.lexists(file):
         return {}
@@ -103,12 +103,12 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def suite_name(directory: Path, metadata: Mapping[str, Any]) -> str:
-    """The benchmark's name: as its metadata says, else that of its directory."""
+    """The benchmark's name: from its metadata, else the name of its directory."""
     name = metadata.get("name")
     if not name:
         return directory.name or directory.resolve().name
     if not isinstance(name, (str, int, float)):
-        raise InputError.at(str(directory / METADATA), "name is no text", "expected a name such as arith")
+        raise InputError.at(str(directory / METADATA), "name is not text", "expected a name such as arith")
     return str(name)
 
 
@@ -121,10 +121,12 @@ def _from_yaml(content: bytes, where: str) -> Any:
         raise InputError.at(where, "a byte is not UTF-8", "expected UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError.at(f"{where}{line}", f"it is no YAML: {_one_line(error.problem or error.context)}") from None
+        raise InputError.at(
+            f"{where}{line}", (f"it is not valid YAML: {_one_line(error.problem or error.context)}")
+        ) from None
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
         # a tag before a text it does not fit, such as `!!timestamp soon`, gives any of these
-        raise InputError.at(where, f"it is no YAML: {_one_line(error) or type(error).__name__}") from None
+        raise InputError.at(where, f"it is not valid YAML: {_one_line(error) or type(error).__name__}") from None
 
 
 def _one_line(message: object) -> str:
@@ -143,12 +145,12 @@ def _inside(directory: Path, file: Path) -> Path:
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise InputError.at(str(file), f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if not inside:
-        raise InputError.at(str(file), "it is a link that leads out of the benchmark", "expected the file itself")
+        raise InputError.at(str(file), "it is a link to a file outside the benchmark", "expected a regular file")
     return file
 
 
 class _PassedOver:
-    """Fields that mean nothing: each with its first line and how many rows have it."""
+    """Unknown fields: each with its first line and the number of rows that have it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -169,7 +171,7 @@ class _PassedOver:
         notes = []
         for (name, *known), (line, count) in self._seen.items():
             close = nearest(name.removeprefix("verifier."), known, 1)
-            right = f"did you mean {close[0]!r}?" if close else "what belongs to a task goes under metadata"
+            right = f"did you mean {close[0]!r}?" if close else "put data about a task under metadata"
             rows = "1 row has" if count == 1 else f"{count} rows have"
-            notes.append(f"{self._file}:{line}: {rows} the field {name!r}, which means nothing here; {right}")
+            notes.append(f"{self._file}:{line}: {rows} the field {name!r}, which is ignored; {right}")
         return notes

@@ -43,7 +43,7 @@ def opened(path: Path) -> io.BufferedReader:
         raise InputError.at(str(path), f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise InputError.at(str(path), "is no regular file", "expected a file of tasks, one JSON object a line")
+        raise InputError.at(str(path), "is not a regular file", "expected a file of tasks, one JSON object per line")
     return file
 
 
@@ -54,7 +54,7 @@ def _next(file: io.BufferedReader, path: Path, number: int) -> bytes:
         raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
     if len(line.rstrip(b"\n")) > LONGEST_LINE:
         wrong = f"the line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{path}:{number}", wrong, "expected one task a line")
+        raise InputError.at(f"{path}:{number}", wrong, "expected one task per line")
     return line
 
 
@@ -66,7 +66,7 @@ def _decoded(line: bytes, where: str) -> str:
 
 
 def decoded(text: str) -> Any:
-    """What a JSON text says; ValueError where a key stands twice in one of its objects."""
+    """The value of a JSON text; ValueError if a key appears twice in one of its objects."""
     return json.loads(text, object_pairs_hook=_once)
 
 
@@ -75,7 +75,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
         again = next(key for at, key in enumerate(keys) if key in keys[:at])
-        raise ValueError(f"key {json.dumps(again, ensure_ascii=False)} stands twice")
+        raise ValueError(f"key {json.dumps(again, ensure_ascii=False)} appears twice")
     return row
 
 
@@ -86,8 +86,8 @@ def _row(text: str, where: str) -> Any:
             json.dumps(row, ensure_ascii=False).encode()
         return row
     except UnicodeEncodeError:
-        wrong = "malformed json: a text holds half a character"  # no file and no request can hold it
-        raise InputError.at(where, wrong, "expected whole ones, such as \\ud83d\\ude00") from None
+        wrong = "malformed json: a string contains half of a surrogate pair"  # no file and no request can hold it
+        raise InputError.at(where, wrong, "expected full pairs, such as \\ud83d\\ude00") from None
     except json.JSONDecodeError as error:
         raise InputError.at(where, f"malformed json: {error.msg} at column {error.colno}") from None
     except RecursionError:
@@ -110,11 +110,11 @@ def read_up_to(stream: Any, most: int) -> bytes:
 
 
 class BadZstd(OSError):
-    """Bytes that are no zstd, as ``gzip.BadGzipFile`` is for gzip."""
+    """The bytes are not zstd; the counterpart of ``gzip.BadGzipFile``."""
 
 
 class ZstdFrames(io.RawIOBase):
-    """Frames of zstd, unpacked; EOFError when the last one is cut off, `BadZstd` for what is none.
+    """Unpacked zstd frames; EOFError when the last one is truncated, `BadZstd` if the data is not zstd.
 
     The library's own stream reader takes the end of the file for the end of the frame.
     """
@@ -139,7 +139,7 @@ class ZstdFrames(io.RawIOBase):
             more = more or self._packed.read(_ZSTD_PIECE)
             if not more:
                 if self._begun:
-                    raise EOFError("the last frame is cut off")
+                    raise EOFError("the last frame is truncated")
                 return 0
             try:
                 self._begun, self._ready = True, memoryview(self._frame.decompress(more))

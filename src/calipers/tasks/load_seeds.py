@@ -1,4 +1,4 @@
-"""The seeds under which a task is loaded, the same four as in lm-evaluation-harness.
+"""The seeds for loading a task, the same four as in lm-evaluation-harness.
 
 A task's own code may draw from Python's and numpy's global generators: GPQA shuffles its choices in
 ``process_docs``. lm-evaluation-harness seeds them before it loads, so a task is loaded here under the same seeds.
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 Seeds = tuple[int, int, int, int]
-"""Of Python's random, of numpy, of torch, and of the few-shot examples."""
+"""The seeds of Python's random, numpy, torch, and the few-shot examples."""
 
 LOAD_SEEDS: Final[Seeds] = (0, 1234, 1234, 1234)
 MOST: Final = 2**32  # numpy takes no seed from here on

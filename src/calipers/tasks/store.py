@@ -1,4 +1,4 @@
-"""The store of benchmarks in a project: every version of each, whole or not there.
+"""The store of benchmarks in a project: every version is complete or absent.
 
 ::
 
@@ -39,7 +39,7 @@ from calipers.tasks.task import Suite
 
 ROOT: Final = ".calipers"
 RECORD: Final = "published.json"
-NOTHING: Final = f"expected a directory with {TASKS}, a published name, or a task of lm-eval's and --include-path"
+NOTHING: Final = f"expected a directory with {TASKS}, a published name, or a task of lm-eval with --include-path"
 _ID: Final = re.compile(r"(?P<key>[A-Za-z0-9_-]{1,80})\.v(?P<version>[1-9][0-9]{0,8})")
 
 Status = Literal["created", "updated", "unchanged"]
@@ -69,7 +69,7 @@ class _VersionRecord(msgspec.Struct, forbid_unknown_fields=False):
 
 
 def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Published:
-    """Put a benchmark into the store as its next version, unless the latest one holds the same bytes.
+    """Put a benchmark into the store as its next version, unless the latest version has the same bytes.
 
     Both files count: another ``metadata.yaml`` beside the same tasks is a new version.
     """
@@ -83,7 +83,9 @@ def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | No
     try:
         record = _copy(source, beside, suite.name, len(suite.tasks))
         if record.sha256 != suite.sha256:
-            raise InputError.at(str(source / TASKS), "changed while it was read", "expected a file nobody writes to")
+            raise InputError.at(
+                str(source / TASKS), "changed while it was read", "expected a file that does not change"
+            )
         return _publish_copy(beside, shelf, record, tuple(suite.notes))
     except OSError as error:
         raise _unwritable(shelf, error) from None
@@ -92,7 +94,7 @@ def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | No
 
 
 def find(name: str, root: str | os.PathLike[str] | None = None) -> str:
-    """The id of a benchmark's latest version, or of the one that ``name@version`` says."""
+    """The id of a benchmark's latest version, or of the version in ``name@version``."""
     whole = _shelf(_root(root), name)
     if latest := _latest(whole):
         return f"{whole.name}.v{latest.version}"
@@ -127,7 +129,7 @@ def _pulled(id: str, root: str | os.PathLike[str] | None) -> Path | None:
 
 
 def load_suite(benchmark: str) -> Suite:
-    """The benchmark that a path, a name, ``name@version`` or an id means; what exists as a path is one."""
+    """The benchmark of a path, a name, ``name@version`` or an id; an existing path comes first."""
     if os.path.lexists(benchmark):
         return read_suite(benchmark)
     if os.sep in benchmark or benchmark.endswith(".jsonl"):
@@ -194,7 +196,7 @@ def _copy(source: Path, beside: Path, name: str, tasks: int) -> _VersionRecord:
         hashes[file.name] = digest.hexdigest()
     beside.chmod(0o755)
     if suite_name(source, read_metadata(beside)) != name:
-        raise InputError.at(str(source / METADATA), "changed while it was read", "expected a file nobody writes to")
+        raise InputError.at(str(source / METADATA), "changed while it was read", "expected a file that does not change")
     return _VersionRecord(name, 0, hashes[TASKS], hashes[METADATA], tasks)
 
 
@@ -225,7 +227,7 @@ def _record(folder: Path) -> _VersionRecord | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError.at(str(folder / RECORD), f"cannot be read ({error})", "remove this version") from None
+        raise InputError.at(str(folder / RECORD), f"cannot be read ({error})", "delete this version") from None
 
 
 def _root(root: str | os.PathLike[str] | None) -> Path:
@@ -250,5 +252,5 @@ def make_root(root: Path, shelf: Path) -> None:
 
 def _unwritable(target: Path, error: OSError) -> InputError:
     return InputError.at(
-        str(target), f"cannot be written ({error.strerror or error})", "expected a place to publish to"
+        str(target), f"cannot be written ({error.strerror or error})", "expected a writable place to publish to"
     )

@@ -1,4 +1,4 @@
-"""A task: what is asked, and how an answer to it is judged."""
+"""A task: its prompt, and how its answer is verified."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Message = Mapping[str, Any]
 """One turn of a chat: ``{"role": "user", "content": ...}``."""
 
 Prompt = str | Sequence[Message]
-"""What the model is given: text, which a chat model sees as one user turn, or the turns themselves."""
+"""The model's input: text, which a chat model receives as one user message, or a list of messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question. Its verifier is a name; the code behind it is found when the run is planned."""
+    """One task. Its verifier is a name; its code is looked up when the run is planned."""
 
     id: str
     prompt: Prompt

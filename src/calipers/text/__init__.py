@@ -1,1 +1,1 @@
-"""What was meant: filters, which find the answer in a response, or say that there is none."""
+"""Filters, which extract the answer from a response."""

@@ -1,7 +1,7 @@
-"""Filters: one response in, the answer out, or None where there is none.
+"""Filters: each takes a response and returns the answer in it, or None if there is none.
 
 A filter takes at most one setting, by name; on the command line it follows an equals sign:
-``after_marker=Answer:``. `find` has them by name, and in a row.
+``after_marker=Answer:``. `filters` finds them by name and chains them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WINDOW: Final = 128  # characters at the end of a text; most texts that hold a n
 
 
 def after_marker(text: str, *, marker: str = "####") -> str | None:
-    """What follows the last marker, trimmed; None when there is no marker.
+    """The text after the last marker, trimmed; None when there is no marker.
 
     >>> after_marker("3 + 4 = 7 #### 7"), after_marker("7")
     ('7', None)
@@ -27,7 +27,7 @@ def after_marker(text: str, *, marker: str = "####") -> str | None:
 
 
 def tag(text: str, *, name: str = "answer") -> str | None:
-    """What stands in the last ``<name>...</name>``, trimmed; None when there is no such pair.
+    """The content of the last ``<name>...</name>``, trimmed; None when there is no such pair.
 
     >>> tag("<think>4?</think> <answer> 5 </answer>")
     '5'
@@ -38,7 +38,7 @@ def tag(text: str, *, name: str = "answer") -> str | None:
 
 
 def boxed(text: str) -> str | None:
-    r"""What stands in the last ``\boxed{...}``, braces inside it counted; None when there is none that closes.
+    r"""The content of the last ``\boxed{...}``, with nested braces; None when there is none that closes.
 
     >>> boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
@@ -53,7 +53,7 @@ def boxed(text: str) -> str | None:
 
 
 def regex(text: str, *, pattern: str) -> str | None:
-    """The first match of a pattern: its first group that is not empty, or all of it where it has no groups.
+    """The first match of a pattern: its first non-empty group, or the whole match if it has no groups.
 
     None when nothing matches; `regexes.RegexTimeout` when that cannot be known in time.
 
@@ -68,7 +68,7 @@ def regex(text: str, *, pattern: str) -> str | None:
 
 
 def regex_last(text: str, *, pattern: str) -> str | None:
-    """As `regex`, but the last match.
+    """Like `regex`, but the last match.
 
     >>> regex_last("The answer is (B), not (C).", pattern=r"\\(([A-D])\\)")
     'C'
@@ -80,9 +80,9 @@ def regex_last(text: str, *, pattern: str) -> str | None:
 
 
 def last_number(text: str) -> str | None:
-    """The last number, without the commas between its thousands; None when there is none.
+    """The last number, without thousands separators; None when there is no number.
 
-    Digits that follow a letter, as in ``x2``, are part of a name. A full stop after a number is none of it.
+    Digits that follow a letter, as in ``x2``, are part of a name. A full stop after a number is not part of it.
 
     >>> last_number("It is 3 x 411 = $1,233."), last_number("x2")
     ('1233', None)
@@ -105,8 +105,8 @@ def _last(text: str, start: int) -> re.Match[str] | None:
 def json_key(text: str, *, key: str = "answer") -> str | None:
     """The value of a key of the JSON object in the text; None when there is no such object, or no such key.
 
-    The object is all of the text, or reaches from its first ``{`` to its last ``}``. What is no text
-    is written as JSON; null is no value.
+    The object is the whole text, or the part from its first ``{`` to its last ``}``. A value that is not text
+    is returned as JSON; null counts as no value.
 
     >>> json_key('Here you are: {"answer": [1, 2]}'), json_key('{"result": 3}', key="result"), json_key("3")
     ('[1, 2]', '3', None)
@@ -131,7 +131,7 @@ def last_line(text: str) -> str | None:
 
 
 def strip(text: str) -> str | None:
-    """The text without blanks at its ends."""
+    """The text without leading and trailing white space."""
     return text.strip()
 
 

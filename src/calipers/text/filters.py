@@ -1,4 +1,4 @@
-"""Filters by name, in a row, over many responses at once; patterns that allow it are searched by Rust's engine.
+"""Filters by name, chained, over many responses at once; Rust's engine searches the patterns that allow it.
 
 ::
 
@@ -221,7 +221,7 @@ def find_filter(written: str) -> Filter:
     if not settings:
         raise InputError.at(f"filter {name!r}", f"takes no setting, but got {setting!r}", f"expected {name}")
     if not setting:
-        raise InputError.at(f"filter {name!r}", "its setting is empty", f"expected {name}={settings[0].name.upper()}")
+        raise InputError.at(f"filter {name!r}", "the setting is empty", f"expected {name}={settings[0].name.upper()}")
     named: dict[str, Any] = {settings[0].name: setting}
     if fn not in (extract.regex, extract.regex_last):
         return Filter(name, partial(fn, **named))

@@ -1,1 +1,1 @@
-"""Who judges: a reward for an answer, or a reason why there is none."""
+"""Verifiers: the reward of an answer, or the reason why it has none."""

@@ -1,4 +1,4 @@
-"""A verifier by its name: registered functions, then our own, then what installed packages bring."""
+"""Find a verifier by name: registered functions first, then built-in verifiers, then installed plugins."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from calipers.verifiers.verifier import Verifier
 
 
 class NamedVerifier(Verifier, Protocol):
-    """A verifier that a run can plan with."""
+    """A verifier as a run uses it."""
 
     @property
     def name(self) -> str:
-        """What tasks call it."""
+        """Its name in tasks."""
         ...
 
     @property
     def rerunnable(self) -> bool:
-        """Whether it may judge stored completions again: its verdict is all their own doing."""
+        """Whether it may verify stored completions again: its verdict depends only on them."""
         ...
 
     def check(self, task: Task) -> None:
-        """Nothing for a task that can be judged; an InputError for one that never can, whatever is answered."""
+        """Nothing for a task that can be verified; InputError for one that never can, with any answer."""
         ...
 
 
 def verifier(name: str) -> NamedVerifier:
-    """The verifier of a name; UnknownName says the nearest, PluginError whose plugin is none.
+    """The verifier of a name; UnknownName names the nearest, PluginError if its plugin is invalid.
 
     >>> verifier("exact_match").rerunnable
     True

@@ -1,6 +1,6 @@
-"""The answer as mathematics: the last expression in the text, equal to the target by what it means.
+"""Mathematics verifier: the last expression in the text, compared with the target by value.
 
-Math-Verify reads and compares; it runs in a worker process, as what it computes can take for ever and its own
+Math-Verify reads and compares; it runs in a worker process, because it may compute for ever and its own
 limit on time does not stop a huge power.
 """
 
@@ -31,7 +31,7 @@ WORKERS: Final = WorkerPool(
 
 @dataclass(frozen=True, slots=True)
 class MathMatch:
-    """Reward 1 for the target's value in any form, else 0; the answer is what was found, `unparsed` without one.
+    """Reward 1 if the answer, the last expression, equals the target in any form, else 0; `unparsed` without one.
 
     An answer too large to compute is `unparsed` too, as the target never is. When no verdict is reached within
     ``seconds`` the rollout is `verifier_failed`.
@@ -53,7 +53,9 @@ class MathMatch:
         gold = as_text(task)
         if EXPONENT.search(gold):
             raise fault(
-                task, f"target {gold!r:.80} has an e, which is read as Euler's", r"write 1.5 \cdot 10^{3} for 1.5e3"
+                task,
+                (f"target {gold!r:.80} contains an e, which is read as Euler's number"),
+                r"write 1.5e3 as 1.5 \cdot 10^{3}",
             )
         if not PLAIN.fullmatch(gold):
             try:

@@ -1,8 +1,8 @@
-"""The answer as a number: the last one in the text, or the first after a marker, compared with the target.
+"""Numeric verifier: the last number in the text, or the first after a marker, compared with the target.
 
-Read are ``-1,234.5``, ``.5``, ``6.02e23``, ``3/4`` and a leading minus of any typographer. A currency or
-percent sign is a unit and passed over, in the target too: 50% is 50. A comma (or ``_``, ``'`` or a narrow
-space) only ever parts thousands, so ``3,14`` is two numbers. Digits that follow a letter (``x2``, ``H2O``)
+It reads ``-1,234.5``, ``.5``, ``6.02e23``, ``3/4`` and any typographic minus sign. A currency or
+percent sign is a unit and is ignored, also in the target: 50% is 50. A comma (or ``_``, ``'`` or a narrow
+space) only separates thousands, so ``3,14`` is two numbers. Digits that follow a letter (``x2``, ``H2O``)
 are part of a name.
 """
 
@@ -89,21 +89,21 @@ def same(answer: float, target: float, params: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NumericMatch:
-    """Reward 1 for the target's number, else 0; the answer is the number that was found, `unparsed` without one."""
+    """Reward 1 if the answer, a number in the completion, equals the target, else 0; `unparsed` without a number."""
 
     name: str = "numeric_match"
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no number, a marker that is no text, a tolerance below 0."""
+        """Reject a target that is not a number, a marker that is not text, or a tolerance below 0."""
         check_names(task, ("marker", "rel_tol", "abs_tol"))
         marker = task.params.get("marker", "####")
         if not isinstance(marker, str) or not marker:
-            raise fault(task, f"marker is {marker!r}", "expected text that stands before the number")
+            raise fault(task, f"marker is {marker!r}", "expected the text before the number")
         check_number(task, "rel_tol", least=0)
         check_number(task, "abs_tol", least=0)
         if as_number(task.target) is None:
-            raise fault(task, f"target is {task.target!r}", "expected a number, or text that is one")
+            raise fault(task, f"target is {task.target!r}", "expected a number, or text that is a number")
 
     def gold(self, task: Task) -> str | None:
         """An answer that must pass: the target, after the marker where one is looked for."""
@@ -113,7 +113,7 @@ class NumericMatch:
         """The verdict on one completion."""
         target = as_number(task.target)
         if target is None:
-            raise VerifierError(f"target is {task.target!r}; expected a number, or text that is one")
+            raise VerifierError(f"target is {task.target!r}; expected a number, or text that is a number")
         answer = last_number(completion.text, str(task.params.get("marker", "")))
         if answer is None:
             return Verdict(0.0, outcome="unparsed")

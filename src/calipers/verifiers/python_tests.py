@@ -1,4 +1,4 @@
-"""Python written by a model, judged by tests that are data.
+"""Python code written by a model, verified by tests that are data.
 
 The candidate only computes: it is given inputs inside the sandbox, its answers come back as JSON or as printed
 text, and the comparison happens here. It never sees what would be right, and nothing it writes is a verdict.
@@ -92,7 +92,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class PythonTests:
-    """Reward 1 for code that passes every test, else 0, or with ``partial`` the share of tests it passes.
+    """Reward 1 for code that passes every test, else 0; with ``partial`` the fraction of tests it passes.
 
     The tests are the target: ``{"input", "output"}`` for a script, ``{"args", "kwargs", "expected"}`` for calls of
     ``entry_point``. A candidate that crashes, is too slow or says too much fails that test.
@@ -114,7 +114,7 @@ class PythonTests:
         if entry_point is not None and not _is_name(entry_point):
             raise fault(task, f"entry_point is {entry_point!r}", "expected a name such as 'solve' or 'Solution.solve'")
         if not isinstance(task.target, Sequence) or isinstance(task.target, str) or not task.target:
-            raise fault(task, "target holds no tests", 'expected a list such as [{"input": "1 2", "output": "3"}]')
+            raise fault(task, "target contains no tests", 'expected a list such as [{"input": "1 2", "output": "3"}]')
         for number, test in enumerate(task.target):
             wrong = _wrong_with(test, entry_point is not None)
             if wrong:
@@ -237,7 +237,7 @@ def _answers(done: Launched, tests: int) -> list[Answer]:
             raise SandboxError("the sandbox's report cannot be read")
         answers.append(answer)
     if len(answers) < tests and not done.stopped:
-        raise SandboxError("the sandbox ended before all tests were run")
+        raise SandboxError("the sandbox ended before all tests ran")
     return answers + [Answer(None, False, b"")] * (tests - len(answers))
 
 
@@ -253,11 +253,11 @@ def _wrong_with(test: Any, called: bool) -> str:
     if odd:
         return f"has {odd[0]!r}"
     if not called:
-        return "" if all(isinstance(test.get(key), str) for key in PRINTED) else "lacks input or output"
+        return "" if all(isinstance(test.get(key), str) for key in PRINTED) else "has no input or no output"
     if "expected" not in test:
-        return "lacks expected"
+        return "has no expected"
     if not isinstance(test.get("args", []), (list, tuple)) or not isinstance(test.get("kwargs", {}), Mapping):
-        return "has args that are no list, or kwargs that are no object"
+        return "has args that are not a list, or kwargs that are not an object"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The answer as JSON: it fits a schema and, where asked, equals the target.
+"""JSON verifier: the answer fits a schema and, with ``equals``, equals the target.
 
 The package jsonschema decides; it runs in a worker process, as patterns in a schema can take for ever.
 """
@@ -30,7 +30,7 @@ WORKERS: Final = WorkerPool(
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """Reward 1 for JSON that fits the schema, and with ``equals`` is the target too; else 0, without JSON `unparsed`.
+    """Reward 1 for JSON that fits the schema (with ``equals``: and equals the target), else 0; `unparsed` without JSON.
 
     The JSON is the whole completion, else its last fenced block of JSON, else what begins at its first brace or
     bracket. The answer is its text with sorted keys; the fields say what of it was right.
@@ -70,7 +70,7 @@ class JsonSchema:
         """The verdict on one completion; `verifier_failed` when the schema comes to no end with it in time."""
         params = task.params
         if WORKERS.missing() or "schema" not in params:
-            raise VerifierError(f"json_schema lacks {WORKERS.missing() or 'a schema'}")
+            raise VerifierError(f"json_schema needs {WORKERS.missing() or 'a schema'}")
         if len(completion.text) > LONGEST:
             return Verdict(0.0, outcome="unparsed")
         question = {"schema": params["schema"], "text": completion.text, "block": block_in(completion.text)}

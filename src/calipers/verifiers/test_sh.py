@@ -1,4 +1,4 @@
-"""A test script, run in the sandbox over the completion: EvSys' `e2b` kind, and Harbor's ``tests/test.sh``.
+"""A test script that verifies the completion in the sandbox: EvSys' `e2b` kind, and Harbor's ``tests/test.sh``.
 
 The script and whatever it starts share one sandbox, so code that it takes from the completion can write the
 reward itself: the verdict is `forgeable`, and says so. What cannot happen is that anything still runs, or that
@@ -46,7 +46,7 @@ SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ShellTest:
-    """Reward as a script decides: from ``/logs/verifier/reward.json`` or ``reward.txt``, or by its exit status.
+    """Reward from a test script: from ``/logs/verifier/reward.json`` or ``reward.txt``, or from its exit status.
 
     The script is ``/tests/test.sh``; it is given the path of the completion. A reward that is no number within
     ``range``, or under a key that is not among ``keys``, is no reward: `verifier_failed`.
@@ -75,7 +75,7 @@ class ShellTest:
         built = [line.split()[0] for line in str(params.get("dockerfile") or "").splitlines() if line.strip()]
         built = [word for word in built if not word.startswith("#") and word.upper() not in ("FROM", "WORKDIR")]
         if built:
-            raise fault(task, f"dockerfile has {built[0]}", "expected FROM and WORKDIR alone: no image is built here")
+            raise fault(task, f"dockerfile has {built[0]}", "expected only FROM and WORKDIR, because no image is built")
         if params.get("reward_from", "file") not in ("file", "exit"):
             raise fault(task, f"reward_from is {params['reward_from']!r}", "expected 'file' or 'exit'")
         low, high = _range(task)
@@ -85,7 +85,7 @@ class ShellTest:
         if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, str) for key in keys):
             raise fault(task, f"keys is {keys!r}", 'expected a list of names, such as ["reward"]')
         if params.get("sha256", digest(task)) != digest(task):
-            raise fault(task, "the tests are not those that sha256 was made of", f"expected {digest(task)}")
+            raise fault(task, "the tests do not match their sha256", f"expected {digest(task)}")
 
     def gold(self, task: Task) -> None:
         """No answer is known to pass: the script does not say which."""
@@ -111,7 +111,7 @@ class ShellTest:
             lambda stop: run(argv, files=files, folders=FOLDERS, collect=collect, limits=limits, stop=stop)
         )
         if ran.stopped:
-            raise VerifierError(f"test.sh was stopped: it used up its {ran.stopped}")
+            raise VerifierError(f"test.sh was stopped: it reached its {ran.stopped} limit")
         if task.params.get("reward_from") == "exit":
             if ran.exit_code in CANNOT_START:
                 raise VerifierError(f"test.sh could not be run: {_last_line(ran)}")
@@ -149,12 +149,12 @@ def read_rewards(
         except (ValueError, RecursionError) as error:
             raise VerifierError(f"reward.json cannot be read: {error}") from error
         if not isinstance(values, dict):
-            raise VerifierError('reward.json holds no object; expected one such as {"reward": 1}')
+            raise VerifierError('reward.json contains no object; expected one such as {"reward": 1}')
     elif REWARD_TXT in files:
         try:
             values = {"reward": float(files[REWARD_TXT].decode())}
         except ValueError as error:
-            raise VerifierError("reward.txt holds no number") from error
+            raise VerifierError("reward.txt contains no number") from error
     else:
         raise VerifierError("test.sh left neither reward.json nor reward.txt" + (f": {last_line}" if last_line else ""))
     if values.keys() != set(keys):
@@ -171,7 +171,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys stand there once: of two rewards, neither is the reward."""
     content = dict(pairs)
     if len(content) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key appears twice")
     return content
 
 

@@ -1,4 +1,4 @@
-"""The answer as text: equal to the target, holding it, or matching it as a pattern.
+"""Text verifiers: the answer equals the target, contains it, or matches it as a regular expression.
 
 The functions have EvSys' signature and are exactly EvSys' arithmetic: ``expected or ""`` is compared as
 text, so that null, but also 0, false, [] and {}, are the empty text. The verifiers around them refuse such
@@ -135,13 +135,13 @@ def _verdict(outcomes: Outcomes, nothing: str | None = None) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ExactMatch:
-    """Reward 1 for the target itself, else 0; the answer is the trimmed completion."""
+    """Reward 1 if the trimmed completion equals the target, else 0; the answer is the trimmed completion."""
 
     name: str = "exact_match"
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no text; null stands for the empty text."""
+        """Reject a target that is not text; null means the empty text."""
         _check_text(task)
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
@@ -155,13 +155,13 @@ class ExactMatch:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """Reward 1 for a completion that holds the target, else 0; the answer is the target, if it is there."""
+    """Reward 1 if the completion contains the target, else 0; the answer is the target if it was found."""
 
     name: str = "contains"
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no text, or an empty one, which would never be found."""
+        """Reject a target that is not text, or is empty, which would never be found."""
         _check_text(task)
         _check_given(task)
 
@@ -176,13 +176,13 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class RegexMatch:
-    """Reward 1 for a completion in which the target, a pattern, is found, else 0; the answer is what it found."""
+    """Reward 1 if the target, a regular expression, matches in the completion, else 0; the answer is the match."""
 
     name: str = "regex_match"
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no pattern, or an empty one, which would never be found."""
+        """Reject a target that is not a pattern, or is empty, which would never be found."""
         _check_text(task)
         _check_given(task)
         try:
@@ -214,12 +214,12 @@ def _check_text(task: Task) -> None:
         raise fault(task, f"target is {task.target!r}", "expected text or a number")
     if not task.target and not isinstance(task.target, str) and task.target is not None:
         text = str(task.target)
-        raise fault(task, f"target is {task.target!r}, which {task.verifier} reads as no text", f"write {text!r}")
+        raise fault(task, f"target is {task.target!r}, which {task.verifier} reads as empty text", f"write {text!r}")
 
 
 def _check_given(task: Task) -> None:
     if not task.target:
-        raise fault(task, f"target is {task.target!r}", f"{task.verifier} needs one to look for")
+        raise fault(task, f"target is {task.target!r}", f"{task.verifier} needs a text to look for")
 
 
 EXACT_MATCH: Final = ExactMatch()
@@ -247,13 +247,13 @@ def worth(present: Mapping[str, bool], rewards: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TagMatch:
-    """Reward for ``<think>`` and ``<answer>`` tags; the fields say which were there. The target is not looked at."""
+    """Reward for ``<think>`` and ``<answer>`` tags; the fields show which were found. The target is not used."""
 
     name: str = "format_only"
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse rewards that are no numbers."""
+        """Reject rewards that are not numbers."""
         check_names(task, tuple(WORTH))
         for name in WORTH:
             check_number(task, name)

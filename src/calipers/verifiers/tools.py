@@ -1,4 +1,4 @@
-"""The answer as an action of a tool: a JSON object, compared with the target's.
+"""Tool-call verifier: the answer is a JSON object, compared with the target.
 
 The function has EvSys' signature and is exactly EvSys' rule; the verifier around it refuses, before a run
 begins, a target that no action could match.
@@ -70,7 +70,7 @@ def _near(point: Any, wanted: Any, tolerance: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallsMatch:
-    """Reward 1 for the action that is expected, else 0; the answer is the action as JSON, keys sorted."""
+    """Reward 1 for the expected tool call, else 0; the answer is the tool call as JSON with sorted keys."""
 
     name: str = "tool_calls_match"
     rerunnable: bool = True
@@ -81,7 +81,7 @@ class ToolCallsMatch:
         target = task.target
         wanted = target if isinstance(target, dict) else parse_action(target) if isinstance(target, str) else None
         if wanted is None:
-            raise fault(task, f"target is {target!r}", "expected a JSON object, or text that holds one")
+            raise fault(task, f"target is {target!r}", "expected a JSON object, or text that contains one")
         point = wanted.get("coordinate", [0, 0])
         if not (isinstance(point, list) and len(point) == 2 and all(map(is_number, point))):
             raise fault(task, f"target's coordinate is {point!r}", "expected two numbers")

@@ -1,11 +1,11 @@
-"""Somebody else's code as a verifier: a function, an EvSys class, an object of one's own.
+"""User code as a verifier: a function, an EvSys class, or an object.
 
-Whatever it raises becomes a `VerifierError` that says whose it is; only what such an error already is stays so.
+Its exceptions become a `VerifierError` that names the verifier; a `VerifierError` stays unchanged.
 
 Verifier functions by name, as EvSys has them: ``fn(model_output, expected, params) -> float``.
 
-What is registered here is a verifier of that name in every run. As in EvSys, registering a name again
-replaces what it meant without a word, our own functions included.
+A registered function is a verifier of that name in every run. As in EvSys, registering a name again
+silently replaces it, built-in functions included.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ClassVerifier:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse params that its ``Config`` refuses, or any where it has none."""
+        """Reject params that its ``Config`` rejects, or all params if it has no ``Config``."""
         self._made(task)
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
@@ -69,13 +69,13 @@ class ClassVerifier:
     def _made(self, task: Task) -> Any:
         config = getattr(self.judge, "Config", None) if isinstance(self.judge, type) else None
         if config is None and task.params:
-            raise fault(task, f"verifier {self.name!r} takes no params", f"leave out {', '.join(task.params)}")
+            raise fault(task, f"verifier {self.name!r} accepts no params", f"remove {', '.join(task.params)}")
         if not isinstance(self.judge, type):
             return self.judge
         try:
             return self.judge() if config is None else self.judge(config(**task.params))
         except Exception as error:
-            raise fault(task, f"verifier {self.name!r} refuses its params", message_of(error)) from error
+            raise fault(task, f"verifier {self.name!r} rejects its params", message_of(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ObjectVerifier:
 
     @property
     def rerunnable(self) -> bool:
-        """Whether it may judge a stored completion again; it may, unless it says otherwise."""
+        """Whether it may verify a stored completion again; true unless it says otherwise."""
         return bool(getattr(self.judge, "rerunnable", True))
 
     def check(self, task: Task) -> None:
@@ -99,7 +99,7 @@ class ObjectVerifier:
             except InputError:
                 raise
             except Exception as error:
-                raise PluginError(f"verifier {self.name!r} failed at task {task.id!r}: {message_of(error)}") from error
+                raise PluginError(f"verifier {self.name!r} failed on task {task.id!r}: {message_of(error)}") from error
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
@@ -110,7 +110,7 @@ class ObjectVerifier:
 
 
 def wrap(name: str, thing: Any) -> FunctionVerifier | ClassVerifier | ObjectVerifier:
-    """A plugin as a verifier; PluginError for what is none."""
+    """A plugin as a verifier; PluginError if it is not one."""
     method = getattr(thing, "verify", None)
     if callable(method):
         if {"prompt", "target"} <= inspect.signature(method).parameters.keys():
@@ -126,7 +126,7 @@ def _instance(name: str, thing: Any) -> Any:
     try:
         return thing() if isinstance(thing, type) else thing
     except Exception as error:
-        raise PluginError(f"verifier {name!r} cannot be made without arguments: {message_of(error)}") from error
+        raise PluginError(f"verifier {name!r} cannot be created without arguments: {message_of(error)}") from error
 
 
 async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -185,7 +185,7 @@ def get(name: str) -> VerifierFn:
 
 
 def register(name: str, fn: VerifierFn) -> None:
-    """Give a function a name; whatever had it before has it no longer."""
+    """Register a function under a name; an earlier function of that name is replaced."""
     _registered[name] = fn
 
 
@@ -207,7 +207,7 @@ def register_fn(name: str) -> Callable[[F], F]:
 
 
 def unregister(name: str) -> None:
-    """Take a registered function back, so that its name means what it meant at first; an unknown one is no error."""
+    """Unregister a function, so that its name has its original meaning again; an unknown name is not an error."""
     _registered.pop(name, None)
 
 

@@ -1,6 +1,6 @@
-"""The seam to a judge of answers: a task and its completion in, a verdict out, or a `VerifierError`.
+"""The interface of verifiers: a task and its completion in, a verdict out, or a `VerifierError`.
 
-Whatever a judge does is about the one rollout before it, and never about the run (`judged`).
+A failing verifier affects only its own rollout, never the run (`judged`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from calipers.text.patterns import RegexTimeout
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What an answer is worth. ``rewards`` is for verifiers with several; ``reward`` is then one of them, or None."""
+    """The result of a verifier. ``rewards`` is for verifiers with several; ``reward`` is then one of them, or None."""
 
     reward: float | None
     rewards: Mapping[str, float] = field(default_factory=dict)
@@ -33,34 +33,34 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Verifier(Protocol):
-    """A judge. It must not keep state between calls: the order of rollouts is nobody's promise."""
+    """A verifier. It must not keep state between calls: rollouts come in any order."""
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
-        """The verdict; `VerifierError` when there can be none."""
+        """The verdict; `VerifierError` when there is none."""
         ...
 
 
 def fault(task: Task, wrong: str, right: str) -> InputError:
-    """The error for a task that its verifier can never judge."""
+    """The error for a task that its verifier can never verify."""
     return InputError.at(f"task {task.id!r}", wrong, right)
 
 
 def check_names(task: Task, known: Collection[str]) -> None:
-    """Refuse a param that the verifier does not have: a slip of the pen would go unnoticed."""
+    """Reject a param that the verifier does not have, so that typos are noticed."""
     for name in task.params:
         if name not in known:
             raise UnknownName(f"task {task.id!r}: {UnknownName.of(f'param of {task.verifier}', name, known)}")
 
 
 def check_flag(task: Task, name: str) -> None:
-    """Refuse a param that is neither true nor false; any text would be true, "false" included."""
+    """Reject a param that is neither true nor false; any text would be true, even "false"."""
     value = task.params.get(name, False)
     if value not in (True, False):
         raise fault(task, f"{name} is {value!r}", "expected true or false")
 
 
 def check_number(task: Task, name: str, *, least: float = -math.inf) -> None:
-    """Refuse a param that is no finite number, or one below the least."""
+    """Reject a param that is not a finite number, or is below the minimum."""
     value: Any = task.params.get(name)
     if name in task.params and not (is_number(value) and value >= least):
         right = "expected a number" if least == -math.inf else f"expected a number of at least {least:g}"
@@ -75,7 +75,7 @@ def is_number(value: Any) -> bool:
 
 
 LONGEST = 500
-"""Characters of an error that somebody else worded."""
+"""Maximum characters of a foreign error message."""
 
 
 async def judged(verifier: Verifier, task: Task, completion: Completion, *, check: bool = True) -> Verdict:
@@ -97,7 +97,7 @@ async def judged(verifier: Verifier, task: Task, completion: Completion, *, chec
 def ready(verifiers: Iterable[Verifier]) -> None:
     """Ask those that need something of this machine whether it is there; SandboxError with the reason where it is not.
 
-    To be called before the first call to a model: an answer that cannot be judged is paid for in vain.
+    Call it before the first request to a model: an answer that cannot be verified is wasted money.
     """
     for verifier in verifiers:
         look: Callable[[], None] | None = getattr(verifier, "ready", None)
@@ -113,7 +113,7 @@ def failure(name: str, error: BaseException) -> BaseException:
         asking = asyncio.current_task()
         if asking is None or asking.cancelling():
             return error
-        wrong = f"verifier {name!r} failed: something in it was cancelled"  # not the run; perhaps by its user
+        wrong = f"verifier {name!r} failed: something inside it was cancelled"  # not the run; perhaps by its user
         return VerifierError(wrong, blameless=True)
     if isinstance(error, (Exception, SystemExit)):  # one that ends itself may not end the run
         lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
@@ -143,7 +143,7 @@ def checked(verdict: Verdict) -> Verdict:
     if verdict.outcome and verdict.outcome not in OUTCOMES:
         raise VerifierError(f"outcome is {verdict.outcome!r:.80}; expected one of {', '.join(OUTCOMES)}")
     if verdict.outcome == "scored" and verdict.reward is None and not verdict.rewards:
-        raise VerifierError("outcome is 'scored' and there is no reward; expected one, or another outcome")
+        raise VerifierError("outcome is 'scored' but there is no reward; expected a reward, or another outcome")
     try:
         msgspec.json.encode(verdict.answer)
     except (TypeError, ValueError, RecursionError) as error:

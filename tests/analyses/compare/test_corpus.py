@@ -170,9 +170,9 @@ def test_a_number_of_one_run_is_named_and_left_out(runs, tmp_path):
     path.write_text(path.read_text().replace("ter", "chrf"))
     found = pair(calipers.compare(runs["said"][0], spoiled))
     names = [f"python/{Path(runs['said'][0]).parent / 'models.py'}:{model}" for model in ("before", "after")]
-    assert found.notes == [f"only {names[0]} has ter,none: left out", f"only {names[1]} has chrf,none: left out"]
+    assert found.notes == [f"only {names[0]} has ter,none: excluded", f"only {names[1]} has chrf,none: excluded"]
     with pytest.raises(
-        InputError, match=r"metric 'ter': only .*:before has ter, and .*:after has bleu,none, chrf,none"
+        InputError, match=r"metric 'ter': only .*:before has ter, but .*:after has bleu,none, chrf,none"
     ):
         calipers.compare(runs["said"][0], spoiled, metric="ter")
 
@@ -184,7 +184,7 @@ def test_other_documents_under_the_same_ids_are_no_pairs(runs, tmp_path):
         "no document is the same in both runs, though they share ids",
         None,
     )
-    assert "the same id, another document: 40 tasks left out of documents' numbers" in found.notes
+    assert "same id but different document: 40 tasks excluded from the numbers over documents" in found.notes
 
 
 def test_a_function_of_the_tasks_own_is_not_called_again(tmp_path):
@@ -193,7 +193,7 @@ def test_a_function_of_the_tasks_own_is_not_called_again(tmp_path):
     found = pair(calipers.compare(*both))
     assert [one.metric for one in found.findings] == ["mean_reward", "pass_rate"]
     assert found.notes == [
-        "exact_match,none is added up by the task's own function, of which only the number is kept: left out"
+        "exact_match,none is computed by the task's own function, and only the result is stored: excluded"
     ]
 
 
@@ -202,7 +202,7 @@ def test_a_run_without_a_table_has_none_of_its_numbers(runs, tmp_path):
     found = pair(calipers.compare(runs["roll"][0], path))
     assert [one.metric for one in found.findings] == ["mean_reward", "pass_rate"]
     assert any(
-        note.endswith("has word_perplexity,none, byte_perplexity,none, bits_per_byte,none: left out")
+        note.endswith("has word_perplexity,none, byte_perplexity,none, bits_per_byte,none: excluded")
         for note in found.notes
     )
 
@@ -235,8 +235,8 @@ def test_what_its_files_do_not_keep_is_said(tmp_path):
     chances = [[n % 2, "[0.25 0.75]"] for n in range(8)]
     sides = both(tmp_path, "brier_score", chances, chances)
     (note,) = [one for one in pair(calipers.compare(*sides)).notes if "brier" in one]
-    assert note.startswith("brier_score cannot be worked out again (brier_score: the chances are '[0.25 0.75]'")
-    with pytest.raises(InputError, match="metric 'brier_score': brier_score cannot be worked out again"):
+    assert note.startswith("brier_score cannot be recomputed (brier_score: the probabilities are '[0.25 0.75]'")
+    with pytest.raises(InputError, match="metric 'brier_score': brier_score cannot be recomputed"):
         calipers.compare(*sides, metric="brier_score")
 
 

@@ -338,7 +338,7 @@ def test_what_is_not_safe_to_run_again_is_refused(tmp_path):
         ({"task": "z"}, {}, "task 'z': is not in the benchmark; give the one that was run"),
         ({}, {"verifier": "exct_match"}, "no verifier named 'exct_match'; did you mean 'exact_match'"),
         ({}, {"verifier": "contains", "params": {"x": 1}}, "task 'a': no param of contains named 'x'"),
-        ({"task": "b"}, {"verifier": "contains"}, "task 'b': target is None; contains needs one to look for"),
+        ({"task": "b"}, {"verifier": "contains"}, "task 'b': target is None; contains needs a text to look for"),
         ({"sample": -1}, {}, "r.jsonl:1: sample is -1; expected an integer >= 0"),
         ({"reward": "high"}, {}, 'r.jsonl:1: reward is "high"; expected a number or null'),
         ({"outcome": "scored", "reward": None}, {}, "r.jsonl:1: outcome is 'scored' but there is no reward"),

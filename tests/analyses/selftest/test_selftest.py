@@ -132,7 +132,7 @@ def test_the_gold_answer_is_the_target_where_that_is_one(task, expected):
 
 
 def test_a_task_that_can_never_be_judged_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="task 'a': target is None; contains needs one to look for"):
+    with pytest.raises(InputError, match="task 'a': target is None; contains needs a text to look for"):
         checked(Suite("made", [Task("a", "?", "contains")]))
     with pytest.raises(InputError, match="made: no tasks"):
         checked(Suite("made", []))

@@ -104,7 +104,7 @@ WARNED = "TestGroupAggregationWarnings::test_"
             (
                 {"t1": {"acc,none": [0.5, 0.5]}},
                 [{"metric": "nonexistent", "filter_list": ["none"]}],
-                ["g: no nonexistent, as none of its tasks has it, or none in the pipelines of its filter_list"],
+                ["g: no nonexistent, because none of its tasks has it in the pipelines of its filter_list"],
             )
         ],
         f"{WARNED}no_warning_when_all_tasks_have_metric": [

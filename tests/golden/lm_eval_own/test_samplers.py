@@ -91,8 +91,8 @@ def test_the_first_examples(pool, count, doc, expected):
     "test_samplers.py",
     "pool, count, sampler, said",
     {
-        f"{AT_RANDOM}empty_df_raises_on_sample": [([], 1, "default", "1 examples are needed, 0 are there")],
-        f"{FIRST}exceeding_available_raises": [(DOCS, 10, "first_n", "10 examples are needed, 5 are there")],
+        f"{AT_RANDOM}empty_df_raises_on_sample": [([], 1, "default", "1 examples are needed, but there are only 0")],
+        f"{FIRST}exceeding_available_raises": [(DOCS, 10, "first_n", "10 examples are needed, but there are only 5")],
     },
 )
 def test_more_examples_than_there_are_is_an_error(pool, count, sampler, said):

@@ -290,7 +290,7 @@ def test_a_group_of_nothing_is_refused(tmp_path):
 
 def test_a_task_twice_in_one_group_is_refused_when_it_is_run(tmp_path):
     """There it is asked once and counts twice; docs/dialects.md says so."""
-    with pytest.raises(InputError, match="simple_task: the task is asked for twice"):
+    with pytest.raises(InputError, match="simple_task: the task is requested twice"):
         leaves(Tasks([folder(tmp_path, FILES)]).find("mixed_members_group"))
 
 

@@ -197,5 +197,5 @@ def test_settings_on_the_command_line(text, expected):
     "test_cli_subcommands.py", "text", {"TestCLIUtils::test_try_parse_json_with_invalid_json": [('{key: "value"}',)]}
 )
 def test_what_begins_like_json_and_is_none_is_refused(text):
-    with pytest.raises(InputError, match="--gen-kwargs: is no JSON object"):
+    with pytest.raises(InputError, match="--gen-kwargs: is not a JSON object"):
         gen_kwargs(text)

@@ -139,7 +139,9 @@ def test_a_store_of_rows_is_pulled_into_the_cache_once(tmp_path):
 def test_a_store_that_gives_fewer_rows_than_it_says_is_refused(tmp_path):
     store = Paging(rows=3)
     store.rows.pop()
-    with pytest.raises(InputError, match=r"^the store gave 2 rows of benchmark y; expected 3, as it says itself$"):
+    with pytest.raises(
+        InputError, match=(r"^the store returned 2 rows of benchmark y; " r"expected 3, the number it reports$")
+    ):
         Benchmark.load({"id": "y"}, store=store)
     assert list((tmp_path / ".evsys" / "benchmarks").iterdir()) == []
 
@@ -156,14 +158,29 @@ def test_a_store_that_gives_fewer_rows_than_it_says_is_refused(tmp_path):
         (Pulling([]), {"name": "b"}, FileNotFoundError, "no benchmark named 'b' in this project; it has none"),
         (Pulling(None), {"name": "b"}, FileNotFoundError, "no benchmark named 'b' in this project; it has none"),
         (Paging(), {"id": "absent"}, FileNotFoundError, "benchmark absent not found"),
-        (Pulling(5), {"name": "b"}, TypeError, "list_benchmarks() gave 5; expected list_benchmarks(), which gives a l"),
-        (Pulling(["b"]), {"name": "b"}, TypeError, "list_benchmarks() gave ['b']; expected list_benchmarks(), which "),
-        (Pulling([{"name": "b"}]), {"name": "b"}, TypeError, "list_benchmarks() gave a record of 'b' without an id; "),
+        (
+            Pulling(5),
+            {"name": "b"},
+            TypeError,
+            "list_benchmarks() returned 5; expected list_benchmarks(), which returns a l",
+        ),
+        (
+            Pulling(["b"]),
+            {"name": "b"},
+            TypeError,
+            "list_benchmarks() returned ['b']; expected list_benchmarks(), which ",
+        ),
+        (
+            Pulling([{"name": "b"}]),
+            {"name": "b"},
+            TypeError,
+            "list_benchmarks() returned a record of 'b' without an id; ",
+        ),
         (
             Pulling([{"name": "b", "version": "new"}]),
             {"name": "b"},
             TypeError,
-            "list_benchmarks() gave the version 'new'; expected",
+            "list_benchmarks() returned the version 'new'; expected",
         ),
         (
             Listing(),
@@ -187,9 +204,9 @@ def test_what_a_store_has_not(store, spec, kind, message):
         (
             7,
             TypeError,
-            "pull('y') gave 7; expected the path of a directory with tasks.jsonl, of a file of tasks, or an ",
+            "pull('y') returned 7; expected the path of a directory with tasks.jsonl, of a file of tasks, or an ",
         ),
-        (SimpleNamespace(path=7), TypeError, "pull('y') gave namespace(path=7); expected the path of a directory"),
+        (SimpleNamespace(path=7), TypeError, "pull('y') returned namespace(path=7); expected the path of a directory"),
     ],
 )
 def test_what_a_store_gives_is_a_path(answer, kind, message):
@@ -204,12 +221,12 @@ def test_what_a_store_gives_is_a_path(answer, kind, message):
 def test_rows_and_ids_of_a_store_are_checked(tmp_path):
     store = Paging()
     store.rows = [1, 2]
-    with pytest.raises(TypeError, match=r"get_benchmark_rows\('y'\) gave \[1, 2\]; expected"):
+    with pytest.raises(TypeError, match=r"get_benchmark_rows\('y'\) returned \[1, 2\]; expected"):
         Benchmark.load({"id": "y"}, store=store)
     assert not (tmp_path / ".evsys" / "benchmarks" / "y.jsonl").exists()
     store.get_benchmark = lambda id: {}
     with pytest.raises(InputError, match=r"the benchmark's id is '\.\./y'; expected letters"):
         Benchmark.load({"id": "../y"}, store=store)
     store.get_benchmark = lambda id: "y"
-    with pytest.raises(TypeError, match=r"get_benchmark\('y'\) gave 'y'; expected"):
+    with pytest.raises(TypeError, match=r"get_benchmark\('y'\) returned 'y'; expected"):
         Benchmark.load({"id": "y"}, store=store)

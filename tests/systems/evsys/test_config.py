@@ -58,8 +58,8 @@ def test_the_mock_answers_with_its_own_template_alone(tmp_path):
     assert run["model"] == ("python/calipers.systems.evsys.lent.inference:MockInference",)
     with pytest.raises(InputError) as caught:
         read(tmp_path, "benchmark: {path: a, inference: {kind: mock, params: {template: A}}}")
-    wrong = "benchmark.inference.params: is {'template': 'A'}, which the mock cannot be given here"
-    right = "leave params out, or give a client of yours as model: python/FILE.py:OBJECT"
+    wrong = "benchmark.inference.params: is {'template': 'A'}, which the mock does not accept here"
+    right = "remove params, or use your own client as model: python/FILE.py:OBJECT"
     assert str(caught.value).endswith(f"{wrong}; {right}")
 
 
@@ -71,6 +71,6 @@ def test_our_settings_beside_the_section_beat_it(tmp_path):
 def test_what_only_training_reads_is_passed_over_and_said(tmp_path):
     _, notes = read(tmp_path, "metadata: {benchmark: {path: a, run_every: 5, split: val}}\nalgorithm: grpo")
     assert [note.partition("c.yaml: ")[2] for note in notes] == [
-        "benchmark: run_every, split: for training, not used here",
+        "benchmark: run_every, split: only for training, ignored here",
         "algorithm: not used here",
     ]

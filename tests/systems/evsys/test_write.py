@@ -50,7 +50,10 @@ def test_nothing_is_done_without_store_run_or_rows():
 
 def test_a_store_that_takes_no_rows_is_refused_before_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    message = r"^the store is a object that takes no predictions; expected an object with log_predictions\(run_id, rows"
+    message = (
+        r"^the store is a object that does not accept predictions; "
+        r"expected an object with log_predictions\(run_id, rows"
+    )
     with pytest.raises(TypeError, match=message):
         upload_eval_rollouts(object(), "r", [ROW])
     with pytest.raises(TypeError, match=message):

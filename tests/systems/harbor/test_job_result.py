@@ -51,7 +51,7 @@ def test_a_trial_that_cannot_be_read_is_passed_over_and_told_of(tmp_path):
     found = read_job(str(tmp_path / "job"))
     assert [trial.trial_name for trial in found.trials] == ["t__0"]
     assert len(found.notes) == 1
-    assert "t__1/result.json: left out, as it cannot be read" in found.notes[0]
+    assert "t__1/result.json: excluded, because it cannot be read" in found.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_script_among_the_metrics_is_not_run(tmp_path):
     config = {"metrics": [{"type": "uv-script", "kwargs": {"script_path": "f1.py"}}, {"type": "sum"}]}
     found = read_job(str(tmp_path / job(tmp_path / "job", PASS, config=config)))
     assert list(found.names) == ["sum"]
-    assert any("the metric f1.py is a script, and not in the file" in note for note in found.notes)
+    assert any("the metric f1.py is a script, so it is not in the file" in note for note in found.notes)
 
 
 def test_an_unknown_metric_is_an_error(tmp_path):
@@ -95,7 +95,7 @@ def test_metrics_that_only_the_dataset_knows_are_not_lost_in_silence(tmp_path):
     path = str(tmp_path / job(tmp_path / "job", PASS, stats=stats, n_total_trials=1, started_at="2026-01-01T00:00:00"))
     found = read_job(path)
     assert lost(found, document(found)) == [
-        f"{path}: a1__adhoc: f1 is not in the new file: only its dataset knows that metric"
+        f"{path}: a1__adhoc: f1 is not in the new file: only the dataset defines that metric"
     ]
 
 

@@ -95,13 +95,13 @@ WRONG = {
     "leaves a link": ("os.symlink('/etc/passwd', target)", "no_output", "it left no metric.json"),
     "leaves a pipe": ("os.mkfifo(target)", "no_output", "it left no metric.json"),
     "leaves too much": ("leave({'a': 'x' * 100_000})", "no_output", "of at most"),
-    "leaves rubbish": ("open(target, 'w').write('mean=1')", "no_json", "metric.json is no JSON"),
-    "leaves no text": ("open(target, 'wb').write(bytes(range(128, 256)))", "no_json", "metric.json is no JSON"),
-    "leaves an abyss": ("open(target, 'w').write('[' * 50_000)", "no_json", "metric.json is no JSON"),
-    "hangs": ("time.sleep(1000)", "stopped", "it was stopped: it used up its 1 s"),
-    "spins": ("while True: pass", "stopped", "it used up its 1 s"),
-    "prints without end": ("while True: print('x' * 4096)", "stopped", "it used up its 1 s"),
-    "complains without end": ("while True: sys.stderr.write('x' * 4096)", "stopped", "it used up its 1 s"),
+    "leaves rubbish": ("open(target, 'w').write('mean=1')", "no_json", "metric.json is not JSON"),
+    "leaves no text": ("open(target, 'wb').write(bytes(range(128, 256)))", "no_json", "metric.json is not JSON"),
+    "leaves an abyss": ("open(target, 'w').write('[' * 50_000)", "no_json", "metric.json is not JSON"),
+    "hangs": ("time.sleep(1000)", "stopped", "it was stopped: it reached its limit of 1 s"),
+    "spins": ("while True: pass", "stopped", "it reached its limit of 1 s"),
+    "prints without end": ("while True: print('x' * 4096)", "stopped", "it reached its limit of 1 s"),
+    "complains without end": ("while True: sys.stderr.write('x' * 4096)", "stopped", "it reached its limit of 1 s"),
     "forks without end": (
         """
         while True:
@@ -109,7 +109,7 @@ WRONG = {
             except OSError: pass
         """,
         "stopped",
-        "it used up its 1 s",
+        "it reached its limit of 1 s",
     ),
     "takes all memory": ("x = b'x' * (10 << 30)", "exit", "MemoryError"),
     "fills the disk": (

@@ -17,7 +17,7 @@ def test_a_dataset_with_a_script_needs_a_sandbox_before_it_is_run(tmp_path, monk
     try:
         check_ready([str(tmp_path / "set"), "a-name@1.0"])  # no script, and no folder of this name
         (tmp_path / "set" / "metric.py").write_text("")
-        with pytest.raises(SandboxError, match="metric scripts are run in a sandbox, and none can be had here"):
+        with pytest.raises(SandboxError, match="metric scripts run in a sandbox, and no sandbox works on this machine"):
             check_ready([str(tmp_path / "set")])
     finally:
         attempt.cache_clear()

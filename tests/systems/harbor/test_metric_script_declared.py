@@ -43,20 +43,23 @@ def test_what_is_declared(source, expected):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (b"\xff\xfe", "it is no text"),
-        (block("dependencies = ["), "its block '# /// script' is no TOML"),
+        (b"\xff\xfe", "it is not text"),
+        (block("dependencies = ["), "its block '# /// script' is not valid TOML"),
         (b"# /// script\n# dependencies = []\nimport json\n", "its block '# /// script' does not end"),
         (block("x = 1") + block("x = 1"), "it has 2 blocks '# /// script'; expected one"),
-        (block("dependencies = 'numpy'"), "its dependencies are no list of texts"),
-        (block("dependencies = [1]"), "its dependencies are no list of texts"),
+        (block("dependencies = 'numpy'"), "its dependencies are not a list of strings"),
+        (block("dependencies = [1]"), "its dependencies are not a list of strings"),
         (block("dependencies = ['']"), "its dependency '' cannot be read"),
         (block("dependencies = ['-r /etc/passwd']"), "its dependency '-r /etc/passwd' cannot be read"),  # an option
         (block("dependencies = ['./beside']"), "its dependency './beside' cannot be read"),
         (block('dependencies = ["a\\nb"]'), "cannot be read"),
         (block("[tool.uv.sources]", "a = {git = 'https://x'}"), r"its \[tool.uv\] sets 'sources'"),
-        (block("[tool.uv]", "index-url = 'https://x'"), r"its \[tool.uv\] sets 'index-url'; expected exclude-newer"),
-        (block("requires-python = '>=3.99'"), "it requires Python >=3.99, and this is 3"),
-        (block("requires-python = '<3.11'"), "it requires Python <3.11, and this is 3"),
+        (
+            block("[tool.uv]", "index-url = 'https://x'"),
+            (r"its \[tool.uv\] sets 'index-url'; " r"expected only exclude-newer"),
+        ),
+        (block("requires-python = '>=3.99'"), "it requires Python >=3.99, but this is 3"),
+        (block("requires-python = '<3.11'"), "it requires Python <3.11, but this is 3"),
         (block(f"requires-python = '=={HERE}'"), "it requires Python =="),  # which is 3.11.0 alone
         (block("requires-python = 'new'"), "its requires-python is 'new'; expected one such as '>=3.11'"),
         (block("requires-python = 3"), "its requires-python is 3; expected one such as '>=3.11'"),

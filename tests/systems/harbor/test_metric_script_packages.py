@@ -81,7 +81,7 @@ def test_without_uv_a_declaration_is_a_clear_line(tmp_path, monkeypatch):
     with pytest.raises(ScriptError) as failure:
         run_script(script(tmp_path), [])
     assert str(failure.value) == (
-        "it declares gauge>=1, which uv would install, and there is no uv; pip install 'calipers[harbor]'"
+        "it declares gauge>=1, which need uv to install, and uv is not installed; pip install 'calipers[harbor]'"
     )
 
 

@@ -55,7 +55,7 @@ def test_the_library(tmp_path):
 
 def test_a_script_needs_trust(tmp_path):
     (tmp_path / "metric.py").write_text(PAGE)
-    with pytest.raises(InputError, match=r"metric\.py: a metric script is code; --trust \(trust=True\) runs it"):
+    with pytest.raises(InputError, match=r"metric\.py: a metric script is code; use --trust \(trust=True\) to run it"):
         calipers.score([[1]], metric_scripts=[tmp_path / "metric.py"])
 
 

@@ -98,7 +98,7 @@ def test_a_trial_whose_agent_broke_its_judge_counts_zero(tmp_path, word):
 def test_a_disowned_reward_is_told_of(tmp_path):
     given = [result(f"a__{n}", {"reward": 1}, "NonZeroAgentExitCodeError") for n in range(3)]
     (note,) = read([job(tmp_path, *given)])[0].notes
-    assert "the reward of 3 trials is left out" in note
+    assert "the native dialect excludes the reward of 3 trials" in note
     assert "NonZeroAgentExitCodeError 3" in note
 
 
@@ -224,7 +224,7 @@ def test_the_hash_is_of_the_results(tmp_path):
 
 
 def test_columns_are_no_business_of_a_job(tmp_path):
-    with pytest.raises(InputError, match="--columns: a Harbor job has names of its own"):
+    with pytest.raises(InputError, match="--columns: a Harbor job has its own field names"):
         read([str(GOLDEN)], columns={"task": "id"})
 
 

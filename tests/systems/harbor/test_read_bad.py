@@ -67,7 +67,7 @@ def test_a_reward_that_is_no_finite_number(tmp_path, value):
     assert calipers.score(path)["mean_reward"].value == 1.0
     (note,) = read([path])[0].notes
     assert note.startswith(f"{path}/a__2/result.json: reward 'reward' is ")
-    assert "expected a finite number; it counts as none" in note
+    assert "expected a finite number; it counts as missing" in note
 
 
 def test_one_bad_reward_of_two_leaves_the_other(tmp_path):
@@ -97,7 +97,7 @@ def test_a_link_out_of_the_job_is_not_followed(tmp_path):
     assert [(row["task"], row["outcome"]) for row in seen(table)] == [("a", "scored"), ("a", "missing")]
     link, unread = table.notes[-2:]
     assert f"{path}/_retries: a link; it is not followed; 1 more links (linked)" in table.notes
-    assert unread == f"{path}/a__2/result.json: it is a link, and none is followed; the trial counts as missing"
+    assert unread == f"{path}/a__2/result.json: it is a link, and links are not followed; the trial counts as missing"
     assert link.startswith(path)
 
 
@@ -114,7 +114,7 @@ def test_a_pipe_or_a_folder_in_place_of_a_result(tmp_path, put):
     (tmp_path / "a__2" / "result.json").unlink()
     put(tmp_path / "a__2" / "result.json")
     (note,) = read([path])[0].notes
-    assert "it is no file" in note
+    assert "it is not a file" in note
 
 
 def test_a_trial_of_which_nothing_can_be_read(tmp_path):

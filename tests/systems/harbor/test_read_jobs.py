@@ -90,11 +90,14 @@ def test_trials_that_are_merely_counted_belong_to_known_tasks_first(tmp_path):
 @pytest.mark.parametrize(
     ("about", "said"),
     [
-        ({"started_at": "2026-04-02T09:00:00", "finished_at": None}, "the job is not finished: it is running, or was"),
+        (
+            {"started_at": "2026-04-02T09:00:00", "finished_at": None},
+            ("the job is not finished: it is still running, or it was"),
+        ),
         ({"finished_at": "2026-04-02T09:00:00"}, None),
         (
             {"finished_at": "x", "stats": {"n_retries": 2}},
-            "2 earlier attempts are not there, since Harbor deletes what it retries",
+            "2 earlier attempts are not there, because Harbor deletes retried attempts",
         ),
     ],
 )
@@ -183,7 +186,7 @@ def test_a_trial_that_was_copied_is_refused(tmp_path):
     shutil.copytree(tmp_path / "a__1", tmp_path / "copy")
     with pytest.raises(InputError) as caught:
         read([path])
-    assert str(caught.value) == f"{path}/copy: the trial stands twice, first in {path}/a__1; expected each trial once"
+    assert str(caught.value) == f"{path}/copy: the trial appears twice, first in {path}/a__1; expected each trial once"
 
 
 def test_two_datasets_of_one_name_are_one_group_and_a_note(tmp_path):
@@ -192,7 +195,9 @@ def test_two_datasets_of_one_name_are_one_group_and_a_note(tmp_path):
     table, _ = read([one, two])
     assert len(table.keys) == 1
     (note,) = table.notes
-    assert note.startswith("dataset 'd': task_checksum differs between trials of a (1 in all): two datasets of one")
+    assert note.startswith(
+        "dataset 'd': task_checksum differs between trials of a (1 in all): datasets with the same name"
+    )
 
 
 def test_one_job_with_two_datasets_of_one_name(tmp_path):
@@ -222,7 +227,7 @@ def test_two_directories_are_two_trials_whatever_name_is_written_in_them(tmp_pat
 def test_a_job_that_has_just_begun(tmp_path):
     table, (source,) = read([job(tmp_path, locked={"a": 2}, started_at="2026-04-02T09:00:00")])
     assert (len(table), source.rollouts) == (2, 0)
-    assert table.notes == [f"{tmp_path}: the job is not finished: it is running, or was cut off"]
+    assert table.notes == [f"{tmp_path}: the job is not finished: it is still running, or it was interrupted"]
 
 
 def test_a_job_of_nothing(tmp_path):

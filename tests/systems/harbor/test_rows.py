@@ -70,7 +70,7 @@ def test_a_file_that_spells_out_nan_is_read():
 )
 def test_what_is_no_trial_says_where(raw):
     with pytest.raises(
-        InputError, match=r"^jobs/x/result\.json: not a trial's result: .*; expected what Harbor writes"
+        InputError, match=r"^jobs/x/result\.json: not a trial's result: .*; expected a file that Harbor wrote"
     ):
         decode_trial(raw, "jobs/x/result.json")
 

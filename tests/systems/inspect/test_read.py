@@ -173,14 +173,17 @@ class TestDenominators:
         result = calipers.score(path)
         assert result["mean_reward"].value == 1.0
         assert result.notes == [
-            f"{path}: 1 sample has a value of 'match' that is no grade and no number: a gap, not a 0"
+            (
+                f"{path}: 1 sample has a value of 'match' that is neither a "
+                "grade nor a number: it counts as missing, not as 0"
+            )
         ]
 
 
 def test_a_run_that_was_cut_off(tmp_path):
     head = {**header(["a", "b"]), "status": "started"}
     result = calipers.score(archive(tmp_path, head, sample("a", "C")))
-    assert result.notes[0].endswith("the run is not finished: it goes on, or was cut off")
+    assert result.notes[0].endswith("the run is not finished: it is still running, or it was interrupted")
     assert result.groups[0].ledger.outcomes == {"scored": 1, "not_run": 1}
 
 

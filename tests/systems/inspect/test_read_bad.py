@@ -24,15 +24,15 @@ def test_a_zip_of_something_else(tmp_path):
     path = tmp_path / "a.eval"
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("photo.json", "{}")
-    assert "is a zip archive, but no log of inspect; expected header.json" in refused(path)
+    assert "is a zip archive, but not a log of inspect; expected header.json" in refused(path)
 
 
 def test_an_archive_that_is_cut_off(tmp_path):
     path = tmp_path / "a.eval"
     path.write_bytes((LOGS / "one_scorer.eval").read_bytes()[:-100])
-    assert "is no whole zip archive" in refused(path)
+    assert "is not a complete zip archive" in refused(path)
     path.write_bytes(b"PK\x03\x04rest")
-    assert "is no whole zip archive" in refused(path)
+    assert "is not a complete zip archive" in refused(path)
 
 
 @pytest.mark.parametrize("where", [0.2, 0.5])
@@ -52,20 +52,20 @@ def test_a_member_whose_place_is_a_lie(tmp_path):
     data[entry + 42 : entry + 46] = struct.pack("<I", 7)  # where its header stands
     path = tmp_path / "a.eval"
     path.write_bytes(data)
-    assert "samples/s1_epoch_1.json: cannot be unpacked (no member begins where one should)" in refused(path)
+    assert "samples/s1_epoch_1.json: cannot be unpacked (no member starts at the expected position)" in refused(path)
 
 
 def test_an_archive_in_an_archive(tmp_path):
     path = tmp_path / "a.eval.gz"
     path.write_bytes(gzip.compress((LOGS / "one_scorer.eval").read_bytes()))
-    assert "is a zip archive that is packed again, or in a pipe" in refused(path)
+    assert "is a zip archive that is compressed again, or comes through a pipe" in refused(path)
 
 
 def test_a_bomb(tmp_path, monkeypatch):
     monkeypatch.setattr(read, "FREE_UNPACKED", 1 << 16)
     monkeypatch.setattr(read, "MOST_RATIO", 10)
     path = archive(tmp_path, header(["a"]), sample("a", "C", metadata={"x": "0" * (1 << 20)}))
-    assert "expected a log, not a bomb" in refused(path)
+    assert "expected a log, not a zip bomb" in refused(path)
 
 
 def test_another_version(tmp_path):
@@ -77,7 +77,7 @@ def test_another_version(tmp_path):
 def test_a_log_without_samples(tmp_path):
     path = tmp_path / "log.json"
     path.write_text(json.dumps(header(["a"])))
-    assert "holds numbers and no samples" in refused(path)
+    assert "contains numbers but no samples" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_plan_of_too_much(tmp_path):
 
 
 def test_names_of_its_own():
-    assert "a log of inspect has names of its own" in refused(LOGS / "one_scorer.eval", columns={"task": "id"})
+    assert "a log of inspect has its own field names" in refused(LOGS / "one_scorer.eval", columns={"task": "id"})
 
 
 def test_text_that_is_half_a_character_is_no_obstacle(tmp_path):

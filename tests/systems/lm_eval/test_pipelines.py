@@ -129,7 +129,7 @@ def test_a_lone_surrogate_among_many_is_no_trouble():
         ({"function": "regx"}, UnknownName, "did you mean 'regex'"),
         ({"function": "regex", "pattern": "x"}, UnknownName, "did you mean 'regex_pattern'"),
         ({"function": "take_first", "k": 2}, UnknownName, "it takes none"),
-        ({"function": "take_first_k"}, InputError, "lacks k"),
+        ({"function": "take_first_k"}, InputError, "has no k"),
         ({"function": "take_first_k", "k": 0}, InputError, "positive"),
         ({"function": "take_first_k", "k": "2"}, InputError, "an integer"),
         ({"function": "regex", "regex_pattern": "("}, InputError, "pattern"),
@@ -137,7 +137,7 @@ def test_a_lone_surrogate_among_many_is_no_trouble():
         ({"function": "regex", "group_select": "first"}, InputError, "an integer"),
         ({"function": "multi_choice_regex", "ignore_case": "yes"}, InputError, "true or false"),
         ({"function": "map", "mapping_dict": ["A"]}, InputError, "a mapping"),
-        ({"function": "custom"}, InputError, "lacks filter_fn"),
+        ({"function": "custom"}, InputError, "has no filter_fn"),
         ({"function": "custom", "filter_fn": "f"}, InputError, "expected a function"),
         ({"regex_pattern": "x"}, InputError, "'function'"),
     ],
@@ -221,7 +221,7 @@ def test_a_repetition_in_a_repetition(pattern, character):
     if character is None:
         check_ends(pattern)
         return
-    with pytest.raises(InputError, match=f"does not end on 40 times '{character}'; expected no repetition"):
+    with pytest.raises(InputError, match=(f"does not finish matching 40 times '{character}'; expected no nested")):
         check_ends(pattern)
 
 

@@ -196,8 +196,8 @@ def test_the_newest_stands_for_its_model_and_the_others_are_told_of(tmp_path):
     assert found == [("m", "t", 1.0), ("n", "t", 1.0)]
     assert files == [f"results_{NEW}.json", f"results_{OLD}.json"]
     assert note == (
-        f"{tmp_path}/m/results_{NEW}.json is the newest of its model: results_{OLD}.json beside it is passed over; "
-        "to read one, give the file itself"
+        f"{tmp_path}/m/results_{NEW}.json is the newest file of its model: results_{OLD}.json beside it is ignored; "
+        "to read one of them, pass the file itself"
     )
 
 
@@ -207,7 +207,7 @@ def test_of_many_that_are_passed_over_a_few_are_named(tmp_path):
     _, (file,), (note,) = groups(tmp_path)
     assert file == "results_2026-01-06T00-00-00.json"
     named = [f"results_2026-01-{day:02d}T00-00-00.json" for day in (5, 4, 3)]
-    assert f"{', '.join(named)} and 2 more beside it are passed over" in note
+    assert f"{', '.join(named)} and 2 more beside it are ignored" in note
 
 
 def test_models_that_share_a_folder_are_told_apart(tmp_path):
@@ -222,9 +222,7 @@ def test_models_that_share_a_folder_are_told_apart(tmp_path):
 def test_a_model_in_two_folders_is_not_guessed_at(tmp_path):
     output(tmp_path / "before")
     output(tmp_path / "now", OLD)
-    with pytest.raises(
-        InputError, match=r"now: the model 'm' stands in .*before as well; expected one folder for each"
-    ):
+    with pytest.raises(InputError, match=r"now: the model 'm' also appears in .*before; expected one folder for each"):
         read([str(tmp_path)])
 
 
@@ -245,7 +243,9 @@ def test_a_bare_nan_in_the_results_hides_no_model(tmp_path):
 )
 def test_results_that_are_no_json_are_named(tmp_path, content):
     (output(tmp_path) / f"results_{NEW}.json").write_text(content)
-    with pytest.raises(InputError, match=rf"results_{NEW}\.json: is no whole JSON; expected what lm_eval writes"):
+    with pytest.raises(
+        InputError, match=(rf"results_{NEW}\.json: is not complete JSON; " r"expected a file that lm_eval wrote")
+    ):
         read([str(tmp_path)])
 
 
@@ -268,7 +268,7 @@ def test_results_of_other_shapes_are_no_harm(tmp_path, more):
 def test_results_without_samples_are_refused_by_name(tmp_path):
     output(tmp_path, OLD)
     (output(tmp_path) / f"samples_t_{NEW}.jsonl").unlink()
-    with pytest.raises(InputError, match=rf"results_{NEW}\.json: holds numbers and no rollouts.*--log_samples"):
+    with pytest.raises(InputError, match=rf"results_{NEW}\.json: contains numbers but no rollouts.*--log_samples"):
         read([str(tmp_path)])
 
 

@@ -68,8 +68,14 @@ def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
     ("lines", "said"),
     [
         ([row(0, 0), row(0, 0)], ":2: task '0' sample 0 attempt 1 stands twice, first at"),
-        ([row(0, 0), row("b", 0)], ":2: task indices are text in some rows and numbers in others; expected one kind"),
-        ([row("b", 0), row(0, 0)], ":2: task indices are text in some rows and numbers in others; expected one kind"),
+        (
+            [row(0, 0), row("b", 0)],
+            (":2: task indices are text in some rows and numbers in others; expected only one of the two"),
+        ),
+        (
+            [row("b", 0), row(0, 0)],
+            ":2: task indices are text in some rows and numbers in others; expected only one of the two",
+        ),
         ([row(0, 0), row(0, 1, x=2**64)], ":2: x is 18446744073709551616; expected an integer of at most 64 bits"),
         ([row(0, 0, x=-(2**63) - 1)], ":1: x is -9223372036854775809; expected an integer of at most 64 bits"),
         ([row(0, n, x=10 ** (n * 400)) for n in range(2)], ":2: x is 1000000000"),  # more than any float holds
@@ -89,7 +95,7 @@ def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
         ([row(0, 0, response={"usage": [1]})], ":1: response.usage is [1]; expected an object or null"),
         ([row(0, 0, agent=3)], ':1: agent_ref is {"name": 3}; expected an object with a name'),
         ([row(0, 0), "{oops"], ":2: not JSON (Expecting property name"),
-        ([row(0, 0), "[1]"], ":2: a rollout is no object; expected one JSON object a line"),
+        ([row(0, 0), "[1]"], ":2: a rollout is not an object; expected one JSON object per line"),
         ([json.dumps(row(0, 0)) + json.dumps(row(0, 1))], ":1: two values on one line"),
         ([row(0, 0), '{"_ng_task_index":0,"_ng_rollout_index":1,"x":"\\ud800"}'], ":2: half of a surrogate pair"),
         ([row(0, 0), '{"_ng_task_index":0,"_ng_rollout_index":1,"x":' + "9" * 5000 + "}"], ":2: a number is out of"),
@@ -248,7 +254,7 @@ def test_values_to_slice_by_and_answers_to_vote_on(tmp_path):
     assert (first["label level"], first["label metadata.info.deep.er"], first["label answer"]) == ("easy", "1", "4")
     assert second["label level"] == "2"
     assert second["level"] == 2.0  # it is a number too
-    with pytest.raises(ValueError, match="--columns: sample has its own place in NeMo Gym's rollouts"):
+    with pytest.raises(ValueError, match="--columns: sample has a fixed key in NeMo Gym's rollouts"):
         read([path], columns={"sample": "level"})
 
 

@@ -60,7 +60,7 @@ def test_names_replace_the_last_extension_only():
 
 def test_what_no_finite_number_is_null_and_numpys_double_is_a_number():
     assert msgspec.json.decode(encoded([float("nan"), float("inf"), np.float64(0.5)])) == [None, None, 0.5]
-    with pytest.raises(PluginError, match="a hook returned what JSON cannot say: int64 is no JSON value"):
+    with pytest.raises(PluginError, match="a hook returned a value that JSON cannot encode: int64 is not a JSON value"):
         encoded(np.int64(1))
 
 
@@ -68,7 +68,7 @@ def test_what_no_finite_number_is_null_and_numpys_double_is_a_number():
     ("rows", "said"),
     [
         ([row(0, 0, agent=None)], "no rollout names its agent; expected agent_ref: {name: ...}"),
-        ([{"task": "a", "reward": 1}], "holds no rollouts of NeMo Gym's; expected its rollouts.jsonl"),
+        ([{"task": "a", "reward": 1}], "contains no rollouts of NeMo Gym; expected its rollouts.jsonl"),
         ([row(0, 0, _ng_failure_class="x")], "no rollout names its agent"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Prompts in batches: which go together, what they share is computed once, and how a result is read back.
+"""Batches of prompts: which prompts go together, shared prefixes computed once, and how results are read back.
 
 What texts begin with alike, such as the examples before every question: read once, and remembered.
 
@@ -82,7 +82,7 @@ class ForwardPass:
         import torch
 
         if self._closed.is_set():
-            raise ClientError("the model was closed before it had scored", kind="closed")
+            raise ClientError("the model was closed before it finished scoring", kind="closed")
         model, takes = self._checkpoint.model, self._checkpoint.takes
         given = {name: value for name, value in more.items() if name != "position_ids" or name in takes}
         if "logits_to_keep" in takes:

@@ -75,7 +75,7 @@ class Checkpoint:
         if tokens:
             return tokens
         if self.prefix_token is None:
-            raise ClientError("the prompt is empty, and the model has no token for a beginning", kind="prompt")
+            raise ClientError("the prompt is empty, and the model has no BOS token", kind="prompt")
         return [self.prefix_token]
 
     def special(self, text: str) -> int | None:
@@ -87,7 +87,7 @@ class Checkpoint:
         try:
             text: str = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program of the checkpoint's, and says no in its own way
-            raise ClientError(f"the model's chat template refuses the prompt: {error}", kind="prompt") from error
+            raise ClientError(f"the model's chat template rejects the prompt: {error}", kind="prompt") from error
         return text
 
 
@@ -105,7 +105,7 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
     except ClientError:
         raise
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError and those of three file formats
-        raise ClientError(f"it cannot be loaded: {error}", kind="model", hopeless=True) from error
+        raise ClientError(f"the model cannot be loaded: {error}", kind="model", hopeless=True) from error
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     model = model.to(accelerator or "cpu").eval()
     ends = _ends(model, tokenizer)
@@ -182,4 +182,4 @@ def _words(content: Any) -> str:
         return content or ""
     if isinstance(content, Sequence) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         return "".join(str(part.get("text", "")) for part in content)
-    raise ClientError("a turn holds more than text; hf/ models read text", kind="prompt")
+    raise ClientError("a message contains more than text; hf/ models read only text", kind="prompt")

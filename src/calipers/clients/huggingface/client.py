@@ -1,4 +1,4 @@
-"""Models of Hugging Face in this process: loaded once, asked in batches, let go when idle."""
+"""Hugging Face models in this process: loaded once, called in batches, released when idle."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _stamp(path: str, options: LoadOptions) -> Stamp:
 
 T = TypeVar("T")
 
-NO_TEMPLATE = "the model has no chat template; the turns of a chat are joined with blank lines between them"
+NO_TEMPLATE = "the model has no chat template; chat messages are joined with blank lines"
 
 
 def connect(name: str, connection: Connection) -> HfModel:
@@ -169,10 +169,10 @@ def connect(name: str, connection: Connection) -> HfModel:
     if folder is None:
         wrong = "no such directory"
         if options.revision is not None and folder_of(name, CONFIG, None, options.subfolder) is not None:
-            wrong = f"the hub's local cache holds no revision {options.revision!r} of it"
-        raise InputError.at(f"hf/{name}", wrong, "expected one that holds a config.json")
+            wrong = f"the hub's local cache has no revision {options.revision!r} of it"
+        raise InputError.at(f"hf/{name}", wrong, "expected a directory with a config.json")
     if not (folder / CONFIG).is_file():
-        raise InputError.at(f"hf/{name}", "it holds no config.json", "expected a directory with a checkpoint")
+        raise InputError.at(f"hf/{name}", "it has no config.json", "expected a directory with a checkpoint")
     options.check(name)
     return HfModel(str(path) if path.exists() else name, connection)
 
@@ -235,7 +235,7 @@ class HfModel:
         """The work on a batch of calls; when it fails as a whole, so does each of them."""
         try:
             if not self._busy.acquire(blocking=False):
-                raise ClientError("the model was closed before it had answered", kind="closed")
+                raise ClientError("the model was closed before it answered", kind="closed")
             try:
                 return work(self._loaded())
             finally:

@@ -47,13 +47,13 @@ def sampling_of(request: Request) -> Sampling | None:
     """
     extra = dict(request.extra)
     if unknown := sorted(set(extra) - set(TAKEN)):
-        raise _wrong(f"hf/ models take no {unknown[0]!r}; they take {', '.join(TAKEN)}")
+        raise _wrong(f"hf/ models do not support {unknown[0]!r}; supported: {', '.join(TAKEN)}")
     do_sample = extra.pop("do_sample", None)
     if do_sample not in (None, True, False):
         raise _wrong(f"do_sample is {do_sample!r}; expected true or false")
     temperature = request.temperature
     if do_sample and temperature == 0:
-        raise _wrong("do_sample is true and the temperature 0; expected one or the other")
+        raise _wrong("do_sample is true but the temperature is 0; expected only one of the two")
     if do_sample and temperature is None:
         temperature = 1.0
     sampling = Sampling(
@@ -70,7 +70,7 @@ def truncates(request: Request) -> bool:
     """Whether a prompt that leaves its answer too little room loses its beginning, as in lm-evaluation-harness."""
     side = request.extra.get("truncate")
     if side not in (None, "left"):
-        raise _wrong(f"truncate is {side!r}; expected left, or nothing")
+        raise _wrong(f"truncate is {side!r}; expected left, or no value")
     return side == "left"
 
 
@@ -187,12 +187,18 @@ def _prompted(checkpoint: Checkpoint, index: int, request: Request, chat: bool, 
     limit = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     if truncates(request):
         if limit >= checkpoint.longest:
-            wrong = f"the answer may have {limit} tokens and the model reads {checkpoint.longest}, its prompt included"
+            wrong = (
+                f"max_tokens is {limit}, but the model's context length is "
+                f"{checkpoint.longest} tokens, including the prompt"
+            )
             raise ClientError(wrong, kind="context")
         tokens = tokens[-(checkpoint.longest - limit) :]
     room = checkpoint.longest - len(tokens)
     if room <= 0:
-        wrong = f"the prompt has {len(tokens)} tokens and the model reads {checkpoint.longest}, its answer included"
+        wrong = (
+            f"the prompt has {len(tokens)} tokens, but the model's context length "
+            f"is {checkpoint.longest} tokens, including the completion"
+        )
         raise ClientError(wrong, kind="context")
     steering = {stop: checkpoint.special(stop) for stop in request.stop}
     ends = checkpoint.ends | {token for token in steering.values() if token is not None}
@@ -232,10 +238,10 @@ def _completion(
     checkpoint: Checkpoint, row: Prompted, tokens: Sequence[int], ended: Ended, bounds: BatchBounds, price: Price | None
 ) -> Completion | ClientError:
     if ended.why == "timeout":
-        message = f"no answer within {bounds.seconds:g} s; a larger --timeout or a smaller --concurrency gives it more"
+        message = f"no answer within {bounds.seconds:g} s; use a larger --timeout or a smaller --concurrency"
         return ClientError(message, kind="timeout")
     if ended.why == "closed":
-        return ClientError("the model was closed before it had answered", kind="closed")
+        return ClientError("the model was closed before it answered", kind="closed")
     text = checkpoint.decode(tokens[:-1] if tokens[-1] in row.ends else tokens)
     cut = min((start for stop in row.stops if (start := text.find(stop)) >= 0), default=len(text))
     usage: dict[str, float] = {"input_tokens": len(row.tokens), "output_tokens": len(tokens)}

@@ -1,4 +1,4 @@
-"""How likely a checkpoint holds texts, with what several of them share read only once.
+"""Log-likelihoods of texts under a checkpoint; shared prefixes are computed only once.
 
 ::
 
@@ -53,7 +53,7 @@ def spans(checkpoint: Checkpoint, request: Continuation | Rolling, template: Tem
     if not scored:
         raise ClientError(f"the continuation {request.continuation!r} has no tokens of its own", kind="prompt")
     if len(scored) > checkpoint.longest:
-        message = f"the continuation has {len(scored)} tokens and the model reads {checkpoint.longest}"
+        message = f"the continuation has {len(scored)} tokens, but the model's context length is {checkpoint.longest}"
         raise ClientError(message, kind="context")
     kept = (context + scored)[-(checkpoint.longest + 1) :]  # what is too long loses its beginning
     return [Span(tuple(kept[: -len(scored)]), tuple(scored))]
@@ -80,7 +80,7 @@ def _before(checkpoint: Checkpoint, request: Continuation, template: Template | 
     if isinstance(request.context, str):
         return request.context
     if template is None:
-        raise ClientError("the context is a chat, and no chat template is asked for", kind="prompt", hopeless=True)
+        raise ClientError("the context is a chat, but --apply-chat-template is not set", kind="prompt", hopeless=True)
     return template.around(checkpoint.tokenizer, request.context)
 
 
@@ -97,7 +97,7 @@ def _pair(checkpoint: Checkpoint, context: str, continuation: str) -> tuple[list
 
 def _beginning(checkpoint: Checkpoint) -> int:
     if checkpoint.prefix_token is None:
-        raise ClientError("the model has no token for the beginning of a text", kind="prompt")
+        raise ClientError("the model has no BOS token", kind="prompt")
     return checkpoint.prefix_token
 
 

@@ -10,8 +10,10 @@ from calipers.clients.huggingface.options import DEFAULT_OPTIONS, LoadOptions, l
 from calipers.errors import ClientError
 from calipers.tasks.task import Message
 
-NO_SYSTEM = "the model's chat template takes no system turn; it was left out, as in lm-evaluation-harness"
-NO_NAMES = "the model has one chat template, without a name; it was used"
+NO_SYSTEM = (
+    "the model's chat template accepts no system message; the system message was dropped, as in lm-evaluation-harness"
+)
+NO_NAMES = "the model has only one chat template, which has no name; that template was used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Template:
                 self._say(NO_SYSTEM)
                 return text
         except Exception as error:  # a template is a program of the checkpoint's, and says no in its own way
-            raise ClientError(f"the model's chat template refuses the prompt: {error}", kind="prompt") from error
+            raise ClientError(f"the model's chat template rejects the prompt: {error}", kind="prompt") from error
 
     def chosen(self, templates: Any) -> str | None:
         """The text of the template that is named; None where the tokenizer is to take its own."""
@@ -72,7 +74,7 @@ class Local:
         try:
             tokenizer = load_tokenizer(path, options)
         except Exception as error:  # OSError, ValueError, KeyError and those of three file formats
-            raise ClientError(f"its tokenizer cannot be loaded: {error}", kind="model", hopeless=True) from error
+            raise ClientError(f"the tokenizer cannot be loaded: {error}", kind="model", hopeless=True) from error
         return cls(tokenizer, Template(name, []))
 
     @property

@@ -1,4 +1,4 @@
-"""Process 1 at work: it starts children, looks after them until they end or must, and runs none of their code.
+"""Process 1 of a sandbox: it starts and supervises children until they end or are killed; it runs none of their code.
 
 Nothing is imported here that takes long to load (typing, signal, contextlib): every sandbox would pay for it.
 """

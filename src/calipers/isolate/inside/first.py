@@ -1,4 +1,4 @@
-"""What process 1 does first: it shuts itself in, says so, and goes to work.
+"""The start of process 1: it isolates itself, reports that, and runs its job.
 
 It makes a new root directory in which only what was listed exists, what bwrap does by itself and unshare does not. Then
 it gives up every right it has: nobody, in a user namespace of its own, without a way back.
@@ -34,9 +34,9 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(job: dict[str, Any], proc: int) -> None:
-    """Leave the machine behind."""
+    """Leave the host's file system."""
     if os.getpid() != 1:
-        raise OSError("what was started is not process 1 of a namespace")  # it would kill and mount outside
+        raise OSError("the started process is not process 1 of a namespace")  # it would kill and mount outside
     if job["view"] is not None:
         build(job["view"])
     give_up(proc, job["root"], job["filter"])

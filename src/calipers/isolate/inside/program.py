@@ -1,4 +1,4 @@
-"""One program in the sandbox: started, attended to its end, and what it left in named files reported."""
+"""One program in the sandbox: it is started and supervised, and the named files it left are reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def work(job: dict[str, Any], keeper: Keeper) -> None:
 
 
 def content(path: str, most: int) -> bytes | None:
-    """What stands in an ordinary file; None for anything else, or for one that is too long."""
+    """The content of an ordinary file; None for anything else, or if it is too long."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

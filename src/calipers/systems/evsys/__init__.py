@@ -1,14 +1,17 @@
-"""EvSys: its Benchmark, its prediction rows, its names, and its modules, lent while they are absent."""
+"""EvSys: its Benchmark, prediction rows and metric names, and substitutes for its modules while they are absent."""
 
 from calipers.systems.system import DialectCard, System
 
 SYSTEM = System(
     DialectCard(
-        one_line="EvSys' six names and its numbers: the first k samples by order, 0.0 for nothing.",
+        one_line=(
+            "EvSys' six metric names and its numbers: pass@k over the first "
+            "k samples in order, 0.0 where there is no data."
+        ),
         default=("mean_reward", "pass_rate"),
-        gaps="leave the estimate, as EvSys drops failed rollouts",
+        gaps="excluded from the estimate: EvSys drops failed rollouts",
         nothing="0.0",
-        slices="named by Python's str: True, None; __missing__ where there is none",
+        slices="named by Python's str(): True, None; __missing__ for a missing value",
         words={
             "avg": "mean_reward",
             "mean_reward": "mean_reward",

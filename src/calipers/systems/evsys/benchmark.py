@@ -1,8 +1,8 @@
-"""EvSys' Benchmark: tasks in memory, asked of a client one by one, scored with EvSys' numbers.
+"""EvSys' Benchmark: tasks in memory, sent to a client one by one, scored with EvSys' numbers.
 
 ``score.metrics``, ``per_task`` and ``breakdowns`` are what EvSys gives; ``score.result`` is the
-same scoring as a Calipers `Result`, with intervals and the ledger. Whatever can be wrong with the
-tasks, the metrics or the client is said before the first call to it.
+same scoring as a Calipers `Result`, with intervals and the ledger. Errors in the
+tasks, the metrics or the client are raised before the first call.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BenchmarkTaskResult:
 
 @dataclass(frozen=True)
 class BenchmarkScore:
-    """What a scoring found, in EvSys' shape, which `dataclasses.asdict` writes.
+    """The score of a benchmark, in EvSys' shape, for `dataclasses.asdict`.
 
     ``result``, the Calipers `Result` behind the numbers, is handed over at construction and is no
     field: it has no part in ``asdict``, in equality or in ``repr``, and `dataclasses.replace` keeps it.
@@ -243,7 +243,7 @@ class Benchmark:
         (see `evsys_lookup`).
         """
         if not isinstance(spec, Mapping):
-            raise WrongType(f"a benchmark is given as {spec!r}; expected a mapping with path, id or name")
+            raise WrongType(f"the benchmark is {spec!r}; expected a mapping with path, id or name")
         if spec.get("path"):
             return cls.from_dir(spec["path"])
         key, name = spec.get("id"), spec.get("name")
@@ -268,10 +268,10 @@ class Benchmark:
         metrics: list[str] | None = None,
         num_samples: int = 1,
     ) -> BenchmarkScore:
-        """Ask the client for each task's completions, judge them, and reduce the rewards.
+        """Request each task's completions from the client, verify them, and reduce the rewards.
 
-        One call at a time, in the order of tasks and samples, from the thread that called; an
-        exception of the client comes out as it is. ``limit`` takes the first tasks, and fewer than
+        It calls the client sequentially, in the order of tasks and samples, in the calling thread; an
+        exception of the client is raised unchanged. ``limit`` takes the first tasks, and fewer than
         one sample is one. A plain string counts as a list of one, for metrics and breakdown keys.
         """
         tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
@@ -282,7 +282,7 @@ class Benchmark:
         if tasks:
             _check_client(client)
         if tasks and samples > 1 and temperature == 0:
-            repeated = f"{samples} samples at temperature 0 are one answer {samples} times for most models"
+            repeated = f"{samples} samples at temperature 0 are usually the same answer {samples} times"
             warnings.warn(f"{repeated}; give a temperature above 0", RepeatedAnswer, stacklevel=2)
         rewards: list[list[float]] = []
         last: list[str] = []
@@ -316,7 +316,7 @@ class Benchmark:
         max_retries: int = 2,
         _job_factory: Any | None = None,
     ) -> BenchmarkScore:
-        """EvSys' scoring by rollouts that Harbor runs: each task ``num_samples`` times, judged by this process.
+        """EvSys' scoring of rollouts that Harbor runs: each task ``num_samples`` times, verified in this process.
 
         ``metrics``, ``per_task`` and ``rollouts`` are of the trials that came to a verdict, as EvSys counts them;
         ``result`` is of the whole job, its failures in the ledger. `HarborError` when Harbor is missing or gives up.
@@ -328,7 +328,7 @@ class Benchmark:
         if model_client not in MODEL_CLIENTS:
             raise UnknownName.of("model_client", model_client, MODEL_CLIENTS)
         if model_client == "tinker" and not model_path and _job_factory is None:
-            raise InputError("model_client is 'tinker' but there is no model_path; expected the path of a checkpoint")
+            raise InputError("model_client is 'tinker' but model_path is missing; expected the path of a checkpoint")
         keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
         plan = make_plan(metrics or None, dialect="evsys")
         tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
@@ -398,7 +398,7 @@ def run_benchmark(
         check_sink(store)
     chosen = benchmark or Benchmark.load({"path": path, "id": id, "name": name}, store=store)
     if chosen is None:
-        raise InputError("no benchmark is given; expected a Benchmark, or path=, id= or name=")
+        raise InputError("benchmark is missing; expected a Benchmark, or path=, id= or name=")
     scoring = chosen.score_via_harbor(
         model_name=model,
         model_client="litellm",
@@ -437,7 +437,7 @@ def _judge(task: HarborTask) -> Callable[[str], float]:
         return lambda text: float(judge(text, verifier.expected, verifier.params))
     called = type(verifier).__name__
     if kind in ("e2b", "llm_judge"):
-        wrong = f"task {task.task_id!r}: {called} cannot judge within this process"
+        wrong = f"task {task.task_id!r}: {called} cannot verify in this process"
         raise CannotJudge(f"{wrong}; expected an in_process verifier")
     raise WrongType(f"task {task.task_id!r}: unknown verifier type: {called}; expected an InProcessVerifier")
 
@@ -449,7 +449,7 @@ def _function(name: str) -> user_code.VerifierFn:
     except UnknownName as error:
         if name not in VERIFIERS.entries:
             raise
-        raise UnknownName(f"{error} ({name} judges in calipers run and calipers.evaluate)") from None
+        raise UnknownName(f"{error} ({name} works in calipers run and calipers.evaluate)") from None
 
 
 def _as_harbor_task(row: Any) -> HarborTask:

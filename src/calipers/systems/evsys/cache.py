@@ -60,7 +60,7 @@ def _root() -> Path:
 
 PAGE: Final = 500  # rows asked of a store at once
 SHAPE: Final = (
-    "expected list_benchmarks(), which gives a list of {id, name, version}, and pull(id), which gives a path, "
+    "expected list_benchmarks(), which returns a list of {id, name, version}, and pull(id), which returns a path, "
     "or get_benchmark(id) and get_benchmark_rows(id, limit=, offset=)"
 )
 Lookup = tuple[Callable[[str], str], Callable[[str], Path]]
@@ -78,7 +78,9 @@ def evsys_lookup(store: Any) -> Lookup | None:
         return None
     pulls = [pull for name in ("pull", "pull_benchmark") if callable(pull := getattr(store, name, None))]
     if not pulls and not callable(getattr(store, "get_benchmark_rows", None)):
-        right = "expected a path, or an object with find(name) and pull(id), or with what EvSys' own has"
+        right = (
+            "expected a path, or an object with find(name) and pull(id), or an object with the methods of EvSys' store"
+        )
         raise WrongType(f"the store is a {type(store).__name__}; {right}: {SHAPE.removeprefix('expected ')}")
     pull = partial(_pulled, pulls[0]) if pulls else partial(_downloaded, store)
     return partial(_find, store), pull
@@ -91,7 +93,7 @@ def _find(store: Any, name: str) -> str:
         raise WrongType(f"the store is a {type(store).__name__} without list_benchmarks(); give an id, not a name")
     records = listed() or []
     if not isinstance(records, (list, tuple)) or not all(isinstance(record, Mapping) for record in records):
-        raise WrongType(f"list_benchmarks() gave {_kind(records)}; {SHAPE}")
+        raise WrongType(f"list_benchmarks() returned {_kind(records)}; {SHAPE}")
     matches = [record for record in records if record.get("name") == name]
     if not matches:
         known = sorted({str(record.get("name")) for record in records})
@@ -100,7 +102,7 @@ def _find(store: Any, name: str) -> str:
         raise NotThere(f"no benchmark named {name!r} in this project; {hint}")
     latest = max(matches, key=_version)
     if latest.get("id") is None:
-        raise WrongType(f"list_benchmarks() gave a record of {name!r} without an id; {SHAPE}")
+        raise WrongType(f"list_benchmarks() returned a record of {name!r} without an id; {SHAPE}")
     return str(latest["id"])
 
 
@@ -108,7 +110,7 @@ def _version(record: Mapping[str, Any]) -> int:
     try:
         return int(record.get("version") or 1)
     except (TypeError, ValueError):
-        raise WrongType(f"list_benchmarks() gave the version {record['version']!r}; {SHAPE}") from None
+        raise WrongType(f"list_benchmarks() returned the version {record['version']!r}; {SHAPE}") from None
 
 
 def _pulled(pull: Callable[[str], Any], id: str) -> Path:
@@ -119,7 +121,7 @@ def _pulled(pull: Callable[[str], Any], id: str) -> Path:
     path = getattr(answer, "path", answer)
     if not isinstance(path, (str, os.PathLike)):
         right = "expected the path of a directory with tasks.jsonl, of a file of tasks, or an object with path"
-        raise WrongType(f"{getattr(pull, '__name__', 'pull')}({id!r}) gave {_kind(answer)}; {right}")
+        raise WrongType(f"{getattr(pull, '__name__', 'pull')}({id!r}) returned {_kind(answer)}; {right}")
     return Path(path)
 
 
@@ -130,7 +132,7 @@ def _downloaded(store: Any, id: str) -> Path:
     if meta is None:
         raise NotThere(f"benchmark {id} not found")
     if not isinstance(meta, Mapping):
-        raise WrongType(f"get_benchmark({id!r}) gave {_kind(meta)}; {SHAPE}")
+        raise WrongType(f"get_benchmark({id!r}) returned {_kind(meta)}; {SHAPE}")
     if not _ID.fullmatch(id):
         raise InputError(f"the benchmark's id is {id!r}; expected letters, digits, '.', '_' and '-'")
     folder = _root() / "benchmarks"
@@ -147,7 +149,7 @@ def _downloaded(store: Any, id: str) -> Path:
     if meta.get("n_rows") not in (None, 0, written):  # a page was lost: fewer tasks would be another benchmark
         beside.unlink()
         raise InputError(
-            f"the store gave {written} rows of benchmark {id}; expected {meta['n_rows']}, as it says itself"
+            f"the store returned {written} rows of benchmark {id}; expected {meta['n_rows']}, the number it reports"
         )
     beside.replace(file)
     kept = {key: meta.get(key) for key in ("version", "format", "transform")}
@@ -167,7 +169,7 @@ def _rows(store: Any, id: str) -> Iterator[Any]:
     offset = 0
     while page := store.get_benchmark_rows(id, limit=PAGE, offset=offset):
         if not isinstance(page, (list, tuple)) or not all(isinstance(row, Mapping) for row in page):
-            raise WrongType(f"get_benchmark_rows({id!r}) gave {_kind(page)}; {SHAPE}")
+            raise WrongType(f"get_benchmark_rows({id!r}) returned {_kind(page)}; {SHAPE}")
         yield from (row.get("payload", row) for row in page)
         if len(page) < PAGE:
             return

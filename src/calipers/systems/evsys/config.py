@@ -45,9 +45,9 @@ def _run(where: str, section: Mapping[Any, Any]) -> tuple[Settings, list[str]]:
             raise UnknownName(f"{where}: {UnknownName.of('key', str(key), known)}")
     named = next((str(section[key]) for key in ("path", "id", "name") if section.get(key)), None)
     if named is None:
-        raise InputError.at(where, "names no benchmark", "expected path, id or name")
+        raise InputError.at(where, "does not name a benchmark", "expected path, id or name")
     if str(section.get("engine") or "").lower() == "harbor":
-        raise CalipersError(f"{where}: engine is harbor; calipers run does not drive Harbor yet: leave engine out")
+        raise CalipersError(f"{where}: engine is harbor; calipers run does not support it yet: remove engine")
     run = {ours: setting(f"{where}.{key}", ours, section[key]) for key, ours in KEYS.items() if key in section}
     run |= {"benchmark": (named,)} | dict(_chat(where, section.get("chat_template") or {}))
     if models := _models(where, section):
@@ -55,7 +55,7 @@ def _run(where: str, section: Mapping[Any, Any]) -> tuple[Settings, list[str]]:
     if section.get("inference"):
         run |= _inference(f"{where}.inference", section["inference"])
     idle = [key for key in IDLE if section.get(key)]
-    return run, [f"{where}: {', '.join(idle)}: for training, not used here"] if idle else []
+    return run, [f"{where}: {', '.join(idle)}: only for training, ignored here"] if idle else []
 
 
 def _chat(where: str, template: Any) -> Iterator[tuple[str, Any]]:
@@ -84,11 +84,11 @@ def _inference(where: str, inference: Any) -> Settings:
     params = inference.get("params") or {}
     if inference["kind"] == "mock":
         if params:  # it would answer with its own template, and the score would be of that
-            right = "leave params out, or give a client of yours as model: python/FILE.py:OBJECT"
-            raise InputError.at(f"{where}.params", f"is {shown(params)}, which the mock cannot be given here", right)
+            right = "remove params, or use your own client as model: python/FILE.py:OBJECT"
+            raise InputError.at(f"{where}.params", f"is {shown(params)}, which the mock does not accept here", right)
         return {"model": (f"python/{MOCK}",)}
     if inference["kind"] != "openai":
-        raise InputError.at(where, f"kind is {inference['kind']!r}", "expected openai or mock, or a model as kind/name")
+        raise InputError.at(where, f"kind is {inference['kind']!r}", "expected openai or mock, or a model as KIND/NAME")
     known = {"base_url": "base_url", "timeout_s": "timeout", "system_prompt": "system_prompt"}
     odd = [key for key in params if key not in {"model", "default_max_tokens", "default_temperature", *known}]
     if odd:

@@ -45,7 +45,7 @@ def check_sink(store: Any) -> None:
     """WrongType for a store that takes no prediction rows."""
     if not any(callable(getattr(store, name, None)) for name in ("log_predictions", "add_prediction")):
         right = "expected an object with log_predictions(run_id, rows), or with add_prediction(run_id=, kind=, ...)"
-        raise WrongType(f"the store is a {type(store).__name__} that takes no predictions; {right}")
+        raise WrongType(f"the store is a {type(store).__name__} that does not accept predictions; {right}")
 
 
 def upload_eval_rollouts(store: Any, run_id: str | None, predictions: Sequence[Mapping[str, Any]]) -> None:

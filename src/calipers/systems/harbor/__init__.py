@@ -5,9 +5,9 @@ from calipers.systems.system import DialectCard, System
 
 SYSTEM = System(
     DialectCard(
-        one_line="Harbor's four statistics over all trials that ended, and its pass@k; what is missing counts 0.",
+        one_line="Harbor's four statistics over all trials that ended, and its pass@k; missing rewards count as 0.",
         default=DEFAULT,
-        gaps="count 0, as Harbor counts a trial without a reward; a trial that did not end is left out",
+        gaps="count as 0, as Harbor counts a trial without a reward; a trial that did not end is excluded",
         words=WORDS,
     ),
     page="calipers.systems.harbor.report:own_page",

@@ -92,15 +92,15 @@ def _check(benchmarks: Sequence[str], models: Sequence[str | None], given: Mappi
     """InputError for options that no run of agents has, or that do not go together."""
     for name in given:
         if name not in OTHER:
-            raise InputError.at(f"--{name.replace('_', '-')}", "is for models that answer", "an agent takes none")
+            raise InputError.at(f"--{name.replace('_', '-')}", "is only for models without an agent", "remove it")
     for name, right in (("agent", "oracle, nop or command:LINE"), ("environment", ENVIRONMENTS)):
         if not given.get(name, right).strip():  # a variable that is not set must not mean the oracle
             raise InputError.at(f"--{name}", "is empty", f"expected {right}")
     if given.get("model") and not given.get("agent"):
-        wrong = "nobody would ask it: without --agent the oracle works, a task's own solution"
+        wrong = "has no effect: without --agent the oracle runs the task's own solution"
         raise InputError.at("--model", wrong, "expected --agent chat, or one of Harbor's agents")
     if given.get("out") and len(models) * len(benchmarks) > 1:
-        raise InputError.at("--out", "is one folder for several runs", "expected one dataset and one model")
+        raise InputError.at("--out", "is one folder, but there are several runs", "expected one dataset and one model")
 
 
 AGENT_RUNS: Final = AgentRuns()

@@ -39,7 +39,10 @@ def seen(rollouts: Rollouts) -> Rollouts:
     if ended.all():
         return counts
     left = int(np.count_nonzero(~ended))
-    note = f"{left} planned {'trial' if left == 1 else 'trials'} did not end: Harbor's numbers are of those that did"
+    note = (
+        f"{left} planned {'trial' if left == 1 else 'trials'} did not end: "
+        "Harbor's numbers cover only the trials that ended"
+    )
     kept = counts.where(ended)
     groups = np.unique(kept.owner) if len(kept.tasks) else np.zeros(1, dtype=np.int64)  # nothing at all is one group
     return replace(

@@ -108,11 +108,11 @@ def contents(path: str, largest: int = LARGEST) -> bytes | None:
         return None
     except OSError as error:
         linked = os.path.islink(path)
-        raise UnreadableFile("it is a link, and none is followed" if linked else f"{error.strerror}") from None
+        raise UnreadableFile("it is a link, and links are not followed" if linked else f"{error.strerror}") from None
     try:
         status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode):
-            raise UnreadableFile("it is no file")
+            raise UnreadableFile("it is not a file")
         if status.st_size > largest:
             raise UnreadableFile(f"it is larger than {largest >> 20} MiB")
         with open(number, "rb", buffering=0, closefd=False) as file:

@@ -51,7 +51,7 @@ def load_job_result(document: Any, path: str = "result.json") -> dict[str, Any]:
         return _current(document)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         wrong = f"not a job's result ({type(error).__name__}: {error})"
-        raise InputError.at(path, wrong, "expected what Harbor writes") from error
+        raise InputError.at(path, wrong, "expected a file that Harbor wrote") from error
 
 
 def _current(document: Document) -> dict[str, Any]:
@@ -176,7 +176,9 @@ def metric_names(entries: Sequence[MetricEntry], path: str) -> tuple[list[str], 
     for entry in entries:
         if entry.type == SCRIPT:
             script = entry.kwargs.get("script_path", "a script")
-            notes.append(f"{path}: the metric {script} is a script, and not in the file: only a scoring runs it")
+            notes.append(
+                f"{path}: the metric {script} is a script, so it is not in the file: only calipers score runs it"
+            )
         elif entry.type in BUILT_IN:
             names.append(entry.type)
         else:
@@ -193,7 +195,7 @@ def read_job(path: str) -> JobRead:
         try:
             trials.append(decode_trial(folder.result(name) or b"", result_path))
         except (InputError, UnreadableFile) as error:
-            notes.append(f"{result_path}: left out, as it cannot be read ({error})")
+            notes.append(f"{result_path}: excluded, because it cannot be read ({error})")
     job, stored = _stored(path)
     names, script_notes = metric_names(_decoded(path, CONFIG, JobMetrics).metrics, f"{path}/{CONFIG}")
     total = job.n_total_trials
@@ -229,7 +231,7 @@ def _decoded(path: str, name: str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(_contents(file_path) or b"{}", type=kind)
     except msgspec.DecodeError as error:
-        raise InputError.at(file_path, f"not a job's {name}: {error}", "expected what Harbor writes") from error
+        raise InputError.at(file_path, f"not a job's {name}: {error}", "expected a file that Harbor wrote") from error
 
 
 def _contents(path: str) -> bytes | None:
@@ -268,7 +270,7 @@ def lost(job: JobRead, result: Mapping[str, Any]) -> list[str]:
         gone = {name for metric in before["metrics"] for name in metric} - {name for metric in now for name in metric}
         if gone:
             names = ", ".join(sorted(gone))
-            notes.append(f"{job.path}: {key}: {names} is not in the new file: only its dataset knows that metric")
+            notes.append(f"{job.path}: {key}: {names} is not in the new file: only the dataset defines that metric")
     return notes
 
 
@@ -277,11 +279,11 @@ class JobExport:
 
     def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
         if hooks is not None:
-            raise InputError.at("--hooks", "they are NeMo Gym's", "expected --export nemo_gym beside them")
+            raise InputError.at("--hooks", "they are options of NeMo Gym", "add --export nemo_gym")
         if target == "":
-            raise InputError.at("--export", "'harbor=' names no file", "expected harbor, or harbor=PATH")
+            raise InputError.at("--export", "'harbor=' has no file name", "expected harbor, or harbor=PATH")
         if len(paths) != 1 or not os.path.isdir(paths[0]) or kind_of(paths[0]) != "job":
-            wrong = f"{paths[0]} is no job" if len(paths) == 1 else f"{len(paths)} paths are given"
+            wrong = f"{paths[0]} is not a job" if len(paths) == 1 else f"{len(paths)} paths are given"
             raise InputError.at("--export harbor", wrong, "expected the directory of one Harbor job")
         self.paths, self.files = paths, [target or os.path.join(paths[0], RESULT)]
 

@@ -70,7 +70,7 @@ def declared(source: bytes) -> Declaration:
     try:
         lines = [line.removesuffix("\r") for line in source.decode().split("\n")]
     except UnicodeDecodeError:
-        raise Unusable("it is no text; expected Python in UTF-8") from None
+        raise Unusable("it is not text; expected Python in UTF-8") from None
     starts = [number for number, line in enumerate(lines) if line == _OPENS]
     if len(starts) > 1:
         raise Unusable(f"it has {len(starts)} blocks {_OPENS!r}; expected one")
@@ -79,7 +79,7 @@ def declared(source: bytes) -> Declaration:
     try:
         table = tomllib.loads("\n".join(_block(lines[starts[0] + 1 :])))
     except tomllib.TOMLDecodeError as error:
-        raise Unusable(f"its block {_OPENS!r} is no TOML: {error}") from None
+        raise Unusable(f"its block {_OPENS!r} is not valid TOML: {error}") from None
     _check_python(table.get("requires-python", ""))
     return Declaration(_dependencies(table.get("dependencies", [])), _exclude_newer(table))
 
@@ -95,7 +95,7 @@ def _block(lines: list[str]) -> list[str]:
 
 def _dependencies(given: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(requirement, str) for requirement in given):
-        raise Unusable("its dependencies are no list of texts; expected one such as ['numpy>=2']")
+        raise Unusable("its dependencies are not a list of strings; expected a list such as ['numpy>=2']")
     for requirement in given:
         if not _REQUIREMENT.fullmatch(requirement):
             raise Unusable(f"its dependency {requirement[:80]!r} cannot be read; expected one such as 'numpy>=2'")
@@ -108,7 +108,7 @@ def _exclude_newer(table: dict[str, Any]) -> str | None:
     settings = tool.get("uv", {}) if isinstance(tool, dict) else {}
     others = sorted(settings.keys() - {"exclude-newer"}) if isinstance(settings, dict) else ["tool.uv"]
     if others:
-        raise Unusable(f"its [tool.uv] sets {others[0]!r}; expected exclude-newer alone")
+        raise Unusable(f"its [tool.uv] sets {others[0]!r}; expected only exclude-newer")
     newest = settings.get("exclude-newer")
     return None if newest is None else str(newest)
 
@@ -122,7 +122,9 @@ def _check_python(wanted: Any) -> None:
             raise Unusable(f"its requires-python is {wanted!r}; expected one such as '>=3.11'")
         if not _holds(match[1], tuple(map(int, match[2].split("."))), match[3] is not None):
             here = ".".join(map(str, _HERE))
-            raise Unusable(f"it requires Python {wanted}, and this is {here}; run Calipers in a Python it allows")
+            raise Unusable(
+                f"it requires Python {wanted}, but this is {here}; run Calipers with a Python version it allows"
+            )
 
 
 def _holds(operator: str, wanted: tuple[int, ...], any_below: bool) -> bool:
@@ -157,7 +159,7 @@ def packages(declaration: Declaration) -> Path | None:
     names = ", ".join(declaration.dependencies)
     if uv is None:
         raise Unusable(
-            f"it declares {names}, which uv would install, and there is no uv; pip install 'calipers[harbor]'"
+            f"it declares {names}, which need uv to install, and uv is not installed; pip install 'calipers[harbor]'"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -169,9 +171,9 @@ def packages(declaration: Declaration) -> Path | None:
             with suppress(OSError):  # somebody else was first, with the same
                 filled.rename(folder)
     except OSError as error:
-        raise Unusable(f"{folder.parent}: its dependencies cannot be kept there ({error.strerror})") from None
+        raise Unusable(f"{folder.parent}: its dependencies cannot be stored there ({error.strerror})") from None
     if not folder.is_dir():
-        raise Unusable(f"{folder}: its dependencies cannot be kept there; expected a folder")
+        raise Unusable(f"{folder}: its dependencies cannot be stored there; expected a folder")
     return folder
 
 
@@ -266,7 +268,7 @@ def run_script(
     source = script if isinstance(script, bytes) else source_of(script)
     values = output_of(source, rewards, limits=limits, mechanism=mechanism)
     if not isinstance(values, dict):
-        wrong = f'metric.json holds {_kind_of(values)}; expected an object such as {{"mean": 0.5}}'
+        wrong = f'metric.json contains {_kind_of(values)}; expected an object such as {{"mean": 0.5}}'
         raise ScriptError(wrong, "no_object")
     return values
 
@@ -288,7 +290,7 @@ def output_of(
     stderr = stderr_tail(done.stderr)
     if done.stopped or exit_code == b"-":
         limit = f"{limits.memory_mb} MB of memory" if done.stopped == "memory" else f"{limits.seconds:g} s"
-        raise ScriptError(f"it was stopped: it used up its {limit}", "stopped", stderr)
+        raise ScriptError(f"it was stopped: it reached its limit of {limit}", "stopped", stderr)
     if exit_code != b"0":
         raise ScriptError(f"it ended with {_ending(int(exit_code))}", "exit", stderr)
     if size == b"-":
@@ -297,7 +299,7 @@ def output_of(
     try:
         return json.loads(report.read(int(size)))
     except (ValueError, RecursionError) as error:
-        raise ScriptError(f"metric.json is no JSON ({clean(str(error), 200)})", "no_json", stderr) from None
+        raise ScriptError(f"metric.json is not JSON ({clean(str(error), 200)})", "no_json", stderr) from None
 
 
 def sandbox() -> Mechanism:
@@ -305,7 +307,7 @@ def sandbox() -> Mechanism:
     attempts = [attempt(name) for name in NAMES]
     reasons = [result for result in attempts if isinstance(result, str)]
     if len(reasons) == len(attempts):
-        wrong = f"metric scripts are run in a sandbox, and none can be had here ({'; '.join(reasons)})"
+        wrong = f"metric scripts run in a sandbox, and no sandbox works on this machine ({'; '.join(reasons)})"
         raise SandboxError(f"{wrong}; install bubblewrap, or allow user namespaces")
     return next(result for result in attempts if isinstance(result, Mechanism))
 
@@ -372,7 +374,7 @@ def _launched(how: Mechanism, source: bytes, lines: bytes, needed: Path | None, 
         }
         done = launch(how, "program", job, entries, limits, seconds=limits.seconds)
     if not done.report and not done.stopped:
-        raise SandboxError("the sandbox ended before the script did")
+        raise SandboxError("the sandbox ended before the script ended")
     return done
 
 
@@ -402,11 +404,14 @@ def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: 
     wanted: dict[Path, Datasets] = dict.fromkeys(_distinct_paths(map(Path, named)))
     if wanted and not trust:
         first = next(iter(wanted))
-        raise InputError.at(str(first), "a metric script is code", "--trust (trust=True) runs it, in the sandbox")
+        raise InputError.at(str(first), "a metric script is code", "use --trust (trust=True) to run it in the sandbox")
     lying_there, notes = scripts_of_jobs(source)
     wanted |= {path: lying_there[path] for path in _distinct_paths([*wanted, *lying_there]) if path not in wanted}
     if not trust:
-        notes += [f"{path}: lies with the dataset and is not run, as it is code; --trust runs it" for path in wanted]
+        notes += [
+            f"{path}: comes with the dataset and is not run, because it is code; use --trust to run it"
+            for path in wanted
+        ]
         wanted = {}
     if not (wanted or notes):
         return None
@@ -521,7 +526,7 @@ class Scripts:
         """The result with the values of every script in its groups."""
         groups = [self._added(group, part) for group, part in zip(result.groups, rollouts.groups(), strict=True)]
         left = len(rollouts) - int(np.count_nonzero(finished(rollouts)))
-        unseen = [f"not run: {left:,} of {len(rollouts):,} rollouts; metric scripts see the others"] if left else []
+        unseen = [f"not run: {left:,} of {len(rollouts):,} rollouts; metric scripts get the others"] if left else []
         notes = [*result.notes, *self.notes, *(unseen if self.scripts else ()), *self.failed]
         return replace(result, groups=groups, notes=notes, failed=self.failed)
 

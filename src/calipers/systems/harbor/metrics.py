@@ -258,7 +258,7 @@ class Tally:
         """Take a trial that was counted out again; InputError for one that was not."""
         lists = self._lists(trial)
         if lists is None or not all(trial.trial_name in names for names in lists):
-            raise InputError(f"trial {trial.trial_name!r} was not counted; expected one that was")
+            raise InputError(f"trial {trial.trial_name!r} is not in the counts; expected a counted trial")
         for names in lists:
             names.remove(trial.trial_name)
         counts = self.evals[key_of(trial)]

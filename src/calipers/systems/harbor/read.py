@@ -123,7 +123,7 @@ class JobPlan:
             raw = contents(path)
             return JobFile() if raw is None else decode_job(raw, path)
         except (UnreadableFile, InputError, RecursionError):
-            self.notes.append(f"{path}: cannot be read as a job's result, and says nothing of what was planned")
+            self.notes.append(f"{path}: cannot be read as a job's result, so the planned trials are unknown")
             return JobFile()
 
     def _read(self, folder: JobFolder, name: str, kind: type[T]) -> T | None:
@@ -165,7 +165,7 @@ LARGEST_BLAME: Final = 1 << 12  # bytes
 def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The trials of a job: those that ended, and `not_run` for those in progress or never started."""
     if names:
-        raise InputError.at("--columns", "a Harbor job has names of its own", "expected none beside a job")
+        raise InputError.at("--columns", "a Harbor job has its own field names", "remove this option")
     return _JobReading(folder, labels).parts(progress)
 
 
@@ -283,18 +283,19 @@ class _JobReading:
         path, job = self._folder.path, self._plan.job
         yield from self._plan.notes
         if job.started_at and not job.finished_at:
-            yield f"{path}: the job is not finished: it is running, or was cut off"
+            yield f"{path}: the job is not finished: it is still running, or it was interrupted"
         links = [(name, f"{path}/{name}: a link") for name in self._folder.links]
         yield from self._listed(links, "it is not followed", "links")
         yield from self._listed(self._unread, "the trial counts as missing", "results cannot be read")
         yield from self._listed(lost, "the attempt is not counted", "earlier attempts cannot be read")
-        yield from self._listed(self._odd, "it counts as none", "trials have a reward that is no finite number")
+        yield from self._listed(self._odd, "it counts as missing", "trials have a reward that is not a finite number")
         yield from self._uneven()
         if self._disowned:
             types = ", ".join(f"{name} {count}" for name, count in self._disowned.most_common(NAMED))
             yield (
-                f"{path}: natively the reward of {_trials(self._disowned.total())} is left out, since an exception "
-                f"beside it was not the agent's doing ({types}): Harbor calls such a reward not valid, yet counts it"
+                f"{path}: the native dialect excludes the reward of {_trials(self._disowned.total())}, because an "
+                f"exception in the same trial was not caused by the agent ({types}); Harbor calls such a reward "
+                "invalid, but counts it"
             )
         if self._bare:
             yield (
@@ -305,7 +306,7 @@ class _JobReading:
             yield f"{path}: tokens and cost include those of earlier attempts ({self._replaced} in {RETRIES})"
         if (gone := job.stats.n_retries - self._replaced - len(lost)) > 0:
             before = "1 earlier attempt is" if gone == 1 else f"{gone} earlier attempts are"
-            yield f"{path}: {before} not there, since Harbor deletes what it retries: tokens and cost are without them"
+            yield f"{path}: {before} not there, because Harbor deletes retried attempts: tokens and cost exclude them"
 
     def _uneven(self) -> Iterator[str]:
         """Which trials lack a reward that others have."""

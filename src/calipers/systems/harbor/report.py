@@ -25,7 +25,7 @@ def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> O
     """What Harbor prints of a result, beneath our own table."""
     if shape not in ("table", "md"):
         return None
-    return OwnPage(render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{render(result)}")
+    return OwnPage(render_markdown(result) if shape == "md" else f"\nHarbor's own table\n{render(result)}")
 
 
 def render(result: Result) -> str:

@@ -336,7 +336,7 @@ def _check_twice(parts: Iterable[HarborPart]) -> None:
                 continue
             before, first_row = first.setdefault(number, (part, row))
             if before is not part or first_row != row:
-                wrong = f"the trial stands twice, first in {before.places.of(first_row)}"
+                wrong = f"the trial appears twice, first in {before.places.of(first_row)}"
                 raise InputError.at(part.places.of(row), wrong, "expected each trial once")
 
 
@@ -352,5 +352,5 @@ def _changed(parts: Iterable[HarborPart]) -> Iterator[str]:
         names = ", ".join(tasks[:NAMED]) + (", ..." if len(tasks) > NAMED else "")
         yield (
             f"dataset {dataset!r}: task_checksum differs between trials of {names} ({len(tasks)} in all): "
-            "two datasets of one name, or tasks that changed, are one group here, as in Harbor"
+            "datasets with the same name, or tasks that changed, form one group here, as in Harbor"
         )

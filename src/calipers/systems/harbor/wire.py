@@ -474,7 +474,7 @@ def decode_trial(raw: bytes, path: str) -> Trial:
     try:
         return _TRIAL.decode(raw)
     except msgspec.ValidationError as error:
-        raise InputError.at(path, f"not a trial's result: {error}", "expected what Harbor writes") from error
+        raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _with_nan(raw, path)
 
@@ -484,7 +484,7 @@ def _with_nan(raw: bytes, path: str) -> Trial:
     try:
         return msgspec.convert(json.loads(raw), Trial)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
-        raise InputError.at(path, f"not a trial's result: {error}", "expected what Harbor writes") from error
+        raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
 
 
 def decode_result(raw: bytes, path: str) -> Trial:
@@ -495,7 +495,7 @@ def decode_result(raw: bytes, path: str) -> Trial:
         try:
             return decode_trial(raw, path)
         except RecursionError:
-            raise InputError.at(path, "it is nested too deeply", "expected what Harbor writes") from None
+            raise InputError.at(path, "it is nested too deeply", "expected a file that Harbor wrote") from None
 
 
 def decode_job(raw: bytes, path: str) -> JobFile:
@@ -503,7 +503,7 @@ def decode_job(raw: bytes, path: str) -> JobFile:
     try:
         return _JOB.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError.at(path, f"not a job's result: {error}", "expected what Harbor writes") from error
+        raise InputError.at(path, f"not a job's result: {error}", "expected a file that Harbor wrote") from error
 
 
 def decode_blame(raw: bytes | None) -> TrialBlame | None:

@@ -53,7 +53,7 @@ class Archive:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             right = "expected an archive that inspect finished writing"
-            raise InputError.at(path, f"is no whole zip archive ({error})", right) from None
+            raise InputError.at(path, f"is not a complete zip archive ({error})", right) from None
         except OSError as error:
             raise InputError.at(path, f"cannot be read ({error.strerror})") from None
         self.members = {info.filename: info for info in self._zip.infolist()}
@@ -61,7 +61,7 @@ class Archive:
         packed = sum(info.compress_size for info in self.members.values())
         self._left = max(FREE_UNPACKED, MOST_RATIO * packed)
         if len(self._zip.infolist()) > MOST_MEMBERS:
-            raise InputError.at(path, f"holds more than {MOST_MEMBERS:,} members", "expected a log, not a bomb")
+            raise InputError.at(path, f"contains more than {MOST_MEMBERS:,} members", "expected a log, not a zip bomb")
 
     def __enter__(self) -> Archive:
         return self
@@ -77,13 +77,13 @@ class Archive:
         try:
             data = self._zstd(info) if info.compress_type == ZSTD else self._known(info)
         except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError, RuntimeError) as error:
-            raise InputError.at(f"{self.path}: {name}", f"cannot be unpacked ({error})", "is it whole?") from None
+            raise InputError.at(f"{self.path}: {name}", f"cannot be unpacked ({error})", "is it complete?") from None
         except OSError as error:
             raise InputError.at(f"{self.path}: {name}", f"cannot be read ({error.strerror})") from None
         self._left -= len(data)
         if self._left < 0:
             wrong = f"unpacks to more than {MOST_RATIO} times its size"
-            raise InputError.at(self.path, wrong, "expected a log, not a bomb")
+            raise InputError.at(self.path, wrong, "expected a log, not a zip bomb")
         return data
 
     def _known(self, info: zipfile.ZipInfo) -> bytes:
@@ -98,11 +98,11 @@ class Archive:
         self._raw.seek(info.header_offset)
         head = self._raw.read(30)
         if not head.startswith(MAGIC):
-            raise zipfile.BadZipFile("no member begins where one should")
+            raise zipfile.BadZipFile("no member starts at the expected position")
         self._raw.seek(sum(_LOCAL.unpack(head)), 1)
         packed = read_up_to(self._raw, info.compress_size)  # it may say more than there is
         if len(packed) < info.compress_size:
-            raise EOFError("it is cut off")
+            raise EOFError("it is truncated")
         try:
             with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as member:
                 data = self._bounded(member, info.filename)
@@ -120,7 +120,7 @@ class Archive:
             size += len(piece)
             if size > most:
                 wrong = f"unpacks to more than {most >> 20} MiB"
-                raise InputError.at(f"{self.path}: {name}", wrong, "expected a log, not a bomb")
+                raise InputError.at(f"{self.path}: {name}", wrong, "expected a log, not a zip bomb")
         return b"".join(pieces)
 
 
@@ -288,19 +288,19 @@ def is_log(head: bytes) -> bool:
 def read(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a log: those in it, and `not_run` for those that were planned and are not."""
     if names:
-        raise InputError.at("--columns", "a log of inspect has names of its own", "expected none beside it")
+        raise InputError.at("--columns", "a log of inspect has its own field names", "remove this option")
     reading = _LogReading(source.path, labels)
     if not is_archive(source.head):
         text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
         log = decoded(text, InspectLog, source.path)
         progress(len(text))
         if log.samples is None:
-            right = "expected the log with its samples; inspect writes none with --no-log-samples"
-            raise InputError.at(source.path, "holds numbers and no samples", right)
+            right = "expected a log with samples; inspect writes none with --no-log-samples"
+            raise InputError.at(source.path, "contains numbers but no samples", right)
         return reading.parts(log, log.samples)
     if not source.divisible:
-        wrong = "is a zip archive that is packed again, or in a pipe"
-        raise InputError.at(source.path, wrong, "expected its file as it is: it is read from its end")
+        wrong = "is a zip archive that is compressed again, or comes through a pipe"
+        raise InputError.at(source.path, wrong, "expected the plain file, because it is read from its end")
     with Archive(source.path) as archive:
         header = header_of(archive)
         return reading.parts(header, _samples(archive, progress))
@@ -312,7 +312,7 @@ def header_of(archive: Archive) -> Header:
         if name in archive.members:
             return decoded(archive.read(name), Header, f"{archive.path}: {name}")
     right = f"expected {HEADER} or {START}, as inspect writes them"
-    raise InputError.at(archive.path, "is a zip archive, but no log of inspect", right)
+    raise InputError.at(archive.path, "is a zip archive, but not a log of inspect", right)
 
 
 def sample_names(archive: Archive) -> list[str]:
@@ -352,7 +352,7 @@ class _LogReading:
     def _records(self, header: Header, samples: Iterable[InspectSample]) -> Iterator[str]:
         for sample in samples:
             if sample.epoch < 1:
-                wrong = f"sample {sample.id!r} has the epoch {sample.epoch}"
+                wrong = f"sample {sample.id!r} has epoch {sample.epoch}"
                 raise InputError.at(self._path, wrong, "expected epochs from 1")
             self._there.setdefault(str(sample.id), set()).add(sample.epoch)
             self._kinds.append(error_kind(sample))
@@ -402,13 +402,16 @@ class _LogReading:
 
     def _notes(self, header: Header) -> Iterator[str]:
         if header.status == "started":
-            yield f"{self._path}: the run is not finished: it goes on, or was cut off"
+            yield f"{self._path}: the run is not finished: it is still running, or it was interrupted"
         elif header.status != "success":
             why = f" ({header.error.message})" if header.error and header.error.message else ""
             yield f"{self._path}: the run ended with {header.status!r}{why}"
         for scorer, count in self._unread.items():
             subject = "1 sample has" if count == 1 else f"{count:,} samples have"
-            yield f"{self._path}: {subject} a value of {scorer!r} that is no grade and no number: a gap, not a 0"
+            yield (
+                f"{self._path}: {subject} a value of {scorer!r} that is neither a "
+                "grade nor a number: it counts as missing, not as 0"
+            )
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ SYSTEM = System(
     DialectCard(
         one_line="lm-evaluation-harness' means over documents, one for each metric and filter.",
         default=("mean",),
-        gaps="leave the estimate, where lm-evaluation-harness knows none",
+        gaps="excluded from the estimate; lm-evaluation-harness itself has no missing rollouts",
         words={
             "mean": "mean_reward",
             "mean_reward": "mean_reward",

@@ -210,7 +210,7 @@ def _unknown(parser: _Parser, words: Sequence[str]) -> InputError:
     """The error for words that are no option's; the nearest option, where they look like one."""
     option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
     if option is None:
-        return InputError.at(parser.prog, f"{words[0]!r} belongs to no option", f"see {parser.prog} --help")
+        return InputError.at(parser.prog, f"{words[0]!r} does not belong to an option", f"see {parser.prog} --help")
     close = nearest(option, parser.names())
     right = f"did you mean {' or '.join(map(repr, close))}?" if close else f"see {parser.prog} --help"
     return InputError(f"no option {option!r}; {right}")
@@ -254,7 +254,9 @@ def _json_object(where: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError.at(where, f"is no JSON ({error})", "expected an object, with names in double quotes") from None
+        raise InputError.at(
+            where, f"is not JSON ({error})", ("expected an object, with names in double quotes")
+        ) from None
     if not isinstance(value, dict):
         raise InputError.at(where, f"is {shown(value)}", "expected a JSON object")
     return value
@@ -463,9 +465,9 @@ def _from_config(path: str | None) -> dict[str, Any]:
         raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, "is no YAML") from None
+        raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, "is not valid YAML") from None
     if not isinstance(content, dict):
-        raise InputError.at(path, "is no mapping", "expected options by name: model, model_args, tasks")
+        raise InputError.at(path, "is not a mapping", "expected options by name: model, model_args, tasks")
     known = [name for name in DEFAULTS if name != "trust"]  # whose code is run is for who types the command
     for key in content:
         if key not in known:
@@ -487,7 +489,9 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     tasks = options["tasks"]
     listed = tasks.split(",") if isinstance(tasks, str) else tasks
     if not listed or not isinstance(listed, list) or not all(isinstance(name, str) and name for name in listed):
-        raise InputError.at("--tasks", "names no task" if not tasks else f"is {shown(tasks)}", "expected names: a,b")
+        raise InputError.at(
+            "--tasks", "does not name a task" if not tasks else f"is {shown(tasks)}", "expected names: a,b"
+        )
     options["tasks"] = [name.strip() for item in listed for name in item.split(",")]
     options["seed"] = _seeds(options["seed"])
     options["cache_requests"] = _cache_use(options["cache_requests"])
@@ -495,12 +499,12 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     options["samples"] = _samples(options["samples"], options["limit"])
     options["log_samples"] = bool(options["log_samples"] or options["predict_only"])
     if options["log_samples"] and not options["output_path"]:
-        wrong = "is given without a place to write to"
+        wrong = "is given without --output_path"
         name = "predict_only" if options["predict_only"] else "log_samples"
-        raise InputError.at(f"--{name}", wrong, "expected --output_path DIR beside it")
+        raise InputError.at(f"--{name}", wrong, "add --output_path DIR")
     for name in ("trust_remote_code", "confirm_run_unsafe_code"):
         if options[name] and not options["trust"]:
-            raise InputError.at(f"--{name}", "runs code that came with the data", "expected --trust beside it")
+            raise InputError.at(f"--{name}", "runs code from the dataset", "add --trust")
     if options["trust_remote_code"]:
         options["model_args"] = {**options["model_args"], "trust_remote_code": True}
     return options
@@ -519,7 +523,7 @@ def _seeds(value: Any) -> tuple[int, int, int, int]:
 
     parts = value.split(",") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else [value]
     if any(part is None or (isinstance(part, str) and part.strip().lower() == "none") for part in parts):
-        wrong, right = f"is {shown(value)}", "expected integers: what is drawn without a seed cannot be drawn again"
+        wrong, right = f"is {shown(value)}", "expected integers, because a run without seeds cannot be reproduced"
         raise InputError.at("--seed", wrong, right)
     return load_seeds("--seed", value)
 
@@ -530,8 +534,8 @@ def _multiturn(value: Any, templated: Any) -> bool | None:
     if value is None:
         return True if templated else None
     if value and not templated:
-        wrong = "without a chat template there are no turns"
-        raise InputError.at("--fewshot_as_multiturn", wrong, "expected --apply_chat_template beside it")
+        wrong = "needs a chat template"
+        raise InputError.at("--fewshot_as_multiturn", wrong, "add --apply_chat_template")
     return bool(value)
 
 
@@ -540,7 +544,7 @@ def _samples(value: Any, limit: Any) -> dict[str, list[int]] | None:
     if not value:
         return None
     if limit is not None:
-        raise InputError.at("--samples", "stands beside --limit", "expected one of the two")
+        raise InputError.at("--samples", "is given together with --limit", "expected one of the two")
     if isinstance(value, str):
         try:
             text = value if "{" in value else Path(value).read_text(encoding="utf-8")
@@ -549,7 +553,7 @@ def _samples(value: Any, limit: Any) -> dict[str, list[int]] | None:
             raise InputError.at("--samples", f"{value!r} is neither", right) from None
         value = _json_object("--samples", text)
     if not isinstance(value, dict):
-        raise InputError.at("--samples", f"is {shown(value)}", """expected such as {"task": [0, 3]}""")
+        raise InputError.at("--samples", f"is {shown(value)}", """expected an object such as {"task": [0, 3]}""")
     for task, numbers in value.items():
         if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
             raise InputError.at("--samples", f"{task}: is {shown(numbers)}", "expected a list of integers >= 0")
@@ -635,14 +639,16 @@ def _refuse_unused(given: Mapping[str, Any], alike: Mapping[str, Sequence[Any] |
             values = " or ".join(map(str, alike[name] or ()))
             raise InputError.at("--model_args", f"{name}={value} has no effect here", f"expected {name}={values}")
         known = ", ".join(sorted({*alike, *taken}))
-        raise InputError.at("--model_args", f"{name} has no effect here", f"expected of {known}")
+        raise InputError.at("--model_args", f"{name} has no effect here", f"expected one of {known}")
 
 
 def _local(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     given = options["model_args"]
     name = given.get("pretrained")
     if not isinstance(name, str) or not name:
-        raise InputError.at("--model_args", "names no model", "expected pretrained=PATH, or a name in the hub's cache")
+        raise InputError.at(
+            "--model_args", "does not name a model", "expected pretrained=PATH, or a name in the hub's cache"
+        )
     loaded = {field.name: given[field.name] for field in fields(LoadOptions) if field.name in given}
     _refuse_unused(given, HF_ALIKE, [field.name for field in fields(LoadOptions)])
     LoadOptions.of(loaded, "--model_args")
@@ -653,7 +659,7 @@ def _local(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if str(size).startswith("auto"):
         return f"hf/{name}", settings if most is None else {**settings, "concurrency": _whole("--max_batch_size", most)}
     if options["max_batch_size"] is not None:
-        raise InputError.at("--max_batch_size", "has no effect beside a fixed size", "expected --batch_size auto")
+        raise InputError.at("--max_batch_size", "has no effect with a fixed batch size", "expected --batch_size auto")
     return f"hf/{name}", {**settings, "concurrency": _whole("--batch_size", size)}
 
 
@@ -675,12 +681,12 @@ def _served(kind: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
     given, route = options["model_args"], KINDS[kind]
     name = given.get("model") or given.get("pretrained")
     if not isinstance(name, str) or not name:
-        raise InputError.at("--model_args", "names no model", "expected model=NAME")
+        raise InputError.at("--model_args", "does not name a model", "expected model=NAME")
     if kind.startswith("local") and not given.get("base_url"):
         right = f"expected base_url=http://HOST:PORT/v1/{'chat/' if route == 'chat' else ''}completions"
-        raise InputError.at("--model_args", "says no base_url", right)
+        raise InputError.at("--model_args", "has no base_url", right)
     if route == "chat" and not options["apply_chat_template"]:
-        raise InputError.at("--model", f"{kind} takes turns only", "expected --apply_chat_template beside it")
+        raise InputError.at("--model", f"{kind} accepts only chat messages", "add --apply_chat_template")
     if "auth_token" in given:
         raise InputError.at("--model_args", "auth_token has no effect here", "expected the key in $OPENAI_API_KEY")
     _refuse_unused(given, API_ALIKE, tuple(API_ARGS))
@@ -742,7 +748,7 @@ def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[s
             for task in _leaf_names(node):
                 source = sources.setdefault(task, node.name)
                 if source != node.name:
-                    wrong = f"{task} is asked for twice, in {source} and in {node.name}"
+                    wrong = f"{task} is requested twice, in {source} and in {node.name}"
                     raise InputError.at("--tasks", wrong, "expected each task once")
     return names
 
@@ -807,7 +813,7 @@ def listed(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, st
     """The names of ``tasks``, ``groups`` or ``tags`` that match a pattern, each with where it is from."""
     index = _index(include_path)
     if not index.heads:
-        wrong = "no lm_eval is installed" if not include_path else f"no task file in {', '.join(include_path)}"
+        wrong = "lm_eval is not installed" if not include_path else f"no task file in {', '.join(include_path)}"
         raise InputError.at(what, wrong, "expected --include-path DIR with a folder of tasks")
     if what == "tags":
         names = {tag: f"{len(members):,} task{'s' if len(members) > 1 else ''}" for tag, members in index.tags.items()}

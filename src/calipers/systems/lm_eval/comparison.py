@@ -165,14 +165,14 @@ def compare_tables(
     compared = list(_shared_numbers(tables, wanted))
     same = tables.same() if compared else np.ones(0, dtype=bool)
     if others := int((~same).sum()):
-        left_out = f"{counted(others, 'task')} left out of documents' numbers"
-        differences.notes.append(f"the same id, another document: {left_out}")
+        left_out = f"{counted(others, 'task')} excluded from the numbers over documents"
+        differences.notes.append(f"same id but different document: {left_out}")
     for name, key in compared:
         outcome = _only_in_one(tables, name, key) or _compared(tables, same, name, key)
         if isinstance(outcome, Measured):
             differences.measured.append(outcome)
         elif wanted is None:
-            differences.notes.append(f"{outcome}: left out")
+            differences.notes.append(f"{outcome}: excluded")
         else:
             differences.refused[name] = outcome
     if wanted is None:
@@ -199,13 +199,13 @@ def _left_out(tables: TablePair) -> Iterator[str]:
         ways = [(key, way) for key, way in table.ways.items() if key not in other.ways]
         keys = [key for key, way in ways if other.whole or way.aggregation not in MEANS]
         if keys:
-            yield f"only {name} has {', '.join(keys)}: left out"
+            yield f"only {name} has {', '.join(keys)}: excluded"
 
 
 def _only_in_one(tables: TablePair, name: str, key: str) -> str | None:
     for side, whose, other in zip(tables.sides, tables.names, tables.names[::-1], strict=True):
         if key not in side.ways:
-            return f"only {other} has {name}, and {whose} has {', '.join(side.ways) or 'no such table'}"
+            return f"only {other} has {name}, but {whose} has {', '.join(side.ways) or 'no such table'}"
     return None
 
 
@@ -213,10 +213,10 @@ def _compared(tables: TablePair, same: Bools, name: str, key: str) -> Measured |
     """The difference of one number; or why there is none."""
     first, second = (side.ways[key] for side in tables.sides)
     if None in (first.aggregation, second.aggregation):
-        return f"{name} is added up by the task's own function, of which only the number is kept"
+        return f"{name} is computed by the task's own function, and only the result is stored"
     if first.aggregation != second.aggregation:
         hows = f"{first.aggregation} in {tables.names[0]}, {second.aggregation} in {tables.names[1]}"
-        return f"{name} adds up documents in two ways: {hows}"
+        return f"{name} aggregates documents in two different ways: {hows}"
     one_way = first.higher_is_better == second.higher_is_better
     way = first if one_way else Summed(first.metric, first.pipeline, first.aggregation)
     values = [side.values.get(key, {}) for side in tables.sides]
@@ -232,7 +232,7 @@ def _compared(tables: TablePair, same: Bools, name: str, key: str) -> Measured |
             return Measured(_metric_pair(tables, name, way), way.higher_is_better, none, None, None, there, (0, 0))
         return (_of_means if way.aggregation in MEANS else _of_sums)(tables, name, way, items, there)
     except CalipersError as error:  # such as chances that were rounded to text: nobody can add them up again
-        return f"{name} cannot be worked out again ({error})"
+        return f"{name} cannot be recomputed ({error})"
 
 
 def _of_sums(tables: TablePair, name: str, way: Summed, items: Items, there: Bools) -> Measured:

@@ -82,7 +82,11 @@ def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnP
     """Its tables of runs that have just ended, beneath ours or alone as Markdown; its files, where they are wanted."""
     parts = [each.part for each in reports if each.part is not None]
     if export is not None and not any(each.job.lm_eval for each in reports):
-        raise InputError.at("--export", "no run is one of lm-evaluation-harness' tasks", "expected such a task")
+        raise InputError.at(
+            "--export",
+            ("none of the runs is of a task of lm-evaluation-harness"),
+            "expected a task of lm-evaluation-harness",
+        )
     if not parts or (shape not in ("table", "md") and export is None):
         return OwnPage("")
     models = list(report.joined(parts))

@@ -125,7 +125,7 @@ Step = Each | Select | Whole
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A named row of filters."""
+    """A named sequence of filters."""
 
     name: str = "none"
     steps: tuple[Step, ...] = ()
@@ -157,7 +157,7 @@ class FilteredAnswers:
 
 
 def pipeline(entry: Mapping[str, Any], location: str = "filter_list") -> Pipeline:
-    """An entry of a ``filter_list``, its filters found and their settings checked.
+    """The pipeline of an entry of a ``filter_list``, with its settings checked.
 
     >>> pipeline({"name": "strict", "filter": [{"function": "regex"}, {"function": "take_first"}]}).functions
     ('regex', 'take_first')
@@ -232,7 +232,7 @@ def _made(name: str, maker: Any, given: Mapping[str, Any], location: str) -> Ste
             raise UnknownName.of(f"setting of filter {name!r}", key, known, "" if known else "it takes none")
     for key, parameter in known.items():
         if key not in given and parameter.default is parameter.empty:
-            raise InputError.at(location, f"filter {name!r} lacks {key}", f"expected {key}: VALUE")
+            raise InputError.at(location, f"filter {name!r} has no {key}", f"expected {key}: VALUE")
         right = _right(key, given.get(key, parameter.default))
         if right:
             raise InputError.at(location, f"filter {name!r}: {key} is {given[key]!r}", f"expected {right}")
@@ -257,11 +257,11 @@ def _foreign(thing: Any, given: Mapping[str, Any]) -> Step:
     try:
         made = thing if isinstance(thing, (Each, Select, Whole)) else thing(**given)
     except Exception as error:
-        raise PluginError(f"filter {thing!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise PluginError(f"filter {thing!r} cannot be created: {type(error).__name__}: {error}") from error
     if isinstance(made, (Each, Select, Whole)):
         return made
     if not callable(getattr(made, "apply", None)):
-        raise PluginError(f"filter {thing!r} makes {made!r}; expected an object with apply(resps, docs)")
+        raise PluginError(f"filter {thing!r} creates {made!r}; expected an object with apply(resps, docs)")
     return Whole(made.apply)
 
 
@@ -352,15 +352,15 @@ def check_ends(pattern: str) -> None:
     >>> check_ends("(a+)+$")
     Traceback (most recent call last):
     ...
-    calipers.errors.InputError: pattern '(a+)+$' does not end on 40 times 'a'; expected no repetition in a repetition
+    calipers.errors.InputError: pattern '(a+)+$' does not finish matching 40 times 'a'; expected no nested repetitions
     """
     for character in sorted({*TRIED, *filter(str.isalnum, pattern)}):
         try:
             patterns.find_all(pattern, character * TIMES + LAST, limit=SECONDS)
         except patterns.RegexTimeout:
             shown = pattern if len(pattern) <= 80 else f"{pattern[:77]}..."
-            wrong = f"pattern {shown!r} does not end on {TIMES} times {character!r}"
-            raise InputError(f"{wrong}; expected no repetition in a repetition") from None
+            wrong = f"pattern {shown!r} does not finish matching {TIMES} times {character!r}"
+            raise InputError(f"{wrong}; expected no nested repetitions") from None
 
 
 def patterns_of(settings: Mapping[str, Any]) -> Iterator[str]:

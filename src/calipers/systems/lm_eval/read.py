@@ -141,7 +141,7 @@ def read_samples(source: Source, names: Mapping[str, str], labels: Collection[st
         part = reader.finish()
     except LongLine:
         wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one sample a line") from None
+        raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one sample per line") from None
     except LineError as error:
         raise error.at(source.path) from None
     return [with_odd(part, odd, source.path)]
@@ -155,7 +155,7 @@ def read_results(source: Source, names: Mapping[str, str], labels: Collection[st
     beside = samples_beside(source.path)
     if not beside:
         right = "expected samples_*.jsonl of the same time beside it (lm_eval writes them with --log_samples)"
-        raise InputError.at(source.path, "holds numbers and no rollouts", right)
+        raise InputError.at(source.path, "contains numbers but no rollouts", right)
     parts = []
     for path in beside:
         with Source(path) as samples:
@@ -183,7 +183,7 @@ def rows_of(source: Source) -> Iterator[dict[str, Any]]:
                 row = decoded(line)
                 if row is None or not is_row(row):
                     raise InputError.at(
-                        f"{source.path}:{number}", "no sample of lm-eval", "expected doc_id, resps, ..."
+                        f"{source.path}:{number}", "not a sample of lm-eval", "expected doc_id, resps, ..."
                     )
                 try:
                     check_once(line, number)
@@ -339,8 +339,8 @@ def newest(path: str) -> tuple[list[str], list[str]]:
     first: dict[str, str] = {}
     for model, folder in by_folder:
         if model is not None and first.setdefault(model, folder) != folder:
-            wrong = f"the model {model!r} stands in {first[model]} as well"
-            raise InputError.at(folder, wrong, "expected one folder for each model; give one of the two")
+            wrong = f"the model {model!r} also appears in {first[model]}"
+            raise InputError.at(folder, wrong, "expected one folder for each model; pass only one of the two")
     taken: list[str] = []
     notes: list[str] = []
     for those in by_folder.values():
@@ -353,8 +353,8 @@ def newest(path: str) -> tuple[list[str], list[str]]:
 def _passed_over(last: _ResultsFile, older: Sequence[str]) -> str:
     names = ", ".join(older[:NAMED]) + (f" and {len(older) - NAMED} more" if len(older) > NAMED else "")
     what = "is" if len(older) == 1 else "are"
-    note = f"{last.path} is the newest of its model: {names} beside it {what} passed over"
-    return f"{note}; to read one, give the file itself"
+    note = f"{last.path} is the newest file of its model: {names} beside it {what} ignored"
+    return f"{note}; to read one of them, pass the file itself"
 
 
 def _results_in(folder: str) -> Iterator[_ResultsFile]:
@@ -375,7 +375,9 @@ def _model(path: str) -> str | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         content = decoded(raw)  # NaN, as Python writes it
     if content is None:
-        raise InputError.at(path, "is no whole JSON", "expected what lm_eval writes, or give another file itself")
+        raise InputError.at(
+            path, "is not complete JSON", ("expected a file that lm_eval wrote; to read another file, pass that file")
+        )
     name = content.get("model_name")
     return name if isinstance(name, str) else None
 

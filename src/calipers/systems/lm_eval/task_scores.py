@@ -145,7 +145,7 @@ def target_of(task: LoadedTask, number: int) -> Any:
 def score_documents(documents: Sequence[Answered], scorings: Sequence[Scoring], way: Way) -> TaskScores:
     """The scores of all documents, by every pipeline of a task."""
     if way.kind != GENERATION and any(len(each) > 1 for document in documents for each in document.resps):
-        raise InputError(f"several repeats of a {way.kind} request; expected one, as all would be the same")
+        raise InputError(f"several repeats of a {way.kind} request; expected one, because all would be the same")
     for scoring in scorings:
         for entry in scoring.metrics:
             check(entry, max((len(each) for document in documents for each in document.resps), default=None))

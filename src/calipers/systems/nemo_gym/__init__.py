@@ -7,7 +7,7 @@ SYSTEM = System(
     DialectCard(
         one_line="NeMo Gym's five statistics of any numeric key, pooled over an agent's rollouts.",
         default=DEFAULT,
-        gaps="leave the estimate, as NeMo Gym keeps failed attempts apart",
+        gaps="excluded from the estimate: NeMo Gym keeps failed attempts in a separate file",
         words=WORDS,
     ),
     exports={

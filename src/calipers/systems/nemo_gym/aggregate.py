@@ -129,7 +129,7 @@ def _entries(entries: Any) -> list[Mapping[str, Any]]:
         raise PluginError(f"{PER_TASK} is {type(entries).__name__}; expected a list of objects, each with {TASK}")
     for entry in entries:
         if not isinstance(task := entry.get(TASK), (int, float, str, NoneType)):
-            raise PluginError(f"{PER_TASK}: {TASK} is {task!r:.60}; expected the number or the text of a task")
+            raise PluginError(f"{PER_TASK}: {TASK} is {task!r:.60}; expected the index of a task, a number or text")
     return entries
 
 
@@ -166,9 +166,9 @@ def one_table(parts: Sequence[Part]) -> GymRows:
     ]
     if foreign:
         right = "expected its rollouts.jsonl for --export nemo_gym"
-        raise InputError.at(foreign[0], "holds no rollouts of NeMo Gym's", right)
+        raise InputError.at(foreign[0], "contains no rollouts of NeMo Gym", right)
     if not tables:
-        raise InputError.at(parts[0].places.path, "no rollout has succeeded", "expected one for --export nemo_gym")
+        raise InputError.at(parts[0].places.path, "no rollout succeeded", "expected one for --export nemo_gym")
     table = joined(tables)
     if not ((table.agent >= 0) & ~table.aside).any():
         raise InputError.at(parts[0].places.path, "no rollout names its agent", f"expected {AGENT}: {{name: ...}}")
@@ -267,7 +267,7 @@ def indexed(rows: Sequence[ProfileRow], what: str) -> dict[_Key, ProfileRow]:
                 raise InputError.at(f"{what} {number}", *fault)
         key = (row[TASK], row[ROLLOUT])
         if key in by_key:
-            raise InputError.at(f"{what} {number}", f"{_rollout_name(key)} stands twice", "expected it once")
+            raise InputError.at(f"{what} {number}", f"{_rollout_name(key)} appears twice", "expected it once")
         by_key[key] = row
     return by_key
 

@@ -32,11 +32,11 @@ class MetricsExport:
 
     def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
         if target == "":
-            raise InputError.at("--export", "'nemo_gym=' names no file", "expected nemo_gym, or nemo_gym=PATH")
+            raise InputError.at("--export", "'nemo_gym=' has no file name", "expected nemo_gym, or nemo_gym=PATH")
         if target is None:
             mains = without_companions(paths)
             if len(mains) != 1 or mains[0] == "-":
-                wrong = "there is no one file to write beside"
+                wrong = "there is more than one file, or none, to write beside"
                 raise InputError.at("--export nemo_gym", wrong, "name it, as in --export nemo_gym=metrics.json")
             target = beside(mains[0], METRICS)
         self.paths, self.files = paths, [target]
@@ -68,15 +68,17 @@ class ProfileExport:
 
     def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
         if target is not None:
-            raise InputError.at("--export", f"{PROFILE} writes beside the rollouts", f"expected {PROFILE} alone")
+            raise InputError.at("--export", f"{PROFILE} writes beside the rollouts", f"expected only {PROFILE}")
         mains = without_companions(paths)
         if len(mains) != 1 or mains[0] == "-":
-            raise InputError.at(f"--export {PROFILE}", "there is no one file to write beside", "expected one file")
+            raise InputError.at(
+                f"--export {PROFILE}", ("there is more than one file, or none, to write beside"), "expected one file"
+            )
         stem = os.path.splitext(mains[0])[0]
         self._inputs = f"{stem}{INPUTS}"
         if not os.path.isfile(self._inputs):
-            right = "expected the inputs that the rollouts were planned from, beside them"
-            raise InputError.at(self._inputs, "is not there", right)
+            right = "expected the inputs of the rollouts beside them"
+            raise InputError.at(self._inputs, "does not exist", right)
         self.paths, self.files = mains, [f"{stem}{end}" for end in PROFILE_ENDS]
 
     def begin(self) -> None:
@@ -85,7 +87,7 @@ class ProfileExport:
     def contents(self, result: Result) -> Contents:
         """The profile of the tasks and that of the agents; a note says how many planned rollouts there are."""
         profile = reward_profile(_rows(self._inputs), _rows(self.paths[0]), allow_partial=True)
-        note = f"{self.files[0]}: {profile.completed} of {profile.expected} planned rollouts are there"
+        note = f"{self.files[0]}: {profile.completed} of {profile.expected} planned rollouts exist"
         tasks = b"".join(encoded(task) + b"\n" for task in profile.tasks)
         return [[tasks], [encoded(profile.agents) + b"\n"]], [note]
 

@@ -41,7 +41,7 @@ def load_hooks(spec: str) -> Hooks:
     try:
         server: Any = object.__new__(kind)  # without its __init__, which may want a model or a network; hooks need none
     except TypeError as error:
-        raise PluginError(f"{path}: {kind.__name__} cannot be made: {error}") from error
+        raise PluginError(f"{path}: {kind.__name__} cannot be created: {error}") from error
     return hooks_of(path, _filled(path, kind) or server)
 
 
@@ -88,7 +88,7 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
         return None
     name = hook.__name__
     if iscoroutinefunction(hook):
-        raise PluginError(f"{path}: {name} is async; expected a plain def, as NeMo Gym awaits no hook")
+        raise PluginError(f"{path}: {name} is async; expected a plain def, because NeMo Gym does not await hooks")
 
     def called(argument: Any) -> Any:
         try:
@@ -127,7 +127,7 @@ def _source(path: str) -> tuple[bytes, CodeType]:
         raise InputError.at(path, error.strerror or str(error), _RIGHT) from error
     except (SyntaxError, ValueError) as error:
         line, why = (f":{error.lineno or 1}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
-        raise InputError.at(f"{path}{line}", f"it is no Python: {why}", _RIGHT) from error
+        raise InputError.at(f"{path}{line}", f"it is not valid Python: {why}", _RIGHT) from error
 
 
 KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
@@ -222,7 +222,7 @@ class Alone:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise PluginError(f"server_client.{name}: calipers serve runs one server, which can call no other")
+        raise PluginError(f"server_client.{name}: calipers serve runs one server, which cannot call another")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ def load_server(spec: str, host: str = "127.0.0.1", port: int = 0, given: Settin
     """
     path, kind = load_class(spec, "calipers serve")
     if not callable(getattr(kind, "setup_webserver", None)):
-        wrong = f"{kind.__name__} is no resources server"
+        wrong = f"{kind.__name__} is not a resources server"
         raise InputError.at(path, wrong, "expected a subclass of nemo_gym.base_resources_server.SimpleResourcesServer")
     server = _made(path, kind, settings(path, kind, host, port, given), given is not None)
     return Hosted(path, server, hooks_of(path, server))
@@ -284,8 +284,8 @@ def settings(path: str, kind: Any, host: str = "127.0.0.1", port: int = 0, given
             fault = error.errors()[0]
             where = ".".join(map(str, fault["loc"]))
             raise InputError.at(path, f"{declared.__name__}: {where}", fault["msg"]) from error
-        right = f"calipers serve knows {', '.join(known)}; --config FILE.yaml gives others, or give them a default"
-        wrong = f"{declared.__name__} does not do without {', '.join(missing)}"
+        right = f"calipers serve knows {', '.join(known)}; set others with --config FILE.yaml, or give them a default"
+        wrong = f"{declared.__name__} needs {', '.join(missing)}"
         raise InputError.at(path, wrong, right) from error
 
 
@@ -307,4 +307,4 @@ def _made(path: str, kind: Any, config: Any, configured: bool) -> Any:
             declared = kind.model_fields["server_client"].annotation
             return kind(config=config, server_client=declared.model_construct(global_config_dict=servers))
     except Exception as error:
-        raise failure(path, f"{kind.__name__} cannot be made", error) from error
+        raise failure(path, f"{kind.__name__} cannot be created", error) from error

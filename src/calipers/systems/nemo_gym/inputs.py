@@ -1,4 +1,4 @@
-"""NeMo Gym's materialised inputs: what will be asked, of whom and how often, decided before anything runs."""
+"""NeMo Gym's materialised inputs: every planned request, its agent and its repeats, decided before the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT: Final = "_default"
 
 @dataclass(frozen=True, slots=True)
 class Materializing:
-    """How inputs become planned rollouts, in the words of NeMo Gym's collector."""
+    """How inputs become planned rollouts, with the option names of NeMo Gym's collector."""
 
     agent_name: str | None = None  # for rows that name none
     limit: int | None = None  # the first lines only; 0 is no limit
@@ -59,7 +59,7 @@ def _rows(lines: Iterable[bytes | str], how: Materializing, path: str) -> list[d
         text = _text(location, line)
         row = _decoded(location, text)
         if not isinstance(row.get(PARAMS, {} if how.prompt else None), dict):
-            raise InputError.at(location, f"{PARAMS} is no object", "expected the request to be made")
+            raise InputError.at(location, f"{PARAMS} is not an object", "expected the request to send")
         if how.prompt:
             row[PARAMS] = _prompted(location, row, how.prompt)
         if how.responses_create_params:
@@ -86,28 +86,28 @@ def _text(location: str, line: bytes | str) -> str:
 
 def _decoded(location: str, text: str) -> dict[str, Any]:
     if not text.strip():
-        raise InputError.at(location, "the line is blank", "expected one JSON object a line")
+        raise InputError.at(location, "the line is blank", "expected one JSON object per line")
     try:
         row = json.loads(text)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise InputError.at(location, "half of a surrogate pair stands alone", "expected whole characters") from None
+        raise InputError.at(location, "half of a surrogate pair appears alone", "expected whole characters") from None
     except (ValueError, RecursionError) as error:
-        raise InputError.at(location, f"not JSON ({error})", "expected one JSON object a line") from None
+        raise InputError.at(location, f"not JSON ({error})", "expected one JSON object per line") from None
     if not isinstance(row, dict):
-        raise InputError.at(location, "an input is no object", "expected one JSON object a line")
+        raise InputError.at(location, "an input is not an object", "expected one JSON object per line")
     return row
 
 
 def _prompted(location: str, row: Mapping[str, Any], prompt: Mapping[str, str]) -> dict[str, Any]:
     params = dict(row.get(PARAMS, {}))
     if params.get("input"):
-        raise InputError.at(location, "it has an input already", "expected none beside a prompt template")
+        raise InputError.at(location, "it already has an input", "remove it, or the prompt template")
     try:
         texts = [(role, prompt[role].format_map(row)) for role in ("system", "user") if prompt.get(role)]
     except (LookupError, ValueError, AttributeError, TypeError) as error:  # {x.y} and {x[y]} look into a column
-        raise InputError.at(location, f"the prompt template asks for {error}", f"known: {', '.join(row)}") from None
+        raise InputError.at(location, f"the prompt template needs {error}", f"known: {', '.join(row)}") from None
     return {**params, "input": [{"role": role, "content": text} for role, text in texts]}
 
 
@@ -115,7 +115,9 @@ def _check_agents(rows: list[dict[str, Any]], path: str) -> None:
     nameless = [number for number, row in enumerate(rows, 1) if not agent_name(row)]
     if nameless:
         some = ", ".join(map(str, nameless[:5])) + (", ..." if len(nameless) > 5 else "")
-        raise InputError.at(path, f"no agent for line {some}", f"expected {AGENT}: {{name: ...}}, or an agent for all")
+        raise InputError.at(
+            path, f"no agent for line {some}", (f"expected {AGENT}: {{name: ...}}, or --agent for all lines")
+        )
 
 
 def _repeats(rows: list[dict[str, Any]], wanted: int | Mapping[str, int] | None) -> Iterator[int]:
@@ -143,11 +145,11 @@ def _seeded(params: Mapping[str, Any], seed: int, path: str) -> dict[str, Any]:
     """The request with a seed in its ``metadata.extra_body``, which is JSON inside a string."""
     metadata = params.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise InputError.at(path, f"{PARAMS}.metadata is no object", "expected one, for a seed to be put into")
+        raise InputError.at(path, f"{PARAMS}.metadata is not an object", "expected one, for a seed to be put into")
     metadata = dict(metadata)
     try:
         body = json.loads(metadata.get("extra_body") or "{}")
         metadata["extra_body"] = json.dumps({**body, "seed": seed})
     except (ValueError, TypeError):
-        raise InputError.at(path, "metadata.extra_body is no JSON object", "expected one, as text") from None
+        raise InputError.at(path, "metadata.extra_body is not a JSON object", "expected one, as text") from None
     return {**params, "metadata": metadata}

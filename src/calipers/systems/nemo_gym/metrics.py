@@ -56,7 +56,7 @@ def frame(rows: GymRows, chosen: Ints) -> Frame:
     new[1:] = task[1:] != task[:-1]
     for at in np.flatnonzero(~new[1:] & (rollout[1:] == rollout[:-1]))[:1].tolist():
         index = task[at] if rows.names is None else rows.names[task[at]]
-        raise InputError(f"{TASK} {index}, {ROLLOUT} {rollout[at]} stands twice; expected each rollout once")
+        raise InputError(f"{TASK} {index}, {ROLLOUT} {rollout[at]} appears twice; expected each rollout once")
     tasks: list[int | str] = task[new].tolist()
     if rows.names is not None:
         tasks = [rows.names[code] for code in task[new].tolist()]

@@ -449,7 +449,7 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
     """
     for role in names:
         if role not in (REWARD, "answer"):
-            wrong = f"{role} has its own place in NeMo Gym's rollouts"
+            wrong = f"{role} has a fixed key in NeMo Gym's rollouts"
             raise InputError.at("--columns", wrong, "expected reward=KEY or answer=KEY")
     parts: list[GymPart] = read_lines("calipers.systems.nemo_gym.read:lines", source, names, labels, progress)
     return with_companions(source.path, parts)

@@ -236,13 +236,13 @@ def encoded(value: Any) -> bytes:
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise PluginError(f"a hook returned what JSON cannot say: {error}") from error
+        raise PluginError(f"a hook returned a value that JSON cannot encode: {error}") from error
 
 
 def _other(value: Any) -> Any:
     if isinstance(value, float):  # numpy's double is one
         return float(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_other)

@@ -371,7 +371,7 @@ def from_records(records: Sequence[Row]) -> GymRows:
     """Rows that are decoded already, as a server is sent them. InputError for the first bad one."""
     for number, record in enumerate(records, 1):
         if not isinstance(record, Mapping):
-            raise InputError.at(f"row {number}", "it is no object", f"expected one with {TASK} and {ROLLOUT}")
+            raise InputError.at(f"row {number}", "it is not an object", f"expected one with {TASK} and {ROLLOUT}")
     builder = RowBuilder(routed=False)
     try:
         take_records(builder, records)

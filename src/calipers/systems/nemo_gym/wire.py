@@ -18,7 +18,7 @@ from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_ke
 from calipers.formats.repeated_keys import Doubled, letters, said_twice, twice
 from calipers.systems.nemo_gym.words import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
 
-MIXED: Final = "task indices are text in some rows and numbers in others; expected one kind"
+MIXED: Final = "task indices are text in some rows and numbers in others; expected only one of the two"
 _USAGE = attrgetter("f0")  # of a response
 _NUMBER = int | float | bool
 
@@ -78,7 +78,7 @@ def decoded(number: int, line: bytes) -> dict[str, Any]:
     except ValueError:  # an integer of thousands of digits
         raise LineError(number, "a number is out of range", "expected an integer of at most 64 bits") from None
     if not isinstance(row, dict):
-        raise LineError(number, "a rollout is no object", "expected one JSON object a line")
+        raise LineError(number, "a rollout is not an object", "expected one JSON object per line")
     if odd.found:
         check_once(number, line)
     return row

@@ -1,4 +1,4 @@
-"""A regular expression we do not trust, with a limit on its time.
+"""Untrusted regular expressions, with a time limit.
 
 `search`, `find_all` and `remove` give what `re` gives, or `RegexTimeout`. Three ways lead there, the cheapest first:
 a pattern whose work on a text of this length is provably small runs as it is (`bound`); on the main thread
@@ -104,7 +104,9 @@ def _elsewhere(action: Action, pattern: str, text: str, ignore_case: bool, limit
     if kind == "timeout":
         raise _timeout(pattern, text, limit)
     if kind == "died":
-        raise RegexTimeout(f"pattern {pattern!r} ended the process that ran it on a text of {len(text)} characters")
+        raise RegexTimeout(
+            f"pattern {pattern!r} crashed the process that matched it against a text of {len(text)} characters"
+        )
     compiled(pattern, ignore_case)  # there it was done in time, so it will be here; next time the bound is known
     if isinstance(answer, list) and (action == "search" or (answer and isinstance(answer[0], list))):
         shaped = map(tuple, answer)  # JSON has no tuples

@@ -1,4 +1,4 @@
-"""A call with a limit on its time: SIGALRM, which the matcher of `re` looks out for while it works."""
+"""A call with a time limit: SIGALRM, which `re` checks for while it matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled pattern, and what is done with it; nothing here limits time.
+"""A compiled pattern and its operations, without a time limit.
 
 How much work a pattern can be: an upper bound, from Python's own parse tree.
 
@@ -131,7 +131,7 @@ def compiled(pattern: str, ignore_case: bool) -> Compiled:
 
 def _compile(pattern: str, flags: re.RegexFlag) -> Compiled:
     if len(pattern) > LONGEST:
-        raise BadPattern(pattern, f"it has {len(pattern)} characters, {LONGEST} are the most")
+        raise BadPattern(pattern, f"it has {len(pattern)} characters; the maximum is {LONGEST}")
     try:
         return Compiled(re.compile(pattern, flags), harmless_up_to(pattern, flags))
     except re.error as error:

@@ -1,4 +1,4 @@
-"""The process that runs patterns where no alarm can: started when first needed, kept, killed when it hangs.
+"""The process that matches patterns where SIGALRM cannot be used: started when first needed, killed when it hangs.
 
 Lines of JSON go both ways. It limits its own time by the alarm of its main thread, so it survives a bad
 pattern; only one that does not even answer late is killed.
@@ -66,10 +66,10 @@ class Worker:
         try:  # a session of its own, as Ctrl-C is for us
             self._process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True)
         except OSError as error:
-            raise CalipersError(f"no process for regular expressions can be started: {error}") from error
+            raise CalipersError(f"cannot start the process that matches regular expressions: {error}") from error
         if not _receive(self._process, time.monotonic() + STARTING):
             self._stop()
-            raise CalipersError("the process for regular expressions does not start")
+            raise CalipersError("the process that matches regular expressions does not start")
         return self._process
 
     def _stop(self) -> None:

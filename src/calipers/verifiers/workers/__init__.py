@@ -91,7 +91,7 @@ class WorkerProcess:
             if self._ready(self._replies, select.POLLIN, end, stop):
                 self._heard += os.read(self._replies, 1 << 16)
             if len(self._heard) > LARGEST_REPLY:
-                raise VerifierError("the process that judges answers said too much")
+                raise VerifierError("the verifier process wrote too much output")
         line = bytes(self._heard[:cut])
         del self._heard[: cut + 1]
         return json.loads(line)
@@ -111,7 +111,7 @@ class WorkerProcess:
         if waiting.poll(GLANCE * 1000):
             return True
         if not self._thread.is_alive():
-            raise VerifierError(f"the process that judges answers ended: {self.broken}")
+            raise VerifierError(f"the verifier process ended: {self.broken}")
         if stop.is_set() or time.monotonic() > end:
             raise TimeoutError
         return False
@@ -129,7 +129,7 @@ class WorkerProcess:
             limits = Limits(seconds=2 * LIFE, memory_mb=self.memory_mb, disk_mb=16)
             done = launch(how, "program", job, entries, limits, seconds=2 * LIFE, stop=self._stop)
             last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-            self.broken = f"it used up its {done.stopped}" if done.stopped else last[:200]
+            self.broken = f"it reached its {done.stopped} limit" if done.stopped else last[:200]
         except (SandboxError, OSError) as error:
             self.broken = str(error)
 
@@ -188,7 +188,7 @@ class WorkerPool:
         except BaseException as error:
             process.close()
             if isinstance(error, TimeoutError):
-                raise VerifierError("the process that judges answers does not start") from None
+                raise VerifierError("the verifier process does not start") from None
             raise
         return process
 

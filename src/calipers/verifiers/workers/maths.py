@@ -42,7 +42,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     except (TooLarge, RecursionError, MemoryError) as error:
         return {"gold": str(error) or "it is nested too deeply"}
     if not gold:
-        return {"gold": "it is no mathematics that can be read"}
+        return {"gold": "it cannot be read as mathematics"}
     if "text" not in question:
         return {"gold": ""}
     try:
@@ -61,7 +61,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 def gold_of(text: str) -> list[Any]:
     """The gold answer: as LaTeX whether or not it is marked as such, else as plain arithmetic."""
     if len(text) > LONGEST:
-        raise TooLarge(f"it has {len(text)} characters, {LONGEST} are the most")
+        raise TooLarge(f"it has {len(text)} characters; the maximum is {LONGEST}")
     marked = re.search(r"\$|\\boxed|\\\(|\\\[", text)
     return parsed(text) if marked else parsed(f"${text}$") or parsed(text)
 
@@ -73,7 +73,7 @@ def parsed(text: str) -> list[Any]:
         depth = depth + 1 if mark in "([{" else max(0, depth - 1)
         deepest = max(deepest, depth)
     if deepest > NESTED:
-        raise TooLarge(f"brackets are nested {deepest} deep, {NESTED} are the most")
+        raise TooLarge(f"brackets are nested {deepest} deep; the maximum is {NESTED}")
     expressions: list[Any] = import_module("math_verify").parse(text, fallback_mode="no_fallback", parsing_timeout=None)
     for expression in expressions:
         check_size(expression)

@@ -73,7 +73,7 @@ def fault(schema: str) -> str:
     nowhere = import_module("referencing").exceptions.Unresolvable
     content = json.loads(schema)
     if not isinstance(content, (dict, bool)):
-        return "it is no object"
+        return "it is not an object"
     try:
         checker = validator(schema)
         checker.check_schema(content)
@@ -83,7 +83,7 @@ def fault(schema: str) -> str:
         path = "/".join(map(str, error.absolute_path)) or "the schema"
         return f"{path}: {error.message}"[:200]
     except nowhere as error:
-        return f"$ref {error.ref!r:.100} leads nowhere, and nothing is fetched"
+        return f"$ref {error.ref!r:.100} cannot be resolved; nothing is downloaded"
     except (ValueError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"[:200]
     return ""
@@ -115,11 +115,11 @@ def references(schema: Any) -> list[str]:
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
-        raise ValueError(f"{digits} is no number")
+        raise ValueError(f"{digits} is not a number")
     return value

@@ -79,7 +79,9 @@ def test_a_file_of_mixed_rows(tmp_path):
     path.write_text("\n".join(map(json.dumps, [CHAT, row("a"), PROMPT])) + "\n")
     assert [type(typed) for typed in iter_jsonl(str(path))] == [ChatMessagesRow, HarborTask, PromptExample]
     path.write_text(json.dumps(CHAT) + '\n\n{"question": 1}\n')
-    with pytest.raises(ValueError, match=rf"^{path}:3: a row is of unknown format \(question\); expected one of chat_"):
+    with pytest.raises(
+        ValueError, match=(rf"^{path}:3: the format of a row is unknown " r"\(question\); expected one of chat_")
+    ):
         list(iter_jsonl(path))
 
 

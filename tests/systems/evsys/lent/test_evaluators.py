@@ -63,7 +63,9 @@ def test_the_live_sampler_is_asked():
 
 def test_without_tinker_it_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "tinker", None)
-    with pytest.raises(CalipersError, match="through tinker, which is not installed; install tinker, or give engine="):
+    with pytest.raises(
+        CalipersError, match=("the live sampler needs tinker, which is not installed; install tinker, or give engine=")
+    ):
         asyncio.run(BenchmarkEvaluator("b", bench(), Letters()).evaluate(Sampler()))
 
 
@@ -113,7 +115,7 @@ def test_an_evaluation_is_given_to_the_store(tmp_path, record):
 
 
 def test_a_store_that_fails_ends_no_training(tmp_path):
-    with pytest.warns(UserWarning, match="the store took no evaluation of step 3: AttributeError"):
+    with pytest.warns(UserWarning, match="the store rejected the evaluation of step 3: AttributeError"):
         asyncio.run(recorded(tmp_path, object()).evaluate(None, model_path="tinker://checkpoint", step=3))
 
 
@@ -135,7 +137,7 @@ def test_sections_with_run_every_become_evaluators(tmp_path):
     ("section", "message"),
     [
         (3, "benchmark[0]: is 3; expected a mapping with path, id or name"),
-        ({"run_every": 1}, "benchmark[0]: names no benchmark; expected path, id or name"),
+        ({"run_every": 1}, "benchmark[0]: does not name a benchmark; expected path, id or name"),
         ({"run_every": "often"}, "benchmark[0].run_every: is 'often'; expected int"),
         ({"run_every": 1, "path": "arith", "limit": [1]}, "benchmark[0].limit: is [1]; expected int"),
     ],

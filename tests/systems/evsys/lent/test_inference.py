@@ -125,7 +125,9 @@ def test_what_is_not_lent_says_so(name):
     with pytest.raises(KeyError) as caught:
         get_inference(name)
     assert isinstance(caught.value, CalipersError)
-    assert str(caught.value).startswith(f"Calipers lends no inference_client {name!r}; install evsys_sdk itself, or ")
+    assert str(caught.value).startswith(
+        f"Calipers does not provide the inference_client {name!r}; install evsys_sdk, or "
+    )
 
 
 def test_ones_own_client_may_have_a_name_of_evsys():

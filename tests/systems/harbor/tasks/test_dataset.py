@@ -42,7 +42,7 @@ def test_names_with_an_organisation(tmp_path):
     assert [found.full_name(one) for one in found.tasks] == ["acme/a", "other/b"]
     task(place / "c", '[task]\nname = "acme/a"')  # the name that the first has from its directory
     assert [fault.removeprefix(str(place)) for fault in wrong_names(read_dataset(place))] == [
-        f"/c: is named 'acme/a', as {place}/a is; expected names of their own"
+        f"/c: is named 'acme/a', the same as {place}/a; expected different names"
     ]
 
 
@@ -83,13 +83,13 @@ def test_metric_scripts(tmp_path):
     write(lying / "metric.py", "")
     assert metric_scripts(str(lying)) == [lying / "metric.py"]
     named = dataset(tmp_path / "named", toml='[dataset]\nname = "a/b"\n[[files]]\npath = "metric.py"\n')
-    with pytest.raises(InputError, match=r"dataset\.toml:4: names metric\.py, which is not there"):
+    with pytest.raises(InputError, match=r"dataset\.toml:4: names metric\.py, which does not exist"):
         metric_scripts(named)
     write(named / "metric.py", "")
     assert metric_scripts(named) == [named / "metric.py"]
     linked = dataset(tmp_path / "linked", "a")
     (linked / "metric.py").symlink_to(named / "metric.py")
-    with pytest.raises(InputError, match="leads elsewhere"):
+    with pytest.raises(InputError, match="points outside"):
         metric_scripts(linked)
 
 

@@ -75,8 +75,8 @@ def test_a_link_inside_the_task_is_its_content(tmp_path):
         ("tests/leak", "/etc/passwd", "is a link out of"),
         ("tests/leak", "../../beside", "is a link out of"),
         ("tests/gone", "nowhere", "cannot be read"),
-        ("tests/folder", "../environment", "is a link to something that is no file"),  # no digest would cover it
-        ("solution", "environment", "is a link to something that is no file"),
+        ("tests/folder", "../environment", "is a link to something that is not a file"),  # no digest would cover it
+        ("solution", "environment", "is a link to something that is not a file"),
         ("solution", "/etc", "is a link out of"),
         ("README.md", "/etc/passwd", "is a link out of"),
     ],
@@ -98,12 +98,12 @@ def test_a_link_that_is_ignored_harms_nobody(tmp_path):
 def test_what_is_no_file_is_refused(tmp_path):
     place = task(tmp_path / "a")
     os.mkfifo(place / "tests" / "pipe")
-    with pytest.raises(InputError, match="is no regular file"):
+    with pytest.raises(InputError, match="is not a regular file"):
         task_digest(place)
 
 
 def test_what_is_no_task(tmp_path):
-    with pytest.raises(InputError, match=r"is no task: it has no task\.toml"):
+    with pytest.raises(InputError, match=r"is not a task: it has no task\.toml"):
         task_digest(tmp_path)
 
 

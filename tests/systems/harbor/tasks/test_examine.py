@@ -27,7 +27,7 @@ def test_nothing_wrong(place):
         (lambda d: write(d / "metric.py", "x"), "dataset.toml:20: the digest of metric.py is sha256:"),
         (lambda d: (d / "metric.py").unlink(), "dataset.toml:19: there is no file 'metric.py'"),
         (lambda d: task(d / "c", "agent = 1"), "c/task.toml:1: agent: expected a table"),
-        (lambda d: task(d / "c", '[task]\nname = "acme/a"'), "c: is named 'acme/a', as"),
+        (lambda d: task(d / "c", '[task]\nname = "acme/a"'), "c: is named 'acme/a', the same as"),
         (lambda d: (d / "a").rename(d / "z"), "dataset.toml:11: "),
         (lambda d: (d / "a" / "tests" / "leak").symlink_to("/etc/passwd"), "a/tests/leak: is a link out of"),
         (lambda d: (d / "c").symlink_to(d / "a"), "c: is a link"),
@@ -57,13 +57,13 @@ def test_what_is_only_worth_a_note(tmp_path):
     found = examine(place)
     assert found.faults == ()
     assert [note.removeprefix(f"{place}") for note in found.notes] == [
-        "/b/task.toml:1: the key 'agnt' means nothing here; did you mean 'agent'?",
+        "/b/task.toml:1: the key 'agnt' is unknown and ignored; did you mean 'agent'?",
         "/b/environment: has neither of Dockerfile and docker-compose.yaml; no image can be built from it",
-        ": no tasks, for want of a task.toml: docs",
-        "/dataset.toml:3: the key 'dataset.licence' means nothing here",
+        ": not tasks, because they have no task.toml: docs",
+        "/dataset.toml:3: the key 'dataset.licence' is unknown and ignored",
         "/dataset.toml: acme/a has no digest yet",
-        "/dataset.toml: does not name acme/b, which lies there",
-        "/dataset.toml: does not name metric.py, which lies there",
+        "/dataset.toml: does not list acme/b, which is in the folder",
+        "/dataset.toml: does not list metric.py, which is in the folder",
         "/dataset.toml: has no version; publishing gives it the next number",
     ]
 
@@ -74,7 +74,7 @@ def test_fix_brings_dataset_toml_in_line_and_mends_nothing_else(place):
     task(place / "bad", "agent = 1")
     before = {name: raw for name, raw in tree(place).items() if name != "dataset.toml"}
     found = examine(place, fix=True)
-    assert found.changes == ("the digest of acme/a is taken anew", "acme/c is added")
+    assert found.changes == ("the digest of acme/a is computed again", "acme/c is added")
     assert len(found.faults) == 1
     assert found.notes == ()
     assert {name: raw for name, raw in tree(place).items() if name != "dataset.toml"} == before
@@ -91,10 +91,12 @@ def test_directories_without_dataset_toml(tmp_path):
     one = examine(place / "a")
     assert (one.name, one.tasks, one.digest) == ("a", 1, task_digest(place / "a"))
     assert (
-        examine(dataset(tmp_path / "e")).faults[0].endswith("holds no tasks; expected subdirectories with a task.toml")
+        examine(dataset(tmp_path / "e"))
+        .faults[0]
+        .endswith("contains no tasks; expected subdirectories with a task.toml")
     )
 
 
 def test_what_cannot_be_looked_at(tmp_path):
-    with pytest.raises(InputError, match=r"dataset\.toml:1: no TOML"):
+    with pytest.raises(InputError, match=r"dataset\.toml:1: not valid TOML"):
         examine(dataset(tmp_path / "d", "a", toml="= 1"))

@@ -49,7 +49,7 @@ def test_metrics_do_not_belong_here(tmp_path):
     """Harbor passes over [[metrics]] without a word."""
     write(tmp_path / "dataset.toml", HEAD + '[[metrics]]\ntype = "mean"\n')
     assert [note.removeprefix(str(tmp_path)) for note in read_manifest(tmp_path).unknown] == [
-        "/dataset.toml:3: the key 'metrics' means nothing here"
+        "/dataset.toml:3: the key 'metrics' is unknown and ignored"
     ]
 
 
@@ -60,20 +60,20 @@ def test_none(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ("", 0, "it lacks dataset"),
-        ("[dataset]\nversion = '1'", 1, "dataset: it lacks name"),
+        ("", 0, "it has no dataset"),
+        ("[dataset]\nversion = '1'", 1, "dataset: it has no name"),
         ("[dataset]\nname = 'arith'", 2, "the name is 'arith'; expected org/name"),
         ("[dataset]\nname = 'a/../b'", 2, "the name is"),
         ("[dataset]\nname = 'a/b'\nversion = ''", 3, "the version is empty"),
         ("[dataset]\nname = 'a/b'\nversion = 1.0", 3, "dataset.version: expected text, got a number"),
         (HEAD + "[[tasks]]\nname = 'x'", 4, "the name is 'x'; expected org/name"),
         (HEAD + "[[tasks]]\nname = 'a/x'\ndigest = 'md5:1'", 5, "the digest of a/x is 'md5:1'"),
-        (HEAD + "[[tasks]]\nname = 'a/x'\n" * 2, 6, "'a/x' stands twice, first at line 3"),
+        (HEAD + "[[tasks]]\nname = 'a/x'\n" * 2, 6, "'a/x' appears twice, first at line 3"),
         (HEAD + "[[files]]\npath = '../metric.py'", 4, "the path is '../metric.py'; expected the bare name"),
         (HEAD + "[[files]]\npath = '/metric.py'", 4, "the path is '/metric.py'"),
         (HEAD + "[[files]]\npath = '..'", 4, "the path is '..'"),
         (HEAD + "[[files]]\npath = 'dataset.toml'", 4, "the path is 'dataset.toml'"),
-        (HEAD + "[[files]]\ndigest = ''", 3, "files[0]: it lacks path"),
+        (HEAD + "[[files]]\ndigest = ''", 3, "files[0]: it has no path"),
     ],
 )
 def test_what_is_wrong(tmp_path, text, line, said):

@@ -14,7 +14,7 @@ def test_names_that_lead_elsewhere(tmp_path, name):
     write(tmp_path / "root2" / "x", "")  # a sibling whose path starts alike
     (root / "out").symlink_to("../root2")
     (root / "hop").symlink_to("out")
-    with pytest.raises(InputError, match=r"registry: the path .* leads elsewhere; expected a path below"):
+    with pytest.raises(InputError, match=r"registry: the path .* points outside; expected a path inside"):
         below(root, name, "registry")
 
 

@@ -60,7 +60,7 @@ def test_the_same_again_and_another_version(tmp_path, arith):
     assert publish_dataset(arith, reg).status == "unchanged"
     assert tree(reg) == before
     write(arith / "add-two" / "instruction.md", "Another.\n")
-    with pytest.raises(InputError, match=r"dataset\.toml:5: acme/arith@1\.0\.0 is in .* with other content; raise"):
+    with pytest.raises(InputError, match=r"dataset\.toml:5: acme/arith@1\.0\.0 is in .* with other content; increase"):
         publish_dataset(arith, reg)
     assert tree(reg) == before
     version(arith, "1.10.0")
@@ -93,7 +93,7 @@ def test_a_metric_that_lies_there_is_published(tmp_path):
     done = publish_dataset(place, tmp_path / "reg")
     assert (done.version, done.files) == ("1", ("metric.py",))
     assert done.notes == (
-        f"{place}/dataset.toml: the digest of acme/a is taken anew",
+        f"{place}/dataset.toml: the digest of acme/a is computed again",
         f"{place}/dataset.toml: metric.py is added",
     )
     assert resolve("acme/d@1", tmp_path / "reg").metric_script is not None
@@ -112,7 +112,7 @@ def test_a_task_that_is_not_named_stays_out_and_is_told(tmp_path, arith):
     task(arith / "extra")
     done = publish_dataset(arith, tmp_path / "reg")
     assert done.tasks == 6
-    assert done.notes == (f"acme/extra: has no entry in {arith}/dataset.toml and is left out",)
+    assert done.notes == (f"acme/extra: has no entry in {arith}/dataset.toml and is excluded",)
 
 
 def test_ignore_files_travel_and_keep_the_digest(tmp_path, arith):
@@ -127,7 +127,7 @@ def test_ignore_files_travel_and_keep_the_digest(tmp_path, arith):
     assert not (found / "notes.txt").exists()
     version(arith, "1.1.0")
     write(arith / "add-two" / ".harborignore", "x.pyc\n")  # no digest covers it, so two would be one
-    with pytest.raises(InputError, match=r"\.harborignore: differs from that of"):
+    with pytest.raises(InputError, match=r"\.harborignore: differs from the one in"):
         publish_dataset(arith, tmp_path / "reg")
 
 
@@ -160,12 +160,12 @@ def test_many_at_once(tmp_path):
     [
         (lambda d: (d / "dataset.toml").unlink(), "has no dataset.toml; calipers init --dataset ORG/NAME -o"),
         (lambda d: task(d / "bad", "agent = 1"), "bad/task.toml:1: agent: expected a table"),
-        (lambda d: shutil.rmtree(d / "add-two"), "holds no valid task 'acme/add-two'"),
+        (lambda d: shutil.rmtree(d / "add-two"), "contains no valid task 'acme/add-two'"),
         (lambda d: (d / "metric.py").unlink(), "there is no file 'metric.py'"),
         (lambda d: (d / "add-two" / "tests" / "leak").symlink_to("/etc/passwd"), "is a link out of"),
-        (lambda d: task(d / "twin", '[task]\nname = "acme/add-two"'), "is named 'acme/add-two', as"),
+        (lambda d: task(d / "twin", '[task]\nname = "acme/add-two"'), "is named 'acme/add-two', the same as"),
         (lambda d: version(d, "../../1"), "the version is '../../1'"),
-        (lambda d: dataset(d, toml='[dataset]\nname = "acme/arith"\n'), "names no tasks; calipers check --fix"),
+        (lambda d: dataset(d, toml='[dataset]\nname = "acme/arith"\n'), "lists no tasks; calipers check --fix"),
     ],
 )
 def test_what_cannot_be_published(tmp_path, arith, spoil, said):
@@ -188,14 +188,14 @@ def test_a_registry_that_leads_elsewhere_or_is_damaged(tmp_path, arith):
     (tmp_path / "reg").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "reg" / "objects").symlink_to(tmp_path / "out")
-    with pytest.raises(InputError, match="is a link that leads elsewhere"):
+    with pytest.raises(InputError, match="is a link that points outside"):
         publish_dataset(arith, tmp_path / "reg")
     assert list((tmp_path / "out").iterdir()) == []
     publish_dataset(arith, tmp_path / "sound")
     stored = resolve("acme/arith", tmp_path / "sound").tasks[0].path
     write(stored / "instruction.md", "changed")
     version(arith, "2.0.0")
-    with pytest.raises(InputError, match="is not what its digest says"):
+    with pytest.raises(InputError, match="does not match its digest"):
         publish_dataset(arith, tmp_path / "sound")
 
 

@@ -71,13 +71,13 @@ def stored(reg, name):
         (lambda reg: write(stored(reg, "a") / "tests" / "more", "x"), "it was changed after it was published"),
         (lambda reg: write(reg / "datasets/acme/d/1/metric.py", "y"), "metric.py: its digest is"),
         (lambda reg: (stored(reg, "a") / "tests" / "leak").symlink_to("/etc/passwd"), "is a link out of"),
-        (lambda reg: shutil.rmtree(stored(reg, "a")), "is no task"),
-        (lambda reg: (reg / "datasets/acme/d/1/dataset.toml").unlink(), "holds no dataset.toml of it"),
+        (lambda reg: shutil.rmtree(stored(reg, "a")), "is not a task"),
+        (lambda reg: (reg / "datasets/acme/d/1/dataset.toml").unlink(), "contains no dataset.toml for it"),
         (lambda reg: edit(reg, lambda e: e[0].update(digest="0" * 64)), "its digest is 000"),
-        (lambda reg: edit(reg, lambda e: e[0]["tasks"].pop()), "its tasks are not those of its dataset.toml"),
+        (lambda reg: edit(reg, lambda e: e[0]["tasks"].pop()), "its tasks differ from those of its dataset.toml"),
         (lambda reg: edit(reg, lambda e: e[0].update(version="2")), "acme/d@2: "),
-        (lambda reg: edit(reg, lambda e: e[0].update(files="../d")), "the path '../d' leads elsewhere"),
-        (lambda reg: edit(reg, lambda e: e[0]["tasks"][0].update(path="/etc")), "the path '/etc' leads elsewhere"),
+        (lambda reg: edit(reg, lambda e: e[0].update(files="../d")), "the path '../d' points outside"),
+        (lambda reg: edit(reg, lambda e: e[0]["tasks"][0].update(path="/etc")), "the path '/etc' points outside"),
         (
             lambda reg: edit(reg, lambda e: e[0]["tasks"][0].update(path=e[0]["tasks"][1]["path"])),
             "its digest is",  # another task's content under this one's name
@@ -86,10 +86,10 @@ def stored(reg, name):
             lambda reg: edit(reg, lambda e: e[0]["metrics"][0]["kwargs"].update(script_path="registry.json")),
             "expected the metric.py that its dataset.toml names",
         ),
-        (lambda reg: edit(reg, lambda e: e.append(e[0])), "acme/d@1 stands twice"),
+        (lambda reg: edit(reg, lambda e: e.append(e[0])), "acme/d@1 appears twice"),
         (lambda reg: write(reg / "registry.json", "{"), "cannot be read"),
         (lambda reg: write(reg / "registry.json", "[{}]"), "missing required field `name`"),
-        (lambda reg: (reg / "registry.json").unlink(), "is no registry; expected a directory with registry.json"),
+        (lambda reg: (reg / "registry.json").unlink(), "is not a registry; expected a directory with registry.json"),
     ],
 )
 def test_what_was_changed_after_publication_is_refused(reg, spoil, said):
@@ -114,7 +114,7 @@ def test_unknown_names(reg, spec, said):
 
 
 def test_a_name_of_no_dataset(reg):
-    with pytest.raises(InputError, match="'d': names no dataset; expected org/name or org/name@version"):
+    with pytest.raises(InputError, match="'d': does not name a dataset; expected org/name or org/name@version"):
         resolve("d", reg)
 
 
@@ -130,5 +130,5 @@ def test_a_registry_by_other_hands(tmp_path):
     found = resolve("o/d", path)  # the file itself, as Harbor's --registry-path takes it
     assert [one.path for one in found.tasks] == [tmp_path / "tasks" / "one"]
     assert (found.metric_script, found.metrics, found.digest) == (tmp_path / "m.py", ({"type": "sum"},), "")
-    with pytest.raises(InputError, match=r"lies in the repository https://example\.org/r\.git; fetch it"):
+    with pytest.raises(InputError, match=r"is in the repository https://example\.org/r\.git; clone it"):
         resolve("o/far", path)

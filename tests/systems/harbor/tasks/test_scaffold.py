@@ -64,7 +64,7 @@ def test_files_that_are_there_are_not_written_over(tmp_path):
         ({"dataset.toml": '[dataset]\nname = "acme/d"\n'}, "acme/e", True, "dataset.toml:2: is for acme/d, not acme/e"),
         ({"metric.py": ""}, "acme/d", True, "metric.py: already exists; the same command without --with-metric"),
         ({"metric.py": "", "dataset.toml": '[dataset]\nname = "acme/d"\n'}, "acme/d", True, "calipers check --fix"),
-        ({"dataset.toml": "x"}, "acme/d", True, "dataset.toml:1: no TOML"),
+        ({"dataset.toml": "x"}, "acme/d", True, "dataset.toml:1: not valid TOML"),
         ({}, "d", False, "--dataset: the name is 'd'; expected org/name"),
         ({}, "../d", False, "--dataset: the name is '../d'"),
         ({}, "a/b/c", False, "--dataset: the name is 'a/b/c'"),

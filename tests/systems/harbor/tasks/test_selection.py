@@ -25,7 +25,7 @@ def test_which_tasks(include, exclude, first, expected):
 @pytest.mark.parametrize(
     ("names", "patterns", "said"),
     [
-        (["o/apple", "o/beet"], ["apple"], "names here have an organisation before them, as in 'o/apple'"),
+        (["o/apple", "o/beet"], ["apple"], "names here start with an organisation, as in 'o/apple'"),
         (NAMES, ["aple-1"], "no task matches 'aple-1'; did you mean 'apple-1'?"),
         (NAMES, ["APPLE-1x*", "zz"], "no task matches 'APPLE-1x*' or 'zz'; "),
         ([], ["a"], "no task matches 'a'; there are none"),

@@ -123,9 +123,9 @@ def test_unknown_keys_are_told_and_change_nothing(tmp_path):
     toml = '[agent]\ntimeout_secs = 3\n[metadata]\nanything = 1\n[[steps]]\nname = "s"\nagent.usr = 1\n[extra]\n'
     place = task(tmp_path / "a", toml, **{"steps/s/instruction.md": "x"})
     assert [note.removeprefix(str(place)) for note in read_task(place).unknown] == [
-        "/task.toml:2: the key 'agent.timeout_secs' means nothing here; did you mean 'timeout_sec'?",
-        "/task.toml:7: the key 'steps[0].agent.usr' means nothing here; did you mean 'user'?",
-        "/task.toml:8: the key 'extra' means nothing here",
+        "/task.toml:2: the key 'agent.timeout_secs' is unknown and ignored; did you mean 'timeout_sec'?",
+        "/task.toml:7: the key 'steps[0].agent.usr' is unknown and ignored; did you mean 'user'?",
+        "/task.toml:8: the key 'extra' is unknown and ignored",
     ]
 
 
@@ -146,15 +146,15 @@ def test_unknown_keys_are_told_and_change_nothing(tmp_path):
             3,
             "steps[0].agent.network_mode: is 'x'; expected 'public' or",
         ),
-        ("[task]\nversion = '1'", 1, "task: it lacks name"),
+        ("[task]\nversion = '1'", 1, "task: it has no name"),
         ("[task]\nname = 'plain'", 2, "the name is 'plain'; expected org/name"),
         ("[task]\nname = '../x'", 2, "the name is '../x'; expected org/name"),
         ("[task]\nname = 'a/b'\nversion = ''", 3, "the version is empty"),
         ("multi_step_reward_strategy = 'max'", 1, "multi_step_reward_strategy: is 'max'; expected 'mean' or 'final'"),
-        ("artifacts = ['../x']", 1, "the artifact '../x' leads elsewhere"),
+        ("artifacts = ['../x']", 1, "the artifact '../x' points outside"),
         ("artifacts = [{source = 'a', destination = '/b'}]", 1, "the artifact's destination is '/b'"),
         ("artifacts = [{source = 'a', destination = 'manifest.json'}]", 1, "the artifact's destination is"),
-        ("[[steps]]\nname = 'a'\n[[steps]]\nname = 'A'", 4, "the step 'A' and the step 'a' are one name"),
+        ("[[steps]]\nname = 'a'\n[[steps]]\nname = 'A'", 4, "the step 'A' and the step 'a' are the same name"),
         ("[[steps]]\nname = 'e\u0301'\n[[steps]]\nname = '\u00e9'", 4, "the step '\u00e9' and the step"),
         ("[[steps]]\nname = 'a/b'", 2, "the step's name is 'a/b'"),
         ("[[steps]]\nname = '..'", 2, "the step's name is '..'"),
@@ -173,7 +173,7 @@ def test_a_task_toml_that_is_wrong(tmp_path, toml, line, said):
 @pytest.mark.parametrize(
     ("toml", "without", "said"),
     [
-        ("", "task.toml", "is no task: it has no task.toml"),
+        ("", "task.toml", "is not a task: it has no task.toml"),
         ("", "instruction.md", "has no instruction.md"),
         ("", "environment/Dockerfile", "environment: is not there"),
         ("", "tests/test.sh", "tests/test.sh: is not there"),

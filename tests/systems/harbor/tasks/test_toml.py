@@ -46,11 +46,11 @@ def test_the_line_of_a_value(steps, line):
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"a = 1\nb = \n", "t.toml:2: no TOML: invalid value"),
-        (b"a = 1\na = 2\n", "t.toml:2: no TOML: cannot overwrite a value"),
-        (b"a = 1\nb = [1,", "t.toml:2: no TOML: "),
+        (b"a = 1\nb = \n", "t.toml:2: not valid TOML: invalid value"),
+        (b"a = 1\na = 2\n", "t.toml:2: not valid TOML: cannot overwrite a value"),
+        (b"a = 1\nb = [1,", "t.toml:2: not valid TOML: "),
         (b"a = 1\n# \xff\n", "t.toml:2: is not UTF-8; expected UTF-8 text"),
-        (b"a = " + b"[" * 5000, "t.toml: no TOML: it is nested too deeply"),
+        (b"a = " + b"[" * 5000, "t.toml: not valid TOML: it is nested too deeply"),
     ],
 )
 def test_what_is_no_toml(tmp_path, monkeypatch, raw, said):

@@ -21,7 +21,7 @@ def test_what_goes_into_the_environment(tmp_path):
 
 def test_the_script_that_judges_cannot_be_left_out(tmp_path):
     place = task(tmp_path / "a", **{"tests/.harborignore": "*.sh\n"})
-    with pytest.raises(InputError, match=r"tests/\.harborignore: leaves out test\.sh, which judges the task"):
+    with pytest.raises(InputError, match=r"tests/\.harborignore: excludes test\.sh, which verifies the task"):
         read_task(place)
     write(place / "tests" / ".harborignore", "*.sh\n!test.sh\n")
     assert read_task(place)

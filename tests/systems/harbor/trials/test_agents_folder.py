@@ -90,11 +90,11 @@ def test_two_servers_are_two_folders_and_two_numbers(tmp_path, run):
         assert number(run("--base-url", one)) == 1.0
         done = run("--base-url", two)
         assert number(done) == 0.25
-        assert "a new run begins, as runs/set-chat-openai_m-" in done.stderr
-        assert f"(endpoint: {one} there, {two} asked)" in done.stderr
+        assert "starting a new run, because runs/set-chat-openai_m-" in done.stderr
+        assert f"(endpoint: {one} there, {two} requested)" in done.stderr
         assert (len(first), len(second)) == (2, 2)
         again = run("--base-url", one)  # each is found again
-        assert (number(again), "a new run begins" in again.stderr) == (1.0, False)
+        assert (number(again), "starting a new run" in again.stderr) == (1.0, False)
         assert number(run(OPENAI_BASE_URL=f"{two}/")) == 0.25  # named in another way, and the same
         assert (len(first), len(second)) == (2, 2)
         assert number(run("--base-url", one, "--samples", "2")) == 1.0
@@ -107,13 +107,15 @@ def test_a_folder_that_was_named_is_not_shared(tmp_path, run):
         number(run("--base-url", one, "--out", "here"))
         done = run("--base-url", two, "--out", "here")
         assert (done.returncode, second) == (2, [])
-        assert f"here: holds another run: endpoint: {one} here, {two} asked; choose another --out" in done.stderr
+        assert (
+            f"here: contains a different run: endpoint: {one} here, {two} requested; choose another --out"
+        ) in done.stderr
 
 
 def test_keys_in_a_url_are_never_written(tmp_path, run):
     for url, said in (
-        ("http://me:hunter2@127.0.0.1:9/v1", "the URL holds a user name or a password"),
-        ("http://127.0.0.1:9/v1?api-key=hunter2", "the URL holds a key, which Harbor would write down"),
+        ("http://me:hunter2@127.0.0.1:9/v1", "the URL contains a user name or a password"),
+        ("http://127.0.0.1:9/v1?api-key=hunter2", "the URL contains a key, which Harbor would write to its files"),
     ):
         done = run("--base-url", url)
         assert done.returncode == 2
@@ -143,7 +145,7 @@ def test_a_folder_of_an_earlier_version_goes_on_where_its_server_is_the_one_aske
     folder, (note,) = find_folder(tmp_path, "set", "chat-m", other)
     there = f"endpoint: {server} there" if server else "endpoint: not recorded there"
     assert folder != earlier
-    assert note == f"{folder}: a new run begins, as {earlier} is another one ({there}, http://b/v1 asked)"
+    assert note == f"{folder}: starting a new run, because {earlier} differs ({there}, http://b/v1 requested)"
 
 
 def test_a_run_that_differs_in_more_is_not_told_of(tmp_path):
@@ -167,5 +169,5 @@ def test_the_server_of_an_agent_is_what_it_asks(monkeypatch):
 def test_a_folder_whose_server_nobody_knows_goes_on(tmp_path):
     check_folder(tmp_path, {**ASKED, "endpoint": "http://a/v1"})
     keep_identity(tmp_path, {**ASKED, "endpoint": "http://a/v1"})
-    with pytest.raises(InputError, match="holds another run: endpoint: http://a/v1 here, nothing asked"):
+    with pytest.raises(InputError, match="contains a different run: endpoint: http://a/v1 here, nothing requested"):
         check_folder(tmp_path, ASKED)

@@ -82,5 +82,5 @@ def test_a_job_says_where_it_ran(tmp_path, path, settings, environment):
     assert recorded_environment(tmp_path) == environment
     assert settle_environment("oracle", [tmp_path]) == (environment, "this run began in it")
     check_environment(tmp_path, environment)
-    with pytest.raises(InputError, match=f"environment: {environment} here, e2b asked"):
+    with pytest.raises(InputError, match=f"environment: {environment} here, e2b requested"):
         check_environment(tmp_path, "e2b")

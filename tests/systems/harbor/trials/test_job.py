@@ -124,7 +124,7 @@ def test_cheats_are_named_and_earn_nothing(tmp_path, cheat):
     if cheat == "leaves a writer":
         assert "/solution/solve.sh" in (tmp_path / "job" / "task__0001" / "left-running.txt").read_text()
     if failed:
-        assert "which judges it" in only(tmp_path / "job")["exception_info"]["exception_message"]
+        assert "which is part of its verifier" in only(tmp_path / "job")["exception_info"]["exception_message"]
 
 
 def outcomes(place):
@@ -356,7 +356,9 @@ def test_a_plan_without_trials_counts_beside_a_job(tmp_path):
 def test_another_job_is_refused(tmp_path):
     write_dataset(tmp_path / "write", 1)
     run_here(job(tmp_path / "write", tmp_path / "job"))
-    with pytest.raises(InputError, match="holds another job; expected the same agent and dataset, or another --out"):
+    with pytest.raises(
+        InputError, match=("contains a different job; expected the same agent and dataset, or another --out")
+    ):
         run_here(job(tmp_path / "write", tmp_path / "job", "nop"))
 
 

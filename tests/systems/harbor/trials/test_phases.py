@@ -54,7 +54,7 @@ def test_the_tests_of_a_step_may_lie_in_the_image_of_the_tasks_verifier(tmp_path
     shutil.rmtree(task / "tests")
     assert read_task(task).steps
     (task / "task.toml").write_text(toml + STEPS.format(agent="", verifier='environment_mode = "shared"'))
-    with pytest.raises(InputError, match="expected the script that judges the task"):
+    with pytest.raises(InputError, match="expected the script that verifies the task"):
         read_task(task)
 
 
@@ -115,11 +115,11 @@ def test_a_list_of_hosts_is_declined_wherever_it_stands(tmp_path, toml):
     [
         (
             '[verifier]\nallowed_hosts = ["a.org"]\n',
-            r"task.toml:2: verifier.allowed_hosts is there, and network_mode is",
+            r"task.toml:2: verifier.allowed_hosts is set, but network_mode is",
         ),
         (
             '[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1\n',
-            r"task.toml:2: verifier.environment_mode is 'shared', and the verifier has an environment",
+            r"task.toml:2: verifier.environment_mode is 'shared', but the verifier has its own environment",
         ),
     ],
 )
@@ -133,7 +133,9 @@ def test_a_task_without_a_solution_is_not_run_by_the_oracle(tmp_path):
     for name in ("write-1", "write-2"):
         shutil.rmtree(dataset / name / "solution")
     done = perform(AgentRequest(str(dataset), out=tmp_path / "out"), lambda done, planned: None)
-    assert done.notes == ["write-1: not run: it has no solution for the oracle to run; 1 other task alike: write-2"]
+    assert done.notes == [
+        ("write-1: not run: it has no solution for the oracle to run; 1 more task for the same reason: write-2")
+    ]
     assert done.left_out == 2
     assert calipers.score(str(done.folder)).groups[0].ledger.outcomes == {"scored": 1, "not_run": 2}
     (dataset / "write-1" / "steps" / "first" / "solution").mkdir(parents=True)
@@ -144,7 +146,10 @@ def test_one_note_for_tasks_that_are_left_out_for_one_reason():
     notes = [f"t{number}: not run: it needs the image pg:{number}; other" for number in range(9)]
     notes += ["b: not run: it needs an accelerator", "p/c/task.toml:3: cpus is 0; expected a number > 0"]
     first, *others = alike(notes)
-    assert first == "t0: not run: it needs the image pg:0; other; 8 other tasks alike: t1, t2, t3, t4, t5, ..."
+    assert (
+        first
+        == "t0: not run: it needs the image pg:0; other; 8 more tasks for the same reason: t1, t2, t3, t4, t5, ..."
+    )
     assert others == notes[9:]
 
 

@@ -146,18 +146,18 @@ def test_what_cannot_be_run_is_refused_without_a_document(home, text, said):
         (
             "metric: exact_match",
             "metric: exact_match\n    reduction: pass_at_k\n    k: [1, 2]",
-            "metric_list: k is 2, and repeats 1; expected repeats: 2 or more",
+            "metric_list: k is 2, but repeats is 1; expected repeats: 2 or more",
         ),
         (
             "metric_list:\n  - metric: exact_match",
             "repeats: 4\nfilter_list: [{name: f, filter: [{function: take_first}]}]\n"
             "metric_list:\n  - {metric: exact_match, reduction: pass_at_k, k: 2}",
-            "metric_list: k is 2, and pipeline 'f' keeps 1 of 4 repeats; expected a pipeline without take_first",
+            "metric_list: k is 2, but pipeline 'f' keeps only 1 of 4 repeats; expected a pipeline without take_first",
         ),
         (
             "doc_to_target: a",
             "doc_to_target: n\ndoc_to_choice: ['x']",
-            "document 1: the target is choice 1, and there are 1",
+            "document 1: the target is choice 1, but there are 1",
         ),
     ],
 )
@@ -192,7 +192,7 @@ def test_groups_hold_groups(home):
 def test_a_field_that_is_read_and_not_used_is_mentioned(home):
     done = made(home, TASK + "fewshot_config: {fewshot_indices: [1]}\n")
     assert [note.partition(": ")[2] for note in done.notes] == [
-        "fewshot_config.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
+        "fewshot_config.fewshot_indices: ignored, as in lm-evaluation-harness 0.4.13"
     ]
 
 
@@ -215,7 +215,9 @@ def test_a_metric_that_stands_twice_is_said(home):
         "  - metric: exact_match\n", "  - metric: exact_match\n  - {metric: exact_match, ignore_case: true}\n"
     )
     (note,) = made(home, text).notes
-    assert note.endswith("task.yaml:8: metric_list: exact_match stands there 2 times; the last counts, as there")
+    assert note.endswith(
+        "task.yaml:8: metric_list: exact_match is listed 2 times; the last entry is used, as in lm-evaluation-harness"
+    )
 
 
 def test_a_task_written_later_and_one_in_another_folder_are_found(tmp_path, monkeypatch):

@@ -49,7 +49,12 @@ def test_default_metrics(tmp_path, text, release, guide):
 @pytest.mark.parametrize("text", [BARE, BARE + PIPELINE])
 def test_the_guide_has_none_for_generated_text(tmp_path, text):
     assert names(tmp_path, text, TaskRequest()) == ["exact_match"]
-    with pytest.raises(InputError, match="metric_list: there is none, and the guide has no default metrics"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "metric_list: there is no metric_list, and the guide of lm-evaluation-harness defines no default metrics"
+        ),
+    ):
         names(tmp_path, text, GUIDE)
     assert (
         len(suite(LoadedTasks().task(str(tmp_path / "task.yaml"), "made", TaskRequest(predict_only=True))).tasks) == 6
@@ -58,7 +63,10 @@ def test_the_guide_has_none_for_generated_text(tmp_path, text):
 
 def test_the_switch_of_the_command(tmp_path):
     task_folder(tmp_path, BARE)
-    said = "task.yaml: metric_list: there is none, and the guide has no default metrics for generated text; expected "
+    said = (
+        "task.yaml: metric_list: there is no metric_list, and the guide of lm-evaluation-harness "
+        "defines no default metrics for generated text; expected "
+    )
     for command in (["check", "task.yaml"], ["run", "task.yaml", "--model", "python/x.py:y"]):
         assert refused(*command, "--default-metrics", "guide", cwd=tmp_path).startswith(said)
 

@@ -34,9 +34,9 @@ def test_how_prompts_are_written(settings, expected):
 @pytest.mark.parametrize(
     ("settings", "wrong"),
     [
-        ({"fewshot_as_multiturn": True}, "--fewshot-as-multiturn: without a chat template there are no turns"),
-        ({"apply_chat_template": True, "system_prompt": "x"}, "--system-prompt: is a system turn of its own"),
-        ({"system_instruction": "y", "system_prompt": "x"}, "--system-prompt: is a system turn of its own"),
+        ({"fewshot_as_multiturn": True}, "--fewshot-as-multiturn: needs a chat template"),
+        ({"apply_chat_template": True, "system_prompt": "x"}, "--system-prompt: adds a separate system message"),
+        ({"system_instruction": "y", "system_prompt": "x"}, "--system-prompt: adds a separate system message"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, wrong):
@@ -51,11 +51,11 @@ NAMED = {"apply_chat_template": "tool_use"}
 @pytest.mark.parametrize(
     ("model", "settings", "written", "wrong"),
     [
-        ("openai/m", NAMED, True, "'tool_use' was taken for the name of a chat template, which only hf/ models have"),
-        ("hf/m", {"apply_chat_template": __file__}, True, "a benchmark stands before the option, or after --"),
-        ("openai/m", CHAT, False, "the task asks for likelihoods, and a chat with openai/m tells none"),
-        ("openai/m", {**CHAT, "api": "completions"}, True, "the completions route takes one text, and no turns"),
-        ("hf/m", {**CHAT, "api": "completions"}, True, "the completions route takes one text, and no turns"),
+        ("openai/m", NAMED, True, "'tool_use' was read as the name of a chat template, which only hf/ models have"),
+        ("hf/m", {"apply_chat_template": __file__}, True, "put the benchmark before the option, or after --"),
+        ("openai/m", CHAT, False, "the task needs log-likelihoods, which openai/m does not return for a chat"),
+        ("openai/m", {**CHAT, "api": "completions"}, True, "the completions route accepts text, not chat messages"),
+        ("hf/m", {**CHAT, "api": "completions"}, True, "the completions route accepts text, not chat messages"),
     ],
 )
 def test_a_chat_with_a_model_that_takes_none_is_refused(model, settings, written, wrong):
@@ -85,7 +85,7 @@ def test_a_model_that_takes_the_chat_is_not_refused(model, settings, written):
 )
 def test_another_benchmark_is_not_asked_as_theirs_are(settings):
     name = next(iter(settings)).replace("_", "-")
-    with pytest.raises(InputError, match=f"^--{name}: is for tasks of lm-evaluation-harness, and data is none"):
+    with pytest.raises(InputError, match=f"^--{name}: is only for tasks of lm-evaluation-harness, and data is not one"):
         check_apart(Job("data", "openai/m", **settings))
     check_apart(Job("data", "openai/m"))
 

@@ -88,7 +88,7 @@ def test_scores_that_the_dialect_knows_are_rewards_by_their_names():
     assert list(verdict("a0", metric_list=metrics).rewards) == ["exact_match"]
 
 
-@pytest.mark.parametrize(("how", "said"), [("nanmean", "leaves it out, too"), ("mean", "counts it")])
+@pytest.mark.parametrize(("how", "said"), [("nanmean", "excludes it, too"), ("mean", "includes it")])
 def test_a_score_that_is_nan_is_no_reward_and_says_what_the_number_makes_of_it(how, said):
     def odd(references, predictions):
         return float("nan")

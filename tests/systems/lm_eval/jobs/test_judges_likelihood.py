@@ -57,8 +57,8 @@ def test_a_likelihood_is_asked_once_of_completions(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "docs", "said"),
     [
-        (LIKELIHOOD, [{"q": "c", "a": 3}], "document 0: is 3; expected a text to ask the likelihood of"),
-        (ROLLING, [{"q": "", "a": "x"}, {"q": "", "a": None}], "document 1: is None; expected a text"),
+        (LIKELIHOOD, [{"q": "c", "a": 3}], "document 0: is 3; expected the text to compute the likelihood of"),
+        (ROLLING, [{"q": "", "a": "x"}, {"q": "", "a": None}], "document 1: is None; expected the text"),
         (CHOICE, [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x", 3], "n": 0}], "document 1: a choice is 3"),
         (CHOICE, [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x"], "n": 0.5}], "the target is 0.5"),
     ],
@@ -73,8 +73,10 @@ def test_what_lm_eval_passes_over_in_silence_is_noted():
     docs = [{"q": "c", "c": ["x", "y"], "n": 0}, *({"q": "c", "c": ["x", "y"], "n": -100} for _ in range(4))]
     made = suite(task(docs, **CHOICE, metric_list=[{"metric": "acc"}, {"metric": "bleu"}]))
     first, second = made.notes
-    assert first.endswith("metric_list: bleu has no value for multiple_choice, and is left out as there")
-    assert second.endswith("4 documents (1, 2, 3, ...) have a target that is no choice, and count 0")
+    assert first.endswith(
+        "metric_list: bleu has no value for multiple_choice; it is skipped, as in lm-evaluation-harness"
+    )
+    assert second.endswith("4 documents (1, 2, 3, ...) have a target that is not one of the choices, and count as 0")
 
 
 SAID = written([Continuation("c", " x"), Continuation("c", " y")], [Scored(-1.0, True, 1), Scored(-2.0, False, 1)])
@@ -84,7 +86,7 @@ SAID = written([Continuation("c", " x"), Continuation("c", " y")], [Scored(-1.0,
 def test_one_bad_index_is_a_gap_and_counts_0_as_there(good, bad, tmp_path):
     made = task([{"q": "c", "c": ["x", "y"], "n": one} for one in (good, bad, good)], **CHOICE)
     [told] = suite(made).notes
-    assert "doc_to_target: 1 documents (1) have the index of a choice that there is not: they have no reward" in told
+    assert "doc_to_target: 1 documents (1) have a target index beyond their choices: they have no reward" in told
     judge, asked = judge_of(made).judge, suite(made).tasks
     assert judge.verify(asked[0], Completion(SAID)).reward == 1.0
     with pytest.raises(VerifierError, match=r"the target is choice (7|-1) of 2, counted from 0; lm-evaluation-harness"):
@@ -119,10 +121,14 @@ def suite_of(kind):
         (
             Job("b", "litellm/m"),
             Writer(),
-            "model 'litellm/m' gives no log-likelihoods; expected hf/PATH, or openai/NAME",
+            "model 'litellm/m' does not return log-likelihoods; expected hf/PATH, or openai/NAME",
         ),
         (Job("b", "hf/m", samples=2), Scorer(), "--samples: is 2; expected 1"),
-        (Job("b", "hf/m", system_prompt="Be brief."), Scorer(), "--system-prompt: a likelihood is asked of one text"),
+        (
+            Job("b", "hf/m", system_prompt="Be brief."),
+            Scorer(),
+            "--system-prompt: a log-likelihood request is plain text without a system message",
+        ),
     ],
 )
 def test_who_cannot_be_asked_for_likelihoods(job, client, said):

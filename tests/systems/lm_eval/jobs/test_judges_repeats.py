@@ -49,14 +49,20 @@ def test_a_function_that_adds_up_documents_is_taken_over_this_one():
         ({"metric_list": [{"metric": "exact_match", "reduction": "meen"}]}, "no reduction named 'meen'; did you mean"),
         (
             {"metric_list": [{"metric": "exact_match", "reduction": "pass_at_k", "k": 3}], "repeats": 2},
-            "metric_list: k is 3, and repeats 2; expected repeats: 3 or more",
+            "metric_list: k is 3, but repeats is 2; expected repeats: 3 or more",
         ),
         (
             {"metric_list": [{"metric": "exact_match", "regexes_to_ignore": ["(a+)+$"]}]},
-            "metric_list: pattern .* does not end on 40 times 'a'",
+            "metric_list: pattern .* does not finish matching 40 times 'a'",
         ),
-        ({"scorer": {"type": "regex", "kwargs": {"regex_pattern": "(a+)+$"}}}, "scorer: pattern .* does not end"),
-        ({"metric_list": [{"metric": "acc"}]}, "^inline task: metric_list: metric 'acc' is none of generate_until"),
+        (
+            {"scorer": {"type": "regex", "kwargs": {"regex_pattern": "(a+)+$"}}},
+            ("scorer: pattern .* does not finish matching"),
+        ),
+        (
+            {"metric_list": [{"metric": "acc"}]},
+            ("^inline task: metric_list: metric 'acc' is not a metric of generate_until"),
+        ),
     ],
 )
 def test_what_would_fail_after_the_run_is_refused_before_it(fields, said):

@@ -69,7 +69,7 @@ def test_the_log_holds_every_likelihood_and_the_same_command_goes_on(home, task,
     assert again.returncode == 0, again.stderr
     values = [json.loads((home / name / "result.json").read_text())["groups"][0]["metrics"] for name in ("r", "again")]
     assert values[0]["mean"]["value"] == values[1]["mean"]["value"]
-    table, other = (text.partition("as lm-evaluation-harness")[2] for text in (done.stdout, again.stdout))
+    table, other = (text.partition("lm-evaluation-harness' own table")[2] for text in (done.stdout, again.stdout))
     assert table == other != ""
 
 
@@ -100,8 +100,8 @@ def test_numbers_intervals_and_files(home):
     assert results["groups"]["both"]["acc,none"] == pytest.approx((sum(right) + sum(greedy)) / 24)
     assert "mc brier_score,none" in done.stdout
     (group,) = (line for line in done.stdout.splitlines() if line.startswith("both acc,none"))
-    assert group.endswith(" by 10,000 draws, 2 tasks")
-    ends = json.loads(group.partition("interval ")[2].partition(" by")[0])
+    assert group.endswith(" from 10,000 resamples, 2 tasks")
+    ends = json.loads(group.partition("interval ")[2].partition(" from")[0])
     assert ends[0] < results["groups"]["both"]["acc,none"] < ends[1]
     bits = (
         -sum(MODEL.likelihood("", doc["t"])[0] for doc in DOCS)
@@ -110,8 +110,8 @@ def test_numbers_intervals_and_files(home):
     )
     line = next(line for line in roll.stdout.splitlines() if line.startswith("roll bits_per_byte,none"))
     assert f" {bits:.4f}, 95% interval [" in line
-    assert line.endswith(" by 10,000 draws, 12 documents")
-    low, high = json.loads(line.partition("interval ")[2].partition(" by")[0])
+    assert line.endswith(" from 10,000 resamples, 12 documents")
+    low, high = json.loads(line.partition("interval ")[2].partition(" from")[0])
     assert low < bits < high
     for task, key in (("mc", "acc"), ("ll", "acc"), ("roll", None)):
         (samples,) = (str(path.relative_to(home)) for path in (home / "out").rglob(f"samples_{task}_*"))
@@ -128,7 +128,7 @@ def test_a_group_of_which_a_task_could_not_run_has_no_row(home):
         done = run(home, "both", url, "--include-path", ".", "--out", "g")
     assert done.returncode == 3
     assert "ll.yaml:8: process_docs: is !function utils.f" in done.stderr
-    assert "both: no row, as ll has no numbers" in done.stdout
+    assert "both: no row, because ll has no numbers" in done.stdout
     assert "mc acc,none" in done.stdout
 
 
@@ -141,7 +141,7 @@ def test_a_run_is_shown_again_without_its_server(home):
     (home / "roll.yaml").write_text(ROLLING + "metric_list: [{metric: bits_per_byte}]\n")
     other = calipers("score", "r", "--dialect", "lm_eval", "--format", "md", cwd=home)
     assert "word_perplexity" not in other.stdout
-    assert "roll.yaml is not what it was when it was run; it is scored as it is now" in other.stderr
+    assert "roll.yaml changed after the run; it is scored in its present form" in other.stderr
 
 
 @pytest.mark.parametrize(
@@ -149,17 +149,20 @@ def test_a_run_is_shown_again_without_its_server(home):
     [
         (
             ["--model", "openai/any", "--api", "chat"],
-            "model 'openai/any' gives no log-likelihoods; expected hf/PATH, or",
+            "model 'openai/any' does not return log-likelihoods; expected hf/PATH, or",
         ),
         (
             ["--model", "python/own.py:answer"],
-            "model 'python/own.py:answer' gives no log-likelihoods; expected hf/PATH",
+            "model 'python/own.py:answer' does not return log-likelihoods; expected hf/PATH",
         ),
         (
             ["--model", "openai/any", "--samples", "2"],
-            "--samples: is 2; expected 1: every likelihood would be the same",
+            "--samples: is 2; expected 1, because every sample of a log-likelihood would be the same",
         ),
-        (["--model", "openai/any", "--system-prompt", "x"], "--system-prompt: a likelihood is asked of one text"),
+        (
+            ["--model", "openai/any", "--system-prompt", "x"],
+            ("--system-prompt: a log-likelihood request is plain text without a system message"),
+        ),
     ],
 )
 def test_who_gives_no_likelihoods_is_refused_before_any_call(home, asked, said):
@@ -172,15 +175,15 @@ def test_a_server_without_logprobs_is_refused_before_the_first_question(home):
         said = refused("run", "mc.yaml", "--model", "openai/any", "--base-url", url, cwd=home)
         assert set(served(url)["prompts"]) == {"one two"}
     assert said == (
-        "openai/any: the server gives no log-likelihoods of a prompt: neither echo with logprobs nor prompt_logprobs "
-        "brings them; nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
+        "openai/any: the server does not return log-likelihoods of a prompt: neither echo with logprobs nor "
+        "prompt_logprobs returns them; no request was sent; use a server that returns prompt logprobs, or hf/PATH"
     )
 
 
 def test_whole_texts_are_refused_by_a_server_that_puts_nothing_before_them(home):
     with likely() as url:
         said = refused("run", "roll.yaml", "--model", "openai/any", "--base-url", url, cwd=home)
-    assert "a text without a context cannot be scored: the server shows no token before it" in said
+    assert "a text without a context cannot be scored: the server adds no token before it" in said
 
 
 def test_a_text_that_the_server_cannot_read_is_a_gap(home):

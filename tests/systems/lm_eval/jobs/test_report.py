@@ -79,7 +79,7 @@ def test_a_group_has_no_row_from_some_of_its_tasks(home):
     jobs, _ = jobs_of(["both"], {"model": ("python/model.py:Model",), "include_path": (".",)})
     report = perform(jobs[0])
     (found,) = joined([part(report.job, report.folder)])
-    assert found.sentences[-1] == "both: no row, as two has no numbers here"
+    assert found.sentences[-1] == "both: no row, because two has no numbers here"
 
 
 def test_two_tasks_of_one_name_are_two_reports(home):
@@ -104,12 +104,12 @@ def test_predictions_alone_are_samples_without_a_score(home):
         ("[{metric: acc}]", []),
         (
             "[{metric: accc}]",
-            ["both: no accc, as none of its tasks has it, or none in the pipelines of its filter_list"],
+            ["both: no accc, because none of its tasks has it in the pipelines of its filter_list"],
         ),
         ("[{metric: f1}]", ["both f1,none: over 1 of 2 tasks; none in two"]),
         (
             "[{metric: acc, filter_list: strict}]",
-            ["both: no acc, as none of its tasks has it, or none in the pipelines of its filter_list"],
+            ["both: no acc, because none of its tasks has it in the pipelines of its filter_list"],
         ),
     ],
 )

@@ -26,7 +26,7 @@ def test_a_corpus_metric_has_an_interval_by_draws_of_documents():
     made = task(texts(20), **ROLLING)
     lines = said(made, rows)
     assert [line.split(",")[0] for line in lines] == ["t word_perplexity", "t byte_perplexity", "t bits_per_byte"]
-    assert all(line.endswith(" by 10,000 draws, 20 documents") for line in lines)
+    assert all(line.endswith(" from 10,000 resamples, 20 documents") for line in lines)
     assert said(made, rows) == lines != said(made, rows, seed=1)
 
 
@@ -39,9 +39,9 @@ def test_a_mean_has_the_interval_of_every_mean():
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
-        ([-5.0], "one document"),
-        ([-5.0, -5.0, -5.0], "every draw gives the same number"),
-        ([-1e9, -1.0, -1.0], "some draws give no finite number"),
+        ([-5.0], "there is only one document"),
+        ([-5.0, -5.0, -5.0], "every resample gives the same value"),
+        ([-1e9, -1.0, -1.0], "some resamples have no finite value"),
     ],
 )
 def test_no_interval_says_why(rows, why):

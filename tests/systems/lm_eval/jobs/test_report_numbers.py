@@ -55,7 +55,7 @@ def test_the_last_attempt_counts(tmp_path):
 
 
 def test_what_is_no_such_log_is_refused(task, tmp_path):
-    with pytest.raises(InputError, match=r"log:1: is no rollout of such a task"):
+    with pytest.raises(InputError, match=r"log:1: is not a rollout of a task of lm-evaluation-harness"):
         responses(logged(tmp_path / "log", [{"task": "a name"}]))
-    with pytest.raises(InputError, match="no document was answered in full; expected 5 completions of one"):
+    with pytest.raises(InputError, match="no document has all its completions; expected 5 completions of one document"):
         score_run(task, logged(tmp_path / "log", [{"task": "0", "completion": "x"}]), 5)

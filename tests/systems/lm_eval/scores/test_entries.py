@@ -129,7 +129,7 @@ def test_exact_match_is_a_number_whatever_adds_it_up():
 @pytest.mark.parametrize(
     ("entry", "error", "said"),
     [
-        ({"metric": "acc"}, InputError, "metric 'acc' is none of generate_until"),  # a mean of pairs is nothing
+        ({"metric": "acc"}, InputError, "metric 'acc' is not a metric of generate_until"),  # a mean of pairs is nothing
         ({"metric": "acc", "aggregation": add_up, "ignore_cas": True}, UnknownName, "'ignore_cas'"),
         ({"metric": "f1", "ignore_case": True}, UnknownName, "setting of metric 'f1' named 'ignore_case'"),
         ({"metric": "exact_match", "ignore_case": "yes"}, InputError, "ignore_case is 'yes'; expected true or false"),
@@ -252,7 +252,7 @@ HALF = Entry("half", function=half)
     ("target", "answer", "several", "expected"),
     [
         (7, "7", False, {"exact_match": 1.0}),  # the target takes the answer's type
-        ("2", 2, False, "no text"),  # and an answer that is no text cannot be folded
+        ("2", 2, False, "is not text"),  # and an answer that is no text cannot be folded
         ("x", None, False, {"exact_match": 0.0}),  # there: TypeError
         (["NYC", "New York"], "new york", True, {"exact_match": 1.0}),
         (["NYC"], ["nyc", "LA", None], True, {"exact_match": 1 / 3}),

@@ -70,11 +70,11 @@ CASES = {
     ),
     "an index beyond the choices, in the second document": (
         lambda text: text.replace("doc_to_target: answer", "doc_to_target: n\ndoc_to_choice: c"),
-        "task.yaml:6: doc_to_target: document 1: the target is choice 7, and there are 2; expected 0 to 1",
+        "task.yaml:6: doc_to_target: document 1: the target is choice 7, but there are 2 choices; expected 0 to 1",
     ),
     "a text where an index should be": (
         lambda text: text + "doc_to_choice: [x, y]\n",
-        "task.yaml:6: doc_to_target: document 0: the target is 'a0'; expected its index",
+        "task.yaml:6: doc_to_target: document 0: the target is 'a0'; expected the index of a choice",
     ),
     "a filter's setting": (
         lambda text: text.replace(FIRST, "{function: regex, pattern: x}"),
@@ -82,7 +82,7 @@ CASES = {
     ),
     "a filter without what it needs": (
         lambda text: text.replace(FIRST, "{function: take_first_k}"),
-        "task.yaml:9: filter_list[0]: filter 'take_first_k' lacks k; expected k: VALUE",
+        "task.yaml:9: filter_list[0]: filter 'take_first_k' has no k; expected k: VALUE",
     ),
     "a filter over more repeats than there are": (
         lambda text: text.replace(FIRST, "{function: take_first_k, kwargs: {k: 3}}"),
@@ -102,7 +102,7 @@ CASES = {
     ),
     "two pipelines of one name": (
         lambda text: text.replace("  - name: first", "  - {name: first, filter: []}\n  - name: first"),
-        "task.yaml: filter_list: two pipelines are called 'first'; expected other names",
+        "task.yaml: filter_list: two pipelines are called 'first'; expected different names",
     ),
     "a scorer's setting": (
         lambda text: text + "scorer: {type: regex, kwargs: {pattern: x}}\n",
@@ -134,11 +134,11 @@ CASES = {
     ),
     "more examples than there are": (
         lambda text: text + "num_fewshot: 5\n",
-        "task.yaml: fewshot_config: 5 examples are needed, 2 are there; take fewer",
+        "task.yaml: fewshot_config: 5 examples are needed, but there are only 2; use fewer",
     ),
     "code without trust": (
         lambda text: text.replace("exact_match}", "!function utils.mine, aggregation: mean}"),
-        "task.yaml:12: metric_list: is !function utils.mine, code that came with the task; read it, then run it",
+        "task.yaml:12: metric_list: is !function utils.mine, code from the task; read it first, then run it",
     ),
 }
 

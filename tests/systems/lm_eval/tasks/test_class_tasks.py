@@ -83,8 +83,8 @@ def test_an_aggregation_that_fails_is_said_before_the_first_call(home):
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("broken", PluginError, r"code_of_it\.Broken cannot be made: RuntimeError: no dataset here$"),
-        ("pictures", InputError, "asks about images; expected a task of plain text"),
+        ("broken", PluginError, r"code_of_it\.Broken cannot be created: RuntimeError: no dataset here$"),
+        ("pictures", InputError, "needs images; expected a task of plain text"),
         ("nothing", PluginError, "has no eval_docs; expected a subclass of lm_eval's Task"),
     ],
 )
@@ -101,7 +101,7 @@ def test_requests_that_are_none(home):
 def test_a_class_is_not_loaded_without_trust(home):
     place = home / "quiz.yaml"
     said = refused("run", "quiz.yaml", "--model", "openai/any", "--base-url", "http://127.0.0.1:9/v1", cwd=home)
-    assert said.startswith("quiz.yaml:2: class: is !function code_of_it.Quiz, code that came with the task; read it,")
+    assert said.startswith("quiz.yaml:2: class: is !function code_of_it.Quiz, code from the task; read it first,")
     assert [one["lm_eval"] for one in settings(str(place), TaskRequest())] == [
         "quiz"
     ]  # planned without running anything

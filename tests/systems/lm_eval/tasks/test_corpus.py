@@ -118,7 +118,7 @@ def test_what_is_not_loaded_here_is_said_in_a_line():
     with pytest.raises(InputError, match=said):
         [load_task(leaf.config, leaf.file) for leaf in leaves(found("hub"))]
     (leaf,) = leaves(found("python_class"))
-    with pytest.raises(InputError, match=r"is !function .*, code that came with the task; read it, then run it with"):
+    with pytest.raises(InputError, match=r"is !function .*, code from the task; read it first, then run it with"):
         load(leaf, TaskRequest())
 
 

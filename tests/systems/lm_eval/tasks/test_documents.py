@@ -276,7 +276,7 @@ def test_a_packed_file_that_is_not_whole_is_refused(tmp_path, suffix, content):
     path = tmp_path / f"rows{suffix}"
     path.write_bytes(content)
     for read in (read_json, read_csv, read_text):
-        with pytest.raises(InputError, match=rf"rows{suffix}: cannot be unpacked as .*; is it whole\?"):
+        with pytest.raises(InputError, match=rf"rows{suffix}: cannot be unpacked as .*; is it complete\?"):
             read(path)
 
 
@@ -356,7 +356,7 @@ def test_parquet_and_both_forms_of_arrow(tmp_path):
         (read_json, b"[1, 2", ": malformed json"),
         (read_json, b"[1]", ": row 1: is a int; expected an object"),
         (lambda path: read_json(path, "data"), b'{"x": []}', ": no key 'data'; expected an object with it"),
-        (read_csv, b"a\n1,2\n", ": record 1 has 2 cells for 1 columns; expected one a column"),
+        (read_csv, b"a\n1,2\n", ": record 1 has 2 cells for 1 columns; expected one per column"),
         (read_csv, b"\xff", ": byte 1 is not UTF-8"),
         (read_parquet, b"PAR1 no", ": cannot be read ("),
         (read_arrow, b"ARROW1 no", ": cannot be read ("),
@@ -391,5 +391,5 @@ def test_what_is_not_there_is_refused(tmp_path):
 def test_a_key_twice_in_a_document_is_refused(tmp_path, name, text):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    with pytest.raises(InputError, match=r'rows\.json\S*: malformed json: key "a" stands twice'):
+    with pytest.raises(InputError, match=r'rows\.json\S*: malformed json: key "a" appears twice'):
         read_json(path)

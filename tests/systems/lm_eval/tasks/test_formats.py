@@ -76,7 +76,7 @@ def test_columns_may_be_written_as_templates():
     [
         ({"formats": "mcq"}, "no format named 'mcq'; did you mean 'mcqa'"),
         ({"formats": {"type": "mcqa", "prefix": "x"}}, "no field of a format named 'prefix'"),
-        ({"formats": "mcqa", "doc_to_choice": None}, "a format of choices needs doc_to_choice"),
+        ({"formats": "mcqa", "doc_to_choice": None}, "a format with choices needs doc_to_choice"),
     ],
 )
 def test_a_format_that_cannot_be_is_refused(fields, said):

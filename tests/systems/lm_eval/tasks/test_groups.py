@@ -106,10 +106,14 @@ def test_a_format_is_picked_after_an_at_sign(tmp_path):
         ({}, "outr", "no task, group or tag named 'outr'; did you mean 'outer'"),
         ({}, "zz*", "no task, group or tag named 'zz*'"),
         ({"g.yaml": "group: g\ntask: [a, gone]\n"}, "g", "g.yaml:2: task: no task, group or tag named 'gone'"),
-        ({"g.yaml": "group: g\ntask: [a, inner, b]\n"}, "g", "b: the task is asked for twice"),
+        ({"g.yaml": "group: g\ntask: [a, inner, b]\n"}, "g", "b: the task is requested twice"),
         ({"g.yaml": "group: g\ntask: a\n"}, "g", "g.yaml:2: task: is 'a'; expected a list of tasks"),
         ({"g.yaml": "group: g\ntask: [3]\n"}, "g", "g.yaml:2: task: a member is 3; expected a name or a mapping"),
-        ({"g.yaml": "group: g\ntask: [g]\n"}, "g", "g.yaml:1: group: groups hold one another; expected an end"),
+        (
+            {"g.yaml": "group: g\ntask: [g]\n"},
+            "g",
+            ("g.yaml:1: group: groups contain each other; expected groups without a cycle"),
+        ),
         (
             {"g.yaml": "group: g\ntask: [a]\nnum_fewshto: 1\n"},
             "g",
@@ -173,7 +177,7 @@ def test_a_function_for_a_metric_of_a_group_is_the_name_of_no_number(home):
 
 def test_a_broken_file_is_passed_over_until_it_is_asked_for(home):
     assert "broken" not in Tasks([home]).heads
-    with pytest.raises(InputError, match=r"broken\.yaml:2: is no YAML"):
+    with pytest.raises(InputError, match=r"broken\.yaml:2: is not valid YAML"):
         Tasks([home]).find(str(home / "broken.yaml"))
     with pytest.raises(InputError, match=r"notes\.yaml: task: has no task and no group"):
         Tasks([home]).find(str(home / "notes.yaml"))
@@ -188,7 +192,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 
 def test_a_group_by_its_file_alone_says_where_its_tasks_could_come_from(tmp_path):
     (tmp_path / "g.yaml").write_text("group: g\ntask: [a]\n")
-    with pytest.raises(InputError, match=r"named 'a'; known: \(none\); --include-path names the folder of a group's"):
+    with pytest.raises(InputError, match=r"named 'a'; known: \(none\); give the folder of the group's tasks with"):
         Tasks().find(str(tmp_path / "g.yaml"))
 
 

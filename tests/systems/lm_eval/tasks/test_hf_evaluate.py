@@ -32,7 +32,7 @@ class Nearness(evaluate.Metric):
         return {"near": sum(gap <= within for gap in gaps) / len(gaps), "gap": sum(gaps) / len(gaps)}
 '''
 HERE = importlib.util.find_spec("evaluate") is not None
-there = pytest.mark.skipif(not HERE, reason="evaluate is not installed")
+there = pytest.mark.skipif(not HERE, reason="evaluate is installed")
 absent = pytest.mark.skipif(HERE, reason="evaluate is installed")
 
 
@@ -70,7 +70,7 @@ def test_it_is_not_run_without_trust(home):
     done = run()
     assert isinstance(done.exception, InputError)
     assert "metric_list: no lm_eval metric named 'nearness'" in str(done.exception)
-    assert str(done.exception).endswith("is a script that is run; read it, then run it with --trust")
+    assert str(done.exception).endswith("is a script, which would run; read it first, then run it with --trust")
     assert not (home / "runs").exists()
 
 
@@ -98,7 +98,7 @@ def test_what_is_missing_where_the_library_is_not_there(home):
     done = run("--trust")
     assert isinstance(done.exception, UnknownName)
     assert str(done.exception).startswith(f"{TASK}:4: metric_list: no lm_eval metric named 'nearness'")
-    assert str(done.exception).endswith("(it may be one of the library evaluate, which is not installed)")
+    assert str(done.exception).endswith("(it may be a metric of the library evaluate, which is not installed)")
     with pytest.raises(InputError, match="hf_evaluate for 'exact_match' needs the library evaluate; install it"):
         entries([{"metric": "exact_match", "hf_evaluate": True}], "generate_until")
 

@@ -70,7 +70,7 @@ def test_choices(value, expected):
         (choices_of, lambda doc: "xy", "here: is 'xy'; expected a list of choices"),
         (text_of, "gone", "here: the document has no column 'gone'; it has q, n, digits, l, none, t"),
         (text_of, None, "here: is None; expected a column, a template or a function"),
-        (text_of, Function("utils", "f", None), "here: is !function utils.f, code that came with the task"),
+        (text_of, Function("utils", "f", None), "here: is !function utils.f, code from the task"),
     ],
 )
 def test_what_cannot_be_resolved_is_refused(resolve, value, said):
@@ -171,7 +171,7 @@ def test_a_template_does_what_jinja_does(template, expected):
 def test_a_template_that_makes_too_much_is_refused(monkeypatch, template):
     monkeypatch.setattr(prompts, "SECONDS", PATIENCE)  # of size, however long a busy machine takes
     monkeypatch.setattr(prompts, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
-    with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format asks| makes) "):
+    with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format has| makes) "):
         render(template, {}, "f.yaml:3: doc_to_text")
 
 
@@ -266,7 +266,7 @@ def test_what_goes_wrong_is_said_in_one_line(template, said):
 @pytest.mark.parametrize("template", [NEVER, "{{ ('a' * 40 ~ '!')|regex_replace('(a+)+$', '') }}"])
 def test_a_template_that_does_not_end_is_stopped(monkeypatch, template):
     monkeypatch.setattr(prompts, "SECONDS", 0.2)
-    with pytest.raises(InputError, match=r"here: the template does not end within 0\.2 s"):
+    with pytest.raises(InputError, match=r"here: the template does not finish within 0\.2 s"):
         render(template, {}, "here")
 
 
@@ -289,7 +289,9 @@ def in_a_thread(template):
 def test_so_is_one_away_from_the_main_thread(monkeypatch):
     assert in_a_thread("{{ 'abc'|regex_replace('b', '') }}") == ["ac"]  # with time enough to start a worker
     monkeypatch.setattr(prompts, "SECONDS", 0.2)
-    assert in_a_thread(NEVER) == ["here: the template does not end within 0.2 s; expected one that prints a prompt"]
+    assert in_a_thread(NEVER) == [
+        ("here: the template does not finish within 0.2 s; expected a template that prints a prompt")
+    ]
 
 
 def test_a_document_stays_as_it_is():

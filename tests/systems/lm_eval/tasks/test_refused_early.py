@@ -10,15 +10,18 @@ __all__ = ["home"]  # a fixture
 CASES = {
     "an exploding pattern of a filter": (
         lambda text: text.replace(FIRST, '{function: regex, regex_pattern: "(a+)+$"}'),
-        "task.yaml:9: filter_list[0]: pattern '(a+)+$' does not end on 40 times 'a'; expected no repetition in a",
+        (
+            "task.yaml:9: filter_list[0]: pattern '(a+)+$' does not finish "
+            "matching 40 times 'a'; expected no nested repetitions"
+        ),
     ),
     "an exploding pattern of a metric": (
         lambda text: text.replace("exact_match}", 'exact_match, regexes_to_ignore: ["(a+)+$"]}'),
-        "task.yaml:12: metric_list: pattern '(a+)+$' does not end on 40 times 'a'",
+        "task.yaml:12: metric_list: pattern '(a+)+$' does not finish matching 40 times 'a'",
     ),
     "an exploding pattern of a scorer": (
         lambda text: text + "scorer: {type: regex, kwargs: {regex_pattern: '(a+)+$'}}\n",
-        "task.yaml:14: scorer: pattern '(a+)+$' does not end on 40 times 'a'",
+        "task.yaml:14: scorer: pattern '(a+)+$' does not finish matching 40 times 'a'",
     ),
     "an unknown reduction": (
         lambda text: text.replace("exact_match}", "exact_match, reduction: meen}"),
@@ -26,7 +29,7 @@ CASES = {
     ),
     "a k beyond the repeats": (
         lambda text: text.replace("exact_match}", "exact_match, reduction: pass_at_k, k: 5}"),
-        "task.yaml:12: metric_list: k is 5, and repeats 2; expected repeats: 5 or more",
+        "task.yaml:12: metric_list: k is 5, but repeats is 2; expected repeats: 5 or more",
     ),
     "a k that is no number": (
         lambda text: text.replace("exact_match}", "exact_match, reduction: pass_at_k, k: many}"),
@@ -34,7 +37,7 @@ CASES = {
     ),
     "a metric of another output type": (
         lambda text: text.replace("exact_match}", "acc}"),
-        "task.yaml:12: metric_list: metric 'acc' is none of generate_until; expected one of exact_match",
+        "task.yaml:12: metric_list: metric 'acc' is not a metric of generate_until; expected one of exact_match",
     ),
 }
 

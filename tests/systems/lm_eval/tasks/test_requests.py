@@ -177,20 +177,20 @@ def test_each_request_has_settings_of_its_own():
         ({"doc_to_target": "gone"}, None),  # no column: a template that prints gone
         ({"doc_to_text": "{{gone}}"}, "doc_to_text: document 0: the template fails: 'gone' is undefined"),
         ({"test_split": "gone"}, "the dataset has no split 'gone'; it has test"),
-        ({"test_split": None}, "no test_split or validation_split; expected the split to ask"),
+        ({"test_split": None}, "no test_split or validation_split; expected the split to evaluate"),
         (
             {"doc_to_choice": "c", "doc_to_target": 2},
-            "document 0: the target is choice 2, and there are 2; expected 0 to 1",
+            "document 0: the target is choice 2, but there are 2 choices; expected 0 to 1",
         ),
         ({"doc_to_choice": ["a", ""], "doc_to_target": 0}, "doc_to_choice: document 0: a choice is ''; expected texts"),
         ({"doc_to_choice": [1, 2], "doc_to_target": 0}, "doc_to_choice: document 0: a choice is 1; expected texts"),
-        ({"num_fewshot": 7}, "7 examples are needed, 6 are there"),
-        ({"num_fewshot": 6, "fewshot_split": "test"}, "7 examples are needed, 6 are there"),
+        ({"num_fewshot": 7}, "7 examples are needed, but there are only 6"),
+        ({"num_fewshot": 6, "fewshot_split": "test"}, "7 examples are needed, but there are only 6"),
         ({"num_fewshot": 1, "fewshot_split": "train"}, "the dataset has no split 'train'"),
-        ({"num_fewshot": 1, "fewshot_config": {"samples": ["x"]}}, "is no list of documents"),
+        ({"num_fewshot": 1, "fewshot_config": {"samples": ["x"]}}, "is not a list of documents"),
         ({"num_fewshot": 1, "doc_to_target": "n"}, "the answer of an example is"),
         ({"doc_to_text": "c"}, "doc_to_text: is ['x', 'y']; expected a text"),
-        ({"output_type": "multiple_choice"}, "a task of multiple_choice without doc_to_choice"),
+        ({"output_type": "multiple_choice"}, "a multiple_choice task without doc_to_choice"),
     ],
 )
 def test_a_task_that_cannot_be_asked_is_refused(fields, said):
@@ -214,7 +214,7 @@ def test_what_counts_as_right():
     assert gold(task(), 1, DOCS[1]) == "a1"
     chosen = task(doc_to_choice="c", doc_to_target="n")
     assert gold(chosen, 1, DOCS[1]) == "y"
-    with pytest.raises(InputError, match=r"document 1: the target is choice 5, and there are 2"):
+    with pytest.raises(InputError, match=r"document 1: the target is choice 5, but there are 2"):
         gold(chosen, 1, {**DOCS[1], "n": 5})
-    with pytest.raises(InputError, match=r"the target is 'y'; expected its index"):
+    with pytest.raises(InputError, match=r"the target is 'y'; expected the index of a choice"):
         gold(chosen, 1, {**DOCS[1], "n": "y"})

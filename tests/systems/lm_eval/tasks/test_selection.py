@@ -6,7 +6,7 @@ from calipers.systems.lm_eval.tasks.requests import selected
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])
 def test_a_limit_that_is_none_is_refused(limit):
-    with pytest.raises(InputError, match="expected a number of documents, or a share below 1"):
+    with pytest.raises(InputError, match="expected a number of documents, or a fraction below 1"):
         selected(5, limit)
 
 

@@ -54,16 +54,16 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [1, 2\n", ":2: is no YAML ("),
-        ("a: b: c\n", ":1: is no YAML (mapping values are not allowed in this context"),
+        ("a: [1, 2\n", ":2: is not valid YAML ("),
+        ("a: b: c\n", ":1: is not valid YAML (mapping values are not allowed in this context"),
         ("- a\n", ": is a list; expected a mapping"),
-        ("a: !!python/object/apply:os.system [ls]\n", ":1: is no YAML (could not determine a constructor"),
-        ("a: !other b\n", ":1: is no YAML (could not determine a constructor"),
-        ("a: !function utils\n", ":1: is no YAML (!function 'utils'; expected module.name"),
-        ("a: !function ../x.f\n", ":1: is no YAML (!function"),
-        ("a: 2024-13-45\n", ": is no YAML (month must be in 1..12"),
-        ("a: &x [*x]\n", ":1: *x holds itself; expected values that end"),
-        (BOMB, ":8: its aliases stand for more than it may hold; expected a task file"),
+        ("a: !!python/object/apply:os.system [ls]\n", ":1: is not valid YAML (could not determine a constructor"),
+        ("a: !other b\n", ":1: is not valid YAML (could not determine a constructor"),
+        ("a: !function utils\n", ":1: is not valid YAML (!function 'utils'; expected module.name"),
+        ("a: !function ../x.f\n", ":1: is not valid YAML (!function"),
+        ("a: 2024-13-45\n", ": is not valid YAML (month must be in 1..12"),
+        ("a: &x [*x]\n", ":1: *x contains itself; expected values without a cycle"),
+        (BOMB, ":8: its aliases expand to more than the limit; expected a task file"),
         (BOMB.replace("[", "{<<: [").replace("]", "]}"), ""),  # the same through merge keys
         ("a: " + "[" * 100_000, ":1: more than 64 levels deep; expected a task file"),
         ("include: absent\n", ":1: include: no file"),
@@ -138,8 +138,8 @@ def test_what_is_not_beside_it_is_imported(tmp_path):
     [
         ("1/0\n", "cannot be loaded: ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)\n", "cannot be loaded: SystemExit: 3"),
-        ("f = 3\n", "has nothing to call of that name"),
-        ("def g(): pass\n", "has nothing to call of that name"),
+        ("f = 3\n", "has no function of that name"),
+        ("def g(): pass\n", "has no function of that name"),
         ("import lm_eval.api\n", "it imports lm_eval, which is not installed; it works only where"),
         ("import datasets\n", "it imports datasets, which is not installed; install calipers[hf]"),
     ],
@@ -168,7 +168,7 @@ def test_a_link_out_of_the_tasks_folder_is_not_followed(tmp_path):
     (tmp_path / "outside.py").write_text("def f(): pass\n")
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "utils.py").symlink_to(tmp_path / "outside.py")
-    with pytest.raises(PluginError, match="leads out of the task's folder"):
+    with pytest.raises(PluginError, match="is outside the task's folder"):
         load_function(Function("utils", "f", tmp_path / "task"), "here")
 
 

@@ -41,10 +41,13 @@ def splits(trust=False, **fields):
         ({"dataset_path": "script"}, "is 'script'"),  # a file of this name is here
         ({"dataset_path": "json", "data_files": "reference://x"}, "'reference://x' has the scheme reference"),
         ({"dataset_path": "json", "data_files": {"test": ["http://h/x"]}}, "has the scheme http; expected https or hf"),
-        ({"dataset_path": "some/quiz", "data_files": "zip://x::https://h/y"}, "is a chain of URLs; expected one URL"),
-        ({"dataset_path": "some/quiz", "data_files": "filecache::hf"}, "is a chain of URLs"),
+        (
+            {"dataset_path": "some/quiz", "data_files": "zip://x::https://h/y"},
+            ("is a chain of several URLs; expected one URL"),
+        ),
+        ({"dataset_path": "some/quiz", "data_files": "filecache::hf"}, "is a chain of several URLs"),
         ({"dataset_path": "some/quiz", "data_files": "data:text,x"}, "has the scheme data"),
-        ({"dataset_path": "some/quiz", "data_files": "x/file://y"}, "is a chain of URLs"),
+        ({"dataset_path": "some/quiz", "data_files": "x/file://y"}, "is a chain of several URLs"),
         ({"dataset_path": "some/quiz", "data_dir": "s3://x"}, "data_dir: 's3://x' has the scheme s3"),
         ({"dataset_path": "some/quiz", "storage_options": {}}, "'storage_options' may not be given to a dataset"),
         ({"dataset_path": "some/quiz", "cache_dir": "/x"}, "'cache_dir' may not be given to a dataset"),

@@ -79,12 +79,12 @@ def test_a_row_becomes_a_request(params, messages, settings):
     [
         ({}, "input is neither text nor a list of messages"),
         ({"input": []}, "input is neither text"),
-        ({"input": "hi", "tools": [{"type": "function"}]}, "tools is set, and the built-in agent gives one answer"),
-        ({"input": [{"type": "function_call", "name": "f"}]}, "input holds an item that is no message"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input holds a part that is no text"),
+        ({"input": "hi", "tools": [{"type": "function"}]}, "tools is set, but the built-in agent gives one answer"),
+        ({"input": [{"type": "function_call", "name": "f"}]}, "input contains an item that is not a message"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input contains a part that is not text"),
         ({"input": [{"role": "user", "content": None}]}, "a message of the input has no content"),
-        ({"input": "hi", "metadata": {"extra_body": "{"}}, "metadata.extra_body is no JSON"),
-        ({"input": "hi", "metadata": {"extra_body": "[]"}}, "metadata.extra_body is no JSON object"),
+        ({"input": "hi", "metadata": {"extra_body": "{"}}, "metadata.extra_body is not JSON"),
+        ({"input": "hi", "metadata": {"extra_body": "[]"}}, "metadata.extra_body is not a JSON object"),
     ],
 )
 def test_a_row_that_takes_more_is_refused_before_anything_is_sent(params, said):

@@ -55,16 +55,16 @@ def says(status=200, body=b"{}", **headers):
         (says(429, b"", **{"Retry-After": "3"}), "HTTP 429", "http_429", True, False),
         (
             says(302, Location="http://elsewhere"),
-            "HTTP 302: the server redirects to http://elsewhere; give",
+            "HTTP 302: the server redirects to http://elsewhere; redirects",
             "http_302",
             False,
             True,
         ),
-        (says(body=b"{"), "the answer is not JSON", "malformed", True, False),
-        (says(body=b"\xff"), "the answer is not JSON", "malformed", True, False),
-        (says(body=b"[" * 100_000), "the answer is not JSON", "malformed", True, False),
-        (says(body=b"[1]"), "the answer is no JSON object", "malformed", True, False),
-        (says(body=b""), "the answer is not JSON", "malformed", True, False),
+        (says(body=b"{"), "the response is not JSON", "malformed", True, False),
+        (says(body=b"\xff"), "the response is not JSON", "malformed", True, False),
+        (says(body=b"[" * 100_000), "the response is not JSON", "malformed", True, False),
+        (says(body=b"[1]"), "the response is not a JSON object", "malformed", True, False),
+        (says(body=b""), "the response is not JSON", "malformed", True, False),
     ],
 )
 def test_every_other_end_of_a_call(handler, text, kind, retry, hopeless):
@@ -100,7 +100,7 @@ def test_an_answer_that_is_too_long_is_not_asked_for_again(monkeypatch):
         return await server.post("/run", ROW, most=agents.LARGEST)
 
     error = asked(says(body=b'"' + b"x" * 5000 + b'"'), call=call)
-    assert (str(error), error.retry) == ("the answer is longer than 1000 bytes", False)
+    assert (str(error), error.retry) == ("the response is longer than 1000 bytes", False)
 
 
 def test_a_server_that_never_answers():
@@ -117,7 +117,7 @@ def test_a_connection_that_is_closed():
         return web.StreamResponse()
 
     error = asked(handler)
-    assert (str(error), error.retry) == ("the connection was closed before the answer", True)
+    assert (str(error), error.retry) == ("the connection closed before the response", True)
 
 
 def test_nobody_there():

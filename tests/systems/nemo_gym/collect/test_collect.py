@@ -107,7 +107,9 @@ def test_a_failed_aggregation_loses_no_rollout_and_is_said(tmp_path, how, why):
     with agents(math=AgentServer(metrics=how)) as places:
         found = collect(asked(tmp_path, places, retries=0))
     assert not found.complete
-    assert found.notes == (f"agent math: /aggregate_metrics failed ({why}); the file has what is computed without it",)
+    assert found.notes == (
+        (f"agent math: /aggregate_metrics failed ({why}); the file contains the metrics computed here"),
+    )
     assert "pass@k" not in metrics(tmp_path)[0]["agent_metrics"]
     assert len(rows(tmp_path / "r.jsonl")) == 12
 
@@ -119,7 +121,7 @@ def test_a_group_that_is_no_object_is_no_metric(tmp_path):
 
     with agents(math=Odd()) as places:
         found = collect(asked(tmp_path, places, retries=0))
-    assert (found.complete, "a group in its answer is no object" in found.notes[0]) == (False, True)
+    assert (found.complete, "a group in its answer is not an object" in found.notes[0]) == (False, True)
     assert len(metrics(tmp_path)[0]["group_level_metrics"]) == 6
 
 
@@ -176,8 +178,8 @@ def test_what_passes_is_tried_again_and_leaves_no_trace(tmp_path, trouble):
             3,
             "HTTP 500: \"ValueError('the verifier broke')\"",
         ),  # tried again, but no more than twice: it is the agent's own fault
-        ("bad", "malformed", "client_failed", 4, "the answer is not JSON"),
-        ("list", "malformed", "client_failed", 4, "the answer is no JSON object"),
+        ("bad", "malformed", "client_failed", 4, "the response is not JSON"),
+        ("list", "malformed", "client_failed", 4, "the response is not a JSON object"),
         (
             "norewards",
             "malformed",
@@ -190,7 +192,7 @@ def test_what_passes_is_tried_again_and_leaves_no_trace(tmp_path, trouble):
             "malformed",
             "client_failed",
             1,
-            "stamp is beyond 64 bits; expected a smaller integer",
+            "stamp needs more than 64 bits; expected a smaller integer",
         ),  # else no aggregation would take the file
         ("failed", "judge_failed", "judge_failed", 1, "judge_failed"),  # the agent's own word
     ],
@@ -230,8 +232,8 @@ def test_a_rollout_is_given_up_after_three_failures_or_when_the_agent_says_so(tm
     assert [row.get("_ng_attempt_index") for row in side] == [None, 1, 2, None]
     assert ledger(found) == {"scored": 4, "client_failed": 1, "judge_failed": 1}
     assert found.notes == (
-        "2 rollouts are not tried again: they failed 3 times, or for good; "
-        "$NEMO_GYM_MAX_ROLLOUT_ATTEMPTS raises the number",
+        "2 rollouts are not retried: they failed 3 times, or permanently; raise "
+        "$NEMO_GYM_MAX_ROLLOUT_ATTEMPTS to retry more often",
     )
 
 
@@ -242,7 +244,7 @@ def test_nemo_gyms_variable_says_how_often(tmp_path, monkeypatch, value, tries):
     with agents(math=server) as places:
         notes = [collect(asked(tmp_path, places, repeats=1, retries=0)).notes for _ in range(4)]
     assert server.tries["1:0"] == tries
-    said = "$NEMO_GYM_MAX_ROLLOUT_ATTEMPTS is 'many'; expected an integer >= 1, so 3 holds"
+    said = "$NEMO_GYM_MAX_ROLLOUT_ATTEMPTS is 'many'; expected an integer >= 1, so 3 is used"
     assert (said in notes[0]) == (value == "many")
 
 
@@ -287,7 +289,7 @@ def test_the_plan_may_grow_and_never_shrinks(tmp_path):
         narrow = collect(asked(tmp_path, places, 1))
     assert len(server.runs) == 18
     assert narrow.result.groups[0].ledger.planned == 18
-    assert "12 more rollouts than asked now were planned before, and stay planned" in narrow.notes[0]
+    assert "12 rollouts that this command does not ask for were planned earlier and stay planned" in narrow.notes[0]
 
 
 def test_metrics_that_rollouts_to_come_make_wrong_are_taken_away(tmp_path):
@@ -336,7 +338,9 @@ def test_another_collection_is_refused_and_overwrite_replaces_all_of_it(tmp_path
         collect(asked(tmp_path, places, retries=0))
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         other = asked(tmp_path, places, how={"responses_create_params": {"temperature": 1}})
-        with pytest.raises(InputError, match=r"holds another collection: rollout 0:0: .*temperature: nothing here, 1"):
+        with pytest.raises(
+            InputError, match=r"contains a different collection: rollout 0:0: .*temperature: nothing here, 1"
+        ):
             collect(other)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
         server.troubles.clear()
@@ -357,16 +361,16 @@ def test_what_is_overwritten_stays_until_an_agent_has_answered(tmp_path):
 
 BAD_INPUTS = [
     (['{"responses_create_params": {}}', "{"], "tasks.jsonl:2: not JSON"),
-    (['{"responses_create_params": {}}', ""], "tasks.jsonl:2: the line is blank; expected one JSON object a line"),
-    ([], "tasks.jsonl: no tasks; expected one JSON object a line"),
-    (["[1]"], "tasks.jsonl:1: an input is no object"),
-    (['{"x": 1}'], "tasks.jsonl:1: responses_create_params is no object"),
+    (['{"responses_create_params": {}}', ""], "tasks.jsonl:2: the line is blank; expected one JSON object per line"),
+    ([], "tasks.jsonl: no tasks; expected one JSON object per line"),
+    (["[1]"], "tasks.jsonl:1: an input is not an object"),
+    (['{"x": 1}'], "tasks.jsonl:1: responses_create_params is not an object"),
     (
         [
             '{"_ng_task_index": "a", "responses_create_params": {}}',
             '{"_ng_task_index": 1, "responses_create_params": {}}',
         ],
-        "tasks.jsonl: task indices are text in some rows and numbers in others; expected one kind",
+        "tasks.jsonl: task indices are text in some rows and numbers in others; expected only one of the two",
     ),
     (['{"_ng_task_index": 1.5, "responses_create_params": {}}'], "tasks.jsonl:1: _ng_task_index is 1.5; expected"),
     (
@@ -395,7 +399,10 @@ def test_an_unknown_agent_says_the_nearest(tmp_path):
 def test_rollouts_of_something_else_are_not_touched(tmp_path):
     put(tmp_path / "r.jsonl", {"task": "a", "reward": 1})
     before = (tmp_path / "r.jsonl").read_bytes()
-    with agents(math=AgentServer()) as places, pytest.raises(InputError, match="holds rollouts, and there is no r_mat"):
+    with (
+        agents(math=AgentServer()) as places,
+        pytest.raises(InputError, match="contains rollouts, but there is no r_mat"),
+    ):
         collect(asked(tmp_path, places))
     assert (tmp_path / "r.jsonl").read_bytes() == before
 
@@ -404,8 +411,8 @@ def test_rollouts_of_something_else_are_not_touched(tmp_path):
     ("extra", "said"),
     [
         ({"_ng_task_index": 99, "_ng_rollout_index": 0}, "r.jsonl:13: rollout 99:0 was never planned"),
-        ({"_ng_task_index": 1, "_ng_rollout_index": 1}, "r.jsonl:13: rollout 1:1 stands in an earlier line, too"),
-        ({"reward": 1}, "r.jsonl:13: is no rollout"),
+        ({"_ng_task_index": 1, "_ng_rollout_index": 1}, "r.jsonl:13: rollout 1:1 also appears in an earlier line"),
+        ({"reward": 1}, "r.jsonl:13: is not a rollout"),
     ],
 )
 def test_a_file_of_rollouts_that_somebody_has_changed_is_refused(tmp_path, extra, said):
@@ -425,7 +432,7 @@ def test_a_torn_last_line_is_made_again(tmp_path, torn, name):
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: whole[:-1].rfind(b"\n") + 1] + torn)
         found = collect(asked(tmp_path, places, retries=0))
-    assert f"{tmp_path / name}: the last line was cut off by a crash; its rollout is made again" in found.notes
+    assert f"{tmp_path / name}: the last line was truncated by a crash; its rollout runs again" in found.notes
     assert keys(tmp_path / "r.jsonl") == [(task, n) for task in (0, 1, 3, 4, 5) for n in range(2)]
 
 
@@ -500,5 +507,5 @@ def test_tasks_without_a_target_are_told(tmp_path):
         given = put(tmp_path / "tasks.jsonl", *lines)
         simple = {"input": given, "base_url": model.url, "how": {"agent_name": "simple_agent"}}
         found = collect(asked(tmp_path, {"simple_agent": "openai/any"}, verifier="exact_match", **simple))
-    said = "2 tasks without target, expected_answer or expected; exact_match compares the answers with the empty text"
+    said = "2 tasks without target, expected_answer or expected; exact_match compares the answers with empty text"
     assert found.notes == (f"{given}: {said}",)

@@ -154,7 +154,7 @@ def test_an_agent_that_turns_its_back_is_left_alone_after_sixteen(tmp_path):
     standing, made, lost = collected(tmp_path, {"a": agent}, planned(100), concurrency=1, retries=0)
     assert len(agent.calls) == 5 + 16
     assert (len(made), lost) == (5, [])  # nobody was there: none of these has failed
-    assert standing.lanes[0].stopped == "16 calls in a row were refused, the last with: cannot connect"
+    assert standing.lanes[0].stopped == "16 requests in a row were refused; the last error: cannot connect"
 
 
 def test_refusals_that_are_not_in_a_row_stop_nothing(tmp_path):

@@ -84,14 +84,14 @@ def test_the_rest_of_what_is_asked():
     [
         ({"input": None}, [], "--input: is not given; expected a file (or input_jsonl_fpath=FILE)"),
         ({"output": None}, [], "--output: is not given; expected a file (or output_jsonl_fpath=FILE)"),
-        ({"output": "tasks.jsonl"}, [], "tasks.jsonl: tasks.jsonl would be written over; choose another --output"),
-        ({"output": "tasks.jsonl"}, ["+resume_from_cache=false"], "tasks.jsonl: tasks.jsonl would be written over"),
+        ({"output": "tasks.jsonl"}, [], "tasks.jsonl: tasks.jsonl would be overwritten; choose another --output"),
+        ({"output": "tasks.jsonl"}, ["+resume_from_cache=false"], "tasks.jsonl: tasks.jsonl would be overwritten"),
         ({"output": "."}, [], ".: is a directory; expected a file, such as rollouts.jsonl"),
         ({"input": "no.jsonl"}, [], "no.jsonl: cannot be read (No such file or directory)"),
         ({}, ["num_repeats"], "'num_repeats' cannot be read; expected +key=value, such as +num_repeats=4"),
         ({}, ["+num_repeat=2"], "no key of a collection named 'num_repeat'; did you mean 'num_repeats'"),
-        ({}, ["+limit.x=2"], "+limit.x=2: limit holds no keys; expected +limit=value"),
-        ({}, ["+upload_rollouts_to_wandb=true"], "upload_rollouts_to_wandb has no meaning here; leave it out"),
+        ({}, ["+limit.x=2"], "+limit.x=2: limit has no keys; expected +limit=value"),
+        ({}, ["+upload_rollouts_to_wandb=true"], "upload_rollouts_to_wandb has no effect here; remove it"),
         ({}, ["+limit=many"], "limit: is 'many'; expected an integer"),
         ({"limit": -1}, [], "--limit: is -1; expected an integer >= 0"),
         ({}, ["+num_repeats=0"], "the number of repeats is 0; expected an integer >= 1"),
@@ -106,13 +106,13 @@ def test_the_rest_of_what_is_asked():
         ({"agents": ("http://127.0.0.1:1",)}, [], "--agent: 'http://127.0.0.1:1' cannot be read; expected NAME=URL"),
         ({"agents": ("math=",)}, [], "--agent: 'math=' cannot be read; expected NAME=URL"),
         ({"agents": ("a=http://x", "a=http://y")}, [], "--agent: a is given twice; expected it once"),
-        ({"agents": ("math=ftp://x",)}, [], "--agent math: 'ftp://x' is no address of a server"),
-        ({"agents": ("math=http://u:hush@x",)}, [], "--agent math: the URL holds a user name or a password"),
-        ({"agents": ("math=http://x/?key=hush",)}, [], "--agent math: the URL holds a query"),
-        ({"agents": ("math=http://x:port",)}, [], "--agent math: host or port of the URL cannot be read"),
-        ({"agents": ("math=http:///run",)}, [], "--agent math: 'http:///run' is no address of a server"),
-        ({"agents": ("math=openai/m",)}, [], "--agent math: the built-in agent has nobody to judge its answers"),
-        ({"verify_url": NOBODY, "verifier": "contains"}, [], "--verifier: there is --verify-url, too"),
+        ({"agents": ("math=ftp://x",)}, [], "--agent math: 'ftp://x' is not a server address"),
+        ({"agents": ("math=http://u:hush@x",)}, [], "--agent math: the URL contains a user name or a password"),
+        ({"agents": ("math=http://x/?key=hush",)}, [], "--agent math: the URL contains a query"),
+        ({"agents": ("math=http://x:port",)}, [], "--agent math: cannot parse the host or port of the URL"),
+        ({"agents": ("math=http:///run",)}, [], "--agent math: 'http:///run' is not a server address"),
+        ({"agents": ("math=openai/m",)}, [], "--agent math: the built-in agent has no verifier"),
+        ({"verify_url": NOBODY, "verifier": "contains"}, [], "--verifier: is given together with --verify-url"),
         ({"verifier": "exact_mach"}, [], "no verifier named 'exact_mach'; did you mean 'exact_match'"),
         ({"concurrency": 0}, [], "--concurrency: is 0; expected an integer >= 1"),
         ({"retries": -1}, [], "--retries: is -1; expected an integer >= 0"),
@@ -120,7 +120,11 @@ def test_the_rest_of_what_is_asked():
         ({"metrics": ("pas@1",)}, [], "no metric named 'pas@1'; did you mean"),
         ({"token_env": "NO_SUCH_TOKEN"}, [], "--token-env: $NO_SUCH_TOKEN is not set"),
         ({"prompt_config": "no.yaml"}, [], "no.yaml: cannot be read (No such file or directory)"),
-        ({"prompt_config": "bad.yaml"}, [], "bad.yaml: is no YAML; expected YAML with user, and perhaps system"),
+        (
+            {"prompt_config": "bad.yaml"},
+            [],
+            ("bad.yaml: is not valid YAML; expected YAML with user, and optionally system"),
+        ),
         ({"prompt_config": "empty.yaml"}, [], "empty.yaml: there is no text under user"),
     ],
 )
@@ -162,7 +166,7 @@ def test_a_head_server_that_talks_rubbish(body):
 def test_a_head_server_is_asked_over_http():
     with here(HeadServer({"math": "http://127.0.0.1:4711"})) as head:
         assert head_agents(f"http://127.0.0.1:{head.port}") == {"math": "http://127.0.0.1:4711"}
-        with pytest.raises(ClientError, match="answers 404"):
+        with pytest.raises(ClientError, match="returns HTTP 404"):
             head_agents(f"http://127.0.0.1:{head.port}/elsewhere")
     with pytest.raises(ClientError, match="no head server answers at"):
         head_agents(NOBODY)

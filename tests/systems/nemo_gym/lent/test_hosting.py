@@ -33,7 +33,7 @@ def test_a_web_application_that_is_none(tmp_path, body, said):
 
 
 def test_a_server_that_cannot_be_made(tmp_path):
-    with pytest.raises(PluginError, match=r"my_server.py:11: Server cannot be made: KeyError: 'x'"):
+    with pytest.raises(PluginError, match=r"my_server.py:11: Server cannot be created: KeyError: 'x'"):
         load_server(server_file(tmp_path, "def model_post_init(self, context):\n        {}['x']"))
 
 

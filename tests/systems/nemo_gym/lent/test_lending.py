@@ -40,7 +40,7 @@ def test_each_package_is_lent_by_itself():
 
 def test_what_is_not_lent_is_said():
     activate(GYM)
-    with pytest.raises(ModuleNotFoundError, match=r"but not nemo_gym\.sandbox; install nemo_gym itself"):
+    with pytest.raises(ModuleNotFoundError, match=r"but not nemo_gym\.sandbox; install nemo_gym to get all of it"):
         importlib.import_module("nemo_gym.sandbox")
 
 

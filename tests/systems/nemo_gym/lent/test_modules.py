@@ -76,7 +76,7 @@ def test_prompts(tmp_path):
     filled = prompt.apply_prompt_to_row({"a": 1, "b": 2, "responses_create_params": {"top_p": 1}}, config)
     messages = [{"role": "system", "content": "You add."}, {"role": "user", "content": "1 + 2?"}]
     assert filled["responses_create_params"] == {"top_p": 1, "input": messages}
-    with pytest.raises(KeyError, match="asks for 'b', but the row only has a"):
+    with pytest.raises(KeyError, match="the prompt needs 'b', but the row only has a"):
         prompt.fill_prompt(config, {"a": 1})
 
 

@@ -17,8 +17,8 @@ def planned(*keys):
     [
         (planned((0, 0), (0, 1)), [row(0, 0)], "_ng_task_index 0, _ng_rollout_index 1 has no rollout"),
         (planned((0, 0)), [row(0, 0), row(0, 1)], "has no input"),
-        (planned((0, 0), (0, 0)), [row(0, 0)], "stands twice"),
-        (planned((0, 0)), [row(0, 0), row(0, 0)], "stands twice"),
+        (planned((0, 0), (0, 0)), [row(0, 0)], "appears twice"),
+        (planned((0, 0)), [row(0, 0), row(0, 0)], "appears twice"),
     ],
 )
 def test_what_does_not_fit_is_a_value_error(rows, results, said):

@@ -85,10 +85,10 @@ def test_the_same_request_gets_the_same_bytes(page):
 @pytest.mark.parametrize(
     ("method", "path", "status", "said"),
     [
-        ("POST", "/verify", 404, "this server judges nothing: start it with FILE.py:CLASS or --verifier NAME"),
+        ("POST", "/verify", 404, "this server has no verifier: start it with FILE.py:CLASS or --verifier NAME"),
         ("GET", "/nowhere", 404, "no route /nowhere; expected one of /, /aggregate_metrics, /health"),
-        ("GET", "/aggregate_metrics", 405, "/aggregate_metrics does not know GET"),
-        ("PUT", "/", 405, "/ does not know PUT"),
+        ("GET", "/aggregate_metrics", 405, "/aggregate_metrics does not accept GET"),
+        ("PUT", "/", 405, "/ does not accept PUT"),
         ("POST", "/aggregate_metrics", 400, "body: it is not JSON"),  # no body at all
         ("POST", "/seed_session", 422, "body: Field required"),
     ],
@@ -170,9 +170,9 @@ FAILING = "async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse
     [
         ("1 / 0", "server_failed", "my_server.py:11: /verify failed: ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "server_failed", "/verify ended itself: SystemExit: 3"),
-        ("pass", "bad_answer", "the answer of /verify is not what its annotation says"),  # as the page prints it
-        ("return {'reward': 'high'}", "bad_answer", "the answer of /verify is not what its annotation says"),
-        ("self.server_client.post", "server_failed", "calipers serve runs one server, which can call no other"),
+        ("pass", "bad_answer", "the answer of /verify does not match its annotation"),  # as the page prints it
+        ("return {'reward': 'high'}", "bad_answer", "the answer of /verify does not match its annotation"),
+        ("self.server_client.post", "server_failed", "calipers serve runs one server, which cannot call another"),
     ],
 )
 def test_a_server_that_fails(tmp_path, caplog, code, word, said):

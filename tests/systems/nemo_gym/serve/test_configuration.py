@@ -110,17 +110,17 @@ def test_keys_of_others_are_not_handed_on(written):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [", r"a.yaml:1: it is no YAML"),
-        ("- 1", "a.yaml: it holds no settings"),
+        ("a: [", r"a.yaml:1: it is not valid YAML"),
+        ("- 1", "a.yaml: it has no settings"),
         ("config_paths: x.yaml", "a.yaml: config_paths is 'x.yaml'; expected a list"),
         ("config_paths: [nope.yaml]", "nope.yaml: No such file"),
         ("x: 1", "a.yaml: no resources server in it; expected NAME"),
-        ("m: {resources_servers: {a: {}, b: {}}}", r"m.resources_servers is no server; expected one implementation"),
+        ("m: {resources_servers: {a: {}, b: {}}}", r"m.resources_servers is not a server; expected one implementation"),
         ("m: {resources_servers: {a: }}", "m.resources_servers.a has no settings"),
         ("m: {resources_servers: {a: {k: '???', l: ['???']}}}", "m: no value for k, l.0"),
         (
             "m: {resources_servers: {a: {k: '${nope}'}}}",
-            r"m.resources_servers.a.k is \$\{nope\}, which nobody has given",
+            r"m.resources_servers.a.k is \$\{nope\}, which is not set",
         ),
         ("m: {resources_servers: {a: {k: '${what:x}'}}}", r"\$\{what:x\} cannot be read"),
         (
@@ -144,7 +144,9 @@ def test_what_is_wrong_is_said(written, text, said):
 
 
 def test_a_model_that_no_file_has(written):
-    with pytest.raises(InputError, match="no responses_api_models in it, but judge is called for; another --config"):
+    with pytest.raises(
+        InputError, match=("no responses_api_models in it, but judge is referenced; add it with another --config")
+    ):
         read_configuration(written(a=SERVER)).server("judge", "responses_api_models")
 
 

@@ -148,9 +148,9 @@ def test_a_judge_that_is_not_there_marks_the_row(tree):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"input": "?", "tools": [{"type": "function"}]}, "tools: this model server passes chats on"),
-        ({"input": [{"type": "function_call_output"}]}, "input.0: it is no message"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0: it holds more than text"),
+        ({"input": "?", "tools": [{"type": "function"}]}, "tools: this model server only forwards chats"),
+        ({"input": [{"type": "function_call_output"}]}, "input.0: it is not a message"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0: it contains more than text"),
     ],
 )
 def test_what_a_chat_has_no_words_for(body, said):

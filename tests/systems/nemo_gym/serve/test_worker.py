@@ -63,7 +63,7 @@ def test_nan_is_taken_and_never_given(ask):
         ([row(0, 0, n=2**64)], "bad_rows", "row 1: n is 18446744073709551616; expected an integer of at most 64 bits"),
         ([row(2**63, 0)], "bad_rows", "row 1: _ng_task_index is 9223372036854775808"),
         ([row(0, 0.5)], "bad_rows", "row 1: _ng_rollout_index is 0.5"),
-        ([7], "bad_rows", "row 1: it is no object"),
+        ([7], "bad_rows", "row 1: it is not an object"),
         ([row(0, n) for n in range(5)], "too_many_rows", "expected at most 4"),
         ([row(0, 0, x=[[[[[[1]]]]]])], "too_deep", "expected a depth of at most 8"),
         ([row(0, 0, x="[[[[[[[[{{{{{{")], None, ""),  # brackets in a text are no depth
@@ -120,13 +120,19 @@ class Rubbish:
         (SystemExit("bye"), "compute_metrics failed: SystemExit: bye"),  # else the worker would be gone, and its reason
         ({1: 2}, "a hook named a metric 1; expected text"),
         ({None: 2}, "a hook named a metric None; expected text"),
-        ({"per_task_metrics": [{"_ng_task_index": [0]}]}, "_ng_task_index is [0]; expected the number or the text"),
+        (
+            {"per_task_metrics": [{"_ng_task_index": [0]}]},
+            ("_ng_task_index is [0]; expected the index of a task, a number or text"),
+        ),
         (None, "compute_metrics returned NoneType; expected a dict"),
         ([1], "compute_metrics returned list; expected a dict"),
-        ({"x": object()}, "a hook returned what JSON cannot say: object is no JSON value"),
-        ({"x": {1, 2}, "y": b"\xff", "z": 1j}, "a hook returned what JSON cannot say"),
+        ({"x": object()}, "a hook returned a value that JSON cannot encode: object is not a JSON value"),
+        ({"x": {1, 2}, "y": b"\xff", "z": 1j}, "a hook returned a value that JSON cannot encode"),
         ({"per_task_metrics": 3}, "per_task_metrics is int; expected a list of objects"),
-        ({"per_task_metrics": [{"_ng_task_index": 0, "x": object()}]}, "a hook returned what JSON cannot say"),
+        (
+            {"per_task_metrics": [{"_ng_task_index": 0, "x": object()}]},
+            ("a hook returned a value that JSON cannot encode"),
+        ),
     ],
 )
 def test_hooks_that_fail(ask, found, said):

@@ -154,7 +154,7 @@ def from_dict(row: Mapping[str, Any]) -> Row:
     fmt = detect_format(row)
     if fmt not in _PARSERS:
         keys = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-        raise TaskFault(f"a row is of unknown format ({keys}); expected one of {', '.join(_PARSERS)}")
+        raise TaskFault(f"the format of a row is unknown ({keys}); expected one of {', '.join(_PARSERS)}")
     return _PARSERS[fmt](row)
 
 

@@ -37,7 +37,7 @@ class LiveSampler:
             self._tinker = importlib.import_module("tinker")
         except ModuleNotFoundError:
             right = "install tinker, or give engine='harbor' and a model_path"
-            raise CalipersError(f"the live sampler is asked through tinker, which is not installed; {right}") from None
+            raise CalipersError(f"the live sampler needs tinker, which is not installed; {right}") from None
         self._sampler, self._tokenizer, self._loop = sampler, tokenizer, loop
 
     def generate(
@@ -126,7 +126,7 @@ class BenchmarkEvaluator:
             tasks = self.benchmark.tasks[: len(rollouts)]
             upload_eval_rollouts(self.store, self.run_id, eval_predictions(tasks, rollouts, eval_id=eval_id, step=step))
         except Exception as error:
-            warnings.warn(f"the store took no evaluation of step {step}: {error!r}", stacklevel=2)
+            warnings.warn(f"the store rejected the evaluation of step {step}: {error!r}", stacklevel=2)
 
 
 def build_in_loop_evaluators(
@@ -154,7 +154,7 @@ def build_in_loop_evaluators(
             continue
         benchmark = Benchmark.load(section, store=store)
         if benchmark is None:
-            raise InputError.at(where, "names no benchmark", "expected path, id or name")
+            raise InputError.at(where, "does not name a benchmark", "expected path, id or name")
         settings = {
             key: _taken(where, key, kind, section[key]) for key, kind in KEYS.items() if section.get(key) is not None
         }

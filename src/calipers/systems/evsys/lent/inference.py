@@ -127,6 +127,6 @@ list_inference = list_inferences = INFERENCE_REGISTRY.names
 def get_inference(name: str) -> type:
     """The client class registered under a name; a KeyError lists the names there are."""
     if name in NOT_LENT and not INFERENCE_REGISTRY.has(name):
-        right = "install evsys_sdk itself, or give any object with generate(prompt=, max_tokens=, temperature=, stop=)"
-        raise UnknownName(f"Calipers lends no inference_client {name!r}; {right}")
+        right = "install evsys_sdk, or pass any object with generate(prompt=, max_tokens=, temperature=, stop=)"
+        raise UnknownName(f"Calipers does not provide the inference_client {name!r}; {right}")
     return INFERENCE_REGISTRY.get(name)

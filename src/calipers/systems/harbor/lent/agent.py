@@ -105,7 +105,7 @@ class ChatAgent(BaseAgent):
         for turn in range(TRIES):
             if _failed.get(server, 0) >= GIVE_UP:
                 raise ServerNotAskedError(
-                    f"{server} gave {GIVE_UP} trials in a row no answer, so it is not asked again; "
+                    f"{server} did not answer {GIVE_UP} trials in a row, so no more requests are sent; "
                     "run the same command again to resume"
                 )
             try:
@@ -137,7 +137,7 @@ class ChatAgent(BaseAgent):
         with opener.open(request, timeout=TIMEOUT) as answer:
             reply = json.loads(answer.read(LARGEST))
         if not isinstance(reply, dict):
-            raise ValueError("the answer is no JSON object")
+            raise ValueError("the response is not a JSON object")
         return reply
 
 

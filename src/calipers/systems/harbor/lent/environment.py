@@ -144,7 +144,7 @@ class RoomEnvironment(BaseEnvironment):
             path = self.trial_paths.trial_dir / "tampered.json"
             path.write_text(json.dumps(changed, indent=2) + "\n")
             (self.trial_paths.trial_dir / "calipers.json").write_text('{"outcome": "tampered"}\n')
-            raise OSError(f"the agent changed {changed[0]}, which judges it")
+            raise OSError(f"the agent changed {changed[0]}, which is part of its verifier")
 
 
 def cut_streams(folder: Path) -> None:
@@ -199,4 +199,4 @@ class Nowhere(BaseEnvironment):
         user: str | int | None = None,
     ) -> ExecResult:
         """Every command is one that is not there."""
-        return ExecResult(stdout="", stderr="there is no environment to run it in", return_code=127)
+        return ExecResult(stdout="", stderr="there is no environment to run the command in", return_code=127)

@@ -88,11 +88,11 @@ def read_dataset(directory: str | os.PathLike[str], verified: bool = True) -> Ta
     passed_over: list[str] = []
     for folder in _subdirectories(root):
         if not os.access(folder, os.R_OK | os.X_OK):
-            faults.append(f"{folder}: cannot be read (Permission denied); expected a directory one may look into")
+            faults.append(f"{folder}: cannot be read (Permission denied); expected a readable directory")
         elif not is_task(folder):
             passed_over += [folder.name] if folder.name not in _NO_TASKS else []
         elif os.path.islink(folder):
-            faults.append(f"{folder}: is a link; expected a directory of its own")
+            faults.append(f"{folder}: is a link; expected a real directory")
         else:
             try:
                 tasks.append(read_task(folder, verified))
@@ -110,7 +110,7 @@ def wrong_names(dataset: TaskDataset) -> list[str]:
         name = dataset.full_name(task)
         first = seen.setdefault(name, task.path)
         if first is not task.path:
-            faults.append(f"{task.path}: is named {name!r}, as {first} is; expected names of their own")
+            faults.append(f"{task.path}: is named {name!r}, the same as {first}; expected different names")
         elif not dataset.can_name(task):
             right = "give it a name in [task] of its task.toml: org/name, of letters, digits, '.', '_' and '-'"
             faults.append(f"{task.path}: is named {name!r}; {right}")
@@ -147,7 +147,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def _nothing(names: Sequence[str], patterns: Sequence[str]) -> str:
     wanted = " or ".join(map(repr, patterns))
     if any(_matches(name.rpartition("/")[2], patterns) for name in names):
-        hint = f"names here have an organisation before them, as in {names[0]!r}; '*/' before a pattern stands for any"
+        hint = f"names here start with an organisation, as in {names[0]!r}; put '*/' before a pattern to match any"
     elif close := [name for pattern in patterns for name in get_close_matches(pattern, names, 1)]:
         hint = f"did you mean {close[0]!r}?"
     else:
@@ -168,7 +168,7 @@ def metric_scripts(directory: str | os.PathLike[str]) -> list[Path]:
     for at, file in enumerate(manifest.files if manifest else ()):
         if manifest and file.path == METRIC:
             location = manifest.source.place(("files", at, "path"))
-            raise InputError.at(location, f"names {METRIC}, which is not there", "write it, or take the entry out")
+            raise InputError.at(location, f"names {METRIC}, which does not exist", "write it, or remove the entry")
     return []
 
 
@@ -192,7 +192,7 @@ class Drift:
     @property
     def changes(self) -> list[str]:
         """What bringing dataset.toml in line would do to it, a line each."""
-        old = [f"the digest of {name} is taken anew" for name in (*self.tasks, *self.files)]
+        old = [f"the digest of {name} is computed again" for name in (*self.tasks, *self.files)]
         return old + [f"{name} is added" for name in (*self.new_tasks, *self.new_files)]
 
 
@@ -203,7 +203,7 @@ def drift(root: Path, manifest: Manifest, tasks: Mapping[str, str]) -> Drift:
     """
     named = {pin.name: pin.digest for pin in manifest.tasks}
     wrong = [
-        f"{manifest.source.place(('tasks', at, 'name'))}: {root} holds no valid task {pin.name!r}"
+        f"{manifest.source.place(('tasks', at, 'name'))}: {root} contains no valid task {pin.name!r}"
         for at, pin in enumerate(manifest.tasks)
         if pin.name not in tasks
     ]
@@ -212,7 +212,7 @@ def drift(root: Path, manifest: Manifest, tasks: Mapping[str, str]) -> Drift:
     for at, name in enumerate(pinned):
         location = manifest.source.place(("files", at, "path"))
         if not os.path.lexists(root / name):
-            wrong.append(f"{location}: there is no file {name!r} in {root}; write it, or take the entry out")
+            wrong.append(f"{location}: there is no file {name!r} in {root}; write it, or remove the entry")
         elif digest := _digest(root, name, location, wrong):
             files[name] = digest
     beside = os.path.lexists(root / METRIC) and METRIC not in pinned
@@ -331,9 +331,9 @@ def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
     digests = _digests(dataset, faults)
     notes = [note for task in dataset.tasks for note in (*task.unknown, *_about(task))]
     if dataset.passed_over:
-        notes.append(f"{dataset.path}: no tasks, for want of a task.toml: {', '.join(dataset.passed_over)}")
+        notes.append(f"{dataset.path}: not tasks, because they have no task.toml: {', '.join(dataset.passed_over)}")
     if not dataset.tasks and not dataset.faults:
-        faults.append(f"{dataset.path}: holds no tasks; expected subdirectories with a task.toml")
+        faults.append(f"{dataset.path}: contains no tasks; expected subdirectories with a task.toml")
     manifest, sound = dataset.manifest, sum(map(bool, digests.values()))
     right = tuple(task for name, task in dataset.by_name.items() if digests[name])
     if is_task(dataset.path):
@@ -376,7 +376,7 @@ def _stale(manifest: Manifest, drifted: Drift) -> list[str]:
     wrong: Mapping[str, str] = {**drifted.tasks, **drifted.files}
     pins = [(("tasks", at), pin.name, pin.digest) for at, pin in enumerate(manifest.tasks)]
     pins += [(("files", at), pin.path, pin.digest) for at, pin in enumerate(manifest.files)]
-    right = "calipers check --fix writes it down"
+    right = "calipers check --fix updates it"
     return [
         f"{manifest.source.place((*steps, 'digest'))}: the digest of {name} is {digest}, not {wrong[name]}; {right}"
         for steps, name, digest in pins
@@ -389,7 +389,9 @@ def _unwritten(manifest: Manifest, drifted: Drift) -> list[str]:
     path = manifest.source.path
     pins = [(pin.name, pin.digest) for pin in manifest.tasks] + [(pin.path, pin.digest) for pin in manifest.files]
     notes = [f"{path}: {name} has no digest yet" for name, digest in pins if not digest]
-    notes += [f"{path}: does not name {name}, which lies there" for name in (*drifted.new_tasks, *drifted.new_files)]
+    notes += [
+        (f"{path}: does not list {name}, which is in the folder") for name in (*drifted.new_tasks, *drifted.new_files)
+    ]
     if manifest.version is None:
         notes.append(f"{path}: has no version; publishing gives it the next number")
     return notes

@@ -1,4 +1,4 @@
-"""What a task or a dataset is, in 64 digits: the same content has the same digest, wherever it lies."""
+"""The digest of a task or a dataset: the same content has the same digest in every place."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def task_files(directory: str | os.PathLike[str]) -> list[str]:
     """
     root = Path(directory)
     if not os.path.isfile(root / TASK_TOML):
-        raise InputError.at(str(root), f"is no task: it has no {TASK_TOML}", "expected a directory with one")
+        raise InputError.at(str(root), f"is not a task: it has no {TASK_TOML}", "expected a directory with one")
     ignored = _ignored(root)
     kept = [name for name in _candidates(root) if not ignored.match_file(name)]
     return sorted(name for name in kept if regular(root, root / name))

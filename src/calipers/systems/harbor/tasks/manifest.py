@@ -151,5 +151,5 @@ def _pins(toml: Toml, table: str, key: str, pins: Sequence[tuple[str, str]]) -> 
             raise toml.fault((table, at, "digest"), f"the digest of {name} is {digest!r}", right)
         if name in seen:
             first = toml.place((table, seen[name])).rpartition(":")[2]
-            raise toml.fault((table, at, key), f"{name!r} stands twice, first at line {first}", "expected it once")
+            raise toml.fault((table, at, key), f"{name!r} appears twice, first at line {first}", "expected it once")
         seen[name] = at

@@ -56,7 +56,7 @@ def resolve(spec: str, registry: str | os.PathLike[str] | None = None) -> Datase
     """
     match = _SPEC.fullmatch(spec)
     if not match:
-        raise InputError.at(repr(spec), "names no dataset", "expected org/name or org/name@version")
+        raise InputError.at(repr(spec), "does not name a dataset", "expected org/name or org/name@version")
     root, entries = read_registry(REGISTRY if registry is None else registry)
     known = {entry.name for entry in entries}
     if match["name"] not in known:
@@ -74,7 +74,7 @@ def read_registry(registry: str | os.PathLike[str]) -> tuple[Path, list[Registry
     given = Path(registry)
     path = given if given.is_file() else given / REGISTRY_JSON
     if not os.path.lexists(path):
-        raise InputError.at(str(given), "is no registry", f"expected a directory with {REGISTRY_JSON}")
+        raise InputError.at(str(given), "is not a registry", f"expected a directory with {REGISTRY_JSON}")
     regular(path.parent, path)
     try:
         entries = msgspec.json.decode(path.read_bytes(), type=list[RegistryEntry])
@@ -84,7 +84,7 @@ def read_registry(registry: str | os.PathLike[str]) -> tuple[Path, list[Registry
     seen: set[tuple[str, str]] = set()
     for entry in entries:
         if (entry.name, entry.version) in seen:
-            raise InputError.at(str(path), f"{entry.name}@{entry.version} stands twice", "expected it once")
+            raise InputError.at(str(path), f"{entry.name}@{entry.version} appears twice", "expected it once")
         seen.add((entry.name, entry.version))
     return path.parent, entries
 
@@ -119,7 +119,7 @@ def _located(root: Path, entry: RegistryEntry) -> DatasetAt:
     pins = {item.name: item.digest for item in manifest.tasks} if manifest else {}
     tasks = tuple(_task(root, item, pins.get(item.name, ""), location) for item in entry.tasks)
     if manifest and set(pins) != {item.name for item in entry.tasks}:
-        raise InputError.at(location, "its tasks are not those of its dataset.toml", "publish it again")
+        raise InputError.at(location, "its tasks differ from those of its dataset.toml", "publish it again")
     scripts = [item for item in entry.metrics if item.get("type") == SCRIPT]
     script = _script(root, scripts[0], location) if scripts else None
     pinned = manifest is None or METRIC in {file.path for file in manifest.files}
@@ -133,18 +133,18 @@ def _pinned(folder: Path, entry: RegistryEntry, location: str) -> Manifest:
     """The dataset.toml of a version, once its files and the whole have the digests that are written down."""
     manifest = read_manifest(folder)
     if manifest is None or (manifest.name, manifest.version) != (entry.name, entry.version):
-        raise InputError.at(location, f"{folder} holds no dataset.toml of it", "publish it again")
+        raise InputError.at(location, f"{folder} contains no dataset.toml for it", "publish it again")
     for file in manifest.files:
         _same(below(folder, file.path, location), file_digest(below(folder, file.path, location)), file.digest)
     if manifest.digest != entry.digest:
-        raise InputError.at(location, f"its digest is {entry.digest}, and {manifest.digest} by its dataset.toml")
+        raise InputError.at(location, f"its digest is {entry.digest}, but its dataset.toml gives {manifest.digest}")
     return manifest
 
 
 def _task(root: Path, located: Located, pin: str, location: str) -> TaskDirectory:
     if located.git_url:
-        right = "fetch it and give its directory; Calipers fetches nothing"
-        raise InputError.at(location, f"the task {located.name!r} lies in the repository {located.git_url}", right)
+        right = "clone it and give its directory; Calipers downloads nothing"
+        raise InputError.at(location, f"the task {located.name!r} is in the repository {located.git_url}", right)
     path = below(root, located.path, location)
     stated = _OBJECT.fullmatch(located.path)
     for digest in {pin, PREFIX + stated["hex"] if stated else ""} - {""}:
@@ -220,7 +220,7 @@ def publish_dataset(
 def _ready(source: Path) -> tuple[Manifest, Manifest, dict[str, TaskDirectory], list[str]]:
     """The manifest of a dataset, the same in line with its directory, and by name the tasks that it names."""
     if is_task(source):
-        raise InputError.at(str(source), "is a task", "a task is published with the dataset that it lies in")
+        raise InputError.at(str(source), "is a task", "publish the dataset that contains the task")
     dataset = read_dataset(source)
     manifest = dataset.manifest
     if manifest is None:
@@ -234,7 +234,7 @@ def _ready(source: Path) -> tuple[Manifest, Manifest, dict[str, TaskDirectory], 
     drifted = drift(source, manifest, {name: task.digest for name, task in dataset.by_name.items()})
     if drifted.wrong:
         raise InputError(_first(drifted.wrong))
-    notes = [f"{name}: has no entry in {manifest.source.path} and is left out" for name in drifted.new_tasks]
+    notes = [f"{name}: has no entry in {manifest.source.path} and is excluded" for name in drifted.new_tasks]
     drifted = replace(drifted, new_tasks={})
     given = manifest
     if drifted.changes:
@@ -242,8 +242,8 @@ def _ready(source: Path) -> tuple[Manifest, Manifest, dict[str, TaskDirectory], 
         manifest = manifest_of(replace(given.source, text=text, values=tomllib.loads(text)))
         notes += [f"{given.source.path}: {change}" for change in drifted.changes]
     if not manifest.tasks:
-        right = f"calipers check --fix {source} adds those that lie there"
-        raise InputError.at(str(manifest.source.path), "names no tasks", right)
+        right = f"calipers check --fix {source} adds the tasks in the folder"
+        raise InputError.at(str(manifest.source.path), "lists no tasks", right)
     named = {pin.name for pin in manifest.tasks}
     return given, manifest, {name: task for name, task in dataset.by_name.items() if name in named}, notes
 
@@ -265,7 +265,7 @@ def _same_content(entry: RegistryEntry, manifest: Manifest, root: Path) -> None:
     if entry.digest != manifest.digest or {task.name for task in entry.tasks} != names:
         wrong = f"{entry.name}@{entry.version} is in {root} with other content"
         location = manifest.source.place(("dataset", "version"))
-        raise InputError.at(location, wrong, "raise the version: what is published does not change")
+        raise InputError.at(location, wrong, "increase the version: a published version cannot change")
 
 
 def _entry(
@@ -285,7 +285,9 @@ def _entry(
         text = refreshed(manifest, {}, {}, version)
         (folder / DATASET_TOML).write_text(text, encoding="utf-8")
         if any(file_digest(folder / file.path) != file.digest for file in manifest.files):
-            raise InputError.at(str(source), "changed while it was published", "expected files nobody writes to")
+            raise InputError.at(
+                str(source), "changed while it was being published", "expected files that do not change"
+            )
     scripts = [{"type": SCRIPT, "kwargs": {"script_path": f"{files}/{METRIC}"}}]
     named = any(file.path == METRIC for file in manifest.files)
     return RegistryEntry(
@@ -315,17 +317,19 @@ def _stored(root: Path, task: TaskDirectory, digest: str) -> str:
             regular(task.path, task.path / name)
             shutil.copy(task.path / name, copy / name)
         if task_digest(copy) != digest:
-            raise InputError.at(str(task.path), "changed while it was published", "expected files nobody writes to")
+            raise InputError.at(
+                str(task.path), "changed while it was being published", "expected files that do not change"
+            )
     return folder
 
 
 def _unchanged(copy: Path, task: TaskDirectory, digest: str) -> None:
     if task_digest(copy) != digest:
-        raise InputError.at(str(copy), f"is not what its digest says, {digest}", "it was changed; remove it")
+        raise InputError.at(str(copy), f"does not match its digest, {digest}", "it was changed; delete it")
     for name in (IGNORE, HARBORIGNORE):  # no digest covers these two
         ours, theirs = (path.read_bytes() if (path := at / name).is_file() else b"" for at in (task.path, copy))
         if ours != theirs:
-            wrong = f"differs from that of {copy}, whose other files are the same"
+            wrong = f"differs from the one in {copy}, although all other files are the same"
             raise InputError.at(str(task.path / name), wrong, "no digest covers it; change another file too")
 
 
@@ -354,4 +358,4 @@ def _locked(root: Path) -> Iterator[None]:
             yield
     except OSError as error:
         wrong = f"cannot be read or written ({error.strerror or error})"
-        raise InputError.at(str(error.filename or root), wrong, "expected a place to publish to") from None
+        raise InputError.at(str(error.filename or root), wrong, "expected a writable place to publish to") from None

@@ -56,9 +56,9 @@ def _from_text(raw: bytes) -> dict[str, Number] | Unrewarded:
     try:
         value = float(raw.decode())
     except ValueError:
-        return Unrewarded(UNREADABLE, f"{TEXT_FILE} holds no number")
+        return Unrewarded(UNREADABLE, f"{TEXT_FILE} contains no number")
     if not math.isfinite(value):
-        return Unrewarded(UNREADABLE, f"{TEXT_FILE} holds {value}; expected a finite number")
+        return Unrewarded(UNREADABLE, f"{TEXT_FILE} contains {value}; expected a finite number")
     return {REWARD: value}
 
 
@@ -69,7 +69,7 @@ def _from_json(raw: bytes) -> dict[str, Number] | Unrewarded:
         return Unrewarded(UNREADABLE, f"{JSON_FILE} cannot be read: {error}")
     if not isinstance(rewards, dict):
         kind = NO_MAP if finite(rewards) else UNREADABLE
-        return Unrewarded(kind, f'{JSON_FILE} holds no object; expected one such as {{"reward": 1}}')
+        return Unrewarded(kind, f'{JSON_FILE} contains no object; expected one such as {{"reward": 1}}')
     for name, value in rewards.items():
         if not finite(value):
             return Unrewarded(UNREADABLE, f"{JSON_FILE}: {name} is {value!r}; expected a finite number")

@@ -239,7 +239,7 @@ def _artifact(toml: Toml, steps: Steps, artifact: str | Artifact) -> None:
     whole = artifact if isinstance(artifact, Artifact) else Artifact(artifact)
     target = whole.destination
     if ".." in whole.source.replace("\\", "/").split("/") or not whole.source:
-        raise toml.fault(steps, f"the artifact {whole.source!r} leads elsewhere", "expected a path without '..'")
+        raise toml.fault(steps, f"the artifact {whole.source!r} points outside", "expected a path without '..'")
     if target is not None and (
         not target or ".." in re.split(r"[/\\]", target) or target.startswith(("/", "\\")) or target == "manifest.json"
     ):
@@ -262,10 +262,10 @@ def _parts(made: TaskSettings) -> Iterator[tuple[Steps, EnvironmentSettings | Ag
 def _network(toml: Toml, steps: Steps, part: EnvironmentSettings | AgentSettings | VerifierSettings) -> None:
     """Refuse what Harbor refuses: hosts without a list of allowed ones, and a shared environment of one's own."""
     if part.allowed_hosts and part.network_mode != "allowlist":
-        wrong = f"{named((*steps, 'allowed_hosts'))} is there, and network_mode is {part.network_mode!r}"
+        wrong = f"{named((*steps, 'allowed_hosts'))} is set, but network_mode is {part.network_mode!r}"
         raise toml.fault((*steps, "allowed_hosts"), wrong, "expected network_mode = 'allowlist', or no hosts")
     if isinstance(part, VerifierSettings) and part.environment and part.environment_mode == "shared":
-        wrong = f"{named((*steps, 'environment_mode'))} is 'shared', and the verifier has an environment of its own"
+        wrong = f"{named((*steps, 'environment_mode'))} is 'shared', but the verifier has its own environment"
         raise toml.fault((*steps, "environment_mode"), wrong, "expected 'separate', or no environment")
 
 
@@ -275,11 +275,11 @@ def _step_names(toml: Toml, made: TaskSettings) -> None:
         steps, name = ("steps", at, "name"), step.name
         bad = not name or name in (".", "..") or re.search(r'[\x00-\x1f<>:"/\\|?*]', name) or name[-1] in " ."
         if bad or len(name.encode(errors="replace")) > 255 or name.partition(".")[0].casefold() in _DEVICES:
-            right = "expected the name of a directory that any system can hold, of at most 255 bytes"
+            right = "expected a directory name that is valid on every system, of at most 255 bytes"
             raise toml.fault(steps, f"the step's name is {name!r}", right)
         plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
         if plain in seen:
-            raise toml.fault(steps, f"the step {name!r} and the step {seen[plain]!r} are one name to some systems")
+            raise toml.fault(steps, f"the step {name!r} and the step {seen[plain]!r} are the same name on some systems")
         seen[plain] = name
 
 
@@ -366,7 +366,7 @@ def read_task(directory: str | os.PathLike[str], verified: bool = True) -> TaskD
     """
     root = Path(directory)
     if not is_task(root):
-        raise InputError.at(str(root), f"is no task: it has no {TASK_TOML}", "expected a directory with one")
+        raise InputError.at(str(root), f"is not a task: it has no {TASK_TOML}", "expected a directory with one")
     toml = read_toml(root, root / TASK_TOML)
     made = config(toml)
     if made.task is not None:
@@ -389,7 +389,7 @@ def instruction(root: Path, directory: Path) -> str:
     """The instruction.md of a task or of one of its steps, as an agent is given it."""
     path = directory / INSTRUCTION
     if not os.path.lexists(path):
-        raise InputError.at(str(directory), f"has no {INSTRUCTION}", "expected what the agent is asked to do")
+        raise InputError.at(str(directory), f"has no {INSTRUCTION}", "expected the agent's instruction")
     regular(root, path)
     try:
         return without_canary(path.read_text(encoding="utf-8"))
@@ -446,7 +446,7 @@ def _scripts(task: TaskDirectory) -> None:
             regular(task.path, script)
             _uploaded(task, script)
         elif not (separate_verifier(task.config, step) and _has_image(task, step)):
-            raise InputError.at(str(script), "is not there", "expected the script that judges the task")
+            raise InputError.at(str(script), "is not there", "expected the script that verifies the task")
 
 
 def _has_image(task: TaskDirectory, step: StepSettings | None) -> bool:
@@ -463,7 +463,7 @@ def _has_image(task: TaskDirectory, step: StepSettings | None) -> bool:
 
 def _uploaded(task: TaskDirectory, script: Path) -> None:
     if ignore_file := left_out(task.path, script):
-        wrong = f"leaves out {script.name}, which judges the task"
+        wrong = f"excludes {script.name}, which verifies the task"
         raise InputError.at(ignore_file, wrong, "expected it to be uploaded")
 
 

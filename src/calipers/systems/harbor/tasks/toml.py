@@ -1,4 +1,4 @@
-"""TOML files, read so that whatever is wrong in one is said with its line; and names of files below a directory."""
+"""TOML files, read so that errors name the line; and names of files below a directory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def below(root: Path, name: str, location: str = "") -> Path:
     InputError for an absolute name, for ``..``, for a name that no file system has, and for one that
     a link carries out of the root. ``location`` says where the name was given.
     """
-    where, right = location or str(root), "expected a path below its own directory"
+    where, right = location or str(root), "expected a path inside its own directory"
     parts = name.split("/")
     if not name or "\0" in name or "\\" in name or name.startswith("/") or ".." in parts or os.path.isabs(name):
-        raise InputError.at(where, f"the path {name!r} leads elsewhere", right)
+        raise InputError.at(where, f"the path {name!r} points outside", right)
     path = root / name
     if not within(root, path):
-        raise InputError.at(where, f"the path {name!r} is a link that leads elsewhere", right)
+        raise InputError.at(where, f"the path {name!r} is a link that points outside", right)
     return path
 
 
@@ -48,16 +48,16 @@ def regular(root: Path, path: Path) -> bool:
     try:
         mode = os.lstat(path).st_mode
         if not stat.S_ISLNK(mode):
-            return stat.S_ISREG(mode) or _refuse(path, "is no regular file")
+            return stat.S_ISREG(mode) or _refuse(path, "is not a regular file")
         if not within(root, path):
             return _refuse(path, f"is a link out of {root}")
-        return stat.S_ISREG(os.stat(path).st_mode) or _refuse(path, "is a link to something that is no file")
+        return stat.S_ISREG(os.stat(path).st_mode) or _refuse(path, "is a link to something that is not a file")
     except OSError as error:
         return _refuse(path, f"cannot be read ({error.strerror})")
 
 
 def _refuse(path: Path, wrong: str) -> bool:
-    raise InputError.at(str(path), wrong, "expected a file of its own")
+    raise InputError.at(str(path), wrong, "expected a regular file in the folder")
 
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Toml:
     def unknown(self, kind: type) -> list[str]:
         """The keys that a dataclass does not have, each with its place."""
         return [
-            f"{self.place(steps)}: the key {named(steps)!r} means nothing here"
+            f"{self.place(steps)}: the key {named(steps)!r} is unknown and ignored"
             + (f"; did you mean {close!r}?" if close else "")
             for steps, close in unknown_keys(self.values, kind)
         ]
@@ -129,9 +129,9 @@ def read_toml(root: Path, path: Path) -> Toml:
         match = _AT.fullmatch(str(error))
         what, at = (match[1], match[2]) if match else (str(error), None)
         line = int(at) if at else text.count("\n") + 1
-        raise InputError.at(f"{path}:{line}", f"no TOML: {what[:1].lower()}{what[1:]}") from None
+        raise InputError.at(f"{path}:{line}", f"not valid TOML: {what[:1].lower()}{what[1:]}") from None
     except RecursionError:
-        raise InputError.at(str(path), "no TOML: it is nested too deeply") from None
+        raise InputError.at(str(path), "not valid TOML: it is nested too deeply") from None
 
 
 def line_of(text: str, steps: Steps) -> int | None:
@@ -184,7 +184,7 @@ def _plain(wrong: str) -> str:
     words |= {"bool": "true or false", "object": "a table", "array": "a list", " | null": "", "Invalid": "invalid"}
     for theirs, ours in words.items():
         wrong = re.sub(rf"\b{theirs}\b", ours, wrong) if theirs.isalpha() else wrong.replace(theirs, ours)
-    return wrong.replace("Object missing required field", "it lacks").replace(" | ", " or ")
+    return wrong.replace("Object missing required field", "it has no").replace(" | ", " or ")
 
 
 def _choices(kind: Any, steps: Steps) -> list[str]:

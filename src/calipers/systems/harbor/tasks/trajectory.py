@@ -48,19 +48,19 @@ def _faults(trajectory: AgentTrajectory) -> Iterator[tuple[str, str]]:
             yield where, f"timestamp is {step.timestamp!r}; expected one of ISO 8601"
         if step.source != "agent":
             yield from (
-                (where, f"{name} is the agent's alone") for name in AGENT_ONLY if getattr(step, name) is not None
+                (where, f"only the agent may have {name}") for name in AGENT_ONLY if getattr(step, name) is not None
             )
         if step.llm_call_count == 0:
             for name in ("metrics", "reasoning_content"):
                 if getattr(step, name) is not None:
-                    yield where, f"{name} without a call of the model"
+                    yield where, f"{name} without a model call"
         yield from ((where, wrong) for wrong in _odd_results(step))
         yield from ((where, wrong) for wrong in _odd_parts(step))
     inner = trajectory.subagent_trajectories or []
     names = Counter(subagent.trajectory_id for subagent in inner)
     for identity, count in names.items():
         if identity is None or count > 1:
-            yield "subagent_trajectories", f"trajectory_id {identity!r} stands {count} times; expected one for each"
+            yield "subagent_trajectories", f"trajectory_id {identity!r} appears {count} times; expected different ids"
     for subagent in inner:
         yield from ((f"subagent {subagent.trajectory_id}: {where}", wrong) for where, wrong in _faults(subagent))
 
@@ -69,7 +69,7 @@ def _odd_results(step: TrajectoryStep) -> Iterator[str]:
     calls = {call.tool_call_id for call in step.tool_calls or ()}
     for result in step.observation.results if step.observation else ():
         if result.source_call_id is not None and result.source_call_id not in calls:
-            yield f"source_call_id {result.source_call_id!r} is no tool call of this step"
+            yield f"source_call_id {result.source_call_id!r} is not a tool call of this step"
         for reference in result.subagent_trajectory_ref or ():
             if reference.trajectory_id is None and reference.trajectory_path is None:
                 yield "a reference to a subagent names neither trajectory_id nor trajectory_path"
@@ -80,7 +80,7 @@ def _odd_parts(step: TrajectoryStep) -> Iterator[str]:
     for part in (part for content in contents if isinstance(content, list) for part in content):
         has, lacks = ("text", "source") if part.type == "text" else ("source", "text")
         if getattr(part, has) is None or getattr(part, lacks) is not None:
-            yield f"a part of type {part.type} holds {has}, and no {lacks}"
+            yield f"a part of type {part.type} has {has}, but no {lacks}"
 
 
 def _is_time(text: str) -> bool:

@@ -145,11 +145,11 @@ def find_agent(spec: str) -> ContainerAgent:
         return Nop()
     if spec.startswith(COMMAND):
         if not spec.removeprefix(COMMAND).strip():
-            raise InputError.at("--agent", f"{spec!r} names no command", "expected command:LINE, as a shell reads it")
+            raise InputError.at("--agent", f"{spec!r} has no command", "expected command:LINE, as a shell reads it")
         return Command(spec.removeprefix(COMMAND).strip())
     close = f" (did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?)" if nearest(spec, NAMES) else ""
     raise InputError.at(
         "--agent",
-        f"{spec!r} is no agent that works without Harbor{close}",
-        "expected oracle, nop or command:LINE, or Harbor on the path or in CALIPERS_HARBOR",
+        f"{spec!r} is not an agent that works without Harbor{close}",
+        "expected oracle, nop or command:LINE, or install Harbor, on the PATH or in CALIPERS_HARBOR",
     )

@@ -1,4 +1,4 @@
-"""Harbor itself: found, asked its version, lent our half of the work, and run as a program of its own.
+"""Harbor as an external program: finding it, checking its version, and running it with our modules.
 
 Harbor lives in an interpreter of its own. What it needs of ours (`calipers.systems.harbor.lent`, and of
 `calipers.isolate` the container) is copied into a folder that only that one process has on its path, under the name
@@ -54,7 +54,7 @@ def find_engine() -> Engine:
     wanted = os.environ.get("CALIPERS_HARBOR") or "harbor"
     program = shutil.which(wanted)
     if program is None:
-        raise HarborError(f"there is no program {wanted!r}; install Harbor or say where it is in CALIPERS_HARBOR")
+        raise HarborError(f"there is no program {wanted!r}; install Harbor, or set CALIPERS_HARBOR to its path")
     try:
         answer = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=clean_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -62,9 +62,7 @@ def find_engine() -> Engine:
     match = re.fullmatch(r"(?:harbor\s+)?v?((\d+)\.(\d+)\S*)", answer.stdout.strip(), re.IGNORECASE)
     if answer.returncode or not match:
         first = (answer.stderr or answer.stdout).strip().partition("\n")[0][:120]
-        raise HarborError(
-            f"{program}, asked for its version, says {first!r}; expected Harbor {_dotted(OLDEST)} or newer"
-        )
+        raise HarborError(f"{program} --version prints {first!r}; expected Harbor {_dotted(OLDEST)} or newer")
     if (int(match[2]), int(match[3])) < OLDEST:
         raise HarborError(f"{program} is Harbor {match[1]}; expected {_dotted(OLDEST)} or newer")
     return Engine(program, match[1])
@@ -136,7 +134,7 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
         progress(*how_far(job))
         if process.returncode or not finished(job):
             words = _secrets().scrub(_log_tail(log.read_text(errors="replace")))
-            raise HarborError(f"Harbor ended with {process.returncode} and left no finished job; it said: {words}")
+            raise HarborError(f"Harbor exited with {process.returncode} without a finished job; its output: {words}")
     return job
 
 

@@ -24,13 +24,13 @@ def check_name(environment: str) -> None:
     """InputError for a name close to one that is known; any other is for Harbor to judge, whose list grows."""
     close = [] if ":" in environment or environment in KNOWN else nearest(environment, KNOWN, 1)
     if close:
-        raise InputError.at("--environment", f"there is none called {environment!r}", f"did you mean {close[0]!r}?")
+        raise InputError.at("--environment", f"there is no environment {environment!r}", f"did you mean {close[0]!r}?")
 
 
 def choose_environment(agent: str) -> tuple[str, str]:
     """Where an agent's trials are best run here, and why: in Docker by Harbor where both answer, else in a room."""
     if agent.startswith(COMMAND):
-        return ROOMS, "a command of yours always works in one"
+        return ROOMS, "command agents always run in a room"
     try:
         find_engine()
     except HarborError:
@@ -77,7 +77,7 @@ def check_environment(folder: Path, environment: str) -> None:
     """InputError for a folder whose jobs began in another environment: their numbers are another run's."""
     there = recorded_environment(folder)
     if there is not None and there != environment:
-        wrong = f"holds another run: environment: {there} here, {environment} asked"
+        wrong = f"contains a different run: environment: {there} here, {environment} requested"
         raise InputError.at(str(folder), wrong, f"expected --environment {there}, or another --out")
 
 

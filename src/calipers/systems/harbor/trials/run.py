@@ -133,7 +133,7 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     able = [task for task in chosen.tasks if task.name not in why]
     unable = [task for task in chosen.tasks if task.name in why]
     if not able:
-        raise InputError(f"{request.benchmark}: nothing in it can run here: {notes[-1]}")
+        raise InputError(f"{request.benchmark}: none of its tasks can run here: {notes[-1]}")
     if engine is None:
         how = (find_agent(request.agent), request.samples, request.concurrent, Retry(max_retries=request.retries))
         run_here(ContainerJob(folder / "1", chosen.name, able, *how, unable, chosen.path), progress)
@@ -144,7 +144,7 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
                 refused = _refused(engine, request, able)
                 if len(refused) == len(able):
                     raise HarborError(f"Harbor runs no task of {request.benchmark}: {next(iter(refused.values()))}")
-                notes += declined_notes({name: f"Harbor refuses it: {reason}" for name, reason in refused.items()})
+                notes += declined_notes({name: f"Harbor rejects it: {reason}" for name, reason in refused.items()})
                 left_out += len(refused)
                 unable += [task for task in able if task.name in refused]
                 able = [task for task in able if task.name not in refused]
@@ -214,7 +214,7 @@ def _with_others(first: str, others: Sequence[str]) -> str:
     if not others:
         return first
     names = ", ".join(others[:NAMED]) + (", ..." if len(others) > NAMED else "")
-    return f"{first}; {len(others)} other task{'s' * (len(others) > 1)} alike: {names}"
+    return f"{first}; {len(others)} more task{'s' * (len(others) > 1)} for the same reason: {names}"
 
 
 def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
         name = Path(os.path.abspath(request.benchmark)).name
         chosen, notes = (
             ChosenTasks(name, tasks, settings, Path(path)),
-            [f"{fault}; it is left out" for fault in faults],
+            [f"{fault}; it is excluded" for fault in faults],
         )
     elif is_spec(request.benchmark):
         at = resolve(request.benchmark, request.registry)
@@ -257,7 +257,7 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
         chosen, notes = ChosenTasks(at.name, at.tasks, settings, at.path), []
     else:
         right = "expected a directory of tasks, or org/name[@version] with --registry"
-        raise InputError.at(request.benchmark, "is no dataset for agents", right)
+        raise InputError.at(request.benchmark, "is not a dataset for agents", right)
     limit = limit_of("--limit", request.limit)
     if limit is not None:
         most = first(len(chosen.tasks), limit)
@@ -299,10 +299,10 @@ def _check_agent(request: AgentRequest, *, here: bool) -> None:
     """Refuse settings that the agent would never see: a number must not look like another model's."""
     if request.agent != "chat" and request.sampling:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in request.sampling)
-        raise InputError.at("--agent", f"{request.agent!r} takes no {names}", "expected chat")
+        raise InputError.at("--agent", f"{request.agent!r} does not accept {names}", "expected chat")
     if here and request.model:
         find_agent(request.agent)  # one that there is not is the greater mistake
-        wrong = f"nobody would ask it: {request.agent.partition(':')[0]} works without one"
+        wrong = f"has no effect: {request.agent.partition(':')[0]} does not use a model"
         raise InputError.at("--model", wrong, "expected --agent chat, or one of Harbor's agents")
 
 
@@ -458,7 +458,7 @@ def _agent(request: AgentRequest) -> dict[str, Any]:
         agent["model_name"] = request.model
     if request.agent == "chat":
         if not request.model:
-            raise InputError.at("--agent", "'chat' asks a model", "expected --model NAME, too")
+            raise InputError.at("--agent", "'chat' needs a model", "add --model NAME")
         agent["kwargs"] = {**request.sampling, **({"server": request.base_url} if request.base_url else {})}
     return agent
 
@@ -484,7 +484,9 @@ def agent_endpoint(agent: str, model: str | None, base_url: str | None) -> str |
         address = called(base_url)
         if agent == CHAT_AGENT and "?" in base_url and address.count("=") < base_url.count("="):
             raise InputError.at(
-                "--base-url", "the URL holds a key, which Harbor would write down", "expected none in it"
+                "--base-url",
+                ("the URL contains a key, which Harbor would write to its files"),
+                "remove the key from the URL",
             )
         return address
     if agent == CHAT_AGENT and (provider == "openai" or not rest):
@@ -506,7 +508,7 @@ def find_folder(root: Path, dataset: str, who: str, identity: Mapping[str, Any])
     if not others:
         return fresh, []
     folder, there = others[-1]
-    return fresh, [f"{fresh}: a new run begins, as {folder} is another one ({_why_new(there, identity, 'there')})"]
+    return fresh, [f"{fresh}: starting a new run, because {folder} differs ({_why_new(there, identity, 'there')})"]
 
 
 def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
@@ -514,10 +516,10 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
     kept, there = _kept(folder), recorded(folder)
     if there is not None and ENDPOINT in identity and there != identity[ENDPOINT]:
         difference = _why_new(there, identity, "here")
-        raise InputError.at(str(folder), f"holds another run: {difference}", "choose another --out")
+        raise InputError.at(str(folder), f"contains a different run: {difference}", "choose another --out")
     if kept is not None and ENDPOINT not in identity and ENDPOINT in kept:
         difference = "; ".join(differences({ENDPOINT: kept[ENDPOINT]}, {}))
-        raise InputError.at(str(folder), f"holds another run: {difference}", "choose another --out")
+        raise InputError.at(str(folder), f"contains a different run: {difference}", "choose another --out")
 
 
 def keep_identity(folder: Path, identity: Mapping[str, Any]) -> None:
@@ -560,7 +562,9 @@ def _rest(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 def _why_new(there: str | None, identity: Mapping[str, Any], where: str) -> str:
     requested = identity[ENDPOINT]
-    return f"{ENDPOINT}: {there} {where}, {requested} asked" if there else f"{_UNKNOWN} {where}, {requested} asked"
+    return (
+        f"{ENDPOINT}: {there} {where}, {requested} requested" if there else f"{_UNKNOWN} {where}, {requested} requested"
+    )
 
 
 HOPELESS: Final = frozenset(
@@ -663,7 +667,7 @@ def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirecto
 
 
 def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None) -> Path:
-    """Run what a job still owes; its directory. InputError when the directory holds another job.
+    """Run what a job still owes; its directory. InputError when the directory contains a different job.
 
     Ctrl-C ends the trials at work, which are owed again, and keeps all others.
     """
@@ -766,7 +770,7 @@ def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
         before = msgspec.json.decode(path.read_bytes())
         if before.get("agents") != config["agents"] or before.get("datasets") != config["datasets"]:
             raise InputError.at(
-                str(job.folder), "holds another job", "expected the same agent and dataset, or another --out"
+                str(job.folder), "contains a different job", "expected the same agent and dataset, or another --out"
             )
         if before.get("n_attempts", 1) > job.samples:
             config["n_attempts"] = before["n_attempts"]
@@ -813,7 +817,7 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError.at(
-                str(folder), "another process is running this job", "wait for it, or give another --out"
+                str(folder), "another process is running this job", "wait for it, or choose another --out"
             ) from None
         yield
     finally:

@@ -16,7 +16,7 @@ KINDS: Final = (
     (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
     (re.compile(r"environment/Dockerfile says (?P<detail>RUN\b.*)"), "runs a command in its build"),
     (re.compile(r"environment/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
-    (re.compile(r"it works as user (?P<detail>\S+), and"), "works as another user, which only root can lend"),
+    (re.compile(r"it works as user (?P<detail>\S+), and"), "works as another user, which needs root"),
 )
 """Reasons that differ in a detail alone, and what they have in common."""
 EXAMPLES: Final = 3
@@ -77,7 +77,7 @@ def declined_by_docker(task: TaskDirectory) -> str | None:
     wanted = task.config.environment
     if wanted.os != "linux":
         return f"it is for {wanted.os}"
-    return "it needs an accelerator that Docker cannot lend" if wanted.tpu else None
+    return "it needs an accelerator that Docker cannot provide" if wanted.tpu else None
 
 
 def _grouped(

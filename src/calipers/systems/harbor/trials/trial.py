@@ -83,7 +83,7 @@ def unhealthy(
         early = time.monotonic() - begun < check.start_period_sec
         failed += not early
         if failed >= max(1, check.retries):
-            how = "took too long" if ran.timed_out else f"ended with {ran.code}"
+            how = "timed out" if ran.timed_out else f"ended with {ran.code}"
             return f"the healthcheck failed {failed} times; the last {how}"
         sleep(check.start_interval_sec if early else check.interval_sec)
 
@@ -202,7 +202,7 @@ def declined(task: TaskDirectory) -> str | None:
     named = [*(agent.user for agent in agents), *(verifier.user for verifier in (task.config.verifier, *verifiers))]
     users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
     if users and os.geteuid():
-        return f"it works as user {min(map(str, users))}, and only root can lend another user"
+        return f"it works as user {min(map(str, users))}, and only root can switch users"
     return environment_plan(task).declined
 
 
@@ -385,7 +385,7 @@ class _Trial:
         if not (folder / self._agent.log).exists():  # else it is what the agent itself left
             _write_stream(folder / self._agent.log, ran.stdout)
         if ran.timed_out:
-            raise EndedTrial("AgentTimeoutError", f"the agent was still at work after {limit:g} s")
+            raise EndedTrial("AgentTimeoutError", f"the agent did not finish within {limit:g} s")
         if ran.code:
             stderr = ran.stderr.decode(errors="replace").strip()[-500:]
             raise EndedTrial("NonZeroAgentExitCodeError", f"the agent ended with {ran.code}: {stderr}")
@@ -455,7 +455,7 @@ class _Trial:
         tests = [text for folder in folders for text in scripts(folder)]
         if changed := self._container.tampered(tests, self._env):
             self._note("tampered", changed)
-            raise Tampered("VerifierRuntimeError", f"the agent changed {changed[0]}, which judges it")
+            raise Tampered("VerifierRuntimeError", f"the agent changed {changed[0]}, which is part of its verifier")
 
     def _judged(self, step: StepSettings | None) -> dict[str, int | float]:
         container, task = self._container, self._task
@@ -476,7 +476,7 @@ class _Trial:
         folder = self._keep(VERIFIER, "verifier", step)
         _write_stream(folder / "test-stdout.txt", ran.stdout)
         if ran.timed_out:
-            raise EndedTrial("VerifierTimeoutError", f"the tests were still running after {limit:g} s")
+            raise EndedTrial("VerifierTimeoutError", f"the tests did not finish within {limit:g} s")
         files = {name: _read(folder / name) for name in ("reward.json", "reward.txt") if (folder / name).is_file()}
         rewards = read_rewards(files)
         if isinstance(rewards, Unrewarded):

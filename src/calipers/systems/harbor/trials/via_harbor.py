@@ -202,8 +202,8 @@ async def roll_out(
     run = factory or partial(run_job, find_engine())
     if request.model_client == "tinker" and request.agent is None and factory is None:
         raise HarborError(
-            "Harbor's interpreter has no tinker to ask a checkpoint with; "
-            "give agent_import_path, an agent of yours that has, or model_client='litellm'"
+            "Harbor's Python has no tinker, which a checkpoint needs; "
+            "give agent_import_path, your own agent that has it, or model_client='litellm'"
         )
     folder = request.workspace / "tasks"
     names = write_tasks(tasks, folder)
@@ -213,7 +213,7 @@ async def roll_out(
         job = await made if inspect.isawaitable(made) else made
     if isinstance(job, (str, os.PathLike)):
         if not Path(job).is_dir():
-            raise HarborError(f"the job factory gave {str(job)!r}; {JOB}")
+            raise HarborError(f"the job factory returned {str(job)!r}; {JOB}")
         return Path(job), names
     return job, names
 
@@ -262,7 +262,7 @@ def harvest_trials(
     trials = _field(job, "trial_results", _ABSENT)
     if trials is _ABSENT or not isinstance(trials, (list, tuple, NoneType)):
         given = _shown(job) if trials is _ABSENT else f"trial_results that are {_shown(trials)}"
-        raise HarborError(f"the job factory gave {given}; {JOB}")
+        raise HarborError(f"the job factory returned {given}; {JOB}")
     index = {_plain(str(task.task_id)): number for number, task in reversed(list(enumerate(tasks)))}
     index |= {name: number for number, name in enumerate(names)}
     ended: list[list[HarvestedTrial]] = [[] for _ in tasks]
@@ -275,7 +275,7 @@ def harvest_trials(
         if name in index:
             ended[index[name]].append(_ended(where, trial))
         else:
-            unknown = f"{where} is of {name!r}, which is no task of the benchmark, and is left out"
+            unknown = f"{where} is of {name!r}, which is not a task of the benchmark, and is excluded"
             warnings.warn(f"{unknown}; expected one of {', '.join(names[:5])}", UnknownTrial, stacklevel=2)
     missing = HarvestedTrial(None, UNSTATED)
     groups = [

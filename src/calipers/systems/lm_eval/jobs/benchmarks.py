@@ -184,7 +184,7 @@ class LoadedTasks:
         """One of the tasks that a name or file stands for, with its documents."""
         leaf = self._resolved(benchmark, request.include_path)[1].get(name)
         if leaf is None:
-            raise InputError.at(benchmark, f"no task {name!r} in it", "expected the one that was planned")
+            raise InputError.at(benchmark, f"no task {name!r} in it", "expected the planned task")
         leaf = with_metadata(leaf, json.loads(request.metadata))
         key = benchmark, name, replace(request, predict_only=False, samples=None)  # neither changes the documents
         if key in self._loaded:
@@ -268,7 +268,9 @@ def with_guide_metrics(config: TaskFields, file: TaskFile) -> TaskFields:
     inner = [bool(entry.get("metric_list")) for entry in config.filter_list or ()]
     if config.output_type != GENERATION or (inner and all(inner)):
         return config
-    wrong = "there is none, and the guide has no default metrics for generated text"
+    wrong = (
+        "there is no metric_list, and the guide of lm-evaluation-harness defines no default metrics for generated text"
+    )
     right = "expected metric_list: [{metric: exact_match}], or --default-metrics release"
     raise InputError.at(file.place("metric_list"), wrong, right)
 
@@ -281,7 +283,7 @@ def shots(config: TaskFields, requested: int | None) -> int:
 def suite_of(job: Job, tasks: LoadedTasks) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
     """What a run needs of its task: the questions, and the verifier that they name."""
     if job.lm_eval is None:
-        raise ValueError(f"{job.benchmark} is no task of lm-evaluation-harness")
+        raise ValueError(f"{job.benchmark} is not a task of lm-evaluation-harness")
     task = tasks.task(job.benchmark, job.lm_eval, request_of(job))
     questions = suite(task, scored=not job.predict_only)
     if tasks.notes:
@@ -312,11 +314,11 @@ def _unused(task: LoadedTask) -> Iterator[str]:
         return
     if task.config.fewshot_config.fewshot_indices:
         where = task.file.place("fewshot_config")
-        yield f"{where}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
+        yield f"{where}.fewshot_indices: ignored, as in lm-evaluation-harness 0.4.13"
     if (split := _leaking(task.config)) is not None:
         where = task.file.place("num_fewshot")
         leak = f"the examples are drawn from the evaluated split {split!r}"
-        more = "a document may be an example in its own prompt, answer included, as in lm-evaluation-harness"
+        more = "a document may be a few-shot example in its own prompt, with its answer, as in lm-evaluation-harness"
         yield f"{where}: {leak}, and {more}; set fewshot_split to another split to prevent it"
     inside = task.file.place("filter_list")
     for number, entry in enumerate(task.config.filter_list or ()):
@@ -327,7 +329,10 @@ def _unused(task: LoadedTask) -> Iterator[str]:
     for listed, where in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
         names = [entry.get("metric") for entry in listed or ()]
         for name in dict.fromkeys(name for name in names if isinstance(name, str) and names.count(name) > 1):
-            yield f"{where}: {name} stands there {names.count(name)} times; the last counts, as there"
+            yield (
+                f"{where}: {name} is listed {names.count(name)} times; the "
+                "last entry is used, as in lm-evaluation-harness"
+            )
 
 
 def _leaking(config: TaskFields) -> str | None:
@@ -403,7 +408,7 @@ def check_documents(folder: Path, task: str, hashes: Sequence[str]) -> None:
     pairs = zip_longest(recorded, hashes)
     different = [number for number, (before, now) in enumerate(pairs) if before != now]
     some = ", ".join(map(str, different[:3])) + (", ..." if len(different) > 3 else "")
-    wrong = f"{len(different)} of its {len(recorded)} documents are not those that were asked ({some})"
+    wrong = f"{len(different)} of its {len(recorded)} documents differ from those of the run ({some})"
     right = "expected the same data files, task code and --load-seeds, or another --out"
     raise InputError.at(str(folder), wrong, right)
 

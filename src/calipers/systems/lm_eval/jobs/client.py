@@ -40,11 +40,11 @@ def manner(job: Job) -> Manner:
     """How the prompts of a run's task are written; InputError where the settings contradict each other."""
     chat = job.chats
     if job.fewshot_as_multiturn and not chat:
-        wrong = "without a chat template there are no turns"
-        raise InputError.at(job.place("fewshot_as_multiturn"), wrong, "expected --apply-chat-template beside it")
+        wrong = "needs a chat template"
+        raise InputError.at(job.place("fewshot_as_multiturn"), wrong, "add --apply-chat-template")
     if job.system_prompt is not None and (chat or job.system_instruction is not None):
-        wrong = "is a system turn of its own before the prompt"
-        right = "expected --system-instruction alone, whose words stand before the task's description"
+        wrong = "adds a separate system message before the prompt"
+        right = "use --system-instruction instead, which is put before the task's description"
         raise InputError.at(job.place("system_prompt"), wrong, right)
     return Manner(chat, job.fewshot_as_multiturn is not False, job.system_instruction)
 
@@ -55,13 +55,13 @@ def check_model(job: Job, *, written: bool) -> None:
     if named is None or job.model.startswith(STORED):
         return
     if named and (not job.model.startswith(LOCAL) or os.path.lexists(named)):
-        wrong = f"{named!r} was taken for the name of a chat template, which only hf/ models have"
-        raise InputError.at(where, wrong, "a benchmark stands before the option, or after --")
+        wrong = f"{named!r} was read as the name of a chat template, which only hf/ models have"
+        raise InputError.at(where, wrong, "put the benchmark before the option, or after --")
     if not written and not job.model.startswith(LOCAL):
-        wrong = f"the task asks for likelihoods, and a chat with {job.model} tells none"
+        wrong = f"the task needs log-likelihoods, which {job.model} does not return for a chat"
         raise InputError.at(where, wrong, "expected hf/PATH, or no chat template")
     if written and job.api == "completions":
-        wrong = "the completions route takes one text, and no turns"
+        wrong = "the completions route accepts text, not chat messages"
         raise InputError.at(where, wrong, "expected --api chat, or no chat template")
 
 
@@ -159,7 +159,7 @@ def read_answers(text: str, kinds: Sequence[str]) -> list[Any]:
             raise InputError(f"{len(results)} results for {len(kinds)} requests; expected one for each")
         return [_answer_of(result, kind) for result, kind in zip(results, kinds, strict=True)]
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        right = "expected one result per request, as the log of such a run keeps them"
+        right = "expected one result per request, as a log-likelihood run logs them"
         raise InputError(f"the completion is {text[:40]!r}; {right}") from None
 
 
@@ -187,7 +187,7 @@ class SeveralRequests:
     async def complete(self, request: Request) -> Completion:
         """The results of all requests of a prompt; `ClientError` when one of them fails."""
         if isinstance(request.prompt, str):
-            raise ClientError("the prompt holds no requests", kind="prompt", hopeless=True)
+            raise ClientError("the prompt contains no requests", kind="prompt", hopeless=True)
         done = [await self._answer(request, part) for part in request.prompt]
         if len(done) == 1 and "prompt" in request.prompt[0]:
             return done[0]
@@ -207,7 +207,7 @@ class SeveralRequests:
     async def _answer(self, request: Request, part: Message) -> Completion:
         if "prompt" not in part:
             if self._likelihoods is None:
-                raise ClientError("the model gives no log-likelihoods", kind="prompt", hopeless=True)
+                raise ClientError("the model does not return log-likelihoods", kind="prompt", hopeless=True)
             texts_of([part])
             return await self._likelihoods.complete(msgspec.structs.replace(request, prompt=[part]))
         given = {name: part[name] for name in SETTABLE if name in part}
@@ -255,7 +255,7 @@ def _text(task: LoadedTask, instance: Instance) -> Text:
     for key, value in zip(("doc_to_text", "doc_to_target")[-len(args) :], args, strict=True):
         if not isinstance(value, str) and not (task.manner.chat and key == "doc_to_text"):
             where = task.place(key, instance.doc_id)
-            raise InputError.at(where, f"is {value!r}", "expected a text to ask the likelihood of")
+            raise InputError.at(where, f"is {value!r}", "expected the text to compute the likelihood of")
     return Continuation(*args) if len(args) > 1 else Rolling(*args)
 
 
@@ -295,11 +295,15 @@ def task_client(client: Client, job: Job, suite: Suite) -> Client:
     if not of_class and not likely:
         return client
     if not of_class and job.samples > 1:
-        raise InputError.at(job.place("samples"), f"is {job.samples}", "expected 1: every likelihood would be the same")
+        raise InputError.at(
+            job.place("samples"),
+            f"is {job.samples}",
+            ("expected 1, because every sample of a log-likelihood would be the same"),
+        )
     if job.system_prompt is not None:
-        wrong = "a likelihood is asked of one text, which has no system turn"
+        wrong = "a log-likelihood request is plain text without a system message"
         if of_class:
-            wrong = "the class writes its prompts itself, and they have no system turn"
+            wrong = "the task's class writes its own prompts, without a system message"
         raise InputError.at(job.place("system_prompt"), wrong, "expected --system-instruction")
     if job.model.startswith(STORED):
         return client

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness' model ``dummy``: it writes "lol", and holds every text likely at random.
+"""lm-evaluation-harness' model ``dummy``: it writes "lol" and returns random log-likelihoods.
 
 There the likelihoods are drawn one after another; here each is drawn from its own text, so that the order in which
 requests are answered does not matter, and the same text has the same likelihood in every run.

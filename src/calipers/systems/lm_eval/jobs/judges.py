@@ -1,4 +1,4 @@
-"""How a run judges an answer to a task of lm-evaluation-harness while it goes: one response at a time.
+"""How a run verifies answers to a task of lm-evaluation-harness: one response at a time.
 
 Its numbers proper need all responses to a document and all documents; they are made from the log when the
 run is over. What is said here is what the same filters and metrics say of one response alone: a column
@@ -146,7 +146,9 @@ def checked(task: LoadedTask, scorings: list[Scoring]) -> list[Scoring]:
         for metric in scoring.metrics:
             _at(where, check, metric, config.repeats, where)
             if metric.k is not None and (most := metric.k if isinstance(metric.k, int) else max(metric.k)) > left:
-                wrong = f"k is {most}, and pipeline {scoring.pipeline.name!r} keeps {left} of {config.repeats} repeats"
+                wrong = (
+                    f"k is {most}, but pipeline {scoring.pipeline.name!r} keeps only {left} of {config.repeats} repeats"
+                )
                 raise InputError.at(where, wrong, "expected a pipeline without take_first, such as filter: [noop]")
             _at(where, _check_patterns, metric.settings)
     return scorings
@@ -212,7 +214,7 @@ class ResponseJudge:
             if index == 0:
                 answer, outcome = _scalar(value), UNPARSED if word == UNPARSED else ""
                 if word == STOPPED:
-                    wrong = f"pipeline {scoring.pipeline.name!r}: a pattern did not end"
+                    wrong = f"pipeline {scoring.pipeline.name!r}: a pattern did not finish matching in time"
                     raise VerifierError(wrong, outcome=STOPPED)
             scores: dict[str, Any] = {}
             if self.task.config.process_results is not None:
@@ -233,9 +235,9 @@ class ResponseJudge:
 
     def _no_number(self, key: str, value: float) -> str:
         aggregations = {name: how for scoring in self.scorings for name, how in _aggregations(scoring).items()}
-        sentence = f"{key} is {value} for this document, which has no reward then; lm-evaluation-harness' number"
+        sentence = f"{key} is {value} for this document, so it has no reward; lm-evaluation-harness' number"
         left_out = aggregations.get(key.rpartition(",")[0], "mean") == "nanmean" and math.isnan(value)
-        return f"{sentence} leaves it out, too" if left_out else f"{sentence} counts it"
+        return f"{sentence} excludes it, too" if left_out else f"{sentence} includes it"
 
 
 def _aggregations(scoring: Scoring) -> dict[str, Any]:
@@ -291,7 +293,7 @@ class LikelihoodJudge:
         if self.way.kind == CHOICE and self.way.process_results is None:
             wrong = _beyond(self.task, int(task.id))
             if wrong is not None:
-                raise VerifierError(f"{wrong}; lm-evaluation-harness' number counts this document 0")
+                raise VerifierError(f"{wrong}; lm-evaluation-harness' number counts this document as 0")
         columns: dict[str, float] = {}
         first = None
         for scored in scores.pipelines:
@@ -382,15 +384,18 @@ def doubts(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
         return
     known = [entry for scoring in plan for entry in scoring.metrics if entry.name not in NEWER]
     for name in dict.fromkeys(passed_by(known, kind)):
-        yield f"{task.place('metric_list')}: {name} has no value for {kind}, and is left out as there"
+        yield f"{task.place('metric_list')}: {name} has no value for {kind}; it is skipped, as in lm-evaluation-harness"
     lost = [number for number in range(len(task.docs)) if kind == CHOICE and _nowhere(task, number)]
     beyond = [number for number in lost if _beyond(task, number) is not None]
     where = task.place("doc_to_target")
     if texts := [number for number in lost if number not in beyond]:
-        yield f"{where}: {len(texts)} documents ({_some(texts)}) have a target that is no choice, and count 0"
+        yield (
+            f"{where}: {len(texts)} documents ({_some(texts)}) have a target "
+            "that is not one of the choices, and count as 0"
+        )
     if beyond:
-        sentence = f"{len(beyond)} documents ({_some(beyond)}) have the index of a choice that there is not"
-        yield f"{where}: {sentence}: they have no reward, and count 0 in lm-evaluation-harness' numbers"
+        sentence = f"{len(beyond)} documents ({_some(beyond)}) have a target index beyond their choices"
+        yield f"{where}: {sentence}: they have no reward, and count as 0 in lm-evaluation-harness' numbers"
 
 
 def _some(numbers: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What runs of lm-evaluation-harness' tasks come to in its own terms: its table, its files, and how sure.
+"""Reports of lm-evaluation-harness' tasks in its own format: its table, its files, and intervals.
 
 ::
 
@@ -68,7 +68,7 @@ MANY_DIGITS: Final = 1e6
 class TableNumber:
     """A number of a task or a group, and how sure it is; as text, a line.
 
-    ``mc bits_per_byte,none 1.9000, 95% interval [1.8000, 2.1000] by 10,000 draws, 400 documents``
+    ``mc bits_per_byte,none 1.9000, 95% interval [1.8000, 2.1000] from 10,000 resamples, 400 documents``
     """
 
     name: str  # of the task or group
@@ -80,15 +80,26 @@ class TableNumber:
     of: str = "documents"  # or of a group, tasks
 
     def __str__(self) -> str:
-        interval = f"no interval ({self.spread.why})"
+        interval = f"no interval ({_plain(self.spread.why)})"
         if self.spread.ends is not None:
             low, high = map(_shown, self.spread.ends)
-            drawn = f" by {self.spread.draws:,} draws" if self.spread.draws else ""
+            drawn = f" from {self.spread.draws:,} resamples" if self.spread.draws else ""
             interval = f"{100 * self.confidence:g}% interval [{low}, {high}]{drawn}"
         return f"{self.name} {self.key} {_shown(self.value)}, {interval}, {self.count:,} {self.of}"
 
 
 CALLED_ONCE: Final = "the task's own function is called once, as there; --interval default calls it for 200 draws"
+_PLAIN: Final = {  # the reasons of the document, as the page prints them
+    CALLED_ONCE: "the task's own function is called only once; --interval default calls it on 200 resamples",
+    "one document": "there is only one document",
+    "some documents are NaN": "some documents have the value NaN",
+    "some draws give no finite number": "some resamples have no finite value",
+    "every draw gives the same number": "every resample gives the same value",
+}
+
+
+def _plain(why: str | None) -> str:
+    return _PLAIN.get(why or "", (why or "").replace("a draw has no number: ", "a resample has no value: "))
 
 
 def task_numbers(task: str, scores: TaskScores, numbers: TaskNumbers, job: Job) -> Iterator[TableNumber]:
@@ -171,7 +182,9 @@ def score_run(task: LoadedTask, log: Path, repeats: int) -> ScoredRun:
     """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
     full = {number: texts[:repeats] for number, texts in sorted(responses(log).items()) if len(texts) >= repeats}
     if not full:
-        raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
+        raise InputError.at(
+            str(log), "no document has all its completions", (f"expected {repeats} completions of one document")
+        )
     answers = {number: responses_of(task, number, texts) for number, texts in full.items()}
     scores = score_documents(answered(task, answers), scoring(task), way_of(task))
     return ScoredRun(task, answers, scores)
@@ -185,7 +198,7 @@ def responses(log: Path) -> dict[int, list[str]]:
             key = int(record["task"]), int(record.get("sample", 0))
             attempt, completion = int(record.get("attempt", 1)), record.get("completion")
         except (TypeError, ValueError, KeyError):
-            wrong, right = "is no rollout of such a task", "expected the log of its run"
+            wrong, right = "is not a rollout of a task of lm-evaluation-harness", "expected the log of its run"
             raise InputError.at(f"{log}:{line}", wrong, right) from None
         if key not in last or attempt > last[key][0]:
             last[key] = attempt, completion if isinstance(completion, str) else None
@@ -295,7 +308,7 @@ class HarnessReport:
         if shape == "md":
             return self.tables()
         sure = "".join(f"{line}\n" for line in self.sentences)
-        return f"\nas lm-evaluation-harness prints it\n{self.tables()}\nhow sure\n{sure}"
+        return f"\nlm-evaluation-harness' own table\n{self.tables()}\nintervals\n{sure}"
 
     def tables(self) -> str:
         """The table it prints, and that of its groups where there are some."""
@@ -392,7 +405,7 @@ def _together(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
     for group, members in _groups(parts):
         lost = [leaf.name for leaf in leaves(group.members) if leaf.name not in members]
         whole += [] if lost else [group]
-        notes += [f"{group.name}: no row, as {', '.join(lost)} has no numbers here"] if lost else []
+        notes += [f"{group.name}: no row, because {', '.join(lost)} has no numbers here"] if lost else []
     results = run_results(ran, whole, model_source="calipers", model_name=model)
     notes += [note for group in whole for note in _lacking(group, results["results"])]
     numbers = [number for run in parts for number in run.intervals]
@@ -416,7 +429,7 @@ def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterato
     for metric in dict.fromkeys(str(entry["metric"]) for entry in group.aggregate_metric_list):
         keys = [key for key in row.get("sample_count", {}) if key.rpartition(",")[0] == metric]
         if not keys:
-            yield f"{group.name}: no {metric}, as none of its tasks has it, or none in the pipelines of its filter_list"
+            yield f"{group.name}: no {metric}, because none of its tasks has it in the pipelines of its filter_list"
         for key in keys:
             without = [name for name in names if key not in rows[name]]
             more = ", ..." if len(without) > NAMED else ""
@@ -474,7 +487,7 @@ def stored_reports(
         plan, settings = str(Path(path) / PLAN), read_settings(path)
         kept = {name: value for name, value in settings.items() if name in KEPT}
         if not isinstance(kept.get("benchmark"), str) or not isinstance(kept.get("model"), str):
-            raise InputError.at(plan, "does not say what was run", "expected the plan of a run")
+            raise InputError.at(plan, "does not record what was run", "expected the plan of a run")
         kept["include_path"] = tuple(kept.get("include_path") or ())
         kept["load_seeds"] = load_seeds(plan, kept.get("load_seeds", LOAD_SEEDS))
         kept |= {} if interval is None else {"interval": interval}
@@ -484,7 +497,7 @@ def stored_reports(
         questions = suite(tasks.task(job.benchmark, str(job.lm_eval), request), scored=judged)
         check_documents(Path(path), questions.name, questions.metadata["lm_eval"]["document_hashes"])
         if provenance.identity(job, questions)["tasks"] != read_plan(path).identity.get("tasks"):
-            notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
+            notes.append(f"{path}: {job.benchmark} changed after the run; it is scored in its present form")
         jobs.append(job)
     parts = [part(job, Path(path), tasks) for job, path in zip(jobs, paths, strict=True)]
     return list(joined(parts)), notes

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness' aggregations: the values of all documents to one number.
+"""lm-evaluation-harness' aggregations: from the values of all documents to one number.
 
 Each is a pair of functions: ``prepare`` turns the documents' values into an array whose last axes are
 documents (and parts), once; ``reduce`` takes that, or any selection of it, to a number. One call serves
@@ -188,7 +188,7 @@ def classes(items: Sequence[Any]) -> Array:
     for gold, predicted in map(_two, items):
         for label in (gold, predicted):
             if isinstance(label, (list, tuple)):
-                raise InputError(f"a class is {label!r}; expected a single one for each document")
+                raise InputError(f"a class is {label!r}; expected one class per document")
             code.setdefault(label, len(code))
     return np.array([[code[label] for label in _two(item)] for item in items], dtype=np.int64).reshape(-1, 2)
 
@@ -199,7 +199,7 @@ def binary(items: Sequence[Any]) -> Array:
     if len(met) > 2 or (len(met) == 2 and 1 not in met) or classes(items).size == 0:
         shown = ", ".join(sorted(map(repr, met)))
         raise InputError(
-            f"f1 over the classes {shown}; expected two, the positive one being 1 (or another aggregation)"
+            f"f1 over the classes {shown}; expected two, with 1 as the positive class, or use another aggregation"
         )
     return np.array([[label == 1 for label in _two(item)] for item in items], dtype=np.int64)
 
@@ -209,10 +209,12 @@ def distances(items: Sequence[Any]) -> Array:
     squared = []
     for _, chances in map(_two, items):
         if not isinstance(chances, (list, tuple)) or not all(isinstance(chance, (int, float)) for chance in chances):
-            raise InputError(f"brier_score: the chances are {chances!r}; expected a list of numbers")
+            raise InputError(f"brier_score: the probabilities are {chances!r}; expected a list of numbers")
     sizes = {len(_two(item)[1]) for item in items}
     if len(sizes) > 1:
-        raise InputError(f"brier_score over documents of {sorted(sizes)} choices; expected as many for each")
+        raise InputError(
+            f"brier_score over documents of {sorted(sizes)} choices; expected the same number for each document"
+        )
     for gold, chances in map(_two, items):
         if not isinstance(gold, int) or not 0 <= gold < len(chances):
             raise InputError(f"brier_score: the target is {gold!r}; expected the index of one choice")
@@ -238,7 +240,7 @@ How = str | Callable[[list[Any]], Any]
 
 
 def aggregate(how: How, items: Sequence[Any]) -> Any:
-    """The number that an aggregation makes of the documents' values; InputError where it makes none.
+    """The aggregated value of the documents' values; InputError if there is none.
 
     >>> aggregate("mean", [1, 0, 1, 1]), aggregate("median", [1, 2, 3, 4])
     (0.75, 3.0)

@@ -1,4 +1,4 @@
-"""lm-evaluation-harness' standard errors, its bootstrap to the last draw; and ours, of what documents keep."""
+"""lm-evaluation-harness' standard errors with its exact bootstrap; and our intervals over documents."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def pass_at_k(scores: Sequence[Any], k: int | Sequence[int] | None = None) -> di
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise InputError.at("pass_at_k", f"k is {size!r}", "expected a positive integer")
         if size > n and not passes:
-            raise InputError.at("pass_at_k", f"k is {size}, and there are {n} repeats", f"expected at most {n}")
+            raise InputError.at("pass_at_k", f"k is {size}, but there are only {n} repeats", f"expected at most {n}")
     return {f"pass@{size}": _chance(n, passes, size) for size in ks}
 
 
@@ -78,11 +78,11 @@ def check(entry: Entry, repeats: int | None = None, location: str = "metric_list
         raise UnknownName.of("reduction", how, NAMES)
     if entry.k is not None:
         if how not in ("pass_at_k", "pass@k"):
-            raise InputError.at(location, f"metric {entry.name!r} has k", "expected it with reduction: pass_at_k")
+            raise InputError.at(location, f"metric {entry.name!r} has k", "expected reduction: pass_at_k with it")
         pass_at_k([1] * (repeats or 1), entry.k)
         most = entry.k if isinstance(entry.k, int) else max(entry.k)
         if repeats is not None and most > repeats:
-            raise InputError.at(location, f"k is {most}, and repeats {repeats}", f"expected repeats: {most} or more")
+            raise InputError.at(location, f"k is {most}, but repeats is {repeats}", f"expected repeats: {most} or more")
 
 
 def base(key: str) -> str:

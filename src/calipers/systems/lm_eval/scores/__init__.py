@@ -1,1 +1,1 @@
-"""What each answer is worth: answers and references in, a number for each out."""
+"""Scores of answers: answers and references in, a number for each out."""

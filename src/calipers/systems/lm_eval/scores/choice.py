@@ -97,7 +97,7 @@ def acc_bytes(of: Choices) -> float:
 def acc_mutual_info(of: Choices) -> float:
     """1.0 when the choice that the question makes likelier by most is right."""
     if of.unconditional is None:
-        right = "expected the unconditional log-likelihoods too"
+        right = "expected the unconditional log-likelihoods, too"
         raise InputError.at("acc_mutual_info", "no log-likelihoods of the choices on their own", right)
     if isinstance(of.gold, list) and len(of.gold) > 1:
         raise InputError.at("acc_mutual_info", "several targets", "expected a single one")

@@ -62,7 +62,7 @@ def normal(text: Any, rules: Rules) -> Any:
     if not rules.any:
         return text
     if not isinstance(text, str):
-        raise InputError.at("exact_match", f"{text!r} is no text", "expected text where anything is to be ignored")
+        raise InputError.at("exact_match", f"{text!r} is not text", "expected text when something is to be ignored")
     for pattern in rules.regexes_to_ignore:
         compiled = known(pattern, False)
         harmless = compiled is not None and len(text) <= compiled.harmless
@@ -238,7 +238,7 @@ def _check(
         return settings  # lm-eval hands none on where it looks at log-likelihoods
     if kind not in known.kinds and not paired:
         suited = [other for other, metric in KNOWN.items() if kind in metric.kinds]
-        raise _wrong(location, f"metric {name!r} is none of {kind}", f"expected one of {', '.join(suited)}")
+        raise _wrong(location, f"metric {name!r} is not a metric of {kind}", f"expected one of {', '.join(suited)}")
     inert = _EXACT if paired and name != "exact_match" else ()
     for key in settings:
         if key not in (*known.settings, *inert):
@@ -274,14 +274,14 @@ def _of_evaluate(name: str, location: str, *, trusted: bool) -> Callable[..., An
         import evaluate  # type: ignore[import-not-found, import-untyped, unused-ignore]  # an extra, seldom here
     except ImportError:
         if name in KNOWN:
-            right = "install it (pip install evaluate), or leave hf_evaluate out"
+            right = "install it (pip install evaluate), or remove hf_evaluate"
             raise _wrong(location, f"hf_evaluate for {name!r} needs the library evaluate", right) from None
-        hint = "it may be one of the library evaluate, which is not installed"
+        hint = "it may be a metric of the library evaluate, which is not installed"
         near = UnknownName.of("lm_eval metric", name, KNOWN)
         raise UnknownName(f"{near} ({hint})") from None
     if not trusted:
         unknown = "" if name in KNOWN else f"{UnknownName.of('lm_eval metric', name, KNOWN)}; "
-        wrong = f"{unknown}one of the library evaluate is a script that is run"
+        wrong = f"{unknown}a metric of the library evaluate is a script, which would run"
         raise _wrong(location, wrong, "read it, then run it with --trust")
     try:
         metric = evaluate.load(name)
@@ -354,7 +354,9 @@ def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str
         return {entry.name: matches(answer, reference if several else [reference], entry.rules)}
     if entry.name in PAIRS or callable(entry.aggregation):
         return {entry.name: (reference, "" if answer is None else answer)}
-    raise InputError(f"metric {entry.name!r} scores no generated answer; expected exact_match or another that does")
+    raise InputError(
+        f"metric {entry.name!r} does not score generated answers; expected one that does, such as exact_match"
+    )
 
 
 def _called(entry: Entry, reference: Any, answer: Any) -> Any:

@@ -153,7 +153,7 @@ def scorings(
     for name in names:
         if names.count(name) > 1:
             raise InputError.at(
-                f"{location}: filter_list", f"two pipelines are called {name!r}", "expected other names"
+                f"{location}: filter_list", f"two pipelines are called {name!r}", "expected different names"
             )
     return scorings_made
 
@@ -188,7 +188,7 @@ def _held(name: str, maker: Any, given: Mapping[str, Any]) -> ScorerDefaults:
     try:
         made = maker(**given) if callable(maker) else maker
     except Exception as error:
-        raise PluginError(f"scorer {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise PluginError(f"scorer {name!r} cannot be created: {type(error).__name__}: {error}") from error
     if isinstance(made, ScorerDefaults):
         return made
     filters, metrics = (getattr(made, key, None) for key in ("default_filter_cfg", "default_metric_cfg"))

@@ -69,7 +69,7 @@ def with_format(given: Mapping[str, Any], location: str, chosen: str | None) -> 
     if formats is None:
         if chosen:
             raise InputError.at(
-                location, f"the task has no formats, so none called {chosen!r}", "leave out the part after @"
+                location, f"the task has no formats, so none called {chosen!r}", "remove the part after @"
             )
         return dict(given)
     format = _chosen(formats, location, chosen)
@@ -77,7 +77,7 @@ def with_format(given: Mapping[str, Any], location: str, chosen: str | None) -> 
     usual = {"doc_to_text": "question", "doc_to_choice": "choices" if chooses else None, "doc_to_target": "answer"}
     question, choices, answer = (_expression(given.get(name, usual[name]), f"{location}: {name}") for name in usual)
     if choices is None and format.output_type == "multiple_choice":
-        raise InputError.at(location, "a format of choices needs doc_to_choice", "expected a column with the choices")
+        raise InputError.at(location, "a format with choices needs doc_to_choice", "expected a column with the choices")
     fields_of_format = {
         **given,
         "doc_to_text": _text(format, question or "question", choices),
@@ -118,7 +118,7 @@ def _expression(value: Any, location: str) -> str | None:
     if value is None:
         return None
     if isinstance(value, Function) or callable(value):
-        raise InputError.at(location, "a format cannot be written around a function", "expected a column or a template")
+        raise InputError.at(location, "a format cannot be combined with a function", "expected a column or a template")
     if isinstance(value, str) and "{{" in value:
         inner = value.replace("{{", "").replace("}}", "").strip()
         return inner if inner.isidentifier() else f"({inner})"

@@ -201,14 +201,14 @@ def read_csv(
         )
         records = [record for record in reader if record]
     except (csv.Error, TypeError) as error:
-        raise InputError.at(str(path), f"is no CSV ({error})") from None
+        raise InputError.at(str(path), f"is not valid CSV ({error})") from None
     finally:
         csv.field_size_limit(before)
     header = list(names or column_names or ()) or header_names(records.pop(0) if records else [])
     for number, record in enumerate(records, 1):
         if len(record) > len(header):
             wrong = f"record {number} has {len(record)} cells for {len(header)} columns"
-            raise InputError.at(str(path), wrong, "expected one a column")
+            raise InputError.at(str(path), wrong, "expected one per column")
     columns = [typed_text([record[at] if at < len(record) else "" for record in records]) for at in range(len(header))]
     return [dict(zip(header, cells, strict=True)) for cells in zip(*columns, strict=True)] if columns else []
 
@@ -270,7 +270,7 @@ def _content(path: Path, most: int = LARGEST) -> bytes:
             if path.suffix not in PACKED:
                 raise InputError.at(str(path), f"cannot be read ({error})") from None
             wrong = f"cannot be unpacked as {PACKED[path.suffix]} ({error})"
-            raise InputError.at(str(path), wrong, "is it whole?") from None
+            raise InputError.at(str(path), wrong, "is it complete?") from None
     if len(content) > LARGEST:
         raise InputError.at(str(path), f"larger than {LARGEST >> 30} GiB", "expected documents")
     return content
@@ -321,7 +321,7 @@ BUILDERS: Final = frozenset(  # of any release so far; the names of ours are tak
         *("pdb", "pdffolder", "pickle", "spark", "sql", "tsfile", "videofolder", "vortex", "webdataset", "xml"),
     )
 )
-TRUSTING: Final = "read the task, then run it with --trust"
+TRUSTING: Final = "read the task first, then run it with --trust"
 _HUB: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _SCHEME: Final = re.compile(r"([A-Za-z][\w+.-]*):")
 
@@ -347,7 +347,7 @@ def refuse_old(version: str, location: str) -> None:
     except InvalidVersion:
         old = True
     if old:
-        wrong = f"the library datasets is {shown(version)}, which may run code that lies with the data"
+        wrong = f"the library datasets is {shown(version)}, which may run code stored with the data"
         raise InputError.at(location, wrong, f"expected datasets>={FLOOR}; else {TRUSTING}")
 
 
@@ -365,7 +365,9 @@ def _refuse_path(path: str, location: str) -> None:
 def _refuse_name(name: str, location: str) -> None:
     scheme = _SCHEME.match(name)
     if "::" in name or name.count("://") > 1 or ("://" in name and not scheme):
-        raise InputError.at(location, f"{shown(name)} is a chain of URLs", f"expected one URL or path; else {TRUSTING}")
+        raise InputError.at(
+            location, f"{shown(name)} is a chain of several URLs", (f"expected one URL or path; else {TRUSTING}")
+        )
     if scheme and scheme[1].lower() not in SCHEMES:
         wrong = f"{shown(name)} has the scheme {scheme[1]}"
         raise InputError.at(location, wrong, f"expected {' or '.join(SCHEMES)}; else {TRUSTING}")

@@ -1,4 +1,4 @@
-"""Tasks by name: an index of folders, groups and tags, and what a name that is asked for stands for.
+"""Tasks by name: an index of folders, groups and tags, and which tasks a name refers to.
 
 ::
 
@@ -94,9 +94,9 @@ class Tasks:
             return [self._of_file(Path(query), {}, 0)]
         if not self.heads:
             wrong = (
-                f"no task, group or tag named {query!r}: no lm_eval is installed here, and no folder has a task file"
+                f"no task, group or tag named {query!r}: lm_eval is not installed, and no folder contains a task file"
             )
-            raise UnknownName(f"{wrong}; expected lm_eval, or a folder of tasks to include")
+            raise UnknownName(f"{wrong}; install lm_eval, or give a folder of tasks to include")
         if any(sign in query for sign in "*?"):
             names = sorted(name for name in (*self.heads, *self.tags) if fnmatchcase(name, query))
             if not names:
@@ -118,7 +118,7 @@ class Tasks:
         error = self.unknown(name)
         if location == query:
             raise error
-        nowhere = "" if self.heads else "; --include-path names the folder of a group's tasks"
+        nowhere = "" if self.heads else "; give the folder of the group's tasks with --include-path"
         raise UnknownName(f"{location}: {error}{nowhere}")
 
     def _of_file(self, path: Path, overrides: Mapping[str, Any], depth: int, chosen: str | None = None) -> Node:
@@ -134,7 +134,7 @@ class Tasks:
     def _group(self, file: TaskFile, overrides: Mapping[str, Any], depth: int, name: str | None = None) -> TaskGroup:
         """``overrides`` come from outside and win over the group's own for its members."""
         if depth > DEEPEST:
-            raise InputError.at(file.place("group"), "groups hold one another", "expected an end")
+            raise InputError.at(file.place("group"), "groups contain each other", "expected groups without a cycle")
         values = file.values
         name = name or str(values["group"])
         settings = {key: value for key, value in values.items() if key not in OWN}
@@ -237,7 +237,7 @@ def leaves(nodes: Sequence[Node]) -> list[Leaf]:
     by_name: dict[str, Leaf] = {}
     for leaf in _below(nodes):
         if leaf.name in by_name:
-            raise InputError.at(leaf.name, "the task is asked for twice", "expected each once, also inside groups")
+            raise InputError.at(leaf.name, "the task is requested twice", "expected each task once, also inside groups")
         by_name[leaf.name] = leaf
     return list(by_name.values())
 

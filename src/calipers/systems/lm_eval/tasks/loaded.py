@@ -119,7 +119,7 @@ class ClassTask:
         if kind not in KINDS:
             raise InputError.at(location, f"asks for {kind!r}", f"expected {', '.join(KINDS)}")
         if kind == "generate_until" and len(args) > 2:
-            raise InputError.at(location, "asks about more than text", "expected a task of plain text")
+            raise InputError.at(location, "needs more than text", "expected a task of plain text")
         return Instance(kind, number, idx, deepcopy(args))
 
 
@@ -140,7 +140,7 @@ def load_class(
         raise InputError.at(location, wrong, "install lm_eval to run it")
     kind = load_function(function, location)
     if getattr(kind, "MULTIMODAL", False):
-        raise InputError.at(location, f"{function} asks about images", "expected a task of plain text")
+        raise InputError.at(location, f"{function} needs images", "expected a task of plain text")
     made = _made(kind, function, file)
     for needed in NEEDED:
         if not hasattr(type(made), needed):
@@ -174,7 +174,7 @@ def _made(kind: Any, function: Function, file: TaskFile) -> Any:
         Exception
     ) as error:  # of every class there is: a dataset that is not at hand, a library that is not installed
         first = str(error).strip().partition("\n")[0]
-        raise PluginError(f"{location}: {function} cannot be made: {type(error).__name__}: {first}") from error
+        raise PluginError(f"{location}: {function} cannot be created: {type(error).__name__}: {first}") from error
 
 
 def _rows(docs: Sequence[Any], location: str) -> Rows:
@@ -317,7 +317,7 @@ def trusted(config: TaskFields, file: TaskFile, *, trust: bool, scored: bool = T
         config = replace(config, **unscored)
     if config.unsafe_code and not trust:
         wrong = "the task runs code that a model wrote"
-        raise InputError.at(file.place("unsafe_code"), wrong, "run it with --trust if that is what you want")
+        raise InputError.at(file.place("unsafe_code"), wrong, "run it with --trust if you want that")
     loaded: dict[str, Any] = {}
     for spec in fields(config):
         value, location = getattr(config, spec.name), file.place(spec.name)
@@ -350,7 +350,7 @@ def load_task(
     """
     split = config.evaluated_split
     if split is None:
-        raise InputError.at(file.place("task"), "no test_split or validation_split", "expected the split to ask")
+        raise InputError.at(file.place("task"), "no test_split or validation_split", "expected the split to evaluate")
     with seeded(seeds):
         read = _ProcessedSplits(load_splits(config, file, trust=trust) if splits is None else splits)
         location = file.place("process_docs")
@@ -390,7 +390,7 @@ def _examples(config: TaskFields, file: TaskFile, read: _ProcessedSplits) -> Row
     elif shots.samples is not None:
         listed = called(shots.samples, location) if callable(shots.samples) else shots.samples
         if not isinstance(listed, Sequence) or not all(isinstance(example, Mapping) for example in listed):
-            raise InputError.at(f"{location}.samples", "is no list of documents", "expected one mapping an example")
+            raise InputError.at(f"{location}.samples", "is not a list of documents", "expected one mapping per example")
         examples = united(listed)
     else:
         split = config.training_split or config.validation_split or config.test_split or ""
@@ -430,5 +430,5 @@ def _check_columns(task: LoadedTask) -> None:
 def check_index(task: LoadedTask, choices: Sequence[Any], target: Any, number: int) -> None:
     """Refuse an index of a choice that there is not."""
     if isinstance(target, int) and not -len(choices) <= target < len(choices):
-        wrong = f"the target is choice {target}, and there are {len(choices)}"
+        wrong = f"the target is choice {target}, but there are {len(choices)} choices"
         raise InputError.at(task.place("doc_to_target", number), wrong, f"expected 0 to {len(choices) - 1}")

@@ -63,7 +63,7 @@ class TooLong(SecurityError):
 def room(length: int) -> None:
     """Refuse a text or list that is longer than any prompt."""
     if length > LONGEST:
-        raise TooLong(f"it makes a text of {length} characters or more; {LONGEST} are the most")
+        raise TooLong(f"it makes a text of {length} characters or more; the maximum is {LONGEST}")
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def charged(parts: Iterator[Any]) -> Iterator[Any]:
 def bits(length: int) -> None:
     """Refuse a whole number that nobody could write down."""
     if length > MOST_BITS:
-        raise TooLong(f"it makes a number of {length} bits; {MOST_BITS} are the most")
+        raise TooLong(f"it makes a number of {length} bits; the maximum is {MOST_BITS}")
 
 
 def size(value: Any) -> int:
@@ -251,7 +251,7 @@ def _check_split(text: str | bytes, args: Sequence[Any]) -> None:
 def _check_format(form: str, sign: str, given: Any) -> None:
     """Refuse a format whose width alone makes a long text, or that repeats one."""
     if _WIDTH.search(form):
-        raise TooLong("its format asks for a width of a hundred thousand or more")
+        raise TooLong("its format has a width of a hundred thousand or more")
     room(len(form) + form.count(sign) * size(given))
 
 
@@ -368,8 +368,8 @@ def render(template: str, columns: dict[str, Any], location: str) -> str:
         except alarm.Unavailable:
             return _watched(SECONDS, partial(_within_room, template, columns, False))
     except (alarm.Rang, Endless, RegexTimeout):
-        wrong = f"the template does not end within {SECONDS:g} s"
-        raise InputError.at(location, wrong, "expected one that prints a prompt") from None
+        wrong = f"the template does not finish within {SECONDS:g} s"
+        raise InputError.at(location, wrong, "expected a template that prints a prompt") from None
     except TemplateSyntaxError as error:
         raise InputError.at(location, f"line {error.lineno} of the template: {error.message}") from None
     except UndefinedError as error:

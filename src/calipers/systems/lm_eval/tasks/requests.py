@@ -40,7 +40,7 @@ def effective_limit(total: int, limit: float | None) -> int | None:
     if limit is None:
         return None
     if not 0 < limit < math.inf:
-        raise InputError.at("--limit", f"is {limit:g}", "expected a number of documents, or a share below 1")
+        raise InputError.at("--limit", f"is {limit:g}", "expected a number of documents, or a fraction below 1")
     return math.ceil(total * limit) if limit < 1 else int(limit)
 
 
@@ -58,7 +58,9 @@ class Sampler:
         sampler, location = self._task.config.fewshot_config.sampler, self._task.place("fewshot_config")
         needed = count + (self._same and sampler == "default")
         if needed > len(self._pool):
-            raise InputError.at(location, f"{needed} examples are needed, {len(self._pool)} are there", "take fewer")
+            raise InputError.at(
+                location, (f"{needed} examples are needed, but there are only {len(self._pool)}"), "use fewer"
+            )
         if callable(sampler):
             made = called(sampler, self._pool, location)
             examples = list(called(made.sample, count, location))
@@ -145,7 +147,7 @@ def _answer(task: LoadedTask, choices: Sequence[Any] | None, answer: Any) -> str
 
 def _chosen(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
     if not choices or not isinstance(index, int) or not -len(choices) <= index < len(choices):
-        wrong = f"an example points at choice {shown(index)}, and there are {len(choices or ())}"
+        wrong = f"an example points at choice {shown(index)}, but there are {len(choices or ())} choices"
         raise InputError.at(task.place("doc_to_target"), wrong, "expected the index of a choice")
     return choices[index]
 
@@ -191,7 +193,7 @@ def chosen(task: LoadedTask, asking: Asking) -> Iterator[tuple[int, Doc]]:
     """The documents that are asked, and the row of each in its split."""
     rows = selected(len(task.docs), asking.limit, asking.samples)[asking.rank :: asking.world]
     if not rows:
-        raise InputError.at(task.place("dataset_path"), "no documents are left to ask", "expected at least one")
+        raise InputError.at(task.place("dataset_path"), "no documents are left to evaluate", "expected at least one")
     yield from ((row, task.docs[row]) for row in rows)
 
 
@@ -218,7 +220,7 @@ def _of(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: boo
         yield from (Instance("loglikelihood", doc_id, idx, pair) for idx, pair in enumerate(pairs))
         return
     if task.multiple_inputs and config.output_type != "loglikelihood_rolling":
-        wrong = f"choices are contexts only in multiple_choice, and this is {config.output_type}"
+        wrong = f"choices can be contexts only in multiple_choice, but this task is {config.output_type}"
         raise InputError.at(task.place("doc_to_text", doc_id), wrong, "expected a text")
     if config.output_type == "generate_until":
         args: tuple[Any, ...] = (before[0], deepcopy(dict(config.generation_kwargs or {})))
@@ -234,7 +236,7 @@ def _pairs(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: 
         delimiter = ""
     choices = task.choices(doc, doc_id)
     if choices is None:
-        wrong = "a task of multiple_choice without doc_to_choice"
+        wrong = "a multiple_choice task without doc_to_choice"
         raise InputError.at(task.place("output_type"), wrong, "expected doc_to_choice")
     if task.multiple_inputs:
         target = task.target(doc, doc_id)
@@ -252,7 +254,7 @@ def gold(task: LoadedTask, doc_id: int, doc: Doc) -> Any:
     if choices is None:
         return target
     if not isinstance(target, int):
-        right = "expected its index: a task with doc_to_choice points at a choice"
+        right = "expected the index of a choice, because the task has doc_to_choice"
         raise InputError.at(task.place("doc_to_target", doc_id), f"the target is {shown(target)}", right)
     check_index(task, choices, target, doc_id)
     return choices[target]

@@ -119,7 +119,7 @@ def _load(text: str, path: Path) -> TaskFile:
     except InputError:
         raise
     except (ValueError, OverflowError) as error:  # a date with a thirteenth month
-        raise InputError.at(str(path), f"is no YAML ({error})") from None
+        raise InputError.at(str(path), f"is not valid YAML ({error})") from None
     if not isinstance(values, dict):
         raise InputError.at(
             str(path), f"is a {type(values).__name__}", "expected a mapping: task: ..., dataset_path: ..."
@@ -139,7 +139,7 @@ def _measure(text: str, path: Path) -> None:
         if isinstance(event, yaml.AliasEvent):
             known = sizes.get(event.anchor or "", 1)
             if known is None:
-                raise InputError.at(location, f"*{event.anchor} holds itself", "expected values that end")
+                raise InputError.at(location, f"*{event.anchor} contains itself", "expected values without a cycle")
             size = known
         elif isinstance(event, yaml.ScalarEvent):
             size = 1 + len(event.value)
@@ -159,7 +159,7 @@ def _measure(text: str, path: Path) -> None:
             outer, sofar = stack[-1]
             stack[-1] = outer, sofar + size
             if sofar + size > MOST:
-                raise InputError.at(location, "its aliases stand for more than it may hold", "expected a task file")
+                raise InputError.at(location, "its aliases expand to more than the limit", "expected a task file")
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same loader in C, where it was built
@@ -184,7 +184,7 @@ _Loader.add_constructor("!function", _function)
 def _syntax(path: Path, error: yaml.YAMLError) -> InputError:
     mark = getattr(error, "problem_mark", None)
     wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return InputError.at(f"{path}:{mark.line + 1}" if mark else str(path), f"is no YAML ({wrong})")
+    return InputError.at(f"{path}:{mark.line + 1}" if mark else str(path), f"is not valid YAML ({wrong})")
 
 
 _loaded: dict[Path, ModuleType] = {}
@@ -210,9 +210,7 @@ def functions_in(value: Any) -> Iterator[Function]:
 def refuse_untrusted(value: Any, location: str) -> None:
     """InputError where a value names a function: it is code that came with the data."""
     for function in functions_in(value):
-        raise InputError.at(
-            location, f"is {function}, code that came with the task", "read it, then run it with --trust"
-        )
+        raise InputError.at(location, f"is {function}, code from the task", "read it first, then run it with --trust")
 
 
 def with_functions(value: Any, location: str) -> Any:
@@ -234,7 +232,7 @@ def load_function(function: Function, location: str) -> Callable[..., Any]:
         raise PluginError(f"{location}: {function} cannot be loaded: {_why(error)}") from error
     target: Callable[..., Any] | None = getattr(module, function.name, None)
     if target is None or not callable(target):
-        raise PluginError(f"{location}: {function}: {module.__name__} has nothing to call of that name")
+        raise PluginError(f"{location}: {function}: {module.__name__} has no function of that name")
     return target
 
 
@@ -272,12 +270,12 @@ def _module(function: Function) -> ModuleType:
             return importlib.import_module(function.module)
     real = file.resolve()
     if not real.is_relative_to(function.folder.resolve()):
-        raise ImportError(f"{file} leads out of the task's folder")
+        raise ImportError(f"{file} is outside the task's folder")
     if real not in _loaded:
         name = f"calipers_task_{sha256(str(real).encode()).hexdigest()[:12]}_{real.stem}"
         spec = importlib.util.spec_from_file_location(name, real)
         if spec is None or spec.loader is None:
-            raise ImportError(f"{file} is no Python file")
+            raise ImportError(f"{file} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # dataclasses and pickle look a class up by its module's name
         try:

@@ -67,19 +67,19 @@ class GymReply:
 def checked(url: str, option: str) -> str:
     """The address of a server, without a slash at its end; InputError, which shows no password, for what is none."""
     if not url.isprintable() or " " in url:
-        raise InputError.at(option, "the URL holds spaces or control characters", _RIGHT)
+        raise InputError.at(option, "the URL contains spaces or control characters", _RIGHT)
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         (parts.hostname or "").encode("idna")
     except ValueError:
-        raise InputError.at(option, "host or port of the URL cannot be read", _RIGHT) from None
+        raise InputError.at(option, "cannot parse the host or port of the URL", _RIGHT) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError.at(option, "the URL holds a user name or a password", _RIGHT)
+        raise InputError.at(option, "the URL contains a user name or a password", _RIGHT)
     if parts.query or parts.fragment:
-        raise InputError.at(option, "the URL holds a query", _RIGHT)
+        raise InputError.at(option, "the URL contains a query", _RIGHT)
     if not usable:
-        raise InputError.at(option, f"{url!r} is no address of a server", _RIGHT)
+        raise InputError.at(option, f"{url!r} is not a server address", _RIGHT)
     return url.rstrip("/")
 
 
@@ -105,7 +105,7 @@ class Server:
         try:
             data = _encode(body)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise ClientError(f"the request cannot be written as JSON: {error}", kind="prompt") from None
+            raise ClientError(f"the request cannot be encoded as JSON: {error}", kind="prompt") from None
         http = self._http or self._open()
         try:
             async with http.post(
@@ -155,9 +155,9 @@ class Server:
         """What became of a call without an answer, in our own words: aiohttp's may hold URLs and headers."""
         match error:
             case aiohttp.ClientPayloadError():
-                return malformed("the connection ended in the middle of the answer")
+                return malformed("the connection closed in the middle of the response")
             case aiohttp.ConnectionTimeoutError():
-                return self._unreachable("nobody answers there")
+                return self._unreachable("connection refused")
             case TimeoutError():
                 return ClientError(f"no answer within {self._reach.timeout:g} s", kind="timeout", retry=True)
             case aiohttp.ClientConnectorDNSError():
@@ -170,9 +170,9 @@ class Server:
                 reason = os.strerror(why.errno) if why.errno else cleaned(str(why), self._reach.secrets)
                 return self._unreachable(reason.lower())
             case aiohttp.ClientResponseError():
-                return malformed("the answer is no HTTP")
+                return malformed("the response is not HTTP")
             case _:
-                return ClientError("the connection was closed before the answer", kind="connection", retry=True)
+                return ClientError("the connection closed before the response", kind="connection", retry=True)
 
     def _unreachable(self, why: str) -> ClientError:
         what = f"cannot connect to {self.shown}: {why}"
@@ -231,7 +231,7 @@ async def _fetched(head: str) -> bytes:
     except (aiohttp.ClientError, TimeoutError):
         raise ClientError(f"no head server answers at {head}", kind="connection") from None
     if response.status != 200:
-        raise ClientError(f"the head server at {head} answers {response.status}", kind=f"http_{response.status}")
+        raise ClientError(f"the head server at {head} returns HTTP {response.status}", kind=f"http_{response.status}")
     return body
 
 
@@ -267,7 +267,7 @@ class SimpleAgent:
             if not isinstance(self._judge, Server):
                 self._judge.check(task_of(row, self._judge.name))
         except ClientError as error:
-            raise InputError.at(path, f"task {row[TASK]}: {error}", "choose an agent server for it") from None
+            raise InputError.at(path, f"task {row[TASK]}: {error}", "use an agent server for it") from None
 
     def ready(self) -> None:
         """SandboxError where its verifier needs what this machine does not have."""
@@ -330,7 +330,7 @@ class SimpleAgent:
         if reward is None and verdict.outcome and not verdict.rewards:
             reward = 0.0  # no answer was found in the text: the model's own doing
         if reward is None:
-            problem = {"kind": "verifier", "message": "the verdict has no one reward"}
+            problem = {"kind": "verifier", "message": "the verdict has no single reward"}
             return {**whole, FAILURE: "verifier_failed", "error": problem}
         rollout = {**whole, REWARD: reward, **verdict.fields}
         rollout |= {"reward_components": dict(verdict.rewards)} if verdict.rewards else {}
@@ -351,7 +351,7 @@ def request_of(row: Row) -> Request:
     params: Mapping[str, Any] = {name: value for name, value in row[PARAMS].items() if value is not None}
     for name in _UNABLE:
         if params.get(name):
-            raise _unable(f"{name} is set, and the built-in agent gives one answer and calls no tools")
+            raise _unable(f"{name} is set, but the built-in agent gives one answer and calls no tools")
     extra = {name: params[name] for name in _SENT if name in params}
     if effort := (params.get("reasoning") or {}).get("effort"):
         extra["reasoning_effort"] = effort
@@ -376,9 +376,9 @@ def _extra_body(params: Mapping[str, Any]) -> dict[str, Any]:
     try:
         body = json.loads((params.get("metadata") or {}).get("extra_body") or "{}")
     except (ValueError, TypeError, AttributeError):
-        raise _unable("metadata.extra_body is no JSON") from None
+        raise _unable("metadata.extra_body is not JSON") from None
     if not isinstance(body, dict):
-        raise _unable("metadata.extra_body is no JSON object")
+        raise _unable("metadata.extra_body is not a JSON object")
     return body
 
 
@@ -389,11 +389,11 @@ def _turns(items: Any) -> list[Message]:
     messages: list[Message] = []
     for item in items:
         if not isinstance(item, Mapping) or item.get("type", "message") != "message" or "role" not in item:
-            raise _unable("input holds an item that is no message")
+            raise _unable("input contains an item that is not a message")
         content = item.get("content")
         if isinstance(content, list):
             if any(not isinstance(part, Mapping) or part.get("type") not in _TEXTS for part in content):
-                raise _unable("input holds a part that is no text")
+                raise _unable("input contains a part that is not text")
             content = "".join(str(part.get("text", "")) for part in content)
         if not isinstance(content, str):
             raise _unable("a message of the input has no content")

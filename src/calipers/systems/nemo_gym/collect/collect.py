@@ -64,8 +64,8 @@ def _token(variable: str | None) -> str | None:
         return None
     token = os.environ.get(variable, "").strip()
     if not token or not (token.isascii() and token.isprintable()):
-        wrong = f"${variable} holds no token" if token else f"${variable} is not set"
-        raise InputError.at("--token-env", wrong, "expected a variable with printable ASCII")
+        wrong = f"${variable} contains no token" if token else f"${variable} is not set"
+        raise InputError.at("--token-env", wrong, "expected a variable of printable ASCII")
     return token
 
 
@@ -78,7 +78,7 @@ def _agent(name: str, target: str, request: Collecting, reach: Reach) -> Collect
     elif request.verifier is not None:
         judge = verifier(request.verifier)
     else:
-        wrong = "the built-in agent has nobody to judge its answers"
+        wrong = "the built-in agent has no verifier"
         raise InputError.at(f"--agent {name}", wrong, "expected --verify-url URL or --verifier NAME")
     connection = Connection(request.base_url, timeout=request.timeout, most=request.concurrency, secrets=reach.secrets)
     return SimpleAgent(target, connect(target, connection), judge, reach.secrets)
@@ -108,7 +108,7 @@ def untargeted(request: Collecting, agents: Mapping[str, CollectedAgent], plan: 
     if not bare:
         return []
     wrong = f"{counted(len(bare), 'task')} without {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
-    return [f"{request.input}: {wrong}; exact_match compares the answers with the empty text"]
+    return [f"{request.input}: {wrong}; exact_match compares the answers with empty text"]
 
 
 _ROW = msgspec.json.Decoder(dict[str, Any])
@@ -167,7 +167,7 @@ def _fault(answer: AggregateAnswer) -> str:
     if bad:
         return f"its answer has no {bad[0]} in the right shape"
     whole = all(isinstance(group, dict) for group in answer["group_level_metrics"])
-    return "" if whole else "a group in its answer is no object"
+    return "" if whole else "a group in its answer is not an object"
 
 
 def _entry(name: str, answer: Any) -> GymEntry:
@@ -200,9 +200,9 @@ class Collected:
 
 
 def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _: None) -> Collected:
-    """Collect rollouts, or go on with it, and aggregate what is there; ``look`` is told a few times a second.
+    """Collect rollouts, or resume a collection, and aggregate them; ``look`` is called a few times a second.
 
-    InputError, before the first call, for whatever cannot work; ClientError when no agent could be reached at all.
+    InputError, before the first request, for settings that cannot work; ClientError when no agent can be reached.
     """
     scoring = make_plan(list(request.metrics) or None)
     secrets = Secrets()
@@ -244,9 +244,7 @@ def _check_apart(request: Collecting) -> None:
         if os.path.realpath(beside(request.output, word) if word else request.output) == os.path.realpath(
             request.input
         ):
-            raise InputError.at(
-                str(request.output), f"{request.input} would be written over", "choose another --output"
-            )
+            raise InputError.at(str(request.output), f"{request.input} would be overwritten", "choose another --output")
 
 
 def _planned(request: Collecting) -> tuple[list[Row], list[str]]:
@@ -255,13 +253,13 @@ def _planned(request: Collecting) -> tuple[list[Row], list[str]]:
         with open(request.input, "rb") as file:
             lines = file.read().removeprefix(BOM).splitlines()
     except OSError as error:
-        right = "expected a file of tasks, one JSON object a line"
+        right = "expected a file of tasks, one JSON object per line"
         raise InputError.at(request.input, f"cannot be read ({error.strerror})", right) from None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = materialize(lines, request.how, request.input)
     if not rows:
-        raise InputError.at(request.input, "no tasks", "expected one JSON object a line")
+        raise InputError.at(request.input, "no tasks", "expected one JSON object per line")
     if len({isinstance(row[TASK], str) for row in rows}) > 1:
         raise InputError.at(request.input, MIXED)
     return list(rows), [str(warning.message) for warning in caught]
@@ -274,7 +272,7 @@ def _most_attempts(notes: list[str]) -> int:
         return MOST_ATTEMPTS
     if text.isdecimal() and int(text) >= 1:
         return int(text)
-    notes.append(f"${ATTEMPTS} is {text!r}; expected an integer >= 1, so {MOST_ATTEMPTS} holds")
+    notes.append(f"${ATTEMPTS} is {text!r}; expected an integer >= 1, so {MOST_ATTEMPTS} is used")
     return MOST_ATTEMPTS
 
 
@@ -290,8 +288,8 @@ def _owed(files: Files, most: int) -> Iterator[Row]:
             continue
         yield row
     if given_up:
-        why = f"they failed {most} times, or for good; ${ATTEMPTS} raises the number"
-        files.notes.append(f"{given_up} rollouts are not tried again: {why}")
+        why = f"they failed {most} times, or permanently; raise ${ATTEMPTS} to retry more often"
+        files.notes.append(f"{given_up} rollouts are not retried: {why}")
 
 
 def _check_begun(files: Files, standing: LaneStanding) -> None:
@@ -318,8 +316,8 @@ def _finished(
     written, failures, headlines = None, list[str](), list[str]()
     for lane in standing.lanes:
         if lane.unasked or lane.stopped:
-            why = lane.stopped or f"{lane.unasked} calls were refused, the last with: {lane.last}"
-            notes.append(f"agent {lane.name}: {why}; what it was not asked stays owed")
+            why = lane.stopped or f"{lane.unasked} requests were refused; the last error: {lane.last}"
+            notes.append(f"agent {lane.name}: {why}; run the same command again for the rollouts that were not run")
     notes += [f"{count} {word}: {reason}" for (word, reason), count in standing.errors.most_common(MOST_FAILURES)]
     path = str(request.output)
     if standing.stopped:
@@ -327,7 +325,7 @@ def _finished(
     elif request.aggregate and request.output.stat().st_size:
         answers = {} if request.local else _answers(agents, sent(path), request.retries)
         failures = [
-            f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it"
+            f"agent {name}: /aggregate_metrics failed ({why}); the file contains the metrics computed here"
             for name, why in faults(answers).items()
         ]
         absent = [

@@ -31,7 +31,7 @@ def grown(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]:
         raise InputError.at(str(path), "is a directory", "expected a file, such as rollouts.jsonl")
     if not inputs.exists():
         if path.exists() and path.stat().st_size:
-            wrong = f"holds rollouts, and there is no {inputs.name} that says what was planned"
+            wrong = f"contains rollouts, but there is no {inputs.name} with the plan"
             raise InputError.at(str(path), wrong, ANOTHER)
         return plan, [], 0
     before = list(_planned(inputs))
@@ -43,7 +43,7 @@ def grown(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]:
             gone.append(row)
         elif new != row and (difference := next(differences(row, new), None)):
             where = f"rollout {row[TASK]}:{row[ROLLOUT]}"
-            raise InputError.at(str(path), f"holds another collection: {where}: {difference}", ANOTHER)
+            raise InputError.at(str(path), f"contains a different collection: {where}: {difference}", ANOTHER)
     if not gone and [*map(key_of, before)] == [*map(key_of, plan)]:
         return before, before, 0
     return [*plan, *gone], before, len(gone)
@@ -56,8 +56,8 @@ def _planned(inputs: Path) -> Iterator[Row]:
                 row = msgspec.json.decode(line)
                 key_of(row)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError):
-                wrong = "is no planned rollout"
-                raise InputError.at(f"{inputs}:{number}", wrong, f"mend the line, or {ANOTHER}") from None
+                wrong = "is not a planned rollout"
+                raise InputError.at(f"{inputs}:{number}", wrong, f"fix the line, or {ANOTHER}") from None
             yield row
 
 
@@ -163,11 +163,11 @@ class Files:
             self._set_aside([self.path, sidecar, inputs, beside(self.path, METRICS)])
         self.plan, before, kept = grown(self.path, plan)
         if kept:
-            wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
+            wider = f"{kept} rollouts that this command does not ask for were planned earlier and stay planned"
             self.notes.append(f"{inputs}: {wider}; choose another --output for a smaller collection")
         for path in (self.path, sidecar):
             if path.exists() and repaired(path):
-                self.notes.append(f"{path}: the last line was cut off by a crash; its rollout is made again")
+                self.notes.append(f"{path}: the last line was truncated by a crash; its rollout runs again")
         self._read_past(sidecar)
         if self.plan != before:
             put(inputs, (msgspec.json.encode(row) + b"\n" for row in self.plan))
@@ -214,8 +214,8 @@ class Files:
                     if line.terminal:
                         self.terminal.add(key)
                 elif key in self.done:
-                    wrong = f"rollout {line.task}:{line.rollout} stands in an earlier line, too"
-                    raise InputError.at(f"{path}:{number}", wrong, "expected it once; take one of them out")
+                    wrong = f"rollout {line.task}:{line.rollout} also appears in an earlier line"
+                    raise InputError.at(f"{path}:{number}", wrong, "expected it once; remove one of the lines")
                 else:
                     self.done.add(key)
 
@@ -244,8 +244,8 @@ def _line(path: Path, number: int, line: bytes) -> StoredRow:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         with suppress(ValueError, RecursionError, msgspec.ValidationError):
             return msgspec.convert(json.loads(line), StoredRow)  # NaN, which others may have written
-        wrong = f"is no rollout ({error})"
-        raise InputError.at(f"{path}:{number}", wrong, "mend the line, or take it out to have it made again") from None
+        wrong = f"is not a rollout ({error})"
+        raise InputError.at(f"{path}:{number}", wrong, "fix the line, or remove it to run its rollout again") from None
 
 
 def _locked(path: Path) -> tuple[int, list[Path]]:

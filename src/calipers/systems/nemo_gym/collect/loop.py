@@ -234,7 +234,7 @@ class Collector:
         """Stop a lane whose agent has turned its back; what is not asked now can still be asked later."""
         lane.refusals += error.hopeless
         if lane.refusals >= REFUSALS:
-            lane.stop(f"{lane.refusals} calls in a row were refused, the last with: {error}")
+            lane.stop(f"{lane.refusals} requests in a row were refused; the last error: {error}")
 
     async def _wait(self, error: ClientError, tried: int) -> None:
         """Wait before the next try, as long as the server asks, else a random while that grows."""

@@ -1,4 +1,4 @@
-"""What a collection is asked to do: options of ours, or NeMo Gym's ``+key=value`` arguments."""
+"""The settings of a collection: our options, or NeMo Gym's ``+key=value`` arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from calipers.systems.nemo_gym.inputs import DEFAULT, Materializing
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """What a collection is asked to do, every value decided."""
+    """The settings of a collection, with every value resolved."""
 
     input: str  # a file of tasks, one JSON object a line
     output: Path
@@ -49,7 +49,7 @@ class Collecting:
         if self.how.limit is not None and self.how.limit < 0:
             raise InputError.at("--limit", f"is {self.how.limit}", "expected an integer >= 0")
         if self.verify_url is not None and self.verifier is not None:
-            raise InputError.at("--verifier", "there is --verify-url, too", "expected one of the two")
+            raise InputError.at("--verifier", "is given together with --verify-url", "expected one of the two")
 
 
 WORDS: Final = {  # a key of ng_collect_rollouts -> our option
@@ -119,12 +119,12 @@ def _words(words: Sequence[str]) -> dict[str, Any]:
         value = value_of(text)
         if key in IDLE:
             if value not in (None, False, "", [], {}):
-                raise InputError.at(word, f"{key} has no meaning here", "leave it out")
+                raise InputError.at(word, f"{key} has no effect here", "remove it")
             continue
         if key not in WORDS:
             raise UnknownName.of("key of a collection", key, [*WORDS, *IDLE])
         if inner and key not in NESTED:
-            raise InputError.at(word, f"{key} holds no keys", f"expected +{key}=value")
+            raise InputError.at(word, f"{key} has no keys", f"expected +{key}=value")
         _put(settings, [WORDS[key], *inner], value)
     return settings
 
@@ -190,17 +190,17 @@ def _prompt(value: Any) -> dict[str, str] | None:
     import yaml
 
     path = _text("prompt_config", value)
-    right = "expected YAML with user, and perhaps system"
+    right = "expected YAML with user, and optionally system"
     try:
         templates = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        raise InputError.at(path, "is no YAML", right) from None
+        raise InputError.at(path, "is not valid YAML", right) from None
     if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
         raise InputError.at(path, "there is no text under user", right)
     if not isinstance(templates.get("system", ""), str):
-        raise InputError.at(path, "system is no text", right)
+        raise InputError.at(path, "system is not text", right)
     return {role: templates[role] for role in ("system", "user") if role in templates}
 
 

@@ -53,11 +53,11 @@ def decoded(raw: bytes) -> dict[str, Any]:
             answer = json.loads(raw)
             _encode(answer)  # half of a surrogate pair can be read so, and never be written
         except UnicodeEncodeError:
-            raise malformed("the answer holds half of a surrogate pair") from None
+            raise malformed("the response contains half of a surrogate pair") from None
         except (ValueError, RecursionError):
-            raise malformed("the answer is not JSON") from None
+            raise malformed("the response is not JSON") from None
     if not isinstance(answer, dict):
-        raise malformed("the answer is no JSON object")
+        raise malformed("the response is not a JSON object")
     return answer
 
 
@@ -84,13 +84,13 @@ def collected(row: Row, answer: Row) -> dict[str, Any]:
         raise malformed(f"reward is {reward}; expected a finite number", retry=False)
     response = answer.get("response")
     if response is not None and not isinstance(response, Mapping):
-        raise malformed("response is no object", retry=False)
+        raise malformed("response is not an object", retry=False)
     usage = (response or {}).get("usage")
     if usage is not None and not isinstance(usage, Mapping):
-        raise malformed("response.usage is no object", retry=False)
+        raise malformed("response.usage is not an object", retry=False)
     for name, value in [*answer.items(), *(usage or {}).items()]:
         if isinstance(value, int) and not LEAST_INT <= value <= MOST_INT:
-            raise malformed(f"{name} is beyond 64 bits; expected a smaller integer", retry=False)
+            raise malformed(f"{name} needs more than 64 bits; expected a smaller integer", retry=False)
     return {**answer, **_whose(row)}
 
 

@@ -40,7 +40,7 @@ def fill_prompt(prompt_config: PromptConfig, row: Mapping[str, Any]) -> list[dic
     try:
         return [{"role": role, "content": text.format_map(row)} for role, text in roles if text is not None]
     except KeyError as error:
-        raise KeyError(f"the prompt asks for {error}, but the row only has {', '.join(row)}") from None
+        raise KeyError(f"the prompt needs {error}, but the row only has {', '.join(row)}") from None
 
 
 def apply_prompt_to_row(row: Mapping[str, Any], prompt_config: PromptConfig) -> dict[str, Any]:

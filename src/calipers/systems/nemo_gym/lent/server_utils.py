@@ -150,7 +150,7 @@ def get_server_url(server_name: str) -> str:
 
 def _address(config: Any, server_name: str) -> str:
     if server_name not in config:
-        right = ", ".join(config) or "one of the configuration; calipers serve --config FILE reads one"
+        right = ", ".join(config) or "a server of the configuration; calipers serve --config FILE reads one"
         raise ValueError(f"no server named {server_name!r}; expected {right}")
     settings = get_first_server_config_dict(config, server_name)
     host, port = settings.get("host") or "127.0.0.1", settings.get("port")

@@ -56,8 +56,8 @@ _ROW = {
     "required": [TASK, ROLLOUT],
     "properties": {
         TASK: {"anyOf": [_BITS, {"type": "string"}], "description": "all numbers, or all text"},
-        ROLLOUT: {**_BITS, "description": "which try at the task; each once"},
-        "reward": {"description": "a number counts; anything else is shown as it is"},
+        ROLLOUT: {**_BITS, "description": "the number of the attempt at the task; each number once"},
+        "reward": {"description": "a number counts; anything else is shown unchanged"},
         "response": {
             "type": "object",
             "properties": {"usage": {"type": "object", "nullable": True, "description": "numbers in it count too"}},
@@ -127,7 +127,7 @@ async def _unless_gone(request: Request, workers: Workers, body: Path, answer: P
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        return ServerRefusal(GONE, "gone", "the client has hung up")
+        return ServerRefusal(GONE, "gone", "the client disconnected")
     finally:
         for waiting in (work, gone):
             waiting.cancel()
@@ -225,7 +225,9 @@ def verify_route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable
 async def _judged(verifier: NamedVerifier, task: Task, completion: Completion) -> dict[str, Any]:
     verdict = await judged(verifier, task, completion, check=False)
     if verdict.reward is None or not math.isfinite(verdict.reward):
-        raise VerifierError(f"verifier {verifier.name!r} gave the reward {verdict.reward}; expected a finite number")
+        raise VerifierError(
+            f"verifier {verifier.name!r} returned the reward {verdict.reward}; expected a finite number"
+        )
     fields: dict[str, Any] = {**verdict.fields, "reward": verdict.reward}
     if verdict.rewards:
         fields["reward_components"] = dict(verdict.rewards)
@@ -244,13 +246,15 @@ def task_of(verifier: str, row: Mapping[str, Any]) -> Task:
     if not isinstance(prompt, str) and not (
         isinstance(prompt, list) and all(isinstance(message, dict) for message in prompt)
     ):
-        raise InputError.at("responses_create_params.input", "it is no prompt", "expected text or a list of messages")
+        raise InputError.at(
+            "responses_create_params.input", "it is not a prompt", "expected text or a list of messages"
+        )
     given: Prompt = prompt
     target = next((row[key] for key in TARGETS if key in row), None)
     return Task(str(row.get(TASK, "")), given, verifier, target, row.get("params") or {})
 
 
-NO_VERIFIER: Final = "this server judges nothing: start it with FILE.py:CLASS or --verifier NAME"
+NO_VERIFIER: Final = "this server has no verifier: start it with FILE.py:CLASS or --verifier NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +327,7 @@ def _explain(app: FastAPI, path: str | None) -> None:
             there = NO_VERIFIER if request.url.path == "/verify" else f"expected one of {', '.join(known)}"
             message = f"no route {request.url.path}; {there}"
         elif status == 405:
-            message = f"{request.url.path} does not know {request.method}; see the header Allow"
+            message = f"{request.url.path} does not accept {request.method}; see the Allow header"
         return respond(ServerRefusal(status, word(status), message, detail, getattr(error, "headers", None)))
 
     async def of_request(request: Request, error: Exception) -> Response:
@@ -331,7 +335,7 @@ def _explain(app: FastAPI, path: str | None) -> None:
         return respond(ServerRefusal(422, "bad_input", _sentence(faults), faults))
 
     async def of_answer(request: Request, error: Exception) -> Response:
-        wrong = f"{path or 'calipers'}: the answer of {request.url.path} is not what its annotation says"
+        wrong = f"{path or 'calipers'}: the answer of {request.url.path} does not match its annotation"
         return respond(ServerRefusal(500, "bad_answer", f"{wrong}: {_sentence(_faults(error))}"))
 
     async def of_code(request: Request, error: Exception) -> Response:

@@ -72,13 +72,15 @@ class Configuration:
     def server(self, name: str, kind: str) -> ConfiguredServer:
         """A server by its name, its settings filled in. InputError for one that is not there, or not whole."""
         if not self.servers(kind):
-            right = "another --config FILE gives it"
-            raise InputError.at(self.where, f"no {kind} in it, but {name} is called for", right)
+            right = "add it with another --config FILE"
+            raise InputError.at(self.where, f"no {kind} in it, but {name} is referenced", right)
         if name not in self.servers(kind):
             raise UnknownName.of(f"{kind} in {self.where}", name, self.servers(kind))
         implementations = self.values[name][kind]
         if not isinstance(implementations, Mapping) or len(implementations) != 1:
-            raise InputError.at(self.where, f"{name}.{kind} is no server", "expected one implementation with settings")
+            raise InputError.at(
+                self.where, f"{name}.{kind} is not a server", ("expected one implementation with settings")
+            )
         ((implementation, block),) = implementations.items()
         if not isinstance(block, Mapping):
             right = "expected its settings, such as entrypoint: app.py"
@@ -86,7 +88,7 @@ class Configuration:
         kept = {key: value for key, value in block.items() if key != "datasets"}
         settings = self._filled(kept, f"{name}.{kind}.{implementation}")
         if unset := list(_unset(settings)):
-            right = "a later --config FILE gives them"
+            right = "set them in a later --config FILE"
             raise InputError.at(self.where, f"{name}: no value for {', '.join(unset)}", right)
         return ConfiguredServer(name, kind, str(implementation), settings)
 
@@ -114,8 +116,8 @@ class Configuration:
         if not colon:
             value = self._at(reference)
             if value is _NOTHING or value == MISSING:
-                right = "a later --config FILE, or env.yaml in the working folder, gives it"
-                raise InputError.at(self.where, f"{where} is ${{{reference}}}, which nobody has given", right)
+                right = "set it in a later --config FILE, or in env.yaml in the working folder"
+                raise InputError.at(self.where, f"{where} is ${{{reference}}}, which is not set", right)
             return value
         name, comma, default = (part.strip() for part in rest.partition(","))
         if kind == "oc.env":
@@ -197,12 +199,12 @@ def _document(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        wrong = getattr(error, "problem", None) or "it is no text"
+        wrong = getattr(error, "problem", None) or "it is not text"
         raise InputError.at(
-            f"{path}{line}", f"it is no YAML: {wrong}", "expected NAME: {resources_servers: ...}"
+            f"{path}{line}", f"it is not valid YAML: {wrong}", "expected NAME: {resources_servers: ...}"
         ) from error
     if not isinstance(document, dict):
-        raise InputError.at(str(path), "it holds no settings", "expected NAME: {resources_servers: {...}}")
+        raise InputError.at(str(path), "it has no settings", "expected NAME: {resources_servers: {...}}")
     return document
 
 
@@ -293,7 +295,7 @@ def chosen_server(configuration: Configuration, spec: str | None) -> tuple[str, 
 def _only(configuration: Configuration, names: Sequence[str]) -> ConfiguredServer:
     if len(names) > 1:
         wrong = f"it has the resources servers {', '.join(names)}"
-        raise InputError.at(configuration.where, wrong, f"calipers serve {names[0]} --config ... serves that one")
+        raise InputError.at(configuration.where, wrong, f"calipers serve {names[0]} --config ... serves that server")
     return configuration.server(names[0], KINDS[0])
 
 

@@ -1,4 +1,4 @@
-"""What stands before every route: who may ask, how much, in which form, and what is said when it is refused."""
+"""Checks before every route: who may send requests, their size and format, and the error for a rejected one."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ STATUSES: Final = {
     400: "The body is not JSON, nested too deeply, or has two lengths.",
     401: "The token is missing or wrong.",
     404: "There is no such route here.",
-    405: "The route does not know this method.",
-    413: "The body, or the number of rows in it, is beyond the limit.",
+    405: "The route does not accept this method.",
+    413: "The body, or its number of rows, exceeds the limit.",
     415: "The body is not declared to be application/json.",
     421: "The Host header names another machine.",
     422: "The body is JSON, but not what the route needs.",
     500: "The code of the server that is hosted here failed.",
-    503: "No worker can answer, or the server is about to end.",
+    503: "No worker can answer, or the server is shutting down.",
 }
 """Every status of a refusal, and what it means."""
 
@@ -185,7 +185,7 @@ def decode_loosely(body: bytes, limits: BodyLimits) -> Any:
     except UnicodeDecodeError as error:
         wrong, right = f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text"
     except UnicodeEncodeError:
-        wrong, right = "half of a surrogate pair stands alone", "expected whole characters"
+        wrong, right = "half of a surrogate pair appears alone", "expected whole characters"
     except json.JSONDecodeError as error:
         wrong = f"it is not JSON ({error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno})"
     except RecursionError:
@@ -263,7 +263,7 @@ class Guard:
             refusal = ServerRefusal(500, "server_failed", f"{scope['path']} ended itself: SystemExit: {error.code}")
         except asyncio.CancelledError:  # the server ends, and its grace is over; nobody waits for this task but uvicorn
             refusal = ServerRefusal(
-                503, "stopping", f"the server was told to stop before {scope['path']} was done; ask again"
+                503, "stopping", f"the server was stopped before {scope['path']} was done; send the request again"
             )
         except (ClientDisconnect, _HungUp):
             return  # nobody is left to answer, and nothing is wrong here
@@ -284,7 +284,7 @@ class Guard:
                 wrong = "Authorization: no token, or a wrong one; expected Bearer and the server's token"
                 return ServerRefusal(401, "unauthorized", wrong, headers={"www-authenticate": "Bearer"})
         if "transfer-encoding" in headers and "content-length" in headers:
-            wrong = "Transfer-Encoding: stands beside Content-Length; expected one of them"
+            wrong = "Transfer-Encoding: given together with Content-Length; expected one of them"
             return ServerRefusal(400, "bad_framing", wrong, headers={"connection": "close"})
         if _has_body(scope, headers):
             kind = headers.get("content-type", "")

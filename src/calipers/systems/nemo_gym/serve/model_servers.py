@@ -57,7 +57,7 @@ def model_server(server: ConfiguredServer, where: str) -> ModelServer:
                 chats_only,
             )
     right = "expected openai_base_url and openai_model, or base_url and model, or the host and port of a running server"
-    raise InputError.at(where, f"{server.name}: its settings lead to no model", right)
+    raise InputError.at(where, f"{server.name}: its settings name no model", right)
 
 
 def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,13 +67,13 @@ def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
     {'messages': [{'role': 'user', 'content': '2 + 2?'}], 'max_tokens': 8}
     """
     if body.get("tools"):
-        raise InputError.at("tools", "this model server passes chats on", "expected a request without tools")
+        raise InputError.at("tools", "this model server only forwards chats", "expected a request without tools")
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     messages = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
     for number, item in enumerate(items or []):
         if not isinstance(item, Mapping) or "role" not in item:
-            raise InputError.at(f"input.{number}", "it is no message", "expected role and content")
+            raise InputError.at(f"input.{number}", "it is not a message", "expected role and content")
         messages.append({"role": item["role"], "content": _text(item.get("content"), number)})
     return {"messages": messages, **{new: body[old] for old, new in _SAMPLING.items() if body.get(old) is not None}}
 
@@ -84,9 +84,7 @@ def _text(content: Any, number: int) -> str:
     parts = content if isinstance(content, list) else []
     texts = [part["text"] for part in parts if isinstance(part, Mapping) and part.get("type") in _PARTS]
     if len(texts) != len(parts):
-        raise InputError.at(
-            f"input.{number}", "it holds more than text", "expected text for a model that is asked in chats"
-        )
+        raise InputError.at(f"input.{number}", "it contains more than text", "expected text for a chat model")
     return "".join(texts)
 
 
@@ -148,7 +146,7 @@ def model_app(server: ModelServer, client: aiohttp.ClientSession) -> web.Applica
         except aiohttp.ClientError as error:
             return _failed(502, f"{server.name}: {error}")  # never repr: it may hold the key
         except (msgspec.DecodeError, KeyError, IndexError, TypeError):
-            return _failed(502, f"{server.name}: the answer is no chat completion")
+            return _failed(502, f"{server.name}: the response is not a chat completion")
         return web.Response(body=raw, status=status, content_type="application/json")
 
     app = web.Application(client_max_size=BODY)

@@ -1,4 +1,4 @@
-"""A server on a socket, until it is told to stop; a client may not keep it waiting for ever."""
+"""A server on a socket, until it is stopped; no client can keep it waiting for ever."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _configured(served: Served, host: str, port: int) -> Iterator[tuple[str, lis
             other = configuration.server(name, kind)
             if not other.settings.get("port"):
                 if kind != "responses_api_models":
-                    right = "calipers serve runs one of them: give the host and port of the other, running"
+                    right = "calipers serve runs only one of them: start the other and give its host and port"
                     raise InputError.at(configuration.where, f"{server.name} calls the {kind} {name}", right)
                 model = model_server(other, configuration.where)
                 bound = stack.enter_context(closing_socket("127.0.0.1", 0))
@@ -196,7 +196,7 @@ def closing_socket(host: str, port: int) -> Iterator[socket.socket]:
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer in two writes waits 40 ms
     except (OSError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            raise InputError.at(host_port, "the port is in use", "--port 0 takes a free one") from None
+            raise InputError.at(host_port, "the port is in use", "--port 0 picks a free port") from None
         wrong = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]  # Python repeats the address
         raise InputError.at(
             host_port, f"cannot listen there ({wrong})", "expected an address of this machine"

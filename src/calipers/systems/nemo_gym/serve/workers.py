@@ -110,7 +110,7 @@ def answer(body: str, into: str, limits: BodyLimits, hooks: Hooks = NO_HOOKS) ->
     except OSError as error:
         return no_room(error)
     except MemoryError:
-        return ServerRefusal(503, "no_worker", f"{KEY}: the rows do not fit into memory; expected fewer of them")
+        return ServerRefusal(503, "no_worker", f"{KEY}: the rows do not fit into memory; expected fewer rows")
     finally:
         gc.enable()
     return None
@@ -119,7 +119,7 @@ def answer(body: str, into: str, limits: BodyLimits, hooks: Hooks = NO_HOOKS) ->
 def no_room(error: OSError) -> ServerRefusal:
     """The refusal where a body or an answer could not be written down."""
     return ServerRefusal(
-        503, "no_room", f"the server's folder of temporary files: {error.strerror}; it needs some space"
+        503, "no_room", f"the server's folder of temporary files: {error.strerror}; it needs free space"
     )
 
 
@@ -241,7 +241,7 @@ class Workers:
                 reply = await _reply_of(process, {"body": str(body), "answer": str(answer)})
             except (OSError, asyncio.IncompleteReadError):
                 how = await self._last_words(process)
-                return ServerRefusal(503, "no_worker", f"the worker {how} while it aggregated; ask for fewer rows")
+                return ServerRefusal(503, "no_worker", f"the worker {how} while it aggregated; send fewer rows")
             except asyncio.CancelledError:
                 await self._ended(process)
                 raise

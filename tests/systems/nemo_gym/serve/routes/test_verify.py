@@ -49,7 +49,7 @@ def test_a_row_that_failed_before_is_judged_anew(exact):
     [
         ({}, "bad_input", "body.responses_create_params: Field required (and 1 more)"),
         ([], "bad_input", "body: "),
-        (spoken("x", responses_create_params={}), "bad_task", "responses_create_params.input: it is no prompt"),
+        (spoken("x", responses_create_params={}), "bad_task", "responses_create_params.input: it is not a prompt"),
         (spoken("x", responses_create_params={"input": [1]}), "bad_task", "expected text or a list of messages"),
         (spoken("x", target=["a"]), "bad_task", "target is ['a']; expected text or a number"),
         (spoken("x", params={"ignore_csae": True}), "bad_task", "did you mean 'ignore_case'?"),
@@ -124,8 +124,8 @@ def test_what_else_a_verdict_holds():
     [
         (VerifierError("the judge is out", outcome="judge_failed"), "judge_failed", "the judge is out"),
         (RuntimeError("oh"), "verifier_failed", "verifier 'gives' failed: RuntimeError: oh"),
-        (Verdict(None), "verifier_failed", "gave the reward None; expected a finite number"),
-        (Verdict(float("nan")), "verifier_failed", "gave the reward nan; expected a finite number"),
+        (Verdict(None), "verifier_failed", "returned the reward None; expected a finite number"),
+        (Verdict(float("nan")), "verifier_failed", "returned the reward nan; expected a finite number"),
     ],
 )
 def test_no_verdict_is_no_reward(verdict, outcome, said):
