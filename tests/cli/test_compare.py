@@ -36,8 +36,8 @@ def test_the_page(tmp_path, runs):
         "",
         "mean_reward, pass_rate: undecided whether b.jsonl or a.jsonl is better: a difference of +0.2 (95 %",
         "  interval -0.266 to +0.666, p 0.36); a difference this large would show on about N new tasks,",
-        "  tested by themselves, with a chance of 80 %; the data allow anything from 10 tasks to no number at",
-        "  all, as 0 lies in the interval; to keep adding tasks to these, use compare --anytime",
+        "  tested on their own, with a chance of 80 %; the data allow anything from 10 tasks to no number at",
+        "  all, because the interval contains 0; to add tasks to these runs instead, use compare --anytime",
         "10 common tasks",
         "",
         "metric              A       B    B - A  95 % interval          p  verdict",
@@ -141,8 +141,8 @@ def test_an_ascii_terminal_gets_ascii(tmp_path, runs):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a.jsonl"], "a.jsonl: holds one run only; give a second one to compare it with"),
-        (["a.jsonl", "a.jsonl"], "a.jsonl: is given twice; expected another run: one and the same cannot differ"),
+        (["a.jsonl"], "a.jsonl: has only one run; give a second run to compare it with"),
+        (["a.jsonl", "a.jsonl"], "a.jsonl: is given twice; expected two different runs"),
         (["a.jsonl", "nowhere"], "nowhere: no such file"),
         (["a.jsonl", "b.jsonl", "--metric", "mean_rewrd"], "no metric named 'mean_rewrd'; did you mean 'mean_reward'"),
         (["a.jsonl", "b.jsonl", "--margin", "-1"], "margin is -1; expected a number above 0"),
@@ -182,7 +182,7 @@ def test_a_verdict_that_may_be_asked_again(tmp_path, runs):
     assert f"test betting, confidence 95 %, dialect native, missing gap, seed 0, {order}, digest" in page
     failed = calipers("compare", *runs, "--anytime", "--test", "sign-flip", cwd=tmp_path)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert "--anytime is a test of its own; expected no --test sign-flip beside it" in failed.stderr
+    assert "--anytime is a test itself; expected no --test sign-flip with it" in failed.stderr
 
 
 def test_the_csv_has_the_range_of_new_tasks(tmp_path, runs):

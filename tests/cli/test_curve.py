@@ -81,7 +81,7 @@ def test_beyond_the_samples_a_law_speaks_and_says_what_it_assumes(tmp_path):
 def test_a_law_of_passes_says_nothing_of_votes(tmp_path):
     """Tasks with 5 to 8 samples: their log likelihoods add up, and the curve of votes ends where the samples do."""
     shown = " ".join(calipers("curve", ARITH, "--to", "64", cwd=tmp_path).stdout.split())
-    assert "no maj@k beyond the 8 samples of a task: the law is one of passes" in shown
+    assert "no maj@k beyond the 8 samples of a task: the model is for passes only" in shown
     assert "16* 0.812" in shown
     assert "how well the law fits: at k = 5, pass@k 0.737 by the samples, 0.747 by the law" in shown
 
@@ -104,7 +104,7 @@ def test_bands_say_that_each_is_by_itself(tmp_path):
     name = rewards(tmp_path)
     for more in ((), ("--format", "md")):
         shown = calipers("curve", name, *more, cwd=tmp_path).stdout
-        assert "95 % bands, each by itself: for one k, not for all of them at once" in " ".join(shown.split())
+        assert "95 % bands are valid for each k on its own, not for all k together" in " ".join(shown.split())
 
 
 def test_to_may_end_the_curve_early(tmp_path):
@@ -193,7 +193,7 @@ def test_out_and_plot_are_written(tmp_path):
     [
         (["--to", "0"], "--to is 0; expected a number of samples from 1 to 1,000,000"),
         (["--threshold", "nan"], "--threshold is nan; expected a number that a reward can reach"),
-        (["--plot", "c.pdf"], "c.pdf: is no picture by its name; expected a name that ends in .svg or .png"),
+        (["--plot", "c.pdf"], "c.pdf: does not have the name of a picture; expected a name that ends in .svg or .png"),
         (["--plot", "no/c.svg"], "no/c.svg: there is no folder 'no'; make it first"),
         (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),
         (["--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
@@ -236,7 +236,7 @@ def test_bands_over_clusters_say_so(tmp_path):
     ]
     run = lines(tmp_path, *rows)
     plain, clustered = (calipers("curve", run, *more, cwd=tmp_path).stdout for more in ((), ("--cluster", "document")))
-    said = "the bands are over clusters: tasks of one document are one unit"
+    said = "bands are over clusters: the tasks of one document are one unit"
     assert said in clustered
     assert said not in plain
 
@@ -255,5 +255,5 @@ def test_a_group_without_rewards_says_so_beside_the_others(tmp_path):
     first, second = curves(run_file, "--to", "8", "--plot", "c.svg", cwd=tmp_path)["groups"]
     assert list(values(first, "pass@k")) == [1, 2, 4, 8]
     assert values(second, "pass@k") == {}
-    assert second["notes"][0] == "no rollout has a reward: there is no sample to draw"
+    assert second["notes"][0] == "no rollout has a reward, so there is no curve"
     assert b">y<" in (tmp_path / "c.svg").read_bytes()

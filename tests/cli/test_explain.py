@@ -25,9 +25,9 @@ def explained(capsys, *arguments):
         ("mean_reward", "mean_reward", "arXiv:2411.00640"),
         ("percentile", "percentile", "type 7"),
         ("percentile(column=latency_s, q=95)", "percentile", "type 7"),
-        ("wilson", "wilson", "when         Values of 0 and 1: it is the default"),
+        ("wilson", "wilson", "use          Values of 0 and 1, where it is the default"),
         ("exact", "clopper-pearson", "at 0 %       From exactly 0: 0 of 30 gives 0 to 0.1157."),
-        ("default", "wilson_t", "on request   no name of --interval: it comes by itself"),
+        ("default", "wilson_t", "option       not available with --interval; it is used automatically"),
         ("mid-p", "mid_p", "option       --test mid-p"),
         ("mid_p", "mid_p", "limit        Its level is not proven"),
         ("PPI++", "ppi++", "arXiv:2311.01453"),
@@ -58,7 +58,7 @@ def test_a_verifier_that_can_be_trusted_has_no_warning(capsys):
 def test_every_metric_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert "{k}" not in text
-    assert all(label in text for label in ("estimates", "formula", "source", "on nothing", "on gaps", "interval"))
+    assert all(label in text for label in ("estimates", "formula", "source", "no data", "missing", "interval"))
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -66,7 +66,7 @@ def test_every_metric_has_its_card(capsys, name):
 def test_every_interval_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert text.startswith(f"{name}\n{INTERVALS[name].one_line}\n")
-    assert all(label in text for label in ("formula", "source", "when", "at 0 %", "at 100 %", "one task"))
+    assert all(label in text for label in ("formula", "source", "use", "at 0 %", "at 100 %", "one task"))
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -74,7 +74,7 @@ def test_every_interval_has_its_card(capsys, name):
 def test_every_test_adjustment_and_estimator_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert text.startswith(f"{name}\n{METHODS[name].one_line}\n")
-    assert all(f"\n{label}" in text for label in ("answers", "formula", "when", "limit", "source"))
+    assert all(f"\n{label}" in text for label in ("question", "formula", "use", "limit", "source"))
     assert max(map(len, text.splitlines())) <= 100
 
 

@@ -14,14 +14,14 @@ import calipers
 
 WARNED = (
     "warning: 5.31 % of the rollouts of result.json are missing (17 of 320): "
-    "which ones may decide a requirement, unless it says worst(...)\n"
+    "requirements without worst(...) may depend on which rollouts are missing\n"
 )
 HOSTILE = "m\x1b[31m<b>&\"'|`::error::x ##[error]y\u202e"
 
 
 @pytest.fixture(scope="module")
 def scored():
-    """The result of the bundled rollouts, by difficulty: mean_reward 0.4402 [0.3391, 0.5465], 17 gaps of 320."""
+    """The result of the bundled rollouts, by difficulty: mean_reward 0.4402 [0.3391, 0.5465], 17 missing of 320."""
     return calipers.score(ARITH, by="difficulty").to_json()
 
 
@@ -43,7 +43,7 @@ def gate(inside):  # noqa: F811
 def test_as_a_user_runs_it(tmp_path, result):
     done = command("gate", result, "--require", "mean_reward >= 0.48", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, WARNED)
-    assert done.stdout.splitlines()[-1] == "gate failed: 0 of 1 requirement met, 1 critical failed"
+    assert done.stdout.splitlines()[-1] == "gate failed: 0 of 1 requirement met, 1 critical requirement failed"
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_the_table(gate, tmp_path, result):
     assert done.stdout.splitlines() == [
         "           requirement                value   95 % interval     n",
         "─────────────────────────────────────────────────────────────────────────────────",
-        "passed     lower(mean_reward) >= 0.3  0.3391  [0.3391, 0.5465]  40 tasks, 17 gaps",
-        "FAILED     pass_rate > 0.5            0.4455  [0.3465, 0.5491]  40 tasks, 17 gaps",
-        "  the interval holds both answers",
-        "NO ANSWER  lower(latency_p99) > 0     –                         40 tasks, 17 gaps",
-        "  there is no interval: too few tasks: the percentile may lie beyond all that was seen",
+        "passed     lower(mean_reward) >= 0.3  0.3391  [0.3391, 0.5465]  40 tasks, 17 missing",
+        "FAILED     pass_rate > 0.5            0.4455  [0.3465, 0.5491]  40 tasks, 17 missing",
+        "  the interval contains both answers",
+        "NO ANSWER  lower(latency_p99) > 0     –                         40 tasks, 17 missing",
+        "  there is no interval: too few tasks: too few tasks: the percentile may lie beyond all that was seen",
         "",
-        "gate failed: 1 of 3 requirements met, 1 critical failed, 1 critical cannot be answered",
+        "gate failed: 1 of 3 requirements met, 1 critical requirement failed, 1 critical requirement has no answer",
     ]
 
 
@@ -162,7 +162,7 @@ def test_the_difference_of_finished_results_has_no_interval(gate, tmp_path):
     asked = ["--baseline", "before.json"]
     done = gate(tmp_path, "after.json", "delta(mean_reward) > 0.16", options=asked)
     assert done.returncode == 0
-    assert "the difference of two finished results: not paired, so no interval" in done.stdout
+    assert "two finished results are not paired, so their difference has no interval" in done.stdout
     assert gate(tmp_path, "after.json", "lower(delta(mean_reward)) > 0", options=asked).returncode == 3
 
 
@@ -193,7 +193,7 @@ def test_each_model_meets_its_own_baseline(gate, tmp_path):
 def test_a_baseline_of_several_runs_must_be_clear(inside, tmp_path):  # noqa: F811
     before, after = runs(tmp_path, "before.jsonl", ["a", "b"]), runs(tmp_path, "after.jsonl", ["c"])
     said = inside.refused("gate", after, "--baseline", before, "--require", "delta(mean_reward) > 0", cwd=tmp_path)
-    assert "before.jsonl: holds several runs that c could be compared with (a, b)" in said
+    assert "before.jsonl: has several runs that c could be compared with (a, b)" in said
 
 
 def test_gaps_of_the_baseline_count(gate, tmp_path):
@@ -263,7 +263,9 @@ def test_what_github_is_told(gate, tmp_path, result):
         "::error title=critical requirement failed%3A result.json · arith · tiny-calculator::"
         "mean_reward > 1: 0.4402, 95 %25 interval [0.3391, 0.5465]\n"
     )
-    assert summary.read_text().startswith("before\n### Gate failed: 1 of 2 requirements met, 1 critical failed\n")
+    assert summary.read_text().startswith(
+        "before\n### Gate failed: 1 of 2 requirements met, 1 critical requirement failed\n"
+    )
 
 
 def test_a_summary_that_cannot_be_written_does_not_change_the_answer(gate, tmp_path, result):

@@ -64,7 +64,8 @@ def test_a_policy_holds(gate, folder):
 def test_what_is_let_pass_is_seen(gate, folder):
     done = gate(folder, "--junit", "gate.xml")
     assert done.stdout.splitlines()[-1] == (
-        "gate passed: 4 of 6 requirements met, 1 supporting failed of 1 allowed, 1 advisory failed"
+        "gate passed: 4 of 6 requirements met, 1 supporting requirement failed (1 allowed), "
+        "1 advisory requirement failed"
     )
     root = ElementTree.parse(folder / "gate.xml").getroot()
     assert (root.get("failures"), root.get("skipped")) == ("0", "2")
@@ -102,9 +103,9 @@ def test_a_policy_without_results_is_asked_of_the_one_given(inside, folder):  # 
     ("text", "said"),
     [
         ("critical: [x", "p.yaml:1: is no YAML"),
-        ("[]", "is no mapping"),
-        ("", "is no mapping"),
-        ("critical: []", "requires nothing"),
+        ("[]", "is not a mapping"),
+        ("", "is not a mapping"),
+        ("critical: []", "has no requirements"),
         ("crtical: [x > 1]", "no key of a policy named 'crtical'; did you mean 'critical'?"),
         ("critical: x > 1", "critical is 'x > 1'; expected a list"),
         ("critical: [3]", "p.yaml: critical[0]: 3 cannot be read"),

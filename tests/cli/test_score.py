@@ -27,7 +27,7 @@ def test_the_same_words_in_two_dialects(tmp_path, dialect, expected):
     ("dialect", "said"),
     [
         ("evsys", "any pass among the first 3 samples, in order"),
-        ("native", "unbiased: the Codex estimator over all samples"),
+        ("native", "unbiased estimate: probability of a pass in 3 samples (Chen et al. 2021)"),
     ],
 )
 def test_each_number_says_which_it_is(tmp_path, dialect, said):
@@ -211,7 +211,7 @@ def test_several_files_are_one_set(tmp_path):
 def test_notes_go_to_standard_error(tmp_path):
     done = calipers("score", rewards(tmp_path), "--by", "level", "--format", "json", cwd=tmp_path)
     assert json.loads(done.stdout)["groups"][0]["breakdowns"]["level"].keys() == {"__missing__"}
-    assert done.stderr == "note: no rollout has 'level': all of them are in __missing__\n"
+    assert done.stderr == "note: no rollout has 'level': all rollouts are in the slice __missing__\n"
 
 
 def test_a_plugin_brings_a_metric(tmp_path):
@@ -224,7 +224,7 @@ def test_a_plugin_brings_a_metric(tmp_path):
     )
     done = calipers("score", rewards(tmp_path), "--plugin", "worst.py", "--metric", "worst", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "a plugin's own function of all rewards" in done.stdout
+    assert "computed by a plugin from all rewards" in done.stdout
 
 
 def test_what_a_plugin_prints_is_no_data(tmp_path):

@@ -20,8 +20,8 @@ def test_one_command_on_a_finished_job(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[:3] == [
         "arith-mini · coder-1 · terminus-2",
-        "6 tasks; 18 planned (from lock.json) = 16 scored + 1 timed_out + 1 client_failed; 1 gap, left out",
-        "exceptions in 2 of 18 planned: AgentTimeoutError 1, EnvironmentStartTimeoutError 1",
+        "6 tasks; 18 planned (from lock.json) = 16 scored + 1 timed_out + 1 client_failed; 1 missing (excluded)",
+        "exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1, EnvironmentStartTimeoutError 1",
     ]
     for name in ("mean_reward", "pass@3", "time_per_task", "cost_per_task", "cost_per_solved"):
         assert any(line.startswith(f"{name} ") for line in lines), name
@@ -42,7 +42,9 @@ def test_the_document(tmp_path):
 
 def test_markdown_has_the_exceptions_too(tmp_path):
     done = calipers("score", JOB, "--format", "md", cwd=tmp_path)
-    assert "; exceptions in 2 of 18 planned: AgentTimeoutError 1, EnvironmentStartTimeoutError 1" in done.stdout
+    assert (
+        "; exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1, EnvironmentStartTimeoutError 1" in done.stdout
+    )
 
 
 def test_a_hostile_name_does_not_reach_the_terminal(tmp_path):
@@ -50,7 +52,7 @@ def test_a_hostile_name_does_not_reach_the_terminal(tmp_path):
     done = calipers("score", "job", cwd=tmp_path)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
-    assert "exceptions in 1 of 1 planned: Oh" in done.stdout
+    assert "exceptions in 1 of 1 planned rollouts: Oh" in done.stdout
 
 
 def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
@@ -58,7 +60,7 @@ def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
     job(tmp_path / "job", *(result(f"a__{n}", None, kind) for n, kind in enumerate([*raised, "Error07"])))
     done = calipers("score", "job", cwd=tmp_path)
     said = " ".join(done.stdout.split())
-    assert "exceptions in 26 of 26 planned: Error07 2, Error00 1, Error01 1" in said
+    assert "exceptions in 26 of 26 planned rollouts: Error07 2, Error00 1, Error01 1" in said
     assert "Error18 1, Error19 1, and 5 kinds more" in said
 
 
@@ -93,4 +95,4 @@ def test_what_is_printed_to_a_terminal_names_the_exceptions(tmp_path):
         pass
     os.close(ours)
     assert child.wait() == 0
-    assert b"exceptions in 2 of 18 planned: AgentTimeoutError 1," in said
+    assert b"exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1," in said

@@ -169,11 +169,11 @@ def metrics_of(
         shared = [text for text in first if text in second]
         if not shared:
             rewards = "; ".join(f"{name} has {_listed(run)}" for run, name in zip(runs, names, strict=True))
-            why = f"no reward that both runs have ({rewards})"
+            why = f"the runs have no reward in common ({rewards})"
             raise InputError(f"metric {metric.text!r}: {why}; pick one with --reward KEY")
         pairs += [(first[text], second[text]) for text in shared]
         for alone, name in ((first.keys() - second.keys(), names[0]), (second.keys() - first.keys(), names[1])):
-            notes |= {f"only {name} has {text}: left out": None for text in sorted(alone)}
+            notes |= {f"{text} is excluded, because only {name} has it": None for text in sorted(alone)}
     return pairs, list(notes)
 
 
@@ -198,7 +198,7 @@ def columns_of(metric: RequestedMetric, run: Rollouts, name: str, *, zero: bool)
         try:
             column = column_of(run, what, metric.params)
         except InputError as error:
-            raise InputError(f"metric {metric.text!r}: {name} cannot answer it: {error}") from None
+            raise InputError(f"metric {metric.text!r}: {name} has no data for it: {error}") from None
         columns.append(column.filled(0.0) if zero and (what == "reward" or is_reward(run, metric)) else column)
     return columns
 
@@ -441,7 +441,7 @@ def _tested(
     if outright is None:
         right = "expected a metric of 0 and 1, such as solved_rate, or --test sign-flip"
         raise InputError(
-            f"McNemar's test needs one pass or fail for each task, which {metric_pair.text} has not; {right}"
+            f"McNemar's test needs one pass or fail for each task, which {metric_pair.text} does not have; {right}"
         )
     counted = flips(outright[0][there], outright[1][there])
     return replace(difference, p=counted.exact if test == "mcnemar" else counted.mid_p, method=test)
