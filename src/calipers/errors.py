@@ -121,8 +121,8 @@ class LogError(CalipersError):
             errno.EDQUOT: full,
             errno.EFBIG: "raise the limit on the size of a file and run the same command again",
         }
-        remedy = remedies.get(error.errno or 0, "see to the disk and run the same command again")
-        return cls(f"{path}: cannot be written ({error.strerror}); what was finished before is kept: {remedy}")
+        remedy = remedies.get(error.errno or 0, "check the disk and run the same command again")
+        return cls(f"{path}: cannot be written ({error.strerror}); finished rollouts are kept: {remedy}")
 
 
 class Incomplete(CalipersError):

@@ -67,7 +67,7 @@ WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside 
 quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
 
 DEFINITIONS = 2
-"""Stands in every signature, and rises when a number changes its meaning; no package version does."""
+"""Part of every signature; it rises when the meaning of a number changes, unlike the package version."""
 
 
 def score(
@@ -155,7 +155,7 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     over = suites(members, means) if plan.dialect.over_datasets and len(members) > 1 else []
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
-    nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
+    nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
     notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
     stopped, notes = _stopped(plan, groups, notes)
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
@@ -169,7 +169,7 @@ def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple
         return None, list(notes)
     kept = not_said(notes, [stop.bias for _, stop in stops])
     if plan.interval not in (DEFAULT, SEQUENCE):
-        kept.append(f"--interval {plan.interval} is for a fixed number of tasks: a stopped run has {SEQUENCE} instead")
+        kept.append(f"--interval {plan.interval} is for a fixed number of tasks; a stopped run has {SEQUENCE} instead")
     named = len(groups) > 1
     return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
 
@@ -231,14 +231,14 @@ def _demand_all(part: Rollouts, ledger: Ledger, requests: Sequence[RequestedMetr
     gaps = ""
     if ledger.gaps:
         counts = ", ".join(f"{word} {count}" for word, count in ledger.outcomes.items())
-        gaps = f"{ledger.gaps} of {ledger.planned} rollouts are gaps ({counts})"
+        gaps = f"{ledger.gaps} of {ledger.planned} rollouts are missing ({counts})"
     keys = [request.params["reward"] for request in requests if "reward" in request.metric.reads]
     keys += [request.params["column"] for request in requests if is_reward(part, request)]
     for key in keys:
         if not gaps and (without := len(part) - int(contributed(part, key).given.sum())):
             gaps = f"{without} of {ledger.planned} rollouts have no reward {key!r}"
     if gaps:
-        raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
+        raise Incomplete(f"{gaps}; --missing gap excludes them, --missing zero counts them as 0")
 
 
 def _variance(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> dict[str, Split | Unsplit]:
@@ -273,7 +273,7 @@ def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, fl
         raise InputError.at(
             f"task {part.tasks[part.task[row]]!r} sample {part.sample[row]}",
             f"{key} is {column.values[row]:g}{because}",
-            f"expected {low:g} to {high:g}, as --range says",
+            f"expected {low:g} to {high:g}, the given --range",
         )
 
 
@@ -305,7 +305,7 @@ def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
             failure = PluginError(f"metric {request.text!r} failed: {type(error).__name__}: {error}")
             if not plan.dialect.skips:
                 raise failure from error
-            warnings.warn(f"metric {request.text!r} is left out: {failure}", stacklevel=5)
+            warnings.warn(f"metric {request.text!r} is skipped: {failure}", stacklevel=5)
             return None
 
     if len(part) < WORTH_THREADS or any(request.foreign for request in requests):  # others' code: from one thread only

@@ -23,7 +23,7 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.cards import DEFAULT, canonical
 
 Afterwards = Callable[[Result, Rollouts], Result]
-"""A last step over a result and the rollouts it was made of, such as others' metric scripts."""
+"""A last step over a result and its rollouts, such as metric scripts of other systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _request(wanted: str | Mapping[str, Any]) -> MetricSpec:
     """What was asked for; a plugin's name is a free string, which need not look like a metric's."""
     if not isinstance(wanted, str):
         if not isinstance(wanted, Mapping):
-            raise InputError(f"a metric is asked for as {wanted!r}; expected a name such as 'pass@3'")
+            raise InputError(f"a metric is requested as {wanted!r}; expected a name such as 'pass@3'")
         return MetricSpec.of(wanted)
     if wanted in METRICS.added:
         return MetricSpec(wanted, wanted)
@@ -119,7 +119,7 @@ def as_metric(name: str, thing: Any) -> Metric | Opaque:
     try:
         made = thing() if isinstance(thing, type) else thing
     except Exception as error:
-        raise PluginError(f"metric {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise PluginError(f"metric {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(getattr(made, "compute", None)):
         raise PluginError(f"metric {name!r} is {thing!r}; expected a calipers.Metric or a class with compute()")
     if isinstance(thing, type):
@@ -131,13 +131,13 @@ def _unknown(name: str, dialect: Dialect) -> UnknownName:
     if dialect.metrics is None:
         tables = {other: DIALECTS.load(other).metrics or {} for other in DIALECTS.entries}
         whose = [other for other, table in tables.items() if name in table]
-        return METRICS.unknown(name, hint=f"it is a name of --dialect {whose[0]}" if whose else "")
+        return METRICS.unknown(name, hint=f"it is a metric of --dialect {whose[0]}" if whose else "")
     known = [*dialect.metrics, *METRICS.plugins()]
     hint = ""
     if METRICS.match(name):
         close = " or ".join(map(repr, nearest(name, known)))
         instead = f"did you mean {close}, or --dialect native?" if close else "use --dialect native"
-        hint = f"it is a native name: {instead}"
+        hint = f"it is a native metric: {instead}"
     return METRICS.unknown(name, known, hint, of=dialect.name)
 
 
@@ -311,7 +311,7 @@ def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> It
         except CalipersError as error:
             if not dialect.skips:
                 raise
-            warnings.warn(f"metric {metric!r} is left out: {error}", stacklevel=4)
+            warnings.warn(f"metric {metric!r} is skipped: {error}", stacklevel=4)
 
 
 def _dialect(name: str) -> Dialect:

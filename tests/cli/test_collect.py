@@ -177,6 +177,6 @@ def test_failures_are_gaps_and_exit_3(tmp_path):
         command = ("--input", "tasks.jsonl", "--output", "r.jsonl", "--agent", f"math={server.url}", "--retries", "0")
         done = calipers("collect", *command, cwd=tmp_path)
     assert done.returncode == 3
-    assert "4 planned (from materialized_inputs) = 3 scored + 1 client_failed; 1 gap" in done.stdout
+    assert "4 planned (from materialized_inputs) = 3 scored + 1 client_failed; 1 missing" in done.stdout
     (row,) = rows(tmp_path / "r_failures.jsonl")
     assert row["error"] == {"kind": "malformed", "message": "the answer is not JSON"}

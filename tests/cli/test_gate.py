@@ -72,12 +72,12 @@ def test_the_table(gate, tmp_path, result):
     done = gate(tmp_path, result, *required, options=["--max-gaps", "6%"])
     assert done.stdout.splitlines() == [
         "           requirement                value   95 % interval     n",
-        "─────────────────────────────────────────────────────────────────────────────────",
+        "────────────────────────────────────────────────────────────────────────────────────",
         "passed     lower(mean_reward) >= 0.3  0.3391  [0.3391, 0.5465]  40 tasks, 17 missing",
         "FAILED     pass_rate > 0.5            0.4455  [0.3465, 0.5491]  40 tasks, 17 missing",
         "  the interval contains both answers",
         "NO ANSWER  lower(latency_p99) > 0     –                         40 tasks, 17 missing",
-        "  there is no interval: too few tasks: too few tasks: the percentile may lie beyond all that was seen",
+        "  no interval: with so few tasks the true percentile may lie outside the observed values",
         "",
         "gate failed: 1 of 3 requirements met, 1 critical requirement failed, 1 critical requirement has no answer",
     ]
@@ -97,19 +97,19 @@ def test_a_null_never_passes(gate, tmp_path):
     path = rewards(tmp_path, [[1, 0], [1, 1]])
     for op in ("<", ">", "<=", ">=", "=="):
         done = gate(tmp_path, path, f"pass@3 {op} 0")
-        assert (done.returncode, "the value is null: no task has a value" in done.stdout) == (3, True)
+        assert (done.returncode, "no value: no task has a value" in done.stdout) == (3, True)
 
 
 def test_one_task_has_no_lower_end(gate, tmp_path):
     done = gate(tmp_path, rewards(tmp_path, [[1, 1]]), "lower(mean_reward) > 0")
-    assert (done.returncode, "there is no interval:" in done.stdout) == (3, True)
+    assert (done.returncode, "no interval:" in done.stdout) == (3, True)
 
 
 @pytest.mark.parametrize(("most", "code"), [("17", 0), ("16", 3), ("0", 3), ("6%", 0), ("5%", 3)])
 def test_gaps_beyond_what_is_allowed(gate, tmp_path, result, most, code):
     done = gate(tmp_path, result, "mean_reward > 0", options=["--max-gaps", most])
     assert done.returncode == code
-    assert ("17 of 320 rollouts are gaps, and at most" in done.stdout) == (code == 3)
+    assert ("17 of 320 rollouts are missing, and at most" in done.stdout) == (code == 3)
 
 
 def groups(folder):
@@ -201,7 +201,7 @@ def test_gaps_of_the_baseline_count(gate, tmp_path):
     lines(tmp_path, *({"task": name, "reward": 1} for name in "abc"), name="after.jsonl")
     asked = ["--baseline", "before.jsonl", "--max-gaps", "0"]
     done = gate(tmp_path, "after.jsonl", "delta(mean_reward) > 0", options=asked)
-    assert (done.returncode, "1 of 3 rollouts of the baseline are gaps" in done.stdout) == (3, True)
+    assert (done.returncode, "1 of 3 rollouts of the baseline are missing" in done.stdout) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,17 @@ def test_gaps_of_the_baseline_count(gate, tmp_path):
         (["result.json", "--require", "pass@9 > 0"], "no metric in result.json named 'pass@9'; known: "),
         (["result.json", "--require", "mean_reward[dificulty=easy] > 0"], "did you mean 'difficulty'?"),
         (["result.json", "--require", "mean_reward > 0", "--model", "tiny"], "named 'tiny'; known: tiny-calculator"),
-        (["result.json", "--require", "mean_reward > 0", "--missing", "zero"], "is a finished result, and --missing"),
+        (["result.json", "--require", "mean_reward > 0", "--missing", "zero"], "is a finished result, so --missing"),
         (["result.json", "--require", "delta(mean_reward) > 0"], "expected --baseline PATH"),
         (["result.json"], "--require 'EXPR OP NUMBER' is missing"),
         (["--require", "x > 0"], "RESULT is missing"),
         (["gone.json", "--require", "mean_reward > 0"], "gone.json: no such file"),
-        (["broken.json", "--require", "mean_reward > 0"], "broken.json: is no whole result document"),
+        (["broken.json", "--require", "mean_reward > 0"], "broken.json: is not a complete result document"),
         (["newer.json", "--require", "mean_reward > 0"], "newer.json: its schema is 'calipers.result/9'; expected"),
-        (["result.json", "--require", "mean_reward > 0", "--max-gaps", "few"], "expected a number of gaps such as 5"),
+        (
+            ["result.json", "--require", "mean_reward > 0", "--max-gaps", "few"],
+            "expected a number of rollouts such as 5",
+        ),
         (["result.json", "--require", "mean_reward > 0", "--policy", "p.yaml"], "stands beside --policy"),
         (["result.json", "--require", "mean_reward > 0", "--junit", "result.json"], "is one of the files"),
     ],

@@ -31,7 +31,7 @@ def test_a_value_is_asked_at_both_ends(tmp_path, checks, made, required, code): 
     settings = {"metrics": ["pass@1"]} if made is document else {}
     (one,) = checks(made(tmp_path, SEEN, **settings), required, code=code)
     if code == 3:
-        told = "8 of 40 rollouts are missing, and decide it: 0.6000 to 0.8000, whatever they are"
+        told = "8 of 40 rollouts are missing and decide the answer: the value is 0.6000 to 0.8000 depending on them"
         assert one["why"] == f"{told}; use --max-gaps 8 to decide without them"
 
 
@@ -52,7 +52,7 @@ def test_an_end_of_an_interval_is_asked_of_the_filled_rollouts(tmp_path, checks)
     assert worst[0] < seen[0] < best[0]
     checks(path, f"lower(pass@1) >= {worst[0] - 1e-6}", code=0)
     (one,) = checks(path, f"lower(pass@1) >= {worst[0] + 1e-6}", code=3)
-    assert f"decide it: {worst[0]:.4f} to {best[0]:.4f}" in one["why"]
+    assert f"decide the answer: the value is {worst[0]:.4f} to {best[0]:.4f}" in one["why"]
     checks(path, f"lower(pass@1) >= {best[0] + 1e-6}", code=1)
     checks(path, f"upper(pass@1) <= {best[1] + 1e-6}", code=0)
     checks(path, f"upper(pass@1) <= {best[1] - 1e-6}", code=3)
@@ -71,7 +71,7 @@ def test_rewards_without_a_known_range(tmp_path, checks, number):  # noqa: F811
     path = lines(tmp_path, *({"task": f"t{n}", "reward": 7 + n % 2} for n in range(6)), {"task": "t6"})
     for required in (f"mean_reward >= {number}", f"lower(mean_reward) >= {number}"):
         (one,) = checks(path, required, code=3)
-        assert one["why"].startswith("1 of 7 rollouts are missing, and may decide it: no bounds are known")
+        assert one["why"].startswith("1 of 7 rollouts are missing and may decide the answer: no bounds are known")
     checks(path, f"mean_reward >= {number}", code=number and 1, options=["--max-gaps", "1"])
 
 
@@ -109,7 +109,9 @@ def test_a_difference_is_asked_at_both_ends(tmp_path, checks):  # noqa: F811
     assert worst.delta < best.delta
     checks(paths[1], f"delta(mean_reward) >= {worst.delta - 1e-6}", code=0, **asked)
     (one,) = checks(paths[1], f"delta(mean_reward) >= {worst.delta + 1e-6}", code=3, **asked)
-    assert one["why"].startswith("1 of 26 rollouts and 2 of 26 rollouts of the baseline are missing, and decide it: ")
+    assert one["why"].startswith(
+        "1 of 26 rollouts and 2 of 26 rollouts of the baseline are missing and decide the answer: "
+    )
     checks(paths[1], f"delta(mean_reward) <= {worst.delta - 1e-6}", code=1, **asked)
     checks(paths[1], f"lower(delta(mean_reward)) > {worst.interval[0] - 1e-6}", code=0, **asked)
     checks(paths[1], f"lower(delta(mean_reward)) > {worst.interval[0] + 1e-6}", code=3, **asked)
@@ -130,7 +132,7 @@ def test_every_task_is_asked_at_both_ends(tmp_path, checks):  # noqa: F811
     path = of_rollouts(tmp_path, [[1, 1, 1, None], [1, 1, 1, 1]])
     checks(path, "pass_rate[task=*] >= 0.75", code=0)
     (one,) = checks(path, "pass_rate[task=*] >= 0.8", code=3)
-    assert "1 of 2 tasks have no answer: t0 (1 of 4 rollouts are missing, and decide it" in one["why"]
+    assert "1 of 2 tasks have no answer: t0 (1 of 4 rollouts are missing and decide the answer" in one["why"]
     checks(path, "pass_rate[task=*] >= 0.8", code=0, options=["--max-gaps", "1"])
 
 

@@ -72,7 +72,7 @@ def test_without_missing_rollouts_worst_is_the_value(tmp_path, checks):
     [
         ("worst(cost_per_task) <= 9", "no bounds are known for a metric that reads more than the reward"),
         ("worst(mean(column=reward)) >= 0", "no bounds are known for a metric that reads more than the reward"),
-        ("worst(mean_reward(reward=points)) >= 0", "no bounds are known: rewards are not all from 0 to 1"),
+        ("worst(mean_reward(reward=points)) >= 0", "no bounds are known: some rewards are outside 0 to 1"),
     ],
 )
 def test_what_nobody_can_fill_has_no_worst(tmp_path, checks, required, why):
@@ -154,7 +154,7 @@ def test_a_task_without_a_value_is_no_task_that_holds(tmp_path, checks):
     path = of_rollouts(tmp_path, SEEN)
     one = checks(path, "pass_rate[task=*] >= 0.5", code=3)[0]
     assert (one["value"], one["word"]) == (None, "undefined")
-    assert one["why"] == "2 of 10 tasks have no answer: t8, t9 (the value is null: no task has a value)"
+    assert one["why"] == "2 of 10 tasks have no answer: t8, t9 (no value: no task has a value)"
     failed = checks(path, "pass_rate[task=*] >= 0.9", code=1)[0]  # no is no
     assert failed["failing"] == ["t4", "t5", "t6", "t7"]
     assert "2 of 10 tasks have no answer: t8, t9" in failed["remark"]
@@ -178,15 +178,15 @@ def test_some_task_is_shown_to_be_below(tmp_path, checks):
     assert one["remark"] == f"1 task shown to be below 0.8 (Holm over 10 tasks): 0 (1 of 8, p {p:.2g})"
     passed = checks(path, "worst(pass@1[task]) >= 0.5", code=0)[0]
     assert (passed["value"], passed["word"]) == (0.125, "passed")  # lower than 0.5, and not shown to be
-    assert passed["remark"] == "no task has been shown to be below 0.5 (Holm over 10 tasks, smallest p 0.35)"
+    assert passed["remark"] == "no task is shown to be below 0.5 (Holm over 10 tasks, smallest p 0.35)"
 
 
 def test_the_worst_task_of_so_few_samples_that_nothing_can_be_shown(tmp_path, checks):
     one = checks(rewards(tmp_path, [[0], [1], [1], [None]]), "worst(pass_rate[task]) > 0.5", code=0)[0]
     assert one["value"] == 0.0
     assert one["remark"] == (
-        "no task has been shown to be below 0.5 (Holm over 3 tasks, smallest p 1); with so few samples no task "
-        "could have been, not even one without a pass; no value for 1 task"
+        "no task is shown to be below 0.5 (Holm over 3 tasks, smallest p 1); with so few samples not "
+        "even a task without a pass could be; no value for 1 task"
     )
 
 

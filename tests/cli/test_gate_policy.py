@@ -102,7 +102,7 @@ def test_a_policy_without_results_is_asked_of_the_one_given(inside, folder):  # 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("critical: [x", "p.yaml:1: is no YAML"),
+        ("critical: [x", "p.yaml:1: is not YAML"),
         ("[]", "is not a mapping"),
         ("", "is not a mapping"),
         ("critical: []", "has no requirements"),
@@ -116,11 +116,11 @@ def test_a_policy_without_results_is_asked_of_the_one_given(inside, folder):  # 
         ("critical: [x > 1]\nresults: {a: 3}", "expected a path, or"),
         ("critical: [x > 1]\nresults: {a: {path: b, basline: c}}", "did you mean 'baseline'?"),
         ("critical: [x > 1]\nallowed_failures: -1", "allowed_failures is -1; expected an integer >= 0"),
-        ("critical: [x > 1]\nallowed_failures: 1", "1 failures are allowed of no requirement"),
+        ("critical: [x > 1]\nallowed_failures: 1", "allowed_failures is 1, but there are no supporting requirements"),
         ("critical: [x > 1]\nmax_gaps: lots", "p.yaml: max_gaps: 'lots' cannot be read"),
         ("critical: [x > 1]", "names no results"),
-        ("critical: [x > 1]\nadvisory: [x > 2]\ncritical: [x > 0]", "p.yaml:3: 'critical' stands twice"),
-        ("critical: [!!python/object/apply:os.system [ls]]", "is no YAML"),
+        ("critical: [x > 1]\nadvisory: [x > 2]\ncritical: [x > 0]", "p.yaml:3: 'critical' appears twice"),
+        ("critical: [!!python/object/apply:os.system [ls]]", "is not YAML"),
     ],
 )
 def test_a_policy_that_is_none(inside, tmp_path, text, said):  # noqa: F811

@@ -109,7 +109,7 @@ def test_a_failure_leaves_the_result_file_as_it_was(tmp_path, arguments, code):
 
 def test_missing_rollouts_can_be_refused(tmp_path):
     said = refused("score", ARITH, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("17 of 320 rollouts are gaps (scored 281, refused 8,")
+    assert said.startswith("17 of 320 rollouts are missing (scored 281, refused 8,")
 
 
 def test_the_input_is_not_overwritten(tmp_path):
@@ -174,7 +174,7 @@ def test_a_known_range(tmp_path):
     (group,) = scored(name, "--range", "-1,2", "--metric", "mean_reward", cwd=tmp_path)["groups"]
     assert group["metrics"]["mean_reward"]["method"] == "wilson_t"
     said = refused("score", name, "--range", "-1,1.5", cwd=tmp_path)
-    assert said == "task '0' sample 1: reward is 2; expected -1 to 1.5, as --range says"
+    assert said == "task '0' sample 1: reward is 2; expected -1 to 1.5, the given --range"
 
 
 def test_json_is_strict(tmp_path):

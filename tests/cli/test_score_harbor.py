@@ -68,7 +68,7 @@ def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
     ("arguments", "said"),
     [
         (["."], f".: is a directory; {RIGHT}"),
-        ([JOB, JOB], f"{JOB}: stands twice, first as {JOB}; expected each job once"),
+        ([JOB, JOB], f"{JOB}: appears twice, first as {JOB}; expected each job once"),
         ([JOB, "--columns", "task=id"], "--columns: a Harbor job has names of its own; expected none beside a job"),
         ([JOB, "--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
     ],
@@ -79,7 +79,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
 
 def test_a_gap_may_be_forbidden(tmp_path):
     said = refused("score", JOB, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("1 of 18 rollouts are gaps (scored 16, timed_out 1, client_failed 1)")
+    assert said.startswith("1 of 18 rollouts are missing (scored 16, timed_out 1, client_failed 1)")
 
 
 def test_what_is_printed_to_a_terminal_names_the_exceptions(tmp_path):

@@ -178,7 +178,7 @@ def test_a_check_of_the_judge_says_that_its_intervals_do_not_hold(home):
     lines = ["task,sample,label", *(f"{row['task']},0,{row['reward']:g}" for row in rows[:30])]
     (home / "labels.csv").write_text("\n".join(lines) + "\n")
     found = calipers.judge_check(home / "run", home / "labels.csv")
-    assert [note for note in found.notes if "do not hold for a run that its results stopped" in note]
+    assert [note for note in found.notes if "are not valid for a run that its results stopped" in note]
     assert not [note for note in found.notes if "beta_mixture" in note]
 
 

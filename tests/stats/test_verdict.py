@@ -48,8 +48,8 @@ def test_words(counts, options, word):
         ),
         (
             of(0, 0, 30),
-            "undecided: a difference of 0 (95 % interval -0.116 to +0.116, p 1); no difference was seen, and only a "
-            "margin can show that there is none",
+            "undecided: a difference of 0 (95 % interval -0.116 to +0.116, p 1); no difference was observed, and "
+            "only a margin (--margin) can show that there is none",
         ),
         (verdict(paired(np.array([]), limits=UNIT)), "undecided: no task has a value in both runs"),
         (

@@ -16,7 +16,7 @@ from calipers.rollouts.part import Part
 
 Raw = msgspec.Raw
 BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What is raised by JSON that is none, or that is nested too deeply."""
+"""Errors for text that is not JSON, or is nested too deeply."""
 
 COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
 

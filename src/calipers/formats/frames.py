@@ -173,7 +173,7 @@ class Frames:
             other = columns[name]
             twice = np.flatnonzero(other.given & column.given)
             if len(twice):
-                wrong = f"{named(name)} stands twice in one row"
+                wrong = f"{named(name)} appears twice in one row"
                 raise InputError.at(self.places.of(int(twice[0])), wrong, "expected it once")
             values = np.where(other.given, other.values, column.values)
             column = Column(values, other.given | column.given)

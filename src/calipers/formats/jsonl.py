@@ -313,7 +313,7 @@ def _odd(row: dict[str, Any], names: Mapping[str, str]) -> tuple[str, str] | Non
     key = odd_key(name for keyed in (row, *inside) for name in keyed)
     if key is None:
         return None
-    return f"key {json.dumps(key)} holds a quote, a backslash or a control character", "expected a plain key"
+    return f"key {json.dumps(key)} contains a quote, a backslash or a control character", "expected a plain key"
 
 
 class _Constant(Exception):

@@ -249,11 +249,11 @@ def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
 
 def unreadable(error: Exception) -> tuple[str, str]:
     """What Python's decoder found in a line, one of `UNREADABLE`: what is wrong, and what would be right."""
-    right = "expected one JSON object a line"
+    right = "expected one JSON object per line"
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
     if isinstance(error, UnicodeEncodeError):
-        return "half of a surrogate pair stands alone", "expected whole characters"
+        return "half of a surrogate pair is on its own", "expected whole characters"
     if not isinstance(error, json.JSONDecodeError):
         return "it is nested too deeply", "expected a flat object"
     if error.msg == "Extra data":
@@ -336,7 +336,7 @@ def _drive(reader: Lines[P], readinto: Callable[[memoryview], int | None], left:
             progress(len(block))
     except LongLine:
         wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise LineError(reader.lines + 1, wrong, "expected one rollout a line") from None
+        raise LineError(reader.lines + 1, wrong, "expected one rollout per line") from None
     return reader.finish()
 
 

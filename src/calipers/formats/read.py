@@ -28,8 +28,8 @@ from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble
 
 RIGHT = (
-    "expected a file of rollouts, a run or a Harbor job (plan.json or result.json in it), "
-    "or what lm_eval --output_path wrote (results_*.json beside samples_*.jsonl, or in a folder for each model)"
+    "expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json), "
+    "or the output of lm_eval --output_path (results_*.json and samples_*.jsonl, or a folder for each model)"
 )
 
 
@@ -49,9 +49,9 @@ def with_folders(paths: Sequence[str]) -> tuple[list[str | OpenInput], list[str]
         contents, folder_notes = _inside(path)
         for each in contents:
             if isinstance(each, str):
-                _once(each, files, path, "stands twice, also by way of", "expected each results file once")
+                _once(each, files, path, "appears twice, also as", "expected each results file once")
             else:
-                _once(each.path, jobs, each.path, "stands twice, first as", "expected each job once")
+                _once(each.path, jobs, each.path, "appears twice, first as", "expected each job once")
         given += contents
         notes += folder_notes
     return given, notes
@@ -122,7 +122,7 @@ def begin(
     """
     _check_columns(columns)
     if (odd := odd_key([*labels, *columns.values()])) is not None:
-        raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
+        raise InputError(f"{odd!r} contains a quote, a backslash or a control character; expected a plain key")
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
     given, notes = with_folders(_without_companions(paths))
@@ -257,14 +257,16 @@ def _check_columns(columns: Mapping[str, str]) -> None:
             raise InputError.at("--columns", f"{owners[key]} and {role} are both {key!r}", "expected a key for each")
         owners[key] = role
     if owners.get("task", "task") != "task" and "task" not in columns:
-        raise InputError.at("--columns", f"{owners['task']} takes the key 'task'", "name another with task=KEY")
+        raise InputError.at("--columns", f"{owners['task']} uses the key 'task'", "name another with task=KEY")
 
 
 def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequence[Part]) -> None:
     met = frozenset[str]().union(*(part.named for part in parts))
     for role, key in columns.items():
         if key not in met:
-            wrong = f"no row has {key!r}" + (f", nor has one in {len(paths) - 1} more files" if len(paths) > 1 else "")
+            wrong = f"no row has {key!r}" + (
+                f", and neither has a row of {len(paths) - 1} more files" if len(paths) > 1 else ""
+            )
             raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
 
 

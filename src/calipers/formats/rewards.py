@@ -97,7 +97,7 @@ def _or_text(number: type[float]) -> Callable[[str], float | str]:
 
 def _list(value: Any, what: str, path: str) -> Sequence[Any]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        right = f"{_RIGHT}, or one JSON object a line" if isinstance(value, Mapping) else _RIGHT
+        right = f"{_RIGHT}, or one JSON object per line" if isinstance(value, Mapping) else _RIGHT
         raise InputError.at(path, f"{what} is {shown(value)}", right)
     return value if isinstance(value, (list, tuple)) else list(value)
 

@@ -220,7 +220,7 @@ class Gather:
         columns: dict[str, dict[str, Column]] = {"reward": {}, "column": {}}
         for (kind, name), numbers in self._numbers.items():
             if numbers.twice is not None:
-                raise BadRow(numbers.twice, f"{name} stands twice in one row", "expected it once")
+                raise BadRow(numbers.twice, f"{name} appears twice in one row", "expected it once")
             if numbers.some:
                 columns[kind][name] = numbers.finish(self.rows)
         coded = {name: growing.finish(self.rows) for name, growing in self._labels.items()}

@@ -23,7 +23,7 @@ from calipers.rollouts.part import Part
 AT_ONCE = 4096  # owed rows made at a time
 MOST_PLANNED = 100_000_000  # rollouts; more is a slip of the pen
 WHO = ("model", "endpoint")
-"""What of a run's identity says who answered."""
+"""The parts of a run's identity that name the model."""
 
 
 class RunLog(Source):

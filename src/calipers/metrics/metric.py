@@ -15,8 +15,8 @@ Reduce = Callable[..., Column]
 """``reduce(*columns, by, **params)``: columns [R] to task values [T], or [T, S] counts per task."""
 
 Aggregate = Callable[..., Floats]
-"""``aggregate(values, **params)``: task values ``[..., T]`` to numbers ``[...]``; one call serves
-the value and any number of bootstrap draws."""
+"""``aggregate(values, **params)``: task values ``[..., T]`` to numbers ``[...]``; the same function computes
+the value and all bootstrap draws."""
 
 PASS_THRESHOLD = 1.0
 """A sample passes when its reward is at least this."""
@@ -24,11 +24,11 @@ PASS_THRESHOLD = 1.0
 UNIT = (0.0, 1.0)
 
 IntervalKind = Literal["mean", "pooled", "posterior", "quantile", "bootstrap", "none"]
-"""How sure a metric is: as a mean of task values, a rate pooled over samples, a mean of posteriors, a percentile; by
-drawing tasks again; or not at all."""
+"""The kind of interval: for a mean of task values, a rate pooled over samples, a mean of posteriors, a percentile; by
+the bootstrap; or none."""
 
 SHORT = ("undefined", "judged")
-"""What becomes of a task with fewer than k samples, for a metric with the parameter ``short``."""
+"""What happens with a task with fewer than k samples, for a metric with the parameter ``short``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,7 @@ class MetricSpec:
         if isinstance(written, Mapping):
             params = {str(key): value for key, value in written.items() if key != "metric"}
             if not isinstance(written.get("metric"), str):
-                raise InputError(
-                    f"a metric is asked for without its name; expected {{metric: NAME, ...}}, not {written}"
-                )
+                raise InputError(f"a metric has no name; expected {{metric: NAME, ...}}, not {written}")
             inner = ", ".join(f"{key}={value}" for key, value in params.items())
             return cls(f"{written['metric']}({inner})" if inner else written["metric"], written["metric"], params)
         match = _SHAPE.fullmatch(written)
@@ -165,7 +163,7 @@ def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]
             settled[key] = _typed(request, key, given[key], default if isinstance(default, type) else type(default))
         elif isinstance(default, type):
             needed = ", ".join(f"{name}=..." for name, kind in known.items() if isinstance(kind, type) and name != "k")
-            raise InputError(f"metric {request.text!r} lacks {key}; expected {request.name}({needed})")
+            raise InputError(f"metric {request.text!r} needs {key}; expected {request.name}({needed})")
         else:
             settled[key] = default
     return settled

@@ -18,6 +18,7 @@ from calipers.stats.suite import SuiteMeans
 from calipers.stats.variance import Dependence, Retries, Split, Unsplit
 
 NONE = "–"
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 MOST_KINDS = 20  # of exceptions that are named
 MOST_DECIMALS = 12
 EACH_BY_ITSELF = "each slice has its own interval: the intervals are not adjusted for the number of slices"
@@ -119,9 +120,10 @@ def reason(estimate: Estimate) -> list[str]:
 def account(ledger: Ledger, missing: str) -> str:
     """The ledger on one line: ``320 planned = 300 scored + 12 refused + 8 client_failed; 8 missing (excluded)``."""
     words = {outcome: _OUTCOMES.get(outcome, outcome) for outcome in ledger.outcomes}
-    parts = " + ".join(f"{n:,}\N{NO-BREAK SPACE}{words[outcome]}" for outcome, n in ledger.outcomes.items()) or "0"
+    parts = " + ".join(f"{n:,}{_NO_BREAK}{words[outcome]}" for outcome, n in ledger.outcomes.items()) or "0"
     origin = "" if ledger.planned_from in ("rows", "plan") else f" (from {ledger.planned_from})"
-    gaps = f"{ledger.gaps:,} missing ({POLICY.get(missing, missing)})" if ledger.gaps else "none missing"
+    policy = f"({POLICY.get(missing, missing)})".replace(" ", _NO_BREAK)
+    gaps = f"{ledger.gaps:,}{_NO_BREAK}missing{_NO_BREAK}{policy}" if ledger.gaps else "none missing"
     return f"{ledger.planned:,} planned{origin} = {parts}; {gaps}"
 
 
@@ -146,7 +148,7 @@ def exceptions(ledger: Ledger) -> str:
     """Exceptions by type: ``exceptions in 2 of 18 planned rollouts: KeyError 1, OSError 1``; empty without any."""
     if not ledger.exceptions:
         return ""
-    kinds = [f"{clean(kind)}\N{NO-BREAK SPACE}{number:,}" for kind, number in ledger.exceptions.items()]
+    kinds = [f"{clean(kind)}{_NO_BREAK}{number:,}" for kind, number in ledger.exceptions.items()]
     if len(kinds) > MOST_KINDS:
         kinds[MOST_KINDS:] = [f"and {counted(len(kinds) - MOST_KINDS, 'kind')} more"]
     return (

@@ -62,7 +62,7 @@ def order_of(numbers: Ints) -> Ints | None:
 
 
 NAMELESS = (None, None, None)
-"""The group of rollouts that name no agent, no model and no dataset."""
+"""The group of rollouts without agent, model and dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     """Join what the readers found into one table; the row order and the split into files vanish.
 
     What is left of the row order is each task's turn, for those who look at tasks one after another.
-    InputError names both places of a (task, sample, attempt) that stands twice in one group, and
+    InputError names both places of a (task, sample, attempt) that appears twice in one group, and
     the place of a `scored` rollout without a reward.
     """
     ids, task = _join_codes([part.tasks for part in parts], [part.task for part in parts])
@@ -300,9 +300,9 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
         task, number = parts_task(parts, earlier), int(sample[earlier])
         raise InputError.at(
             place(parts, later),
-            f"task {task!r} sample {number} attempt {int(attempt[earlier])} stands twice, "
+            f"task {task!r} sample {number} attempt {int(attempt[earlier])} appears twice, "
             f"first at {place(parts, earlier)}",
-            "give each try its own sample number, or each retry a higher attempt",
+            "give each rollout its own sample number, or each retry a higher attempt",
         )
     if not same.any():
         return rows, None

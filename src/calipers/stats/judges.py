@@ -226,7 +226,7 @@ NO_JUDGED = "the judge scored no rollout without a label"
 NO_LABELS = "no rollout has a label"
 BLIND = "the judge's sensitivity and specificity add up to 1 or less, so its score cannot be corrected"
 ONE_KIND = "all labels are the same, so sensitivity or specificity is unknown"
-TOO_WIDE = "too few labels: the standard error would be more than half of the range"
+TOO_WIDE = "these labels do not determine it: the standard error would be more than half of the range"
 UNIT = (0.0, 1.0)
 
 

@@ -386,7 +386,7 @@ def test_what_is_no_run(tmp_path):
     with pytest.raises(InputError, match=r"r\.jsonl:2: no key 'task'; expected one rollout per line, as in a run's"):
         rescore(Rescoring(run, benchmark=suite))
     (tmp_path / "r.jsonl").write_text('{"task":"a","completion":"4","reward":1}\n' * 2)
-    with pytest.raises(InputError, match=r"r\.jsonl:2: task 'a' sample 0 attempt 1 stands twice"):
+    with pytest.raises(InputError, match=r"r\.jsonl:2: task 'a' sample 0 attempt 1 appears twice"):
         rescore(Rescoring(run, benchmark=suite))
 
 

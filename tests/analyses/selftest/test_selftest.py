@@ -101,8 +101,8 @@ def test_what_is_not_tried_is_said():
     try:
         tasks = [Task("a", "?", "elsewhere"), Task("b", "?"), Task("c", "?", "exact_match", "4")]
         assert tried(*tasks).notes == [
-            "1 task without a verifier not tested",
-            "verifier 'elsewhere' not tested: it needs more than a text",
+            "not tested: 1 task without a verifier",
+            "not tested: verifier 'elsewhere', which needs more than a text",
         ]
         with pytest.raises(InputError, match="there is no verifier to test"):
             tried(*tasks[:2])

@@ -312,5 +312,5 @@ def test_a_fifo_and_linked_folders_are_not_looked_into(tmp_path):
 def test_what_is_given_twice_is_refused(tmp_path, again):
     output(tmp_path / "out" / "m")
     (tmp_path / "link").symlink_to(tmp_path / "out")
-    with pytest.raises(InputError, match=rf"results_{NEW}\.json: stands twice, also by way of .*out"):
+    with pytest.raises(InputError, match=rf"results_{NEW}\.json: appears twice, also as .*out"):
         read([str(tmp_path / "out"), str(tmp_path / again)])

@@ -226,7 +226,7 @@ def by_id(first: Rollouts, second: Rollouts, apart: frozenset[str] = frozenset()
 def by_content(
     first: Rollouts, second: Rollouts, first_contents: Mapping[str, bytes], second_contents: Mapping[str, bytes]
 ) -> Common:
-    """The tasks of the same content, by the hash of each task's; content that stands twice in a run is left out."""
+    """The tasks of the same content, by the hash of each task's; content that appears twice in a run is left out."""
     indices = [
         _once([(contents[task], index) for index, task in enumerate(part.tasks) if task in contents])
         for part, contents in ((first, first_contents), (second, second_contents))

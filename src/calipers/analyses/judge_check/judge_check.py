@@ -423,11 +423,9 @@ def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools,
     """Notes on the numbers."""
     notes = []
     if lost := int((labelled & ~use).sum()):
-        notes.append(f"{counted(lost, 'labelled rollout')} without a score of the judge excluded")
+        notes.append(f"excluded: {counted(lost, 'labelled rollout')} without a score of the judge")
     if split := int((use & ~clear).sum()):
-        notes.append(
-            f"raters are evenly split on {counted(split, 'rollout')}, which are excluded from the judge's errors"
-        )
+        notes.append(f"excluded from the judge's errors: {counted(split, 'rollout')} on which raters are evenly split")
     tasks = len(np.unique(group.part.task[use]))
     if 1 < tasks < FEW:
         notes.append(

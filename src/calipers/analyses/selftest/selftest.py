@@ -62,11 +62,11 @@ def selftest(
     """Test every verifier on its tasks; a verifier that needs more than a text is skipped, with a note."""
     notes, probes = [], []
     if benchmark.unjudged:
-        notes.append(f"{counted(benchmark.unjudged, 'task')} without a verifier not tested")
+        notes.append(f"not tested: {counted(benchmark.unjudged, 'task')} without a verifier")
     with Bench(concurrency) as bench:
         for name, judge in benchmark.verifiers.items():
             if not judge.rerunnable:
-                notes.append(f"verifier {name!r} not tested: it needs more than a text")
+                notes.append(f"not tested: verifier {name!r}, which needs more than a text")
                 continue
             tasks = [task for task in benchmark.tasks if task.verifier == name]
             golds = [gold(judge, task) for task in tasks]
