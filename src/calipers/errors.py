@@ -122,7 +122,7 @@ class LogError(CalipersError):
             errno.EFBIG: "raise the limit on the size of a file and run the same command again",
         }
         remedy = remedies.get(error.errno or 0, "check the disk and run the same command again")
-        return cls(f"{path}: cannot be written ({error.strerror}); finished rollouts are kept: {remedy}")
+        return cls(f"{path}: cannot be written ({error.strerror}); what was finished before is kept: {remedy}")
 
 
 class Incomplete(CalipersError):

@@ -131,13 +131,13 @@ def _unknown(name: str, dialect: Dialect) -> UnknownName:
     if dialect.metrics is None:
         tables = {other: DIALECTS.load(other).metrics or {} for other in DIALECTS.entries}
         whose = [other for other, table in tables.items() if name in table]
-        return METRICS.unknown(name, hint=f"it is a metric of --dialect {whose[0]}" if whose else "")
+        return METRICS.unknown(name, hint=f"it is a name of --dialect {whose[0]}" if whose else "")
     known = [*dialect.metrics, *METRICS.plugins()]
     hint = ""
     if METRICS.match(name):
         close = " or ".join(map(repr, nearest(name, known)))
         instead = f"did you mean {close}, or --dialect native?" if close else "use --dialect native"
-        hint = f"it is a native metric: {instead}"
+        hint = f"it is a native name: {instead}"
     return METRICS.unknown(name, known, hint, of=dialect.name)
 
 

@@ -68,7 +68,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
     [
         (["--metric", "pass@" + "9" * 5000], "no metric named 'pass@9"),
         (["--metric", "mean(column=f3)"], "no column of numbers named 'f3'; did you mean 'f1'?"),
-        (["--metric", "mean"], "metric 'mean' lacks column"),
+        (["--metric", "mean"], "metric 'mean' needs column"),
         (["--metric", "pass@3("], "metric 'pass@3(' cannot be read"),
         (["--dialect", "evsys", "--metric", "pass@5"], "no evsys metric named 'pass@5'; it is a native name"),
         (["--columns", "task=a,task=b"], "--columns: task is given twice; expected it once"),

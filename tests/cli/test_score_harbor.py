@@ -18,9 +18,10 @@ def test_one_command_on_a_finished_job(tmp_path):
     done = calipers("score", JOB, "--metric", "mean_reward", "--metric", "pass@3", cwd=tmp_path)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[:3] == [
+    assert lines[:4] == [
         "arith-mini · coder-1 · terminus-2",
-        "6 tasks; 18 planned (from lock.json) = 16 scored + 1 timed_out + 1 client_failed; 1 missing (excluded)",
+        "6 tasks; 18 planned (from lock.json) = 16 scored + 1 timed_out + 1 client_failed;",
+        "  1 missing (excluded)",
         "exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1, EnvironmentStartTimeoutError 1",
     ]
     for name in ("mean_reward", "pass@3", "time_per_task", "cost_per_task", "cost_per_solved"):

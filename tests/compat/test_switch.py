@@ -37,7 +37,7 @@ def test_an_unknown_metric_is_left_out_with_one_warning(skipping):
 
 def test_without_it_an_unknown_metric_is_an_error_before_anything_is_read():
     with pytest.raises(
-        UnknownName, match=r"no evsys metric named 'pass@5'; it is a native metric: did you mean 'pass@3'"
+        UnknownName, match=r"no evsys metric named 'pass@5'; it is a native name: did you mean 'pass@3'"
     ):
         calipers.score("no_such_file.jsonl", ["pass@5", "avg"], dialect="evsys")
 

@@ -199,7 +199,7 @@ def test_a_key_nobody_has_is_noted():
 @pytest.mark.parametrize(
     ("books", "message"),
     [
-        ([[1, 2], [1, 1]], "task 'a' has several values of 'book'"),
+        ([[1, 2], [1, 1]], "task 'a' has several values for 'book'"),
         ([[1, 1], [None, None]], "task 'b' has no 'book'"),
     ],
 )

@@ -253,7 +253,7 @@ def unreadable(error: Exception) -> tuple[str, str]:
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
     if isinstance(error, UnicodeEncodeError):
-        return "half of a surrogate pair is on its own", "expected whole characters"
+        return "half of a surrogate pair stands alone", "expected whole characters"
     if not isinstance(error, json.JSONDecodeError):
         return "it is nested too deeply", "expected a flat object"
     if error.msg == "Extra data":

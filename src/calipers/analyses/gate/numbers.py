@@ -45,7 +45,7 @@ class Number(msgspec.Struct, frozen=True, gc=False):
     why: str | None = None
     tasks: int = 0
     better: bool | None = None  # of a number of lm-evaluation-harness' table: whether a higher one is
-    bounds: tuple[float, float] | None = None  # where the value may lie, whatever the gaps hold
+    bounds: tuple[float, float] | None = None  # the value with all missing rollouts failed, and with all passed
     remark: str | None = None  # what must be said beside the answer
     samples: int = 0
     higher_is_better: bool | None = None
