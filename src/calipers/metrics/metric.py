@@ -1,4 +1,4 @@
-"""A metric: two pure functions, a name, and what it reads; and how one asks for it."""
+"""A metric: two pure functions, a name, and what it reads; and how to request it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ SHORT = ("undefined", "judged")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number for a benchmark, and how it comes about.
+    """A metric: how one number is computed from the rollouts of a benchmark.
 
-    Its values lie in ``range`` where that is known; ``of_rewards`` says that rewards in [0, 1] keep
-    them there too. ``rows`` says that the aggregate sees rollouts, not tasks.
+    Its values are in ``range`` if that is known; with ``of_rewards``, values are in [0, 1] if rewards are. With
+    ``rows``, the aggregate receives rollouts, not tasks.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Metric:
     breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
 
     def __post_init__(self) -> None:
-        """A mean and a pooled rate have their own interval, a percentile has its order statistics, all else draws."""
+        """Means and pooled rates have their own interval, percentiles use order statistics, others the bootstrap."""
         if self.interval is None:
             kind: IntervalKind = "bootstrap"
             if self.no_interval:
@@ -70,18 +70,18 @@ class Metric:
 
     @property
     def is_mean(self) -> bool:
-        """Whether it is a weighted mean of task values: each task alike, or by its samples."""
+        """Whether it is a mean of task values, weighted equally or by samples."""
         return self.interval in ("mean", "pooled")
 
     def reach(self, ends: tuple[float, float]) -> tuple[float, float]:
-        """The range of its values where rewards lie between these ends; a vote in which nobody votes counts 0."""
+        """The range of its values for rewards between these ends; a vote without votes counts as 0."""
         low, high = ends
         return (min(low, 0.0), max(high, 0.0)) if "answer" in self.reads else ends
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Somebody's own function of all rewards, ``compute(list of tasks of rewards) -> float``."""
+    """A plugin's function of all rewards, ``compute(list of tasks of rewards) -> float``."""
 
     name: str
     compute: Callable[[Sequence[Sequence[float]]], float]
@@ -93,7 +93,7 @@ _SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """What was asked for: the text that names the result, the metric's name, its parameters."""
+    """A metric request: the text that names the result, the metric's name, its parameters."""
 
     text: str
     name: str
@@ -131,7 +131,7 @@ def _params(written: str, text: str) -> dict[str, str | float]:
 
 
 def _value(text: str) -> str | float:
-    """A number that reads back as it was written, else the text: 007 and 12345678 may be names of columns."""
+    """A number if it reads back exactly as written, else the text: 007 may be the name of a column."""
     number = _number(text)
     return text if number is None or f"{number:g}" != text else number
 
@@ -144,9 +144,9 @@ def _number(text: str) -> float | None:
 
 
 def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]:
-    """The parameters a metric is called with: those asked for, checked, over its defaults.
+    """The parameters of a metric: the requested ones, checked, over its defaults.
 
-    ``reward`` may be asked of any metric that reads rewards; it picks the reward key.
+    Any metric that reads rewards accepts ``reward``, the reward key.
     """
     given = dict(request.params)
     known = dict(metric.params)

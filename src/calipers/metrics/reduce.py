@@ -17,7 +17,7 @@ from calipers.rollouts.groups import Groups, total
 
 
 def task_mean(column: Column, by: Groups) -> Column:
-    """The mean of each task's given values, [T]; a gap where a task has none."""
+    """The mean of each task's given values, [T]; a gap for a task without values."""
     n = by.count(column.given)
     return Column(by.sum(column) / np.maximum(n, 1), n > 0)
 

@@ -57,7 +57,7 @@ ROLES: Final = (
 def meant(names: Mapping[str, str]) -> dict[str, str]:
     """The role of each key of a file, when ``names`` says what the file calls some of the roles.
 
-    A key that is given away means nothing else: under ``{"task": "prompt"}`` no key is the prompt.
+    A key that is used for a role has no other meaning: with ``{"task": "prompt"}`` no key is the prompt.
     """
     unchanged = {role: role for role in ROLES if role not in names and role not in names.values()}
     return unchanged | {key: role for role, key in names.items() if role in ROLES}
@@ -77,8 +77,8 @@ def label(value: Any) -> str:
 def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
     """What is wrong with one decoded record, and what would be right; None for a good one.
 
-    ``names`` says what this file calls a role (``--columns task=id``). Slow and thorough: it is
-    asked only about rows that the fast path refused.
+    ``names`` gives the file's names of roles (``--columns task=id``). It is slow and thorough, and used only for rows
+    that the fast path refused.
     """
     if not isinstance(row, dict):
         return f"a rollout is {_kind(row)}", "expected a JSON object"

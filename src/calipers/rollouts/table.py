@@ -1,4 +1,4 @@
-"""The one table: a row per rollout, columns by name, in an order that no file layout can change."""
+"""The table of rollouts: a row per rollout, columns by name, in an order that does not depend on files."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ NAMELESS = (None, None, None)
 class Rollouts:
     """Rollouts of one or more groups (agent, model, dataset), a row per planned (task, sample).
 
-    Rows are sorted by group, task and sample; of several attempts only the highest stands here. Tasks that a
-    stopping rule spared the run are no rows here: they stand in ``left``, for the ledger alone.
+    Rows are sorted by group, task and sample; of several attempts only the highest is kept. Tasks that were not run
+    because of a stopping rule have no rows here: they are in ``left``, for the ledger only.
     """
 
     keys: Sequence[tuple[str | None, ...]]  # (agent, model, dataset) of each group
@@ -99,7 +99,7 @@ class Rollouts:
 
     @property
     def stop(self) -> Stop | None:
-        """The rule that ended the run of this group, where one did; of several groups, that of the first such."""
+        """The rule that stopped the run of this group, if any; of several groups, the first such rule."""
         return next((self.stops[key] for group in self.keys if (key := tuple(group)) in self.stops), None)
 
     def groups(self) -> Iterator[Rollouts]:
@@ -143,9 +143,9 @@ class Rollouts:
 
 
 def assemble(parts: Sequence[Part]) -> Rollouts:
-    """Join what the readers found into one table; the row order and the split into files vanish.
+    """Join the parts of the readers into one table; it does not depend on the row order or the split into files.
 
-    What is left of the row order is each task's turn, for those who look at tasks one after another.
+    Of the row order only each task's turn is kept, for tests that look at tasks one after another.
     InputError names both places of a (task, sample, attempt) that appears twice in one group, and
     the place of a `scored` rollout without a reward.
     """
@@ -183,9 +183,9 @@ def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group:
 
 
 def _without_left(table: Rollouts) -> Rollouts:
-    """The table without the tasks of which a rollout was spared by a stopping rule: these are its ``left``.
+    """The table without the tasks that a stopping rule did not finish: these are its ``left``.
 
-    What such a task has beside it is not counted either: the rule looked at whole tasks.
+    Finished rollouts of such a task do not count either: the rule looks at whole tasks.
     """
     spared = table.outcome == STOPPED_EARLY
     if not spared.any():

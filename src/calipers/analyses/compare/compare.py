@@ -1,4 +1,4 @@
-"""Is B better than A? Read both, find the tasks they share, measure every metric, judge, and say what flipped.
+"""Compare runs: read them, find their common tasks, measure every metric, decide, and list changed tasks.
 
 ::
 
@@ -93,15 +93,15 @@ def compare(
     filled: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare runs on the tasks they share; every difference is the later run less the earlier one.
+    """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
-    A source is anything that `score` reads. One source is compared within itself, by agent and model;
-    more than two in all pairs, or each against the ``baseline``. A metric may also be a number of
-    lm-evaluation-harness' table, where sources have one: ``bleu``, or of one pipeline ``exact_match,strict``.
-    The first metric on all tasks is the ``primary`` question, unless another is named, such as
-    ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only when it is decided.
-    ``filled`` takes the missing rollouts of the first and of the second run for rewards of these values.
-    With ``anytime`` the verdict may be asked for after every batch of tasks that is added to the runs.
+    A source is anything that `score` reads. With one source, its agents and models are compared with each other; with
+    more than two runs, all pairs are compared, or each run with the ``baseline``. A metric may also be a number of
+    lm-evaluation-harness' table, if the sources have one: ``bleu``, or for one pipeline ``exact_match,strict``. The
+    first metric on all tasks is the ``primary`` question, unless another is named, such as
+    ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
+    ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
+    verdict is valid after every batch of tasks that is added to the runs.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -333,7 +333,7 @@ def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list
 
 
 def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
-    """The differences of two runs judged: the primary question first, as the others hang on it."""
+    """The verdicts on two runs: the primary question first, because the others depend on it."""
     leading = finding_of(next(measured for measured in family if measured.primary), question, tests)
     open_to_all = question.adjust != SIDAK or leading.verdict in DECIDED
     return [
@@ -345,7 +345,7 @@ def _findings(family: Sequence[Measured], question: Question, tests: int) -> lis
 
 
 def _flips(family: Sequence[Measured], tasks: Sequence[str], most: int) -> Flips | None:
-    """The tasks whose value differs, by the first metric that has a value per task; None where none has."""
+    """The tasks with different values, by the first metric with a value per task; None where there is none."""
     for measured in family:
         if measured.metric_pair.by is not None or measured.values is None:
             continue
