@@ -44,7 +44,7 @@ def test_a_metric_is_read_from_its_string_or_mapping(asked, name, params):
         ("mean(column)", "expected key=value"),
         ("mean", "needs column"),
         ("percentile(column=reward, q=101)", "expected 0 to 100"),
-        ({"threshold": 1}, "without its name"),
+        ({"threshold": 1}, "a metric has no name"),
     ],
 )
 def test_a_metric_that_cannot_be_meant_is_refused(asked, message):
