@@ -1,4 +1,4 @@
-"""Columns of a table in the making: batches of polars columns, checked as columns, joined to one `Part`.
+"""Builds the columns of a table: batches of polars columns, checked as columns, joined to one `Part`.
 
 Nothing here walks over rows in Python, but for labels that are lists or objects.
 """

@@ -1,4 +1,4 @@
-"""Records of ours, one a line: decoded in blocks into columns, every surprise noticed; and what they say."""
+"""Calipers' own records, one per line: decoded in blocks into columns; unknown keys are noticed."""
 
 from __future__ import annotations
 

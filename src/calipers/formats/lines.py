@@ -1,4 +1,4 @@
-"""Lines of JSON into columns, for every reader of them: one stream, or a large file divided among processes.
+"""Lines of JSON into columns, for every reader of them: one stream, or a large file split among processes.
 
 What the lines mean, a reader says, by the schema of its rows: a strict decoder that is widened on surprise.
 Decoding into a fixed `msgspec` struct is several times faster than decoding into dicts, and a strict one can

@@ -1,4 +1,4 @@
-"""The door: paths in, one table of rollouts out, whatever the files are made of.
+"""Reads paths of any known format into one table of rollouts.
 
 What a file is, its content says, never its name.
 """

@@ -1,4 +1,4 @@
-"""Whether a key appears twice in a record, found out by counting.
+"""Detects a key that appears twice in a record, by counting.
 
 A decoder keeps the last of two values and says nothing. In JSON every key is followed by a colon, so the
 colons are at least as many as the keys. Where they are exactly as many as the values that were decoded, no

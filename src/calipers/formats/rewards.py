@@ -1,4 +1,4 @@
-"""Rewards as a JSON list of lists, a list for each task, or in memory as EvSys has them: groups of trajectories.
+"""Rewards as a JSON list of lists, one list per task, or in memory as EvSys has them: groups of trajectories.
 
 They name nothing: tasks and samples are numbered by their place.
 """

@@ -1,4 +1,4 @@
-"""Arrays in the making: they grow in place, a block of rows at a time, so that no row is copied twice."""
+"""Arrays that grow in place, a block of rows at a time, so that no row is copied twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directory of a run: its log, and a row for every rollout that its plan still owes."""
+"""The folder of a run: its log, and a row for every planned rollout that is not in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run writes about itself beside its log: its plan, and how it stopped.
+"""The files of a run beside its log: its plan, and how it stopped.
 
 The stop of a run that ``--until`` ended, as its folder keeps it.
 

@@ -1,4 +1,4 @@
-"""CSV and Parquet: a row for each rollout, its rewards and its texts.
+"""CSV and Parquet: one row per rollout, with its rewards and its texts.
 
 CSV text: cut into records, each with its line, nothing guessed and nothing repaired.
 

@@ -1,4 +1,4 @@
-"""Cards: what each built-in metric is, in plain words, out of cards.toml; no arithmetic is loaded."""
+"""Cards: a description of each built-in metric, from cards.toml; no arithmetic is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions and aggregations: the samples of each task to one value, or a few counts, and those to one number.
+"""Reductions and aggregations: from the samples of each task to one value or a few counts, and then to one number.
 
 An aggregation maps ``[..., N]`` to ``[...]``. None is ever handed nothing: a metric over no tasks is undefined before
 it is aggregated.

@@ -1,4 +1,4 @@
-"""A report as a Document: titles, sentences, lists, tables, pictures, and its data; renderers make the outputs of it.
+"""A report as a Document: titles, sentences, lists, tables, pictures, and its data; renderers turn it into outputs.
 
 Where Markdown has other words than a terminal, a block carries both; "" there means that one of them leaves it out.
 """

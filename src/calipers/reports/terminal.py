@@ -1,4 +1,4 @@
-"""A document on a terminal: coloured, or plain aligned lines of the same content anywhere else."""
+"""A document on a terminal in colour, or as plain aligned lines of the same content elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices and clusters: rollouts told apart by a value they carry."""
+"""Slices and clusters: rollouts grouped by a value that they carry."""
 
 from __future__ import annotations
 

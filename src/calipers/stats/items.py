@@ -1,4 +1,4 @@
-"""The tasks themselves: which are hard, which tell runs apart, and which contradict all the others.
+"""The tasks: which are hard, which separate runs, and which contradict the others.
 
 The two-parameter logistic model: how much a task tells about runs of an ability.
 

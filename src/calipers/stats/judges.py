@@ -1,4 +1,4 @@
-"""Judges and labels: how often they agree, beyond chance, and in which way a judge errs.
+"""Judges and labels: agreement beyond chance, and the errors of a judge.
 
 A judge's score put right by labels: many rows that only a judge has seen, few that have labels too.
 

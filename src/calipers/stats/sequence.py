@@ -1,4 +1,4 @@
-"""A confidence sequence: an interval that may be looked at as often as one likes, and acted upon.
+"""A confidence sequence: an interval that is valid at any stopping time.
 
 Task values on [0, 1] settle one after another in a random order; after t of them their sum is S.
 A candidate mean stays in the interval while the evidence against it, a nonnegative martingale that

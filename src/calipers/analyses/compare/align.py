@@ -1,4 +1,4 @@
-"""Who is compared with whom, and on what: runs matched by agent, model and dataset; then the tasks two of them share.
+"""Which runs are compared: matched by agent, model and dataset; then the tasks that two runs share.
 
 ::
 

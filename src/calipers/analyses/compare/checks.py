@@ -1,4 +1,4 @@
-"""What is checked before two runs are compared: whose the named metrics are, and what the reader must know."""
+"""Checks before two runs are compared: which system the metrics belong to, and notes for the reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each document keeps for every number of lm-evaluation-harness' table: a file beside the log of a run.
+"""The values of each document for lm-evaluation-harness' table: a file beside the log of a run.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What measured differences amount to: adjusted for each other, judged, and under what the missing rollouts could be.
+"""Findings from measured differences: adjusted, decided, and checked against the missing rollouts.
 
 ::
 

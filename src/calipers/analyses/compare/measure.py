@@ -1,4 +1,4 @@
-"""One metric of two runs on their common tasks: what it reads of each, the difference, its interval and its test.
+"""One metric of two runs on their common tasks: its columns, the difference, its interval and its test.
 
 What `stats.paired` calls the first run is our second: delta is second less first. What no value per task carries
 (percentiles over rollouts, somebody's own function) is drawn again: tasks, or whole clusters, with all their samples,

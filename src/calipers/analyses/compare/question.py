@@ -1,4 +1,4 @@
-"""What is asked of a comparison beside what is asked of a scoring, checked before anything is opened."""
+"""The settings of a comparison beyond those of a score, checked before any file is opened."""
 
 from __future__ import annotations
 

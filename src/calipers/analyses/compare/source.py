@@ -1,4 +1,4 @@
-"""One source of a comparison, read; what its records say beside their numbers, and how its run was made.
+"""One source of a comparison: its rollouts, its texts, and the settings of its run.
 
 The table of rollouts keeps no texts, so that the files are read once more, and only what is wanted kept. Where a source
 says nothing, is a pipe, or is of a kind that keeps no texts, there is nothing here.

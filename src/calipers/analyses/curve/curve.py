@@ -1,4 +1,4 @@
-"""What k samples are worth: read rollouts, and draw pass@k, pass^k, maj@k and max@k for every k there is."""
+"""Read rollouts and compute pass@k, pass^k, maj@k and max@k for every k."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves over k of some rollouts: what k samples are worth, and what it costs to try until one passes."""
+"""Curves over k: the value of k samples, and the cost of trying until the first pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gate found: every requirement of every group of rollouts it was asked of, and what that adds up to."""
+"""The result of a gate: every requirement for every group of rollouts, and the overall answer."""
 
 from __future__ import annotations
 

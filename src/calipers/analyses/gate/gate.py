@@ -1,4 +1,4 @@
-"""A gate: results in, requirements held against them, one answer out. It never opens for what nobody knows."""
+"""A gate: it checks requirements for results and gives one answer. It never passes without an answer."""
 
 from __future__ import annotations
 

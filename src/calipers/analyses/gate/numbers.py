@@ -1,4 +1,4 @@
-"""The numbers of results, as far as a gate needs them: of documents, of rollouts, of lm-evaluation-harness' tables.
+"""The numbers that a gate needs: from result documents, rollouts and lm-evaluation-harness' tables.
 
 And how far a result is from its baseline, group by group: paired on their common tasks where both are rollouts.
 """

@@ -1,4 +1,4 @@
-"""A policy: requirements of several results in three tiers, as a YAML file.
+"""A policy: requirements for several results in three tiers, as a YAML file.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Which tasks tell something: read runs, lay their tasks side by side, and divide the variance of each."""
+"""Read runs, align their tasks, measure each task, and split the variance of each run."""
 
 from __future__ import annotations
 

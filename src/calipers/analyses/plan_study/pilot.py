@@ -1,4 +1,4 @@
-"""Where the variances of a study come from: a pilot run, a pair of them, or numbers somebody knows."""
+"""The variances for a plan: from one pilot run, from two, or from given numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study before it is run: tasks, samples and price for a difference, and what is in reach of what there is."""
+"""Plan a comparison: tasks, samples and price for a difference, and the difference that available tasks show."""
 
 from __future__ import annotations
 

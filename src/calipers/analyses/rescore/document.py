@@ -1,4 +1,4 @@
-"""What another judge changed: which rollouts flipped, and how far each number moved."""
+"""The result of a rescore: which rollouts changed, and how far each metric moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored completions judged again, a batch at a time: filters first, then verifiers.
+"""Stored completions verified again, a batch at a time: first filters, then verifiers.
 
 Text verifiers take a whole batch at once (`verify_many`); all others are asked one completion at a time.
 """

@@ -1,4 +1,4 @@
-"""A finished run judged again, without a model.
+"""Verify a finished run again, without a model.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Rollouts that were made before: batches of their lines, and of each line what a judge asks for."""
+"""Stored rollouts: batches of lines, and the parts of each line that a verifier needs."""
 
 from __future__ import annotations
 
