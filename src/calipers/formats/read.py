@@ -99,10 +99,10 @@ def read(
     labels: Collection[str] = (),
     progress: Progress | None = None,
 ) -> tuple[Rollouts, list[Input]]:
-    """All rollouts of some files as one table, and what the files were.
+    """All rollouts of some files as one table, and the files.
 
-    ``columns`` says what the files call a role (``{"task": "id"}``); ``labels`` are the keys whose
-    values are to be kept, for slices and clusters. InputError for the first thing that is wrong.
+    ``columns`` gives the names of roles in the files (``{"task": "id"}``); ``labels`` are the keys to keep, for slices
+    and clusters. InputError for the first error.
     """
     rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress)
     return rollouts, inputs()

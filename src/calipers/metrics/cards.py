@@ -22,7 +22,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a metric means. ``{k}`` in any text stands for the k that was asked for."""
+    """The description of a metric. ``{k}`` in any text is the requested k."""
 
     name: str  # the entry in `names.METRICS`
     short: str  # what a table says beside the number

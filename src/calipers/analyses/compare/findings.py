@@ -134,7 +134,7 @@ def _key(number: int, measured: Measured, first: Measured) -> TestKey | None:
 
 
 def _what(measured: Measured) -> object:
-    """What a test looks at: the differences of the tasks, where they have one; else the metric, whatever its name."""
+    """What a test uses: the differences of the tasks, if there are any; else the metric, independent of its name."""
     if measured.values is None:
         metric = measured.metric_pair.metrics[0]
         return metric.metric.name, str(sorted(metric.params.items()))
@@ -146,7 +146,7 @@ DECIDED = ("better", "worse", "higher", "lower", "equivalent")
 
 
 def finding_of(measured: Measured, question: Question, tests: int, *, claims: bool = True) -> Finding:
-    """An adjusted difference with its verdict, one of so many tests; a hint, where it may make no claim."""
+    """An adjusted difference with its verdict, one of ``tests`` tests; a hint, where it may not claim anything."""
     stepwise = question.adjust in ("holm", "bh")
     metric_pair, confidence, difference = measured.metric_pair, measured.confidence, measured.difference
     if confidence != question.plan.confidence:

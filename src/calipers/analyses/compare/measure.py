@@ -106,7 +106,7 @@ class MetricPair:
 
     @property
     def counted(self) -> Bools:
-        """The tasks that are looked at, [T]: all, or where the verdict is asked for on the way, the settled ones."""
+        """The tasks that are compared, [T]: all, or for an anytime test the finished ones."""
         if self.question.anytime:
             return self.common.settled
         return np.ones(len(self.common.own_ids), dtype=bool)
@@ -122,7 +122,7 @@ class MetricPair:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A difference, second run less first, what it is made of, and where it stands among the others of its page."""
+    """A difference, second run minus first, with its parts, and its p adjusted for the others on its page."""
 
     metric_pair: MetricPair  # gaps and all; without columns for a number of a table
     higher_is_better: bool | None  # None where neither way is known to be better
@@ -402,7 +402,7 @@ def rounded_alike(first: Column, second: Column) -> tuple[Column, Column]:
 
 
 def tested(metric_pair: MetricPair, first: Column, second: Column) -> Difference:
-    """The difference between task values of both runs, by the test that the question asks for."""
+    """The difference between task values of both runs, by the requested test."""
     metric = metric_pair.metrics[0].metric
     if not isinstance(metric, Metric):
         raise TypeError(f"{metric.name} has no task values")
@@ -419,7 +419,7 @@ def _tested(
     there: Bools,
     outright: tuple[Bools, Bools] | None,
 ) -> Difference:
-    """The difference by the test asked for where the metric is a mean, by the bootstrap where it is none."""
+    """The difference by the requested test if the metric is a mean, else by the bootstrap."""
     first, second = pair
     test = metric_pair.question.test
     units = None if metric_pair.clusters is None else metric_pair.clusters[there]
@@ -450,7 +450,7 @@ def _tested(
 def _in_order(
     metric: Metric, metric_pair: MetricPair, pair: tuple[Floats, Floats], there: Bools, units: Ints | None
 ) -> Difference:
-    """The difference by the test that may be asked after every task, where the metric is a mean of task values."""
+    """The difference by the anytime test, if the metric is a mean of task values."""
     order = metric_pair.common.order
     order = (np.cumsum(there) - 1)[order[there[order]]]  # places among the tasks that are there
     first, second = (side[order] for side in pair)

@@ -147,7 +147,7 @@ def of_difference(wanted: Requirement, group: GateGroup, number: Number, apart: 
 
 
 def _interval_ends(wanted: Requirement, *filled: Number | None) -> tuple[float, float] | None:
-    """The end that is asked for, of the interval with what is missing at either end; None where there is none."""
+    """The requested end of the interval with all missing rollouts at each end of the range; None without one."""
     end = int(wanted.end == "upper")
     low, high = (number.interval[end] if number and number.interval else math.nan for number in filled)
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
@@ -336,7 +336,7 @@ def _numbers_of(
 
 
 def _groups(wanted: Requirement, numbers: GateNumbers) -> list[GateGroup]:
-    """The groups a requirement is asked of; UnknownName where none is meant."""
+    """The groups that a requirement applies to; UnknownName where there is none."""
     groups = list(numbers.groups)
     for key in GROUP:
         name = getattr(wanted, key)
@@ -463,7 +463,7 @@ def _number_in(wanted: Requirement, group: GateGroup) -> Number | None:
 
 
 def _warnings(name: str, numbers: GateNumbers) -> list[str]:
-    """A warning for each group that lacks more of its rollouts than can be passed over in silence."""
+    """A warning for each group with many missing rollouts."""
     warnings = []
     for group in numbers.groups:
         gaps, planned = group.ledger.gaps, group.ledger.planned
@@ -479,7 +479,7 @@ def _warnings(name: str, numbers: GateNumbers) -> list[str]:
 def _number(
     wanted: Requirement, group: GateGroup, result: GateNumbers
 ) -> tuple[GateGroup | GateSlice | None, Number | None]:
-    """Where a metric stands, and what it says; UnknownName for one that the result does not have."""
+    """The part of a metric and its number; UnknownName for a metric that the result does not have."""
     part: GateGroup | GateSlice | None = group
     if wanted.by is not None:
         part = _slices_by(wanted, group, result).get(wanted.slice or "")
@@ -498,7 +498,7 @@ def _number(
 
 
 def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | None]:
-    """What is held against the number; or why there is none."""
+    """The value to compare with the number; or why there is none."""
     if _finite(number.value) is None:
         return (
             None,
@@ -512,7 +512,7 @@ def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | Non
 
 
 def _remark(wanted: Requirement, number: Number, word: Word, better: bool | None) -> str | None:
-    """What is not sure about an answer, and whether the wrong end of a metric may have been meant."""
+    """Remarks on an answer: uncertainty, and a requirement in the unexpected direction."""
     remarks = [_unsure(wanted, number, word), _gaps_decide(wanted, number), number.remark]
     if better is not None and wanted.op != "==" and wanted.op.startswith(">") is not better:
         remarks.append(
@@ -522,7 +522,7 @@ def _remark(wanted: Requirement, number: Number, word: Word, better: bool | None
 
 
 def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
-    """That the rollouts without a number could have turned the answer, where they could."""
+    """A remark where the missing rollouts could change the answer."""
     if number.bounds is None or wanted.end is not None or wanted.delta:
         return None
     shown = [] if number.value is None else [number.value]  # without undefined tasks, which the bounds include
@@ -533,7 +533,7 @@ def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
 
 
 def _unsure(wanted: Requirement, number: Number, word: Word) -> str | None:
-    """What is not sure about an answer that was asked of the value alone."""
+    """A remark where the interval contradicts an answer from the value alone."""
     if wanted.end is not None or number.interval is None or wanted.op == "==":
         return number.why if wanted.delta and number.interval is None else None
     sides = [wanted.met(end) for end in number.interval]

@@ -296,13 +296,13 @@ class GateScoring:
     seed: int | None = None
 
     def given(self) -> dict[str, Any]:
-        """What was asked for, by the names of `score`."""
+        """The given settings, by the names of `score`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value not in (None, {})}
 
 
 def is_document(path: str) -> bool:
-    """Whether a file is a result of ours, by what stands at its beginning or at its end."""
+    """Whether a file is a result document, by its beginning or its end."""
     if path == STDIN or not os.path.isfile(path):
         return False
     try:
@@ -372,7 +372,7 @@ def with_filled(
 
 
 def _stops(path: str, content: _Document) -> list[str]:
-    """That stopping rules ended runs of a result, where its notes do not say it, and what that does to its values."""
+    """Notes on stopped runs of a result, and on the bias of their values."""
     if content.stopped is None:
         return []
     biases = [group.stopped.bias for group in content.groups if group.stopped and group.stopped.bias]
@@ -402,7 +402,7 @@ UNPAIRED = "two finished results are not paired, so their difference has no inte
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What was found of a result less its baseline."""
+    """The differences of a result and its baseline."""
 
     paired: Comparison | None  # None where one of them is a finished result
     before: GateNumbers  # the baseline's own numbers, for its gaps
