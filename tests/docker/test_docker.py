@@ -19,7 +19,7 @@ from waiting import PATIENCE, until
 ARITH = Path(__file__).parents[1] / "golden" / "harbor" / "dataset_arith_mini"
 DOCKER = ("--environment", "docker")
 NO_PODMAN, NO_SIDECAR = (os.environ.get(f"CALIPERS_NO_{name}", "") for name in ("PODMAN", "SIDECAR"))
-PODMAN = pytest.param("podman", marks=pytest.mark.skipif(bool(NO_PODMAN), reason=f"no Podman: {NO_PODMAN}"))
+needs_podman = pytest.mark.skipif(bool(NO_PODMAN), reason=f"no Podman: {NO_PODMAN}")
 
 
 def ran(tmp_path, dataset, *options, **environment):
@@ -33,7 +33,8 @@ def ran(tmp_path, dataset, *options, **environment):
 
 def engine(name, *arguments):
     """What an engine's own command prints, by lines."""
-    return subprocess.run([name, *arguments], capture_output=True, text=True, check=True).stdout.splitlines()
+    kept = {key: value for key, value in os.environ.items() if key != "DOCKER_CONFIG" or name == "docker"}
+    return subprocess.run([name, *arguments], capture_output=True, text=True, check=True, env=kept).stdout.splitlines()
 
 
 def left_of(name, out):
@@ -48,8 +49,17 @@ def left_of(name, out):
 
 
 @pytest.mark.parametrize(("agent", "limit", "reward"), [("oracle", "6", 1.0), ("nop", "2", 0.0)])
-@pytest.mark.parametrize("name", ["docker", PODMAN])
-def test_oracle_and_nop(tmp_path, name, agent, limit, reward):
+def test_oracle_and_nop(tmp_path, agent, limit, reward):
+    check_run(tmp_path, "docker", agent, limit, reward)
+
+
+@needs_podman
+def test_the_oracle_in_podman(tmp_path):
+    check_run(tmp_path, "podman", "oracle", "2", 1.0)
+
+
+def check_run(tmp_path, name, agent, limit, reward):
+    """Run some tasks in the engine that ``auto`` means, again once no engine answers, and look for what is left."""
     options = ("--agent", agent, "--limit", limit)
     elsewhere = {"DOCKER_HOST": "unix:///none"} if name == "podman" else {}
     group, done = ran(tmp_path, ARITH, *options, **elsewhere)  # an engine answers, and nobody wants another environment
@@ -118,30 +128,37 @@ def rewards_and_failures(out):
     return rewards, failed
 
 
-@pytest.mark.parametrize("name", ["docker", PODMAN])
-def test_every_kind_of_task(tmp_path, name):
-    """One job, as each is small: steps, verifiers in containers of their own, both timeouts, three cheats."""
-    dataset = tmp_path / "kinds"
-    touched = [(f"touch /app/{step}", judging(f"[ -e /app/{step} ]", reward)) for step, reward in STEP_REWARDS]
+SLOW_AGENT = {"toml": "[agent]\ntimeout_sec = 2.0\n", "solution": "#!/bin/sh\nsleep 600\n"}
+
+
+def write_two_kinds_of_steps(dataset):
+    """Steps judged where the agent works, with 0.75 in all, and steps that inherit a verifier of their own."""
+    rewards = (("first", "1"), ("second", "0.5"))
+    touched = [(f"touch /app/{step}", judging(f"[ -e /app/{step} ]", reward)) for step, reward in rewards]
     write_steps(dataset, "steps", touched)
     solved = [("printf 42 > /app/answer.txt; touch /app/solved", JUDGED_ELSEWHERE)] * 2
-    write_steps(dataset, "steps-separate", solved, SEPARATE + STEPS)  # which each step inherits
+    write_steps(dataset, "steps-separate", solved, SEPARATE + STEPS)
+
+
+def test_every_kind_of_task(tmp_path):
+    """One job, as each is small: steps, verifiers in containers of their own, both timeouts, three cheats."""
+    dataset = tmp_path / "kinds"
+    write_two_kinds_of_steps(dataset)
     write_task(dataset, "separate", toml=SEPARATE)
     write_task(dataset, "cheat-separate", toml=SEPARATE, solution=f"#!/bin/bash\n{WRITES_ON}\n")
-    write_task(dataset, "cheat-shared", solution="#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n")
-    forged = (
-        "#!/bin/sh\nmkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; chmod +x /tests/*\n"
-    )
-    write_task(dataset, "cheat-tests", solution=forged)
-    write_task(dataset, "slow-agent", toml="[agent]\ntimeout_sec = 2.0\n", solution="#!/bin/sh\nsleep 600\n")
+    write_task(dataset, "cheat-shared", toml="", solution="#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n")
+    forged = "mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; chmod +x /tests/test.sh"
+    write_task(dataset, "cheat-tests", toml="", solution=f"#!/bin/sh\n{forged}\n")
+    write_task(dataset, "slow-agent", **SLOW_AGENT)
     write_task(dataset, "slow-tests", toml="[verifier]\ntimeout_sec = 2.0\n", tests="#!/bin/sh\nsleep 600\n")
     write_task(
         dataset,
         "built",
+        toml="",
         dockerfile="FROM python:3.12-slim\nWORKDIR /app\nRUN printf 42 > answer.txt\n",
         solution="#!/bin/sh\ntrue\n",
     )
-    group, done = ran(tmp_path, dataset, "--environment", name)
+    group, done = ran(tmp_path, dataset, *DOCKER)
     rewards, failed = rewards_and_failures(tmp_path / "out")
     assert failed == {"slow-agent": "AgentTimeoutError", "slow-tests": "VerifierTimeoutError"}, done.stderr
     assert {name: rewards.get(name) for name in ("steps", "steps-separate", "separate", "built")} == {
@@ -159,7 +176,24 @@ def test_every_kind_of_task(tmp_path, name):
     assert done.returncode == 3  # slow-tests has no number
 
 
-STEP_REWARDS = (("first", "1"), ("second", "0.5"))
+@needs_podman
+def test_podman_has_steps_verifiers_of_their_own_and_timeouts_and_declines_a_policy_by_name(tmp_path):
+    """Harbor's image for network policies comes from a registry, and Podman has none under that name."""
+    dataset = tmp_path / "kinds"
+    write_two_kinds_of_steps(dataset)
+    write_task(dataset, "slow-agent", **SLOW_AGENT)
+    write_task(dataset, "off", toml=f"[environment]\n{OFF}")
+    group, done = ran(tmp_path, dataset, "--environment", "podman")
+    rewards, failed = rewards_and_failures(tmp_path / "out")
+    assert failed == {"slow-agent": "AgentTimeoutError"}, done.stderr
+    assert (rewards["steps"], rewards["steps-separate"]) == (0.75, 1.0)
+    assert group["ledger"]["outcomes"]["not_run"] == 1
+    assert done.returncode == 3
+    assert "off: not run: Harbor refuses it: ValueError: " in done.stderr
+    assert "no-network" in done.stderr
+    assert left_of("podman", tmp_path / "out") == []
+
+
 OFF = 'network_mode = "no-network"\n'
 REACHED = """exec 3<>/dev/tcp/{host}/{port} && read -r line <&3; printf "$line" > {to}"""
 
@@ -211,21 +245,10 @@ def test_network_policies_are_followed(tmp_path):
     assert reached == want, done.stderr
 
 
-@pytest.mark.skipif(bool(NO_PODMAN), reason=f"no Podman: {NO_PODMAN}")
-def test_a_network_policy_that_cannot_be_followed_declines_its_task(tmp_path):
-    """Harbor's image for it comes from a registry, which nobody has here: Podman has none under its name."""
-    write_task(tmp_path / "nets", "off", toml=f"[environment]\n{OFF}")
-    write_task(tmp_path / "nets", "on")
-    group, done = ran(tmp_path, tmp_path / "nets", "--environment", "podman")
-    assert (done.returncode, group["ledger"]["outcomes"]) == (3, {"scored": 1, "not_run": 1})
-    assert "off: not run: Harbor refuses it: ValueError: " in done.stderr
-    assert "no-network" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["docker", PODMAN])
+@pytest.mark.parametrize("name", ["docker", pytest.param("podman", marks=needs_podman)])
 def test_what_was_killed_goes_on(tmp_path, monkeypatch, name):
     dataset, out = tmp_path / "slow", tmp_path / "out"
-    write_task(dataset, "quick")
+    write_task(dataset, "quick", toml="")
     toml = '[solution.env]\nGO = "${GO:-}"\n'
     write_task(dataset, "slow", toml=toml, solution="#!/bin/sh\nprintf 42 > answer.txt; [ $GO ] || sleep 600\n")
     command = ["run", str(dataset), "--out", str(out), "--format", "json", "--environment", name]

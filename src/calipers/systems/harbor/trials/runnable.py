@@ -14,8 +14,8 @@ from calipers.systems.harbor.trials.trial import declined
 
 KINDS: Final = (
     (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
-    (re.compile(r"environment/Dockerfile says (?P<detail>RUN\b.*)"), "runs a command in its build"),
-    (re.compile(r"environment/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
+    (re.compile(r"\w+/Dockerfile says (?P<detail>RUN\b.*)"), "runs a command in its build"),
+    (re.compile(r"\w+/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
     (re.compile(r"it works as user (?P<detail>\S+), and"), "works as another user, which only root can lend"),
 )
 """Reasons that differ in a detail alone, and what they have in common."""
