@@ -17,7 +17,10 @@ from calipers.systems.harbor.trials.environment import (
 HARBOR = "echo 0.25.0"
 NO_COMPOSE = "[ $1 = version ] && echo 27.0"
 INFO_ALONE = "[ $1 = info ] && echo 4.3"  # as Podman before 4.7
-NO_PODMAN_COMPOSE = "Podman 4.3 answers, but neither podman compose nor podman-compose, and Harbor needs one"
+PODMAN = 'case "$1 $2" in info*) echo 5.0 ;; "compose up") echo --detach ;; "compose ls") echo NAME ;; esac'
+NO_SOCKET = 'case "$1 $2" in info*) echo 4.3 ;; "compose up") echo --detach ;; *) exit 1 ;; esac'
+HANDS_OVER = 'case "$1 $2" in info*) echo 5.0 ;; "compose up") echo usage: podman-compose up ;; *) echo 1.3 ;; esac'
+NO_PODMAN_COMPOSE = "Podman 4.3 answers, but neither podman compose nor podman-compose works, and Harbor needs one"
 
 
 @pytest.fixture
@@ -49,8 +52,8 @@ def path(tmp_path, monkeypatch):
             "room",
             "Docker 27.0 answers, but has no compose plugin, which Harbor needs",
         ),
-        ({"harbor": HARBOR, "podman": "echo 5.0"}, "podman", "Podman 5.0 answers"),
-        ({"harbor": HARBOR, "docker": "echo 27.0", "podman": "echo 5.0"}, "docker", "Docker 27.0 answers"),
+        ({"harbor": HARBOR, "podman": PODMAN}, "podman", "Podman 5.0 answers"),
+        ({"harbor": HARBOR, "docker": "echo 27.0", "podman": PODMAN}, "docker", "Docker 27.0 answers"),
         ({"harbor": HARBOR, "podman": INFO_ALONE, "podman-compose": "echo 1.3"}, "podman", "Podman 4.3 answers"),
         (
             {"harbor": HARBOR, "podman": INFO_ALONE},
@@ -58,7 +61,9 @@ def path(tmp_path, monkeypatch):
             NO_PODMAN_COMPOSE,
         ),
         ({"harbor": HARBOR, "podman": INFO_ALONE, "podman-compose": "exit 2"}, "room", NO_PODMAN_COMPOSE),
-        ({"harbor": HARBOR, "docker": "echo 5.0 Podman Engine", "podman": "echo 5.0"}, "podman", "Podman 5.0 answers"),
+        ({"harbor": HARBOR, "podman": NO_SOCKET, "podman-compose": "echo 1.3"}, "room", NO_PODMAN_COMPOSE),
+        ({"harbor": HARBOR, "podman": HANDS_OVER}, "podman", "Podman 5.0 answers"),
+        ({"harbor": HARBOR, "docker": "echo 5.0 Podman Engine", "podman": PODMAN}, "podman", "Podman 5.0 answers"),
         ({"harbor": HARBOR, "docker": "echo 5.0 Podman Engine"}, "room", "the engine that docker asks is Podman's"),
     ],
 )

@@ -23,13 +23,8 @@ PODMAN: Final = "podman"
 HERE: Final = "calipers.systems.harbor.trials.run"  # what a job that ran without Harbor says of its environment
 KNOWN: Final = (AUTO, ROOMS, DOCKER, PODMAN)
 SERVER: Final = "{{.Server.Version}} {{range .Server.Components}}{{.Name}} {{end}}"
-PODMAN_COMPOSES: Final = (
-    ("podman", "compose", "ls"),  # as Harbor tries it; it needs Podman's socket
-    ("podman", "compose", "--in-pod=false", "version"),  # which hands over to podman-compose
-    ("podman-compose", "--in-pod=false", "version"),
-)
-"""The ways in which Harbor has Podman run a compose file, each as a question that a working one answers."""
 PROJECT: Final = "com.docker.compose.project"  # the label by which compose knows its own
+REMOVE_WITHIN: Final = 300.0  # seconds
 ANSWER_WITHIN: Final = 10.0  # seconds, as long as Harbor itself waits for the engine
 
 
@@ -76,9 +71,22 @@ def ask_podman() -> tuple[bool, str]:
     version = _answer("podman", "info", "--format", "{{.Version.Version}}")
     if not version:
         return False, ""
-    if not any(_answer(*question) for question in PODMAN_COMPOSES):
-        return False, f"Podman {version} answers, but neither podman compose nor podman-compose, and Harbor needs one"
+    if not _composes():
+        return (
+            False,
+            f"Podman {version} answers, but neither podman compose nor podman-compose works, and Harbor needs one",
+        )
     return True, f"Podman {version} answers"
+
+
+def _composes() -> bool:
+    """Whether the way works in which Harbor would have Podman run a compose file; it takes the first of three."""
+    usage = _answer("podman", "compose", "up", "--help")
+    if "usage: podman-compose" in usage:  # to which it hands over
+        return bool(_answer("podman", "compose", "--in-pod=false", "version"))
+    if "--detach" in usage:
+        return bool(_answer("podman", "compose", "ls"))  # which needs Podman's socket
+    return bool(_answer("podman-compose", "--in-pod=false", "version"))
 
 
 def check_podman() -> None:
@@ -89,7 +97,7 @@ def check_podman() -> None:
         raise InputError.at("--environment", f"podman: {wrong}", "expected podman with podman-compose 1.3 or newer")
 
 
-def _answer(program: str, *words: str) -> str:
+def _answer(program: str, *words: str, within: float = ANSWER_WITHIN) -> str:
     """What a program prints, as Harbor would find it; nothing where it fails."""
     import subprocess
 
@@ -99,7 +107,7 @@ def _answer(program: str, *words: str) -> str:
         return ""
     try:
         done = subprocess.run(
-            [path, *words], capture_output=True, text=True, timeout=ANSWER_WITHIN, env=environment, errors="replace"
+            [path, *words], capture_output=True, text=True, timeout=within, env=environment, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -152,7 +160,7 @@ def remove_leftovers(environment: str, job: Path) -> None:
         lines = [line.split() for line in _answer(environment, *listing).splitlines() if line.strip()]
         left = [words[0] for words in lines if words[-1].removeprefix("localhost/").startswith(mine)]
         if left:
-            _answer(environment, *removing, *dict.fromkeys(left))
+            _answer(environment, *removing, *dict.fromkeys(left), within=REMOVE_WITHIN)
 
 
 def _project(trial: str) -> str:
