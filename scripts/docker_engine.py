@@ -4,19 +4,26 @@ The engine lives in a temporary directory: its images, containers and socket are
 Missing parts of dockerd, compose v2 and buildx, and the base image, are unpacked from the Debian packages of the mirror
 that apt is configured with. Nothing is installed, and no image registry is used. The command finds the engine through
 DOCKER_HOST, and CALIPERS_DOCKER says that it exists. The exit code is 75, with the reason, if no engine can be started.
+
+Harbor enforces network policies by a second container, whose image it would pull. That image is made here from the same
+packages, with Harbor's own scripts; only the proxy in it is a small one of ours. If Podman is installed, it gets its own
+store in the same directory. CALIPERS_NO_SIDECAR and CALIPERS_NO_PODMAN say why one of the two does not exist.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +33,9 @@ KEYS: Final = "/usr/share/keyrings/debian-archive-keyring.gpg"
 PLUGINS: Final = ("docker-compose", "docker-buildx")
 IMAGE: Final = "python:3.12-slim"  # the name that the tasks of the tests build from
 BASE: Final = ("bash", "coreutils", "dash", "findutils", "grep", "procps", "python3-minimal", "sed", "tar")
+SIDECAR: Final = ("gzip", "mawk", "nftables")  # what Harbor's scripts for network policies call
+PODMAN_COMPOSE: Final = ("podman-compose", "python3-dotenv", "python3-yaml")
+PROXY: Final = Path(__file__).with_name("egress_proxy.py")
 FETCHING: Final = 180.0  # seconds for one call of apt
 STARTING: Final = 60.0  # seconds until the engine answers
 STOPPING: Final = 30.0
@@ -46,7 +56,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="calipers-docker-", ignore_cleanup_errors=True) as scratch:
             environment = parts(given.parts.absolute(), Path(scratch))
-            return beside_engine(command, environment, given.parts.absolute() / "base.tar", Path(scratch))
+            return beside_engine(command, environment, given.parts.absolute() / "image.tar", Path(scratch))
     except NotSetUp as error:
         print(f"no Docker engine can be started: {error}", file=sys.stderr)
         return NOT_SET_UP
@@ -92,20 +102,21 @@ def missing_libraries(root: Path) -> list[Path]:
 
 
 def base_image(kept: Path, scratch: Path) -> None:
-    """A root directory with a shell, the usual tools and Python, as an archive."""
-    if (kept / "base.tar").is_file():
+    """A root directory with a shell, the usual tools, Python and the sidecar's tools, as an archive."""
+    if (kept / "image.tar").is_file():
         return
-    root = scratch / "base"
-    fetch(root, suite(), BASE, scratch)
+    root = scratch / "image"
+    fetch(root, NEWER, [*BASE, *SIDECAR], scratch)
     (root / "etc/passwd").write_text("root:x:0:0:root:/home:/bin/bash\n")  # what the packages' own scripts would do
     (root / "etc/group").write_text("root:x:0:\n")
+    (root / "usr/bin/awk").symlink_to("mawk")
     for name in ("home", "proc", "sys", "dev", "tmp"):
         (root / name).mkdir(exist_ok=True)
     (root / "tmp").chmod(0o1777)
     shutil.rmtree(root / "usr/share/doc", ignore_errors=True)
     shutil.rmtree(root / "usr/share/locale", ignore_errors=True)
-    subprocess.run(["tar", "-C", str(root), "-cf", str(kept / "base.part"), "."], check=True)
-    (kept / "base.part").rename(kept / "base.tar")
+    subprocess.run(["tar", "-C", str(root), "-cf", str(kept / "image.part"), "."], check=True)
+    (kept / "image.part").rename(kept / "image.tar")
 
 
 def fetch(target: Path, release: str, names: Sequence[str], scratch: Path, *, alone: bool = False) -> Path:
@@ -186,6 +197,24 @@ def answers(command: Sequence[str], environment: Mapping[str, str]) -> bool:
 
 def beside_engine(command: Sequence[str], environment: dict[str, str], base: Path, scratch: Path) -> int:
     """Start an engine with the base image, run the command, and stop the engine."""
+    try:
+        with engine(environment, scratch):
+            if not answers(["docker", "import", str(base), IMAGE], environment):
+                raise NotSetUp("docker import refused the base image")
+            if not answers(["docker", "run", "--rm", IMAGE, "python3", "-c", ""], environment):
+                raise NotSetUp("no container can be run here")
+            environment |= sidecar(environment, scratch)
+        if "CALIPERS_NO_SIDECAR" not in environment:
+            environment |= named_probe(environment, scratch)
+        with engine(environment, scratch), podman(environment, base, scratch) as more:
+            return subprocess.run(command, env={**environment, **more}).returncode
+    finally:
+        shutil.rmtree(scratch / "data", ignore_errors=True)
+
+
+@contextmanager
+def engine(environment: Mapping[str, str], scratch: Path) -> Iterator[None]:
+    """An engine that answers, until the end of the block."""
     folders = ["--data-root", str(scratch / "data"), "--exec-root", str(scratch / "exec")]
     socket = ["--host", environment["DOCKER_HOST"], "--pidfile", str(scratch / "pid")]
     mortal = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
@@ -193,32 +222,135 @@ def beside_engine(command: Sequence[str], environment: dict[str, str], base: Pat
     if program is None:
         raise NotSetUp("there is no dockerd")
     with (scratch / "log").open("wb") as log:
-        engine = subprocess.Popen([*mortal, program, *folders, *socket], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen([*mortal, program, *folders, *socket], env=environment, stdout=log, stderr=log)
     try:
         until = time.monotonic() + STARTING
         while not answers(["docker", "info"], environment):
-            if engine.poll() is not None or time.monotonic() > until:
+            if process.poll() is not None or time.monotonic() > until:
                 lines = (scratch / "log").read_text(errors="replace").splitlines() or ["nothing"]
                 raise NotSetUp(f"dockerd did not start; it said: {lines[-1]}")
             time.sleep(0.2)
-        if not answers(["docker", "import", str(base), IMAGE], environment):
-            raise NotSetUp("docker import refused the base image")
-        if not answers(["docker", "run", "--rm", IMAGE, "python3", "-c", ""], environment):
-            raise NotSetUp("no container can be run here")
-        return subprocess.run(command, env=environment).returncode
+        yield
     finally:
         cleared(environment)
-        engine.terminate()
+        process.terminate()
         try:
-            engine.wait(STOPPING)
+            process.wait(STOPPING)
         except subprocess.TimeoutExpired:
-            engine.kill()
+            process.kill()
+
+
+SIDECAR_NAMES: Final = """
+import json, sys
+from harbor.environments.docker.docker import DockerEnvironment as Docker
+from harbor.utils.container_cache import docker_build_context_hash
+context = Docker._EGRESS_CONTROL_SIDECAR_CONTEXT_PATH
+key = docker_build_context_hash(
+    context=context, dockerfile_path=context / "Dockerfile", build_args={}, platform=sys.argv[1]
+)
+name = f"{Docker._EGRESS_CONTROL_SIDECAR_DOCKER_NAME}--{key}"
+print(json.dumps({"context": str(context), "image": name, "probe": Docker._EGRESS_CONTROL_KERNEL_PROBE_IMAGE}))
+"""
+
+
+def sidecar(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Build the image of Harbor's sidecar under the name that Harbor looks for; or why that is not possible."""
+    platform = printed(["docker", "version", "--format", "{{.Server.Os}}/{{.Server.Arch}}"], environment)
+    python = Path(environment.get("CALIPERS_HARBOR") or "harbor").with_name("python")
+    try:
+        names = json.loads(printed([str(python), "-c", SIDECAR_NAMES, platform], environment))
+    except ValueError:
+        return {"CALIPERS_NO_SIDECAR": "this Harbor does not say how it calls its sidecar"}
+    (scratch / "probe").write_text(names["probe"])
+    context = scratch / "sidecar"
+    shutil.copytree(names["context"], context)
+    shutil.copy2(PROXY, context / "gost")
+    lines = (context / "Dockerfile").read_text().splitlines()
+    lines = [f"FROM {IMAGE}" if line.startswith("FROM ") else line for line in lines]
+    (context / "Dockerfile").write_text("\n".join([*lines, "COPY --chmod=755 gost /bin/gost", ""]))
+    if not answers(["docker", "buildx", "build", "--load", "--tag", names["image"], str(context)], environment):
+        return {"CALIPERS_NO_SIDECAR": "its image cannot be built here"}
+    return {}
+
+
+def named_probe(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Give the base image the name, with its digest, under which Harbor asks an image about the kernel.
+
+    Harbor would pull it. An engine that is not running can be told so in its own list of names; one that keeps its
+    images in another way cannot.
+    """
+    files = list(scratch.glob("data/image/*/repositories.json"))
+    if not files:
+        return {"CALIPERS_NO_SIDECAR": "this Docker keeps the names of its images elsewhere"}
+    names = json.loads(files[0].read_text())
+    repositories = names["Repositories"]
+    tagged, _, digest = (scratch / "probe").read_text().partition("@")
+    repository = tagged.partition(":")[0]
+    repositories[repository] = {f"{repository}@{digest}": repositories[IMAGE.partition(":")[0]][IMAGE]}
+    files[0].write_text(json.dumps(names))
+    return {}
+
+
+@contextmanager
+def podman(environment: Mapping[str, str], base: Path, scratch: Path) -> Iterator[dict[str, str]]:
+    """Podman with a store of its own and the base image; what the command's environment needs for it, or why not."""
+    if not shutil.which("podman"):
+        yield {"CALIPERS_NO_PODMAN": "podman is not installed"}
+        return
+    home = scratch / "podman"
+    (home / "bin").mkdir(parents=True)
+    more = {"CONTAINERS_CONF": str(home / "containers.conf"), "CONTAINERS_STORAGE_CONF": str(home / "storage.conf")}
+    limit = min(4096, resource.getrlimit(resource.RLIMIT_NPROC)[1] % (1 << 32))
+    Path(more["CONTAINERS_CONF"]).write_text(
+        f"""[containers]
+default_ulimits = ["nofile=1024:1024", "nproc={limit}:{limit}"]
+[network]
+network_config_dir = "{home}/networks"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+static_dir = "{home}/static"
+volume_path = "{home}/volumes"
+{'runtime = "runc"' if shutil.which("runc") else ""}
+"""
+    )
+    storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/store"\nrunroot = "{home}/run"\n'
+    Path(more["CONTAINERS_STORAGE_CONF"]).write_text(storage)
+    with_podman = {**environment, **more}
+    del with_podman["DOCKER_CONFIG"]  # Podman fails over a folder that holds no logins
+    try:
+        if not answers(["podman-compose", "--in-pod=false", "version"], with_podman):
+            unpacked = fetch(base.with_name("podman-compose"), NEWER, PODMAN_COMPOSE, scratch, alone=True)
+            modules = unpacked / "usr/lib/python3/dist-packages"
+            program = home / "bin/podman-compose"
+            run = f'exec "{sys.executable}" -m podman_compose "$@"'
+            program.write_text(f'#!/bin/sh\nPYTHONPATH="{modules}" {run}\n')
+            program.chmod(0o755)
+            more["PATH"] = with_podman["PATH"] = os.pathsep.join([str(program.parent), environment["PATH"]])
+        if not answers(["podman", "import", str(base), IMAGE], with_podman):
+            more = {"CALIPERS_NO_PODMAN": "podman import refused the base image"}
+        elif not answers(["podman", "run", "--rm", IMAGE, "python3", "-c", ""], with_podman):
+            more = {"CALIPERS_NO_PODMAN": "podman can run no container here"}
+        yield more
+    finally:
+        for words in (["rm", "--all", "--force", "--time", "0"], ["network", "prune", "--force"]):
+            answers(["podman", *words], with_podman)
+        answers(["umount", str(home / "store/overlay")], environment)
+
+
+def printed(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """What a command prints; nothing where it fails."""
+    try:
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=STARTING, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def cleared(environment: Mapping[str, str]) -> None:
     """Remove the containers and networks of the engine, whose bridges would outlive it."""
-    listing = ["docker", "ps", "--all", "--quiet"]
-    containers = subprocess.run(listing, env=environment, capture_output=True, text=True).stdout.split()
+    containers = printed(["docker", "ps", "--all", "--quiet"], environment).split()
     for command in (["docker", "rm", "--force", *containers], ["docker", "network", "prune", "--force"]):
         answers(command, environment)
 

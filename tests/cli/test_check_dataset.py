@@ -86,6 +86,24 @@ def test_with_docker_all_but_what_docker_cannot_do_runs_here(tmp_path):
     ]
 
 
+def test_with_podman_no_accelerator_is_lent(tmp_path):
+    task(tmp_path / "d" / "a", **{"environment/Dockerfile": "FROM postgres:16\n"})
+    task(tmp_path / "d" / "b", "[environment]\ngpus = 1\n")
+    podman = '[ "$1" = info ] && echo 4.3'
+    for name, script in (
+        ("harbor", "echo 0.25.0"),
+        ("podman", podman),
+        ("podman-compose", "echo 1.3"),
+        ("docker", "exit 1"),
+    ):
+        write(tmp_path / "bin" / name, f"#!/bin/sh\n{script}\n").chmod(0o755)
+    done = calipers("check", "d", cwd=tmp_path, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", CALIPERS_HARBOR="")
+    assert done.stdout.splitlines()[1:] == [
+        "runs here: 1 of 2, in environment podman (Podman 4.3 answers)",
+        "  1 not: it needs an accelerator that Podman is not lent (b)",
+    ]
+
+
 def test_fix(place):
     write(place / "d" / "a" / "instruction.md", "Other.\n")
     task(place / "d" / "c")

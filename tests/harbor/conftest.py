@@ -16,3 +16,4 @@ def pytest_collection_modifyitems(items):
 def no_container_engine(monkeypatch):
     """Runs that name no environment have a room, also where the machine has an engine."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+    monkeypatch.setenv("CONTAINERS_CONF", "/nonexistent/containers.conf")

@@ -309,6 +309,25 @@ def test_each_phase_has_the_network_that_its_policy_says(tmp_path):
     assert seen.read_text().split() == ["alone", "shared"]
 
 
+def test_a_verifier_of_its_own_is_a_room_of_its_own(tmp_path):
+    """Of a step: made from the Dockerfile of its tests, with the artifacts and nothing else of the agent's."""
+    separate = 'artifacts = ["/app/answer.txt"]\n[verifier]\nenvironment_mode = "separate"\n'
+    toml = separate + '[[steps]]\nname = "first"\n[[steps]]\nname = "second"\n'
+    task = write_task(tmp_path / "one", "task", toml=toml)
+    for step, reward in (("first", "1"), ("second", "0.5")):
+        tests = task / "steps" / step / "tests"
+        tests.mkdir(parents=True)
+        (tests.parent / "instruction.md").write_text("Write 42.")
+        (tests.parent / "solution").mkdir()
+        (tests.parent / "solution" / "solve.sh").write_text("#!/bin/sh\nprintf 42 > answer.txt; touch left\n")
+        (tests / "Dockerfile").write_text("FROM python:3.12-slim\nWORKDIR /app\nCOPY . /tests\n")
+        compared = '[ ! -e left ] && [ "$(cat answer.txt)" = 42 ]'
+        (tests / "test.sh").write_text(f"#!/bin/sh\n{compared} && echo {reward} > /logs/verifier/reward.txt\n")
+    group, code, stderr = ran(tmp_path, tmp_path / "one", "out")
+    assert code == 0, stderr
+    assert group["metrics"]["mean_reward"]["value"] == 0.75
+
+
 @pytest.mark.parametrize("content", ["", '{"id": "0'])
 def test_a_result_that_is_empty_or_cut_off_is_run_again(tmp_path, content):
     dataset = write_dataset(tmp_path / "write", 2)

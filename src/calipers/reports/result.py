@@ -112,7 +112,6 @@ class Group(Slice):
 class Result(Page):
     """The result of a score. ``result["pass@3"]`` is the estimate when there is one group."""
 
-
     dialect: str
     missing: str
     confidence: float

@@ -76,7 +76,6 @@ class StudyClusters:
 class Study(Page):
     """The plan of a comparison: tasks, samples, the difference it shows, and the price."""
 
-
     source: str  # where the variances come from, in words
     metric: str
     detect: float | None

@@ -39,7 +39,6 @@ class Flip:
 class Rescored(Page):
     """The same rollouts with the old and the new reward."""
 
-
     path: str  # the file with both rewards
     old: str | None  # the old reward; None when there was none
     new: str  # the new reward

@@ -7,13 +7,20 @@ import pytest
 from calipers.errors import HarborError, InputError
 from calipers.systems.harbor.trials.environment import (
     check_environment,
+    check_podman,
     choose_environment,
     recorded_environment,
+    remove_leftovers,
     settle_environment,
 )
 
 HARBOR = "echo 0.25.0"
 NO_COMPOSE = "[ $1 = version ] && echo 27.0"
+INFO_ALONE = "[ $1 = info ] && echo 4.3"  # as Podman before 4.7
+PODMAN = 'case "$1 $2" in info*) echo 5.0 ;; "compose up") echo --detach ;; "compose ls") echo NAME ;; esac'
+NO_SOCKET = 'case "$1 $2" in info*) echo 4.3 ;; "compose up") echo --detach ;; *) exit 1 ;; esac'
+HANDS_OVER = 'case "$1 $2" in info*) echo 5.0 ;; "compose up") echo usage: podman-compose up ;; *) echo 1.3 ;; esac'
+NO_PODMAN_COMPOSE = "Podman 4.3 answers, but neither podman compose nor podman-compose works, and Harbor needs one"
 
 
 @pytest.fixture
@@ -37,20 +44,74 @@ def path(tmp_path, monkeypatch):
     [
         ({"harbor": HARBOR, "docker": "echo 27.0"}, "docker", "Docker 27.0 answers"),
         ({"docker": "echo 27.0"}, "room", "Harbor is not installed"),
-        ({"harbor": HARBOR}, "room", "no Docker engine answers"),
-        ({"harbor": HARBOR, "docker": "exit 1"}, "room", "no Docker engine answers"),
-        ({"harbor": HARBOR, "docker": "exit 0"}, "room", "no Docker engine answers"),  # it prints no version
+        ({"harbor": HARBOR}, "room", "neither Docker nor Podman answers"),
+        ({"harbor": HARBOR, "docker": "exit 1"}, "room", "neither Docker nor Podman answers"),
+        ({"harbor": HARBOR, "docker": "exit 0"}, "room", "neither Docker nor Podman answers"),  # it prints no version
         (
             {"harbor": HARBOR, "docker": NO_COMPOSE},
             "room",
             "Docker 27.0 answers, but has no compose plugin, which Harbor needs",
         ),
+        ({"harbor": HARBOR, "podman": PODMAN}, "podman", "Podman 5.0 answers"),
+        ({"harbor": HARBOR, "docker": "echo 27.0", "podman": PODMAN}, "docker", "Docker 27.0 answers"),
+        ({"harbor": HARBOR, "podman": INFO_ALONE, "podman-compose": "echo 1.3"}, "podman", "Podman 4.3 answers"),
+        (
+            {"harbor": HARBOR, "podman": INFO_ALONE},
+            "room",
+            NO_PODMAN_COMPOSE,
+        ),
+        ({"harbor": HARBOR, "podman": INFO_ALONE, "podman-compose": "exit 2"}, "room", NO_PODMAN_COMPOSE),
+        ({"harbor": HARBOR, "podman": NO_SOCKET, "podman-compose": "echo 1.3"}, "room", NO_PODMAN_COMPOSE),
+        ({"harbor": HARBOR, "podman": HANDS_OVER}, "podman", "Podman 5.0 answers"),
+        ({"harbor": HARBOR, "docker": "echo 5.0 Podman Engine", "podman": PODMAN}, "podman", "Podman 5.0 answers"),
+        ({"harbor": HARBOR, "docker": "echo 5.0 Podman Engine"}, "room", "the engine that docker asks is Podman's"),
     ],
 )
-def test_docker_is_chosen_where_it_and_harbor_answer(path, scripts, environment, why):
+def test_an_engine_is_chosen_where_it_and_harbor_answer(path, scripts, environment, why):
     path(**scripts)
     assert choose_environment("oracle") == (environment, why)
     assert choose_environment("command:true")[0] == "room"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "why"),
+    [
+        ({}, "podman: podman does not answer ('podman info'); expected podman with podman-compose"),
+        ({"podman": INFO_ALONE}, "podman: Podman 4.3 answers, but neither podman compose nor podman-compose"),
+    ],
+)
+def test_a_podman_that_harbor_cannot_use_is_no_environment(path, scripts, why):
+    path(**scripts)
+    with pytest.raises(InputError) as refused:
+        check_podman()
+    assert f"--environment: {why}" in str(refused.value)
+
+
+ENGINE = r"""echo "$@" >> {log}
+case "$1 $2" in
+ps*) echo "a__xyz__env-main-1 a__xyz__env"; echo "named a__xyz__verifier__trial"; echo "c c__xyz__env"; echo other ;;
+network\ ls) echo a__xyz__env_default; echo bridge; echo a__xyz ;;
+image\ ls) echo localhost/a__xyz__env_main; echo python ;;
+esac"""
+
+
+def test_what_a_killed_run_left_is_removed_and_nothing_else(tmp_path, path):
+    log = tmp_path / "log"
+    path(docker=ENGINE.format(log=log), podman=ENGINE.format(log=log))
+    (tmp_path / "job" / "A__xYz").mkdir(parents=True)
+    (tmp_path / "job" / "b__xYz").mkdir()
+    for name, force in (("docker", "rm --force"), ("podman", "rm --force --time 0")):
+        remove_leftovers(name, tmp_path / "job")
+        removed = [line for line in log.read_text().splitlines() if "rm" in line.split()]
+        assert removed == [
+            f"{force} a__xyz__env-main-1 named",
+            "network rm a__xyz__env_default",
+            "image rm localhost/a__xyz__env_main",
+        ]
+        log.unlink()
+    remove_leftovers("room", tmp_path / "job")
+    remove_leftovers("docker", tmp_path / "nothing")
+    assert not log.exists()
 
 
 def test_a_harbor_that_was_named_must_be_there(path, monkeypatch):

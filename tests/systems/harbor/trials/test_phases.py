@@ -44,8 +44,81 @@ def run(folder, agent="oracle"):
 def test_a_step_inherits_where_it_is_judged(tmp_path, task, step, separate):
     own = f'environment_mode = "{step}"' if step else ""
     toml = f'[verifier]\nenvironment_mode = "{task}"\n' + STEPS.format(agent="", verifier=own)
-    why = "its verifier has an environment of its own" if separate else None
-    assert declined(read_task(stepped(tmp_path, toml))) == why
+    folder = stepped(tmp_path / "d", toml)
+    (folder / "tests" / "test.sh").write_text(APART)
+    (result,) = run(tmp_path / "d", "command:touch /app/left; echo 42 > /logs/artifacts/answer").values()
+    assert result["verifier_result"]["rewards"] == {"apart": int(separate), "artifact": 1}, result
+
+
+APART = """#!/bin/sh
+[ -e /app/left ]; apart=$?
+[ "$(cat /logs/artifacts/answer)" = 42 ] && artifact=1
+echo "{\\"apart\\": $apart, \\"artifact\\": ${artifact:-0}}" > /logs/verifier/reward.json
+"""
+SEPARATE = 'artifacts = ["/app/answer.txt", "/app/folder"]\n[verifier]\nenvironment_mode = "separate"\n'
+JUDGE = """#!/bin/sh
+[ "$PWD $JUDGE $MODE" = "/judge yes strict" ] || exit 1
+[ -e /app/left ] && exit 1  # not an artifact
+[ "$(cat /app/folder/*)" = new ] || exit 1  # what the image had there is gone
+[ "$(cat /app/answer.txt)" = "$(cat /tests/expected)" ]; echo $((1 - $?)) > /logs/verifier/reward.txt
+"""
+
+
+def judged_apart(folder, dockerfile):
+    """A task whose tests have a Dockerfile of their own."""
+    toml = SEPARATE + '[verifier.env]\nMODE = "strict"\n'
+    task = write_task(folder, "task", toml=toml, tests=JUDGE)
+    (task / "tests" / "Dockerfile").write_text(dockerfile)
+    (task / "tests" / "expected").write_text("42")
+    return task
+
+
+OWN = "FROM python:3.12-slim\nWORKDIR /judge\nENV JUDGE=yes\nCOPY . /tests\nCOPY expected /app/folder/old\n"
+
+
+@pytest.mark.parametrize(("answer", "reward"), [("42", 1.0), ("41", 0.0)])
+def test_a_verifier_of_its_own_has_the_artifacts_and_nothing_else_of_the_agents(tmp_path, answer, reward):
+    judged_apart(tmp_path / "d", OWN)
+    work = f"mkdir folder; echo new > folder/new; touch left; printf {answer} > answer.txt"
+    cheat = "(while :; do echo 1 > /logs/verifier/reward.txt; sleep 0.01; done) > /dev/null 2>&1 &"
+    (result,) = run(tmp_path / "d", f"command:{work}; echo 'exit 1' > /tests/test.sh; {cheat}").values()
+    assert result["verifier_result"] == {"rewards": {"reward": reward}}, result
+
+
+def test_an_agent_whose_artifacts_break_its_verifier_gets_nothing(tmp_path):
+    task = judged_apart(tmp_path / "d", OWN)
+    (task / "solution" / "solve.sh").write_text("mkdir folder; echo new > folder/new; printf 42 > answer.txt")
+    (result,) = run(tmp_path / "d", "command:mkdir folder; echo other > folder/new").values()
+    assert result["verifier_result"] is None
+    assert result["calipers"] == {"reference": "judged", "tries": 2, "outcome": "broke_verifier"}
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "toml", "why"),
+    [
+        ("FROM postgres:16\n", "", "it needs the image postgres:16"),
+        ("FROM python\nHURRY\n", "", "tests/Dockerfile says HURRY"),
+        ("FROM python\n", '[verifier.environment]\ndocker_image = "judge:1"\n', "it needs the image judge:1"),
+        ("FROM python\n", "[verifier.environment]\ngpus = 1\n", "it needs an accelerator"),
+        (
+            "FROM python\n",
+            '[verifier.environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]\n',
+            "it allows some hosts and no others, and a room knows all or none",
+        ),
+        ("FROM python\n", "", None),
+    ],
+)
+def test_a_verifier_that_no_room_can_have_declines_its_task(tmp_path, dockerfile, toml, why):
+    task = judged_apart(tmp_path, dockerfile)
+    (task / "task.toml").write_text(SEPARATE + toml)
+    assert declined(read_task(task)) == why
+
+
+def test_a_verifier_of_its_own_has_the_network_of_its_own_environment(tmp_path):
+    toml = f"[environment]\n{OFF}\n[verifier.environment]\n{ON}\n"
+    see = f'#!/bin/sh\necho "{{\\"alone\\": $( ({NET}) | grep -c alone)}}" > /logs/verifier/reward.json\n'
+    write_task(tmp_path / "d", "task", toml=toml, tests=see)
+    assert run(tmp_path / "d", "nop")["task"]["verifier_result"]["rewards"] == {"alone": 0}
 
 
 def test_the_tests_of_a_step_may_lie_in_the_image_of_the_tasks_verifier(tmp_path):

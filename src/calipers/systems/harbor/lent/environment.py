@@ -56,7 +56,9 @@ class RoomEnvironment(BaseEnvironment):
 
     async def start(self, force_build: bool) -> None:
         """Make the room; it sees neither the dataset nor the job."""
-        hidden = [self.environment_dir.parent.parent, self.trial_paths.trial_dir.parent]
+        task = next((folder for folder in self.environment_dir.parents if (folder / "task.toml").is_file()), None)
+        dataset = (task or self.environment_dir.parent).parent  # a separate verifier's folder may be a step's tests
+        hidden = [dataset, self.trial_paths.trial_dir.parent]
         wanted = self.task_env_config
         modes = [policy.network_mode for policy in (self._network_policy, *self._phase_network_policies)]
         self._room = Container(

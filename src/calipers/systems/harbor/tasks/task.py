@@ -445,20 +445,8 @@ def _scripts(task: TaskDirectory) -> None:
         if os.path.lexists(script):
             regular(task.path, script)
             _uploaded(task, script)
-        elif not (separate_verifier(task.config, step) and _has_image(task, step)):
+        elif not ((judge := judge_environment(task, step)) and judge.bundled):
             raise InputError.at(str(script), "is not there", "expected the script that verifies the task")
-
-
-def _has_image(task: TaskDirectory, step: StepSettings | None) -> bool:
-    """Whether a separate verifier brings an image, the step's or the task's, in which its tests may lie."""
-    levels = [(task.config.verifier, task.path)]
-    if step:
-        levels.append((step.verifier, task.step_path(step)))
-    return any(
-        bool(verifier.environment and verifier.environment.docker_image)
-        or any(os.path.isfile(path / "tests" / name) for name in BUILDS)
-        for verifier, path in levels
-    )
 
 
 def _uploaded(task: TaskDirectory, script: Path) -> None:
@@ -494,15 +482,51 @@ def separate_verifier(made: TaskSettings, step: StepSettings | None = None) -> b
     return bool(made.verifier.separate if by_step is None else by_step)
 
 
+class JudgeEnvironment(NamedTuple):
+    """Where a separate verifier judges: its settings, the folder it is made from, and whether its tests lie in it."""
+
+    settings: EnvironmentSettings
+    folder: Path
+    bundled: bool
+
+
+def judge_environment(task: TaskDirectory, step: StepSettings | None = None) -> JudgeEnvironment | None:
+    """A separate verifier's environment as Harbor resolves it, or None for a verifier in the agent's.
+
+    Image or build: of the step's tests, else of the task's, else the agent's own environment, into which the tests are
+    brought. The rest of its settings: the step's, else the task's verifier's, else the task's.
+    """
+    made = task.config
+    if not separate_verifier(made, step):
+        return None
+    levels = [(made.verifier.environment, task.path / "tests")]
+    if step:
+        levels.insert(0, (step.verifier.environment, task.step_path(step) / "tests"))
+    settings = _judge_settings(made, step)
+    for environment, folder in levels:
+        image = environment.docker_image if environment else None
+        if image or any((folder / name).is_file() for name in BUILDS):
+            return JudgeEnvironment(replace(settings, docker_image=image), folder, True)
+    settings = replace(settings, docker_image=made.environment.docker_image)
+    return JudgeEnvironment(settings, task.path / "environment", False)
+
+
+def _judge_settings(made: TaskSettings, step: StepSettings | None) -> EnvironmentSettings:
+    """What a separate verifier's environment is like."""
+    by_step = step.verifier.environment if step else None
+    return by_step or made.verifier.environment or made.environment
+
+
 def network_policies(made: TaskSettings, step: StepSettings | None = None) -> NetworkPolicies:
     """What each phase may reach, as Harbor resolves it: the step's word, else the task's, else the environment's."""
     environment = made.environment.network_mode or "public"
+    judging = _judge_settings(made, step) if separate_verifier(made, step) else made.environment
     agents = [step.agent.network_mode if step else None, made.agent.network_mode, environment]
-    verifiers = [step.verifier.network_mode if step else None, made.verifier.network_mode, environment]
+    verifiers = [step.verifier.network_mode if step else None, made.verifier.network_mode, judging.network_mode]
     return NetworkPolicies(
         environment,
         next(mode for mode in agents if mode is not None),
-        next(mode for mode in verifiers if mode is not None),
+        next((mode for mode in verifiers if mode is not None), "public"),
     )
 
 

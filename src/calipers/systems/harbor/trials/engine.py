@@ -123,7 +123,9 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=clean_environment(PYTHONPATH=os.pathsep.join([lending, *_agents_path(config)])),
+                env=clean_environment(
+                    PYTHONPATH=os.pathsep.join([lending, *_agents_path(config)]), **_logins(config, scratch)
+                ),
                 start_new_session=True,  # Ctrl-C is ours to hear, and to pass on
             )
         try:
@@ -136,6 +138,19 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
             words = _secrets().scrub(_log_tail(log.read_text(errors="replace")))
             raise HarborError(f"Harbor exited with {process.returncode} without a finished job; its output: {words}")
     return job
+
+
+def _logins(config: Mapping[str, Any], scratch: str) -> dict[str, str]:
+    """Where Podman finds its logins: Harbor names Docker's file to it, and Podman fails where that is not there."""
+    docker = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker", "config.json")
+    podman = (config.get("environment") or {}).get("type") == "podman"
+    if not podman or os.environ.get("REGISTRY_AUTH_FILE") or docker.is_file():
+        return {}
+    file = Path(os.environ.get("XDG_RUNTIME_DIR") or scratch, "containers", "auth.json")  # of podman login
+    if not file.is_file():
+        file = Path(scratch, "auth.json")
+        file.write_text("{}")
+    return {"REGISTRY_AUTH_FILE": str(file)}
 
 
 def _agents_path(config: Mapping[str, Any]) -> list[str]:

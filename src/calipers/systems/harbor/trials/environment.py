@@ -1,8 +1,12 @@
-"""Which environment a run's trials have: the one it was given, the one it began in, or the best there is here."""
+"""Which environment a run's trials have: the one it was given, the one it began in, or the best there is here.
+
+And what a killed run left in it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +19,12 @@ from calipers.systems.harbor.trials.engine import ROOM, clean_environment, find_
 AUTO: Final = "auto"
 ROOMS: Final = "room"
 DOCKER: Final = "docker"
+PODMAN: Final = "podman"
 HERE: Final = "calipers.systems.harbor.trials.run"  # what a job that ran without Harbor says of its environment
-KNOWN: Final = (AUTO, ROOMS, DOCKER, "podman")
+KNOWN: Final = (AUTO, ROOMS, DOCKER, PODMAN)
+SERVER: Final = "{{.Server.Version}} {{range .Server.Components}}{{.Name}} {{end}}"
+PROJECT: Final = "com.docker.compose.project"  # the label by which compose knows its own
+REMOVE_WITHIN: Final = 300.0  # seconds
 ANSWER_WITHIN: Final = 10.0  # seconds, as long as Harbor itself waits for the engine
 
 
@@ -28,7 +36,7 @@ def check_name(environment: str) -> None:
 
 
 def choose_environment(agent: str) -> tuple[str, str]:
-    """Where an agent's trials are best run here, and why: in Docker by Harbor where both answer, else in a room."""
+    """Where an agent's trials are best run here, and why: by Harbor in Docker or in Podman, or else in a room."""
     if agent.startswith(COMMAND):
         return ROOMS, "command agents always run in a room"
     try:
@@ -37,25 +45,69 @@ def choose_environment(agent: str) -> tuple[str, str]:
         if os.environ.get("CALIPERS_HARBOR"):
             raise
         return ROOMS, "Harbor is not installed"
-    version = _answer("version", "--format", "{{.Server.Version}}")
+    reasons = []
+    for name, ask in ((DOCKER, ask_docker), (PODMAN, ask_podman)):
+        usable, why = ask()
+        if usable:
+            return name, why
+        reasons.append(why)
+    return ROOMS, "; ".join(reason for reason in reasons if reason) or "neither Docker nor Podman answers"
+
+
+def ask_docker() -> tuple[bool, str]:
+    """Whether Harbor can use Docker here, and what there is of it; no word where no engine answers."""
+    version, _, parts = _answer("docker", "version", "--format", SERVER).partition(" ")
     if not version:
-        return ROOMS, "no Docker engine answers"
-    if not _answer("compose", "version"):
-        return ROOMS, f"Docker {version} answers, but has no compose plugin, which Harbor needs"
-    return DOCKER, f"Docker {version} answers"
+        return False, ""
+    if "Podman" in parts:  # whose healthchecks Docker's compose waits for in vain
+        return False, "the engine that docker asks is Podman's"
+    if not _answer("docker", "compose", "version"):
+        return False, f"Docker {version} answers, but has no compose plugin, which Harbor needs"
+    return True, f"Docker {version} answers"
 
 
-def _answer(*words: str) -> str:
-    """What docker prints, as Harbor would find it; nothing where it fails."""
+def ask_podman() -> tuple[bool, str]:
+    """Whether Harbor can use Podman here, and what there is of it; no word where it does not answer."""
+    version = _answer("podman", "info", "--format", "{{.Version.Version}}")
+    if not version:
+        return False, ""
+    if not _composes():
+        return (
+            False,
+            f"Podman {version} answers, but neither podman compose nor podman-compose works, and Harbor needs one",
+        )
+    return True, f"Podman {version} answers"
+
+
+def _composes() -> bool:
+    """Whether the way works in which Harbor would have Podman run a compose file; it takes the first of three."""
+    usage = _answer("podman", "compose", "up", "--help")
+    if "usage: podman-compose" in usage:  # to which it hands over
+        return bool(_answer("podman", "compose", "--in-pod=false", "version"))
+    if "--detach" in usage:
+        return bool(_answer("podman", "compose", "ls"))  # which needs Podman's socket
+    return bool(_answer("podman-compose", "--in-pod=false", "version"))
+
+
+def check_podman() -> None:
+    """InputError where Harbor cannot use Podman: its own words for it name the wrong remedy."""
+    usable, why = ask_podman()
+    if not usable:
+        wrong = why or "podman does not answer ('podman info')"
+        raise InputError.at("--environment", f"podman: {wrong}", "expected podman with podman-compose 1.3 or newer")
+
+
+def _answer(program: str, *words: str, within: float = ANSWER_WITHIN) -> str:
+    """What a program prints, as Harbor would find it; nothing where it fails."""
     import subprocess
 
     environment = clean_environment()
-    program = shutil.which("docker", path=environment["PATH"])
-    if program is None:
+    path = shutil.which(program, path=environment["PATH"])
+    if path is None:
         return ""
     try:
         done = subprocess.run(
-            [program, *words], capture_output=True, text=True, timeout=ANSWER_WITHIN, env=environment, errors="replace"
+            [path, *words], capture_output=True, text=True, timeout=within, env=environment, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -87,3 +139,31 @@ def settle_environment(agent: str, folders: Sequence[Path]) -> tuple[str, str]:
     if len(begun) == 1:
         return begun.pop(), "this run began in it"
     return choose_environment(agent)
+
+
+def remove_leftovers(environment: str, job: Path) -> None:
+    """Remove what a job's trials left in a container engine: their containers, networks, volumes and images.
+
+    Harbor does so after each trial, unless it is killed, or its podman-compose knows no ``down --rmi``. It calls the
+    compose projects of a trial by the trial's name, which is the job's alone: nobody else's are touched.
+    """
+    mine = tuple(f"{_project(folder.name)}__" for folder in job.glob("*__*") if folder.is_dir())
+    if environment not in (DOCKER, PODMAN) or not mine:
+        return
+    label, at_once = ("index .Labels", ["--time", "0"]) if environment == PODMAN else (".Label", [])
+    for listing, removing in (
+        (["ps", "--all", "--format", f'{{{{.Names}}}} {{{{{label} "{PROJECT}"}}}}'], ["rm", "--force", *at_once]),
+        (["network", "ls", "--format", "{{.Name}}"], ["network", "rm"]),
+        (["volume", "ls", "--format", "{{.Name}}"], ["volume", "rm"]),
+        (["image", "ls", "--format", "{{.Repository}}"], ["image", "rm"]),
+    ):
+        lines = [line.split() for line in _answer(environment, *listing).splitlines() if line.strip()]
+        left = [words[0] for words in lines if words[-1].removeprefix("localhost/").startswith(mine)]
+        if left:
+            _answer(environment, *removing, *dict.fromkeys(left), within=REMOVE_WITHIN)
+
+
+def _project(trial: str) -> str:
+    """How the name of a trial begins that of its compose projects, as Harbor writes it."""
+    name = re.sub(r"[^a-z0-9_-]", "-", trial.lower())
+    return name if name[0].isalnum() else f"0{name}"

@@ -45,9 +45,12 @@ from calipers.systems.harbor.trials.environment import (
     AUTO,
     DOCKER,
     HERE,
+    PODMAN,
     ROOMS,
     check_environment,
     check_name,
+    check_podman,
+    remove_leftovers,
     settle_environment,
 )
 from calipers.systems.harbor.trials.trial import BLAME, OpenContainers, declined, now, run_trial
@@ -138,9 +141,12 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
         how = (find_agent(request.agent), request.samples, request.concurrent, Retry(max_retries=request.retries))
         run_here(ContainerJob(folder / "1", chosen.name, able, *how, unable, chosen.path), progress)
     else:
+        owing = sum(int(config.get("n_attempts", 1)) for _, config in _jobs(folder)) < request.samples
+        if owing and request.environment == PODMAN:
+            check_podman()
         with locked(folder):
             keep_identity(folder, identity)
-            if sum(int(config.get("n_attempts", 1)) for _, config in _jobs(folder)) < request.samples:
+            if owing:
                 refused = _refused(engine, request, able)
                 if len(refused) == len(able):
                     raise HarborError(f"Harbor runs no task of {request.benchmark}: {next(iter(refused.values()))}")
@@ -169,7 +175,7 @@ def _with_environment(request: AgentRequest, chosen: ChosenTasks, who: str) -> t
     if request.environment != AUTO:
         return request, f"environment: {request.environment} (as given)"
     folders = [request.out] if request.out else []
-    for name in () if request.out else (ROOMS, DOCKER):
+    for name in () if request.out else (ROOMS, DOCKER, PODMAN):
         identity = _identity(replace(request, environment=name), chosen)
         folders.append(find_folder(Path(RUNS), chosen.name, who, identity)[0])
     name, why = settle_environment(request.agent, folders)
@@ -388,8 +394,11 @@ def _by_harbor(
     jobs = _jobs(folder)
     for job, config in jobs:
         planned += int(config.get("n_attempts", 1))
+        if not finished(job):  # Harbor was killed, and could not remove them
+            remove_leftovers(request.environment, job)
         if forget_cut_off(job) or not finished(job):
-            _ask(engine, {**config, "job_name": job.name, "jobs_dir": str(folder.absolute())}, progress)
+            again = {**config, "job_name": job.name, "jobs_dir": str(folder.absolute())}
+            _ask(engine, request.environment, again, progress)
     if planned >= request.samples:
         return
     config = {
@@ -403,7 +412,7 @@ def _by_harbor(
         "agents": [agent],
         **tasks,
     }
-    _ask(engine, config, progress)
+    _ask(engine, request.environment, config, progress)
 
 
 NEVER_RAN: Final = ("CancelledError", "ServerNotAskedError")  # of trials that are run by the same command again
@@ -430,8 +439,12 @@ def forget_cut_off(job: Path) -> bool:
     return forgotten
 
 
-def _ask(engine: Engine, config: Mapping[str, Any], progress: Progress) -> None:
-    asyncio.run(run_job(engine, config, progress))
+def _ask(engine: Engine, environment: str, config: Mapping[str, Any], progress: Progress) -> None:
+    """Have Harbor run a job; what its trials leave in a container engine is removed, however it ends."""
+    try:
+        asyncio.run(run_job(engine, config, progress))
+    finally:
+        remove_leftovers(environment, Path(config["jobs_dir"], config["job_name"]))
 
 
 def in_containers(request: AgentRequest) -> bool:

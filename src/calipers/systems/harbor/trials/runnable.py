@@ -9,13 +9,13 @@ from typing import Final
 
 from calipers.errors import HarborError
 from calipers.systems.harbor.tasks.task import TaskDirectory
-from calipers.systems.harbor.trials.environment import ROOMS, choose_environment
+from calipers.systems.harbor.trials.environment import PODMAN, ROOMS, choose_environment
 from calipers.systems.harbor.trials.trial import declined
 
 KINDS: Final = (
     (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
-    (re.compile(r"environment/Dockerfile says (?P<detail>RUN\b.*)"), "runs a command in its build"),
-    (re.compile(r"environment/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
+    (re.compile(r"\w+/Dockerfile says (?P<detail>RUN\b.*)"), "runs a command in its build"),
+    (re.compile(r"\w+/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
     (re.compile(r"it works as user (?P<detail>\S+), and"), "works as another user, which needs root"),
 )
 """Reasons that differ in a detail alone, and what they have in common."""
@@ -67,7 +67,7 @@ def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
         environment, why = choose_environment("oracle")
     except HarborError as error:  # a run would end with it; looking at a dataset does not
         environment, why = ROOMS, str(error)
-    refuse = declined if environment == ROOMS else declined_by_docker
+    refuse = {ROOMS: declined, PODMAN: declined_by_podman}.get(environment, declined_by_docker)
     with_docker = sum(declined_by_docker(task) is None for task in tasks)
     return Runnable(environment, why, len(tasks), _grouped(tasks, refuse), with_docker)
 
@@ -78,6 +78,13 @@ def declined_by_docker(task: TaskDirectory) -> str | None:
     if wanted.os != "linux":
         return f"it is for {wanted.os}"
     return "it needs an accelerator that Docker cannot provide" if wanted.tpu else None
+
+
+def declined_by_podman(task: TaskDirectory) -> str | None:
+    """Why Podman on Linux cannot run a task by Harbor, or None."""
+    return (
+        "it needs an accelerator that Podman is not lent" if task.config.environment.gpus else declined_by_docker(task)
+    )
 
 
 def _grouped(

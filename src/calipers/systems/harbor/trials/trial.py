@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import shlex
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,15 +26,17 @@ from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, re
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.task import (
     Artifact,
+    EnvironmentSettings,
     Healthcheck,
+    JudgeEnvironment,
     Network,
     StepSettings,
     TaskDirectory,
     agent_timeout,
     agent_user,
+    judge_environment,
     network_policies,
     resolve_env,
-    separate_verifier,
     solution_script,
     verifier_script,
     verifier_timeout,
@@ -88,8 +92,10 @@ def unhealthy(
         sleep(check.start_interval_sec if early else check.interval_sec)
 
 
-def keep_artifacts(container: Container, wanted: Sequence[str | Artifact], folder: Path) -> None:
+def keep_artifacts(container: Container, wanted: Sequence[str | Artifact], folder: Path) -> list[tuple[str, Path]]:
     """Bring out what the agent published and what the task names, and write down what became of each.
+
+    What was kept: (its path inside, its path here).
 
     A file is kept where its path inside says, below ``folder``, or where the task wants it. One that is not there,
     or is too large, or belongs to a container that a room has not, is no failure of the trial: the manifest says so.
@@ -101,6 +107,7 @@ def keep_artifacts(container: Container, wanted: Sequence[str | Artifact], folde
     if kept:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2))
+    return [(entry["source"], folder / entry["destination"]) for entry in kept if entry["status"] == "ok"]
 
 
 def _kept(container: Container, artifact: Artifact, folder: Path) -> dict[str, Any]:
@@ -185,14 +192,12 @@ def declined(task: TaskDirectory) -> str | None:
     verifiers = [step.verifier for step in task.config.steps] or [task.config.verifier]
     if wrong := lacking():
         return wrong
-    if wanted.os != "linux":
-        return f"it is for {wanted.os}"
-    if wanted.gpus or wanted.tpu:
-        return "it needs an accelerator"
-    if wanted.mcp_servers:
-        return "it needs tool servers"
-    if any(separate_verifier(task.config, step) for step in task.config.steps or (None,)):
-        return "its verifier has an environment of its own"
+    if unlent := _unlent(wanted):
+        return unlent
+    for step in task.config.steps or (None,):
+        judge = judge_environment(task, step)
+        if judge and (unlent := _unlent(judge.settings) or _judge_plan(judge).declined):
+            return unlent.replace("environment/", f"{judge.folder.name}/", 1)
     hooks = [hook for verifier in (task.config.verifier, *verifiers) for hook in verifier.collect]
     if others := sorted({hook.service for hook in hooks} - {MAIN}):
         return f"it collects from the service {others[0]}, and a room has no other than {MAIN}"
@@ -204,6 +209,20 @@ def declined(task: TaskDirectory) -> str | None:
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can switch users"
     return environment_plan(task).declined
+
+
+def _unlent(wanted: EnvironmentSettings) -> str | None:
+    """What an environment needs that no room has, or None."""
+    if wanted.os != "linux":
+        return f"it is for {wanted.os}"
+    if wanted.gpus or wanted.tpu:
+        return "it needs an accelerator"
+    return "it needs tool servers" if wanted.mcp_servers else None
+
+
+def _judge_plan(judge: JudgeEnvironment) -> EnvironmentPlan:
+    """How the room of a separate verifier is furnished."""
+    return read_environment(judge.folder, docker_image=judge.settings.docker_image, workdir=judge.settings.workdir)
 
 
 def environment_plan(task: TaskDirectory) -> EnvironmentPlan:
@@ -257,7 +276,8 @@ def run_trial(
         check = task.config.environment.healthcheck
         if check and (wrong := unhealthy(container, check, plan.workdir, env)):
             raise EndedTrial("HealthcheckError", wrong)
-        trial = _Trial(container, task, agent, folder, plan.workdir, env)
+        trial = _Trial(JudgeRoom(container, plan.workdir, env), task, agent, folder, containers)
+        trial.hidden = [task.path.parent, *hidden]
         if not reference:
             trial.works = partial(_works, task, source, hidden, containers)
         if task.config.steps:
@@ -300,20 +320,32 @@ def _works(
     return (step.name if step else None) in containers.references.of(task.path, judged)
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeRoom:
+    """Where a verdict is given: the agent's own room, or one that only the tests have."""
+
+    container: Container
+    workdir: str
+    env: Mapping[str, str]
+    bundled: bool = False  # whether the tests lie in it already
+
+
 class _Trial:
-    """An agent and a judge in one room."""
+    """An agent in a room, and a judge in the same or in one of its own."""
 
     def __init__(
         self,
-        container: Container,
+        room: JudgeRoom,
         task: TaskDirectory,
         agent: ContainerAgent,
         folder: Path,
-        workdir: str,
-        env: dict[str, str],
+        containers: OpenContainers,
     ) -> None:
-        self._container, self._task, self._agent = container, task, agent
-        self._root, self._workdir, self._env = folder, workdir, env
+        self._room, self._container, self._task, self._agent = room, room.container, task, agent
+        self._root, self._workdir, self._env = folder, room.workdir, dict(room.env)
+        self._containers = containers
+        self._kept: list[tuple[str, Path]] = []  # the artifacts of the last work: (path inside, path here)
+        self.hidden: list[Path] = []  # from every room
         self.works: Callable[[StepSettings | None], bool] | None = None  # whether the tests judge a reference
         self.blamed: dict[str, Any] | None = None  # how it was found out whose failure it is
 
@@ -345,7 +377,7 @@ class _Trial:
                 result["exception_info"] = _failure(*ended.args)
             self._collect(step)
             wanted = (*self._task.config.artifacts, *(step.artifacts if step else ()))
-            keep_artifacts(self._container, wanted, self._folder("artifacts", step))
+            self._kept = keep_artifacts(self._container, wanted, self._folder("artifacts", step))
             with _Phase(result, "verifier"):
                 result["verifier_result"] = {"rewards": self._verdict(step)}
         except EndedTrial as ended:
@@ -415,12 +447,17 @@ class _Trial:
     def _verdict(self, step: StepSettings | None) -> dict[str, int | float]:
         """The rewards. Where there are none, the agent is to blame if the tests judge a reference, and twice not it."""
         self._clear()
+        judge = judge_environment(self._task, step)
+        if judge:
+            return self._twice(step, partial(self._judged_apart, judge, step))
         checks = [partial(self._unchanged, step)]  # once: the tests may install what they like
 
         def judged() -> dict[str, int | float]:
             while checks:
                 checks.pop()()
-            return self._judged(step)
+            policies = network_policies(self._task.config, step)
+            with self._network(policies.verifier, policies.environment):
+                return self._judged(step, self._room)
 
         return self._twice(step, judged)
 
@@ -457,23 +494,40 @@ class _Trial:
             self._note("tampered", changed)
             raise Tampered("VerifierRuntimeError", f"the agent changed {changed[0]}, which is part of its verifier")
 
-    def _judged(self, step: StepSettings | None) -> dict[str, int | float]:
-        container, task = self._container, self._task
-        container.run(f"rm -rf {VERIFIER} {TESTS}; mkdir -p {VERIFIER} {TESTS}; chmod 777 {VERIFIER}", cwd="/")
+    def _judged_apart(self, judge: JudgeEnvironment, step: StepSettings | None) -> dict[str, int | float]:
+        """The rewards of tests in a room of their own, which has of the agent's work its artifacts alone."""
+        plan, settings = _judge_plan(judge), judge.settings
+        network = network_policies(self._task.config, step).verifier == "public"
+        container = Container(hidden=self.hidden, network=network, memory=settings.memory_mb, files=settings.storage_mb)
+        self._containers.admit(container)
+        try:
+            container.start()
+            furnish(container, judge.folder, plan)
+            for source, kept in self._kept:
+                if kept.is_dir() and source.strip("/"):  # whatever of it the tests' own room has is not the agent's
+                    container.run(f"find {shlex.quote(source)} -mindepth 1 -delete", cwd="/")
+                container.put(kept, source)
+            env = {**plan.env, **resolve_env(settings.env, os.environ, "verifier.environment.env")}
+            return self._judged(step, JudgeRoom(container, plan.workdir, env, judge.bundled))
+        finally:
+            self._containers.leave(container)
+
+    def _judged(self, step: StepSettings | None, room: JudgeRoom) -> dict[str, int | float]:
+        container, task = room.container, self._task
+        emptied = VERIFIER if room.bundled else f"{VERIFIER} {TESTS}"
+        container.run(f"rm -rf {emptied}; mkdir -p {emptied}; chmod 777 {VERIFIER}", cwd="/")
         script = verifier_script(task, step)
-        for folder in dict.fromkeys((task.path / "tests", script.parent)):
+        for folder in () if room.bundled else dict.fromkeys((task.path / "tests", script.parent)):
             if folder.is_dir():
                 bring(container, task, folder, TESTS)
         wanted = {**task.config.verifier.env, **(step.verifier.env if step else {})}
-        env = {**self._env, **resolve_env(wanted, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
+        env = {**room.env, **resolve_env(wanted, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
         limit = verifier_timeout(task, step)
         container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
         run = f"{TESTS}/{script.name} 2>&1"
-        policies = network_policies(task.config, step)
-        with self._network(policies.verifier, policies.environment):
-            ran = container.run(run, cwd=self._workdir, env=env, user=verifier_user(task, step), timeout=limit)
+        ran = container.run(run, cwd=room.workdir, env=env, user=verifier_user(task, step), timeout=limit)
         container.sweep()  # nobody is left to write a reward after the tests have
-        folder = self._keep(VERIFIER, "verifier", step)
+        folder = self._keep(VERIFIER, "verifier", step, container)
         _write_stream(folder / "test-stdout.txt", ran.stdout)
         if ran.timed_out:
             raise EndedTrial("VerifierTimeoutError", f"the tests did not finish within {limit:g} s")
@@ -483,12 +537,12 @@ class _Trial:
             raise EndedTrial(rewards.kind, rewards.why)
         return rewards
 
-    def _keep(self, inside: str, name: str, step: StepSettings | None) -> Path:
+    def _keep(self, inside: str, name: str, step: StepSettings | None, container: Container | None = None) -> Path:
         """Bring a folder of logs out of the room, into the trial's directory."""
         target = self._folder(name, step)
         target.mkdir(parents=True, exist_ok=True)
         with suppress(OSError, shutil.Error):
-            self._container.take(inside, target)
+            (container or self._container).take(inside, target)
         return target
 
     def _folder(self, name: str, step: StepSettings | None) -> Path:

@@ -1,0 +1,54 @@
+#!/usr/bin/python3
+"""The proxy in the sidecar that `make test-docker` builds for Harbor's network policies, in place of Harbor's own.
+
+Harbor's rules lead every connection here. Those to an address on Harbor's list go on, marked as Harbor's rules want it,
+and the others end. Names are not looked at, only addresses; the small Python of the test's image runs it.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+LISTED = Path("/opt/egress-sidecar/allowlist.txt")
+PORT, MARK = 12345, 114514  # as in Harbor's own configuration of its proxy
+ORIGINAL_DESTINATION, SOCKET_MARK = 80, 36  # of Linux; Python has no names for them
+
+
+def passed_on(client: socket.socket) -> None:
+    """Forward one connection to where it was meant to go, if that is on the list."""
+    with client:
+        address = client.getsockopt(socket.SOL_IP, ORIGINAL_DESTINATION, 16)
+        host, port = socket.inet_ntoa(address[4:8]), int.from_bytes(address[2:4], "big")
+        if host not in LISTED.read_text().split():
+            return
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, SOCKET_MARK, MARK)
+            server.connect((host, port))
+            threading.Thread(target=copied, args=(client, server), daemon=True).start()
+            copied(server, client)
+
+
+def copied(source: socket.socket, target: socket.socket) -> None:
+    """Hand on what comes, until nothing does."""
+    try:
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # one of the two has gone
+
+
+def main() -> None:
+    """Serve until the container ends."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("", PORT))
+        listener.listen()
+        while True:
+            threading.Thread(target=passed_on, args=(listener.accept()[0],), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
