@@ -2,9 +2,9 @@
 
 The root directory of the machine is the lower layer of an overlay whose upper layer is memory. So a task finds
 the tools that are installed here, may write wherever it likes, and leaves nothing behind. It sees no home
-directory and none of the hidden folders. Instead of the machine's root directory it may be given the layers of an image,
-and then sees nothing else. Its root user has the rights a container's has: it cannot mount, load modules, make devices or
-trace other users' processes. What it may use at most is said in `limits`.
+directory and none of the hidden folders. Instead of the machine's root directory it may be given the layers of an
+image, and then sees nothing else. Its root user has the rights a container's has: it cannot mount, load modules, make
+devices or trace other users' processes. What it may use at most is said in `limits`.
 
 Of the standard library alone, with imports that name no package: Harbor's interpreter is lent this file.
 """

@@ -10,12 +10,14 @@ from typing import Final
 from calipers.errors import HarborError
 from calipers.systems.harbor.tasks.task import TaskDirectory
 from calipers.systems.harbor.trials.environment import ROOMS, choose_environment
-from calipers.systems.harbor.trials.trial import declined
+from calipers.systems.harbor.trials.trial import declined, unbuilt_before
 
 KINDS: Final = (
     (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
-    (re.compile(r"environment/Dockerfile says (?P<detail>RUN\b.*)"), "runs a command in its build"),
     (re.compile(r"environment/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
+    (re.compile(r"environment/Dockerfile:\d+: (?P<detail>.*)"), "has an image whose build failed here"),
+    (re.compile(r"\S+/Dockerfile:\d+: (?P<detail>.*)"), "has a Dockerfile that is wrong"),
+    (re.compile(r"its tests fetch something from (?P<detail>\S+),.*"), "has tests that fetch from where they cannot"),
     (re.compile(r"it works as user (?P<detail>\S+), and"), "works as another user, which only root can lend"),
 )
 """Reasons that differ in a detail alone, and what they have in common."""
@@ -67,9 +69,14 @@ def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
         environment, why = choose_environment("oracle")
     except HarborError as error:  # a run would end with it; looking at a dataset does not
         environment, why = ROOMS, str(error)
-    refuse = declined if environment == ROOMS else declined_by_docker
+    refuse = declined_by_room if environment == ROOMS else declined_by_docker
     with_docker = sum(declined_by_docker(task) is None for task in tasks)
     return Runnable(environment, why, len(tasks), _grouped(tasks, refuse), with_docker)
+
+
+def declined_by_room(task: TaskDirectory) -> str | None:
+    """Why a room cannot have a task, or None; an image is not built, but one that could not be is remembered."""
+    return declined(task) or unbuilt_before(task)
 
 
 def declined_by_docker(task: TaskDirectory) -> str | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -21,6 +22,7 @@ from calipers.errors import CalipersError
 from calipers.isolate.container import Container, ContainerError, lacking
 from calipers.isolate.tamper_check import scripts
 from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, read_environment
+from calipers.systems.harbor.lent.image import Builder, ImageError, build, failed_before, unbuildable
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.task import (
     Artifact,
@@ -203,7 +205,54 @@ def declined(task: TaskDirectory) -> str | None:
     users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can lend another user"
-    return environment_plan(task).declined
+    plan = environment_plan(task)
+    if plan.declined or plan.image is None:
+        return plan.declined
+    return unbuildable(plan.image) or _out_of_reach(task)
+
+
+FETCHED: Final = re.compile(r"^[^#\n]*\b(?:curl|wget)\b[^\n]*?https?://([\w.-]+)", re.MULTILINE)
+
+
+def _out_of_reach(task: TaskDirectory) -> str | None:
+    """A host that the tests fetch something from and that this machine cannot find: they would judge nobody rightly."""
+    open_to_all = (network_policies(task.config, step).verifier == "public" for step in task.config.steps or (None,))
+    proxies = any(os.environ.get(name) for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))
+    for host in FETCHED.findall("\n".join(scripts(task.path / "tests"))) if all(open_to_all) and not proxies else ():
+        if not _resolves(host):
+            return f"its tests fetch something from {host}, which this machine does not find"
+    return None
+
+
+@cache
+def _resolves(host: str) -> bool:
+    import socket
+
+    try:
+        return bool(socket.getaddrinfo(host, 443))
+    except OSError:
+        return False
+
+
+BUILDER: Final = Builder(Container, ContainerError)
+
+
+def unbuilt(task: TaskDirectory) -> str | None:
+    """Why a task's image could not be built now, or None: it has none, or it is there."""
+    plan = environment_plan(task).image
+    if plan is None:
+        return None
+    try:
+        build(plan, BUILDER, task.config.environment.build_timeout_sec)
+    except ImageError as error:
+        return str(error)
+    return None
+
+
+def unbuilt_before(task: TaskDirectory) -> str | None:
+    """Why a task's image could not be built when that was last tried, or None."""
+    plan = environment_plan(task).image
+    return failed_before(plan) if plan else None
 
 
 def environment_plan(task: TaskDirectory) -> EnvironmentPlan:
@@ -240,24 +289,31 @@ def run_trial(
     }
     plan = environment_plan(task)
     policies = [network_policies(task.config, step) for step in task.config.steps or (None,)]
+    trial, layers, no_image = None, [], ""
+    try:
+        layers = build(plan.image, BUILDER, task.config.environment.build_timeout_sec) if plan.image else []
+    except ImageError as error:
+        no_image = str(error)
     container = Container(
         hidden=[task.path.parent, *hidden],
         network=policies[0].environment == "public",
         switched=any("no-network" in modes for modes in policies),
         memory=task.config.environment.memory_mb,
         files=task.config.environment.storage_mb,
+        layers=layers,
     )
     containers.admit(container)
-    trial = None
     try:
         with _Phase(result, "environment_setup"):
+            if no_image:
+                raise EndedTrial("ImageError", no_image)
             container.start()
             furnish(container, task.path / "environment", plan)
         env = {**plan.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
         check = task.config.environment.healthcheck
         if check and (wrong := unhealthy(container, check, plan.workdir, env)):
             raise EndedTrial("HealthcheckError", wrong)
-        trial = _Trial(container, task, agent, folder, plan.workdir, env)
+        trial = _Trial(container, task, agent, folder, plan.workdir, env, plan.user)
         if not reference:
             trial.works = partial(_works, task, source, hidden, containers)
         if task.config.steps:
@@ -278,8 +334,9 @@ def run_trial(
         result["exception_info"] = _failure(type(error).__name__, str(error))
     finally:
         containers.leave(container)
-    if trial is not None and trial.blamed is not None:
-        result[BLAME] = trial.blamed
+    about = {"image": plan.image.base.words} if plan.image else {}
+    if about or (trial is not None and trial.blamed is not None):
+        result[BLAME] = {**about, **((trial and trial.blamed) or {})}
     result["finished_at"] = now()
     return result
 
@@ -311,8 +368,9 @@ class _Trial:
         folder: Path,
         workdir: str,
         env: dict[str, str],
+        user: str | None = None,
     ) -> None:
-        self._container, self._task, self._agent = container, task, agent
+        self._container, self._task, self._agent, self._user = container, task, agent, user
         self._root, self._workdir, self._env = folder, workdir, env
         self.works: Callable[[StepSettings | None], bool] | None = None  # whether the tests judge a reference
         self.blamed: dict[str, Any] | None = None  # how it was found out whose failure it is
@@ -360,7 +418,7 @@ class _Trial:
         if folder.is_dir():
             bring(self._container, self._task, folder, self._workdir)
         if (folder / "setup.sh").is_file():
-            user = agent_user(self._task, step)
+            user = self._as(agent_user(self._task, step))
             ran = self._container.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
             if ran.code:
                 stderr = ran.stderr.decode(errors="replace").strip()[-500:]
@@ -375,7 +433,7 @@ class _Trial:
 
     def _work(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
-        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit)
+        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit, self._user)
         policies = network_policies(self._task.config, step)
         with _Phase(result, "agent_execution"), self._network(policies.agent, policies.environment):
             ran = self._agent.work(turn)
@@ -471,7 +529,8 @@ class _Trial:
         run = f"{TESTS}/{script.name} 2>&1"
         policies = network_policies(task.config, step)
         with self._network(policies.verifier, policies.environment):
-            ran = container.run(run, cwd=self._workdir, env=env, user=verifier_user(task, step), timeout=limit)
+            user = self._as(verifier_user(task, step))
+            ran = container.run(run, cwd=self._workdir, env=env, user=user, timeout=limit)
         container.sweep()  # nobody is left to write a reward after the tests have
         folder = self._keep(VERIFIER, "verifier", step)
         _write_stream(folder / "test-stdout.txt", ran.stdout)
@@ -490,6 +549,10 @@ class _Trial:
         with suppress(OSError, shutil.Error):
             self._container.take(inside, target)
         return target
+
+    def _as(self, user: str | int | None) -> str | int | None:
+        """Who a command is run as: whoever is named, else the image's own user."""
+        return self._user if user is None else user
 
     def _folder(self, name: str, step: StepSettings | None) -> Path:
         return self._root / "steps" / step.name / name if step else self._root / name
