@@ -165,7 +165,9 @@ def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> 
         elif word in ("COPY", "ADD"):
             step = _copying(item, known, workdir, environment)
             if step is None:
-                return _says(item)
+                words = _copied(item, known) or []
+                absent = next((name for name in words[:-1] if not _inside(environment, name)), None)
+                return _says(item, f", and {absent} is not there" if absent else "")
             steps.append(step)
         elif word not in IGNORED:
             return _says(item)
@@ -174,8 +176,8 @@ def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> 
     return EnvironmentPlan(workdir, env, image=ImagePlan(base, steps, environment), user=user)
 
 
-def _says(item: Instruction) -> EnvironmentPlan:
-    return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {item.short()}")
+def _says(item: Instruction, why: str = "") -> EnvironmentPlan:
+    return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {item.short()}{why}")
 
 
 def _image(rest: str, args: Mapping[str, str]) -> tuple[str, str | None]:

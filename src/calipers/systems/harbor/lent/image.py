@@ -230,14 +230,13 @@ def unbuildable(plan: ImagePlan) -> str | None:
         return f"{must}, and {FOLDER} is {FORBIDDEN}"
     if os.geteuid():
         return f"{must}, and only root can do that"
-    missing = _missing(plan, folder)
-    if missing is None:
+    if not _lacks_packages(plan, folder):
         return None
     if shutil.which(MAKER) is None:
         return f"{must}, and {MAKER} is not installed"
     if mirror() is None:
         return f"{must}, and apt is configured with no mirror of Debian's or Ubuntu's packages"
-    if missing and not answers(plan.base.suite):
+    if not answers(plan.base.suite):
         return f"{must}, and the mirror that apt is configured with has no {plan.base.suite}, or does not answer"
     return None
 
@@ -256,12 +255,12 @@ def failed_before(plan: ImagePlan) -> str | None:
     return None
 
 
-def _missing(plan: ImagePlan, folder: Path) -> bool | None:
-    """Whether packages are needed for what is still to be made; None where all is there."""
+def _lacks_packages(plan: ImagePlan, folder: Path) -> bool:
+    """Whether packages are needed for what is still to be made."""
     if not (folder / "bases" / _base_key(plan.base)).is_dir():
         return True
-    absent = [group for key, group in _keys(plan) if not (folder / "layers" / key).is_dir()]
-    return any("apt" in step.command for group in absent for step in group) if absent else None
+    absent = (group for key, group in _keys(plan) if not (folder / "layers" / key).is_dir())
+    return any("apt" in step.command for group in absent for step in group)
 
 
 def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> list[Path]:

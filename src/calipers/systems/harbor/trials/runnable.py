@@ -14,6 +14,10 @@ from calipers.systems.harbor.trials.trial import declined, unbuilt_before
 
 KINDS: Final = (
     (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
+    (
+        re.compile(r"environment/Dockerfile says .*, and (?P<detail>\S+) is not there"),
+        "copies a file that is not there",
+    ),
     (re.compile(r"environment/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
     (re.compile(r"environment/Dockerfile:\d+: (?P<detail>.*)"), "has an image whose build failed here"),
     (re.compile(r"\S+/Dockerfile:\d+: (?P<detail>.*)"), "has a Dockerfile that is wrong"),
