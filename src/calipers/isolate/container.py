@@ -473,7 +473,7 @@ class Container:
 
     @property
     def _home(self) -> str:
-        return "/root" if self._layers else os.path.expanduser("~root")
+        return os.path.expanduser("~root")  # an image's root lives where every root does
 
     def _shell(self, path: str) -> str:
         """What commands are run by: Harbor's is bash, and tasks count on it."""

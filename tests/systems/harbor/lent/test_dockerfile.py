@@ -102,7 +102,7 @@ def test_the_task_has_the_last_word_on_where(tmp_path):
         ("RUN <<EOF\na\n# b\nEOF\nRUN c", ["/bin/sh -c 'a\n# b\n'", "/bin/sh -c c"]),
         ("RUN cat <<-'E' > x\n\ta\n\tE\nRUN c", ["/bin/sh -c 'cat <<-'\"'\"'E'\"'\"' > x\na\nE'", "/bin/sh -c c"]),
         ("RUN echo '<<EOF' $((1 << 2)) <<< x", ["/bin/sh -c 'echo '\"'\"'<<EOF'\"'\"' $((1 << 2)) <<< x'"]),
-        ("RUN --mount=type=cache,target=/root/.cache a", ["/bin/sh -c a"]),
+        ("RUN --mount=type=cache,target=/var/cache a", ["/bin/sh -c a"]),
     ],
 )
 def test_commands_of_a_build(tmp_path, text, commands):

@@ -19,8 +19,10 @@ pytestmark = [needs_rooms, pytest.mark.skipif(os.geteuid() != 0, reason="only ro
 CHEAT = "#!/bin/sh\nrm /usr/bin/env; printf '#!/bin/sh\\n' > /usr/bin/env; chmod +x /usr/bin/env\n"
 
 
-PROGRAMS = """sh bash env cat mkdir rm ln touch date stat id sleep tar mv chmod chown setpriv prlimit mount mknod
-    head ls grep true test printf mktemp""".split()
+PROGRAMS = (
+    *("sh", "bash", "env", "cat", "mkdir", "rm", "ln", "touch", "date", "stat", "id", "sleep", "tar", "mv", "chmod"),
+    *("chown", "setpriv", "prlimit", "mount", "mknod", "head", "ls", "grep", "true", "test", "printf", "mktemp"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def root(tmp_path_factory):
         (root / name).symlink_to(f"usr/{name}")
     for name in ("etc", "tmp", "root"):
         (root / name).mkdir()
-    (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")
+    (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\nnobody:x:65534:\n")
     files = [os.path.realpath(shutil.which(name)) for name in PROGRAMS]
     listed = subprocess.run(["ldd", *files], capture_output=True, text=True).stdout.split()
@@ -68,7 +70,7 @@ STEPS = """FROM debian
 ENV WHERE=/made
 RUN mkdir $WHERE /gone && date +%N > $WHERE/stamp && touch /gone/x
 COPY --chmod=600 answer $WHERE/
-WORKDIR /work
+WORKDIR /there
 RUN rm -r /gone && printf 42 > answer.txt && test "$(stat -c %a $WHERE/answer)" = 600
 USER nobody
 """
@@ -76,7 +78,7 @@ USER nobody
 
 def test_steps_are_executed_once_and_a_trial_finds_what_they_left(tmp_path, images):
     checks = (
-        "[ ! -e /gone ] && [ $PWD = /work ] && [ $WHERE = /made ] && [ $(id -un) = nobody ] && [ ! -w /made/stamp ]"
+        "[ ! -e /gone ] && [ $PWD = /there ] && [ $WHERE = /made ] && [ $(id -un) = nobody ] && [ ! -w /made/stamp ]"
     )
     tests = f"#!/bin/bash\n{checks}; echo $((1 - $?)) > /logs/verifier/reward.txt; cat /made/stamp\n"
     for name in ("a", "b"):
@@ -111,7 +113,7 @@ def test_a_step_that_fails_is_not_run_and_says_why(tmp_path, images):
 
 def test_a_step_has_a_time_limit(tmp_path, images):
     (tmp_path / "Dockerfile").write_text("FROM debian\nRUN sleep 600\n")
-    with pytest.raises(ImageError, match="Dockerfile:2: RUN sleep 600 was (ended|not begun): the build's time is up"):
+    with pytest.raises(ImageError, match=r"Dockerfile:2: RUN sleep 600 was (ended|not begun): the build's time is up"):
         build(read_environment(tmp_path).image, BUILDER, 2.0)
     assert not list(images.glob("new-*"))
 
@@ -133,7 +135,7 @@ def test_a_step_can_neither_mount_nor_make_devices_and_leads_nobody_out(tmp_path
     outside.mkdir(mode=0o755)
     text = f"""FROM debian
 RUN ! mount -t tmpfs none /mnt && ! mknod /node c 1 3
-RUN rm -rf /logs /app && ln -s {outside} /logs && ln -s {outside} /app && rm -rf /etc/hosts && ln -s {outside}/x /etc/hosts
+RUN rm -rf /logs /app /etc/hosts && ln -s {outside} /logs && ln -s {outside} /app && ln -s {outside}/x /etc/hosts
 RUN true
 """
     write_task(tmp_path / "d", "links", dockerfile=text, tests="#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n")
