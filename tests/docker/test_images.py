@@ -7,7 +7,7 @@ import pytest
 from cli.running import calipers
 from harbor_datasets import write_task
 
-from calipers.systems.harbor.lent.image import answers, mirror
+from calipers.systems.harbor.lent.image import PYTHONS, answers, mirrors
 
 BENCH = """FROM ghcr.io/laude-institute/t-bench/ubuntu-24-04:20250624
 RUN apt-get update && apt-get install -y --no-install-recommends jq && rm -rf /var/lib/apt/lists/*
@@ -25,10 +25,10 @@ SOLVED = "#!/bin/sh\njq -j .answer question.json > answer.txt && command -v tmux
 def lacking():
     if shutil.which("mmdebstrap") is None:
         return "mmdebstrap is not installed"
-    known = mirror()
-    if known is None:
+    if not mirrors():
         return "apt is configured with no mirror"
-    return "" if answers({"debian": "trixie", "ubuntu": "noble"}[known[0]]) else "the mirror does not answer"
+    vendor = next(iter(mirrors()))
+    return "" if answers(vendor, [*PYTHONS[vendor]][-1]) else "the mirror does not answer"
 
 
 def test_bases_of_packages_and_steps_that_install_some(tmp_path, monkeypatch):

@@ -167,6 +167,7 @@ B
         ('FROM debian\n\nCOPY "run.sh /x\n', '3: COPY has a " that is not closed; expected another "'),
         ("FROM debian\nRUN a\nWORKDIR /it's\n", "3: WORKDIR has a ' that is not closed; expected another '"),
         ("FROM debian\nRUN <<EOF\na\n", "2: <<EOF has no end; expected a line EOF"),
+        ("FROM debian\nRUN echo 'a\nb'\n", "3: there is no instruction B'; expected one such as RUN"),
         ("FROM debian\nENV\n", "2: ENV sets nothing; expected NAME=VALUE"),
     ],
 )

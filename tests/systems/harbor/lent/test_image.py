@@ -24,13 +24,16 @@ BENCH = "ghcr.io/laude-institute/t-bench/"
         ("python:3.12-slim", "ubuntu", "noble", "3.12", ""),
         ("python:3.12.4-slim-bookworm", "debian", "trixie", "3.13", "which stands for Python 3.12"),
         ("python:3.14", "debian", "trixie", "3.13", "which stands for Python 3.14"),
+        ("python:3.12-slim", "debian+ubuntu", "noble", "3.12", ""),
+        ("ubuntu:22.04", "debian+ubuntu", "jammy", "", ""),
+        ("debian:12", "ubuntu+debian", "bookworm", "", ""),
         ("python:slim", "debian", "trixie", "3.13", ""),
         (f"{BENCH}ubuntu-24-04:20250624", "debian", "trixie", "", "which is close to Ubuntu noble"),
         (f"{BENCH}python-3-13:20250620", "debian", "trixie", "3.13", ""),
     ],
 )
 def test_names_that_packages_make(image, vendor, suite, python, differs):
-    base = base_image(image, vendor)
+    base = base_image(image, vendor.split("+"))
     assert (base.image, base.suite, base.python, base.differs) == (image, suite, python, differs)
     assert ("tmux" in base.packages) == image.startswith(BENCH)
     assert differs in base.words
@@ -40,7 +43,7 @@ def test_names_that_packages_make(image, vendor, suite, python, differs):
     "image", ["postgres:16", "alpine", "python:3.12-alpine", "python:2.7", "me/ubuntu", "debian:8"]
 )
 def test_names_that_they_do_not(image):
-    assert base_image(image, "debian") is None
+    assert base_image(image, ["debian"]) is None
 
 
 def keys(folder, text):

@@ -169,8 +169,10 @@ def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> 
                 absent = next((name for name in words[:-1] if not _inside(environment, name)), None)
                 return _says(item, f", and {absent} is not there" if absent else "")
             steps.append(step)
-        elif word not in IGNORED:
+        elif word == "ONBUILD":
             return _says(item)
+        elif word not in IGNORED:
+            raise DockerfileError(item.line, f"there is no instruction {word}; expected one such as RUN")
     if base is None:
         return EnvironmentPlan(declined=f"environment/{DOCKERFILE} has no FROM")
     return EnvironmentPlan(workdir, env, image=ImagePlan(base, steps, environment), user=user)

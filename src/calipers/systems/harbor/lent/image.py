@@ -32,12 +32,13 @@ from typing import Any
 RECIPE = "1"  # of bases: another one makes them anew
 MAKER = "mmdebstrap"
 FOLDER = "CALIPERS_IMAGES"
+MIRRORS = "CALIPERS_MIRRORS"
 FORBIDDEN = "none"
 BASE_SECONDS = 1800.0
 BUILD_SECONDS = 600.0  # Harbor's own
 ANSWER_SECONDS = 20.0
 RESERVE = 2 << 30  # bytes of the disk that no step may take
-LAST_LINES, LONGEST = 3, 400  # of what a step that failed said
+MOST_LINES, LAST_LINES, LONGEST = 40, 3, 400  # of what a step that failed said
 OFFICIAL = (
     "",
     "library/",
@@ -133,29 +134,30 @@ class Builder:
     refused: type[Exception]
 
 
-def base_image(image: str, vendor: str | None = None) -> BaseImage | None:
-    """What an image's name stands for on a machine with packages of this vendor; None for one that no packages make.
+def base_image(image: str, vendors: Sequence[str] = ()) -> BaseImage | None:
+    """What an image's name stands for where these vendors' packages are; None for one that no packages make.
 
-    >>> base_image("ubuntu:22.04", "debian").words
+    >>> base_image("ubuntu:22.04", ["debian"]).words
     'ubuntu:22.04: made of packages (Debian bookworm), which is close to Ubuntu jammy'
-    >>> base_image("python:3.11-slim-bookworm", "debian").words
+    >>> base_image("python:3.11-slim-bookworm", ["debian"]).words
     'python:3.11-slim-bookworm: made of packages (Debian bookworm, Python 3.11)'
-    >>> base_image("postgres:16", "debian")
+    >>> base_image("postgres:16", ["debian"])
     """
-    vendor = vendor or (mirror() or ("debian", ""))[0]
+    vendors = vendors or list(mirrors()) or ["debian"]
     folder, slash, rest = image.partition("@")[0].rpartition("/")
     name, _, tag = rest.partition(":")
     if folder + slash == BENCH:  # whose names have the version, and whose tags the day
         name, _, version = name.partition("-")
-        return _base(image, name, version.replace("-", "."), vendor, RECORDER)
-    return _base(image, name, tag or "latest", vendor) if folder + slash in OFFICIAL else None
+        return _base(image, name, version.replace("-", "."), vendors, RECORDER)
+    return _base(image, name, tag or "latest", vendors) if folder + slash in OFFICIAL else None
 
 
-def _base(image: str, name: str, tag: str, vendor: str, more: tuple[str, ...] = ()) -> BaseImage | None:
+def _base(image: str, name: str, tag: str, vendors: Sequence[str], more: tuple[str, ...] = ()) -> BaseImage | None:
     if name == "python":
-        return _python_base(image, tag, vendor, more)
-    if name not in TAGS or vendor not in TAGS:
+        return _python_base(image, tag, vendors, more)
+    if name not in TAGS:
         return None
+    vendor = name if name in vendors else vendors[0]
     version = tag.removesuffix("-slim").partition("-")[0]
     suite = TAGS[name].get(version, version)
     if vendor == name:
@@ -166,21 +168,19 @@ def _base(image: str, name: str, tag: str, vendor: str, more: tuple[str, ...] = 
     return BaseImage(image, vendor, near, more, differs=f"which is close to {name.capitalize()} {suite}")
 
 
-def _python_base(image: str, tag: str, vendor: str, more: tuple[str, ...]) -> BaseImage | None:
+def _python_base(image: str, tag: str, vendors: Sequence[str], more: tuple[str, ...]) -> BaseImage | None:
     """Python as a suite has it: of the wanted version, else of the next one that there is."""
-    match = re.match(r"(3)(?:\.(\d+))?(?:\.\d+)?(?:$|-)", "3" if tag.startswith(("latest", "slim")) else tag)
-    if not match or vendor not in PYTHONS or re.search("alpine|windows", tag):
+    match = re.match(r"3(?:\.(\d+))?(?:\.\d+)?(?:$|-)", "3" if tag.startswith(("latest", "slim")) else tag)
+    if not match or re.search("alpine|windows", tag):
         return None
-    known = PYTHONS[vendor]
-    last = list(known)[-1]
-    wanted = (3, int(match[2])) if match[2] else known[last]
-    suite = next((suite for suite, python in known.items() if python >= wanted), last)
+    known = sorted((python, vendor, suite) for vendor in vendors for suite, python in PYTHONS[vendor].items())
+    wanted = (3, int(match[1])) if match[1] else known[-1][0]
+    have, vendor, suite = next((entry for entry in known if entry[0] >= wanted), known[-1])
     packages = ["ca-certificates", "python3", "python3-pip", "python3-venv", *more]
     if "slim" not in tag and not more:
         packages += ["build-essential", "curl", "git", "python3-dev", "wget"]
-    have, want = (".".join(map(str, version)) for version in (known[suite], wanted))
-    differs = "" if have == want else f"which stands for Python {want}"
-    return BaseImage(image, vendor, suite, tuple(sorted(packages)), have, differs)
+    differs = "" if have == wanted else f"which stands for Python 3.{wanted[1]}"
+    return BaseImage(image, vendor, suite, tuple(sorted(packages)), f"3.{have[1]}", differs)
 
 
 def images_folder() -> Path | None:
@@ -192,7 +192,15 @@ def images_folder() -> Path | None:
 
 
 @cache
-def mirror() -> tuple[str, str] | None:
+def mirrors() -> dict[str, str]:
+    """The addresses of packages by their vendors: the one of this machine's own, and those that the user names."""
+    words = (word.strip().partition("=") for word in os.environ.get(MIRRORS, "").split(","))
+    named = {vendor: address for vendor, _, address in words if vendor in TAGS and address}
+    own = _own_mirror()
+    return {**({own[0]: own[1]} if own else {}), **named}
+
+
+def _own_mirror() -> tuple[str, str] | None:
     """The vendor of this machine's packages and the address that apt has them from; None without such."""
     try:
         text = Path("/etc/os-release").read_text()
@@ -207,14 +215,14 @@ def mirror() -> tuple[str, str] | None:
 
 
 @cache
-def answers(suite: str) -> bool:
+def answers(vendor: str, suite: str) -> bool:
     """Whether the mirror has a suite, by apt's own way of reaching it."""
-    known = mirror()
+    address = mirrors().get(vendor, "").rstrip("/")
     helper = shutil.which("apt-helper", path="/usr/lib/apt:/usr/libexec/apt")
-    if known is None or helper is None:
+    if not address or helper is None:
         return False
     with tempfile.TemporaryDirectory(prefix="calipers-") as scratch:
-        command = [helper, "-o", "Acquire::Retries=0", "download-file", f"{known[1].rstrip('/')}/dists/{suite}/Release"]
+        command = [helper, "-o", "Acquire::Retries=0", "download-file", f"{address}/dists/{suite}/Release"]
         try:
             done = subprocess.run([*command, f"{scratch}/file"], capture_output=True, timeout=ANSWER_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
@@ -234,10 +242,10 @@ def unbuildable(plan: ImagePlan) -> str | None:
         return None
     if shutil.which(MAKER) is None:
         return f"{must}, and {MAKER} is not installed"
-    if mirror() is None:
+    if plan.base.vendor not in mirrors():
         return f"{must}, and apt is configured with no mirror of Debian's or Ubuntu's packages"
-    if not answers(plan.base.suite):
-        return f"{must}, and the mirror that apt is configured with has no {plan.base.suite}, or does not answer"
+    if not answers(plan.base.vendor, plan.base.suite):
+        return f"{must}, and the mirror of packages has no {plan.base.suite}, or does not answer"
     return None
 
 
@@ -331,12 +339,12 @@ def _tidy(folder: Path) -> None:
 
 def _bootstrap(base: BaseImage, scratch: Path) -> None:
     """Make the root directory of a base."""
-    vendor, address = mirror() or ("", "")
+    address = mirrors()[base.vendor]
     root = scratch / "upper"
     command = [MAKER, "--quiet", "--mode=root", "--variant=minbase", "--format=directory"]
     command += [f"--dpkgopt={line}" for line in FILES["etc/dpkg/dpkg.cfg.d/docker-excludes"].splitlines()]
     command += [f"--include={','.join(base.packages)}"] if base.packages else []
-    source = f"deb {address} {base.suite} {COMPONENTS[vendor]}"
+    source = f"deb {address} {base.suite} {COMPONENTS[base.vendor]}"
     try:
         done = subprocess.run(
             [*command, base.suite, str(root), source], capture_output=True, text=True, timeout=BASE_SECONDS
@@ -430,9 +438,10 @@ def _watched(container: Any, folder: Path) -> Iterator[threading.Event]:
 
 
 def _last(text: str) -> str:
-    """The last lines of what was said, as one."""
-    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-LAST_LINES:])[-LONGEST:] or "nothing was said"
+    """The last lines of what was said, as one; of these the ones that call themselves errors, if there are any."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()][-MOST_LINES:]
+    telling = [line for line in lines if re.match(r"E:|error\b|fatal\b|curl:|wget:|npm ERR", line, re.IGNORECASE)]
+    return " | ".join((telling or lines)[-LAST_LINES:])[-LONGEST:] or "nothing was said"
 
 
 def _base_key(base: BaseImage) -> str:

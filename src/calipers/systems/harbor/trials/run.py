@@ -66,6 +66,7 @@ DATASET: Final = "dataset"
 DECLINED: Final = "declined"
 ORACLE: Final = "oracle"
 ELSEWHERE: Final = "--environment docker runs it, by Harbor"
+WRONG: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ is not there$")  # what nobody could build
 NAMED: Final = 5  # tasks that a note of several names
 KINDS: Final = ("it needs the image", "it is for ", "it works as user", "it collects from the service")
 """What reasons of one kind have in common, where the rest of their words is about one task."""
@@ -191,7 +192,7 @@ def _declined(request: AgentRequest, task: TaskDirectory) -> str | None:
     """Why a task is not run, or None."""
     reason = declined(task) if in_containers(request) else None
     if reason:
-        return f"{reason}; {ELSEWHERE}"
+        return reason if WRONG.search(reason) else f"{reason}; {ELSEWHERE}"
     return unsolved(task) if request.agent == ORACLE else None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from calipers.errors import HarborError
+from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
 from calipers.systems.harbor.tasks.task import TaskDirectory
 from calipers.systems.harbor.trials.environment import ROOMS, choose_environment
 from calipers.systems.harbor.trials.trial import declined, unbuilt_before
@@ -88,7 +89,9 @@ def declined_by_docker(task: TaskDirectory) -> str | None:
     wanted = task.config.environment
     if wanted.os != "linux":
         return f"it is for {wanted.os}"
-    return "it needs an accelerator that Docker cannot lend" if wanted.tpu else None
+    if wanted.tpu:
+        return "it needs an accelerator that Docker cannot lend"
+    return None if wanted.docker_image else dockerfile_fault(task.path / "environment")
 
 
 def _grouped(
