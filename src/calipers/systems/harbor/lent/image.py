@@ -54,6 +54,7 @@ TAGS = {
     "ubuntu": {"26.04": "resolute", "24.04": "noble", "22.04": "jammy", "20.04": "focal", "latest": "noble"},
     "debian": {"13": "trixie", "12": "bookworm", "11": "bullseye", "latest": "trixie", "stable": "trixie"},
 }
+KEYS = "/usr/share/keyrings/{}-archive-keyring.gpg"  # here and in the image
 COMPONENTS = {"ubuntu": "main universe", "debian": "main"}
 PYTHONS = {
     "ubuntu": {"focal": (3, 8), "jammy": (3, 10), "noble": (3, 12)},
@@ -68,6 +69,9 @@ FILES = {
     "etc/dpkg/dpkg.cfg.d/docker-excludes": "path-exclude=/usr/share/doc/*\npath-exclude=/usr/share/man/*\n",
 }
 """What images of these distributions have, and their packages have not."""
+
+
+PROGRAMS = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 class ImageError(Exception):
@@ -244,6 +248,8 @@ def unbuildable(plan: ImagePlan) -> str | None:
         return f"{must}, and {MAKER} is not installed"
     if plan.base.vendor not in mirrors():
         return f"{must}, and apt is configured with no mirror of Debian's or Ubuntu's packages"
+    if not Path(KEYS.format(plan.base.vendor)).is_file():
+        return f"{must}, and there are no keys of {plan.base.vendor.capitalize()}'s packages here"
     if not answers(plan.base.vendor, plan.base.suite):
         return f"{must}, and the mirror of packages has no {plan.base.suite}, or does not answer"
     return None
@@ -278,9 +284,16 @@ def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> li
     folder = images_folder()
     if folder is None:  # as `unbuildable` has said
         raise ImageError("no folder for images")
-    for name in ("bases", "layers", "failed", "locks"):
-        (folder / name).mkdir(0o700, parents=True, exist_ok=True)
-    layers = [_made(folder, "bases", _base_key(plan.base), lambda scratch: _bootstrap(plan.base, scratch))]
+    for path in (folder, *(folder / name for name in ("bases", "layers", "failed", "locks"))):
+        path.mkdir(0o700, parents=True, exist_ok=True)
+    key = _base_key(plan.base)
+    if key in _failed:
+        raise ImageError(_failed[key])
+    try:
+        layers = [_made(folder, "bases", key, lambda scratch: _bootstrap(plan.base, scratch))]
+    except ImageError as error:
+        _failed[key] = str(error)  # who comes next need not wait for it again
+        raise
     until = time.monotonic() + (seconds or BUILD_SECONDS)
     for key, group in _keys(plan):
 
@@ -295,6 +308,9 @@ def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> li
             raise
         note.unlink(missing_ok=True)
     return layers
+
+
+_failed: dict[str, str] = {}
 
 
 def _made(folder: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
@@ -341,10 +357,11 @@ def _bootstrap(base: BaseImage, scratch: Path) -> None:
     """Make the root directory of a base."""
     address = mirrors()[base.vendor]
     root = scratch / "upper"
-    command = [MAKER, "--quiet", "--mode=root", "--variant=minbase", "--format=directory"]
+    mortal = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []  # it ends with us
+    command = [*mortal, MAKER, "--mode=root", "--variant=minbase", "--format=directory"]
     command += [f"--dpkgopt={line}" for line in FILES["etc/dpkg/dpkg.cfg.d/docker-excludes"].splitlines()]
     command += [f"--include={','.join(base.packages)}"] if base.packages else []
-    source = f"deb {address} {base.suite} {COMPONENTS[base.vendor]}"
+    source = f"deb [signed-by={KEYS.format(base.vendor)}] {address} {base.suite} {COMPONENTS[base.vendor]}"
     try:
         done = subprocess.run(
             [*command, base.suite, str(root), source], capture_output=True, text=True, timeout=BASE_SECONDS
@@ -367,7 +384,7 @@ def _bootstrap(base: BaseImage, scratch: Path) -> None:
     for path in own:
         shutil.copy(path, root / CERTIFICATES)
     if own and (root / "usr/sbin/update-ca-certificates").exists():
-        subprocess.run(["chroot", str(root), "update-ca-certificates"], capture_output=True, env={"PATH": os.defpath})
+        subprocess.run(["chroot", str(root), "update-ca-certificates"], capture_output=True, env=PROGRAMS)
     root.chmod(0o755)
 
 
