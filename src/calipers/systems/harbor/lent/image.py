@@ -269,6 +269,14 @@ def failed_before(plan: ImagePlan) -> str | None:
     return None
 
 
+def is_built(plan: ImagePlan) -> bool:
+    """Whether all of an image is there."""
+    folder = images_folder()
+    if folder is None or not (folder / "bases" / _base_key(plan.base)).is_dir():
+        return False
+    return all((folder / "layers" / key).is_dir() for key, _ in _keys(plan))
+
+
 def _lacks_packages(plan: ImagePlan, folder: Path) -> bool:
     """Whether packages are needed for what is still to be made."""
     if not (folder / "bases" / _base_key(plan.base)).is_dir():
@@ -360,7 +368,7 @@ def _bootstrap(base: BaseImage, scratch: Path) -> None:
     mortal = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []  # it ends with us
     command = [*mortal, MAKER, "--mode=root", "--variant=minbase", "--format=directory"]
     command += [f"--dpkgopt={line}" for line in FILES["etc/dpkg/dpkg.cfg.d/docker-excludes"].splitlines()]
-    command += [f"--include={','.join(base.packages)}"] if base.packages else []
+    command += [f"--include={','.join(('apt', *base.packages))}"]
     source = f"deb [signed-by={KEYS.format(base.vendor)}] {address} {base.suite} {COMPONENTS[base.vendor]}"
     try:
         done = subprocess.run(

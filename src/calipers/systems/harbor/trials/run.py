@@ -57,6 +57,7 @@ from calipers.systems.harbor.trials.trial import (
     environment_plan,
     now,
     run_trial,
+    to_build,
     unbuilt,
 )
 
@@ -198,10 +199,10 @@ def _declined(request: AgentRequest, task: TaskDirectory) -> str | None:
 
 def _build_images(tasks: Sequence[TaskDirectory], concurrent: int, tell: Callable[[str], None]) -> dict[str, str]:
     """Build the images that tasks need and that are not there yet; why one cannot be had, by the task's name."""
-    wanted = [task for task in tasks if environment_plan(task).image]
+    wanted = [task for task in tasks if to_build(task)]
     if not wanted:
         return {}
-    tell(f"{len(wanted)} task{'s' * (len(wanted) > 1)} with an image of their own: what is not there yet is built now")
+    tell(f"images of {len(wanted)} task{'s' * (len(wanted) > 1)} are built first, once; this can take minutes")
     with ThreadPoolExecutor(concurrent, thread_name_prefix="image") as pool:
         reasons = pool.map(unbuilt, wanted)
         why = {task.name: reason for task, reason in zip(wanted, reasons, strict=True) if reason}

@@ -11,7 +11,7 @@ from calipers.errors import HarborError
 from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
 from calipers.systems.harbor.tasks.task import TaskDirectory
 from calipers.systems.harbor.trials.environment import ROOMS, choose_environment
-from calipers.systems.harbor.trials.trial import declined, unbuilt_before
+from calipers.systems.harbor.trials.trial import declined, to_build, unbuilt_before
 
 KINDS: Final = (
     (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
@@ -47,6 +47,7 @@ class Runnable:
     tasks: int
     declined: Sequence[DeclinedTasks]
     with_docker: int  # tasks that Harbor and a Docker engine can run
+    to_build: int = 0  # tasks of those that run here whose images are built first
 
     @property
     def able(self) -> int:
@@ -56,6 +57,10 @@ class Runnable:
     def lines(self) -> list[str]:
         """The count, then a line for each kind of reason, the most frequent first."""
         lines = [f"runs here: {self.able:,} of {self.tasks:,}, in environment {self.environment} ({self.why})"]
+        if self.to_build:
+            lines.append(
+                f"  {self.to_build:,} of them once an image is built, which `run` does, and of which a step may fail"
+            )
         for group in self.declined:
             shown = ", ".join(group.details[:EXAMPLES])
             more = ", ..." if len(group.details) > EXAMPLES else ""
@@ -76,7 +81,10 @@ def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
         environment, why = ROOMS, str(error)
     refuse = declined_by_room if environment == ROOMS else declined_by_docker
     with_docker = sum(declined_by_docker(task) is None for task in tasks)
-    return Runnable(environment, why, len(tasks), _grouped(tasks, refuse), with_docker)
+    groups = _grouped(tasks, refuse)
+    left_out = {name for group in groups for name in group.tasks}
+    able = [task for task in tasks if task.name not in left_out] if environment == ROOMS else []
+    return Runnable(environment, why, len(tasks), groups, with_docker, sum(map(to_build, able)))
 
 
 def declined_by_room(task: TaskDirectory) -> str | None:

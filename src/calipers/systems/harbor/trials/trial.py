@@ -22,7 +22,7 @@ from calipers.errors import CalipersError
 from calipers.isolate.container import Container, ContainerError, lacking
 from calipers.isolate.tamper_check import scripts
 from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, read_environment
-from calipers.systems.harbor.lent.image import Builder, ImageError, build, failed_before, unbuildable
+from calipers.systems.harbor.lent.image import Builder, ImageError, build, failed_before, is_built, unbuildable
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.task import (
     Artifact,
@@ -247,6 +247,12 @@ def unbuilt(task: TaskDirectory) -> str | None:
     except ImageError as error:
         return str(error)
     return None
+
+
+def to_build(task: TaskDirectory) -> bool:
+    """Whether a task has an image that is not there yet."""
+    plan = environment_plan(task).image
+    return plan is not None and not is_built(plan)
 
 
 def unbuilt_before(task: TaskDirectory) -> str | None:
