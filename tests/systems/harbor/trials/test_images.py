@@ -154,6 +154,18 @@ def test_who_changes_the_judges_tools_in_an_image_is_caught(tmp_path, images):
     assert "/usr/bin/env, which judges it" in trials["cheat"]["exception_info"]["exception_message"]
 
 
+def test_what_an_agent_compiled_in_an_image_is_not_run(tmp_path, images):
+    text = "FROM debian\nWORKDIR /app\nRUN mkdir -p /lib/x/__pycache__ && touch /lib/x/__pycache__/old.pyc\n"
+    there = "cd /lib/x/__pycache__ && [ -e old.pyc ] && [ ! -e new.pyc ] && [ -z $PYTHONPYCACHEPREFIX ]"
+    tests = f"#!/bin/sh\n{there}\n"
+    tests += "echo $((1 - $?)) > /logs/verifier/reward.txt\n"
+    write_task(
+        tmp_path / "d", "a", dockerfile=text, tests=tests, solution="#!/bin/sh\ntouch /lib/x/__pycache__/new.pyc\n"
+    )
+    _, trials, done = ran(tmp_path)
+    assert trials["a"]["verifier_result"]["rewards"]["reward"] == 1, done.stderr
+
+
 def test_a_quote_that_is_not_closed_is_one_line(tmp_path):
     write_task(tmp_path / "d", "quote", dockerfile="FROM debian\nENV A='1\n")
     why = "d/quote/environment/Dockerfile:2: ENV has a ' that is not closed; expected another '"

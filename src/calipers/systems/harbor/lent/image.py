@@ -465,7 +465,9 @@ def _watched(container: Any, folder: Path) -> Iterator[threading.Event]:
 def _last(text: str) -> str:
     """The last lines of what was said, as one; of these the ones that call themselves errors, if there are any."""
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()][-MOST_LINES:]
-    telling = [line for line in lines if re.match(r"E:|error\b|fatal\b|curl:|wget:|npm ERR", line, re.IGNORECASE)]
+    telling = [
+        line for line in lines if re.match(r"E:|dpkg: error|error\b|fatal\b|curl:|wget:|npm ERR", line, re.IGNORECASE)
+    ]
     return " | ".join((telling or lines)[-LAST_LINES:])[-LONGEST:] or "nothing was said"
 
 

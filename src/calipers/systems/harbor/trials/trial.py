@@ -319,7 +319,7 @@ def run_trial(
         check = task.config.environment.healthcheck
         if check and (wrong := unhealthy(container, check, plan.workdir, env)):
             raise EndedTrial("HealthcheckError", wrong)
-        trial = _Trial(container, task, agent, folder, plan.workdir, env, plan.user)
+        trial = _Trial(container, task, agent, folder, plan.workdir, env, plan.user, plan.image is not None)
         if not reference:
             trial.works = partial(_works, task, source, hidden, containers)
         if task.config.steps:
@@ -375,8 +375,10 @@ class _Trial:
         workdir: str,
         env: dict[str, str],
         user: str | None = None,
+        image: bool = False,
     ) -> None:
         self._container, self._task, self._agent, self._user = container, task, agent, user
+        self._image = image
         self._root, self._workdir, self._env = folder, workdir, env
         self.works: Callable[[StepSettings | None], bool] | None = None  # whether the tests judge a reference
         self.blamed: dict[str, Any] | None = None  # how it was found out whose failure it is
@@ -529,7 +531,11 @@ class _Trial:
             if folder.is_dir():
                 bring(container, task, folder, TESTS)
         wanted = {**task.config.verifier.env, **(step.verifier.env if step else {})}
-        env = {**self._env, **resolve_env(wanted, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
+        env = {**self._env, **resolve_env(wanted, os.environ, "verifier.env")}
+        if self._image:
+            container.drop_bytecode()
+        else:  # the machine's own is not ours to remove, and may be another Python's
+            env["PYTHONPYCACHEPREFIX"] = "/tmp/.pyc"
         limit = verifier_timeout(task, step)
         container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
         run = f"{TESTS}/{script.name} 2>&1"
