@@ -244,6 +244,10 @@ def unbuildable(plan: ImagePlan) -> str | None:
         return f"{must}, and only root can do that"
     if not _lacks_packages(plan, folder):
         return None
+    for word in filter(None, os.environ.get(MIRRORS, "").split(",")):
+        vendor, _, address = word.strip().partition("=")
+        if vendor not in TAGS or not address:
+            return f"{must}, and {MIRRORS} says {word.strip()!r}; expected debian=URL or ubuntu=URL"
     if shutil.which(MAKER) is None:
         return f"{must}, and {MAKER} is not installed"
     if plan.base.vendor not in mirrors():
@@ -382,6 +386,8 @@ def _bootstrap(base: BaseImage, scratch: Path) -> None:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     (root / "usr/sbin/policy-rc.d").chmod(0o755)
+    for number in range(1, 9):  # into which packages put links, whether or not there are pages
+        (root / f"usr/share/man/man{number}").mkdir(parents=True, exist_ok=True)
     if base.python:
         for mark in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
             mark.unlink()  # such an image's pip installs for everybody
