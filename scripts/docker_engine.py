@@ -5,9 +5,9 @@ Missing parts of dockerd, compose v2 and buildx, and the base image, are unpacke
 that apt is configured with. Nothing is installed, and no image registry is used. The command finds the engine through
 DOCKER_HOST, and CALIPERS_DOCKER says that it exists. The exit code is 75, with the reason, if no engine can be started.
 
-Harbor enforces network policies by a second container, whose image it would pull. That image is made here from the same
-packages, with Harbor's own scripts; only the proxy in it is a small one of ours. If Podman is installed, it gets its own
-store in the same directory. CALIPERS_NO_SIDECAR and CALIPERS_NO_PODMAN say why one of the two does not exist.
+Harbor enforces network policies by a second container, whose image it would pull. That image is made here from the
+same packages, with Harbor's own scripts; only the proxy in it is a small one of ours. If Podman is installed, it gets
+its own store in the same directory. CALIPERS_NO_SIDECAR and CALIPERS_NO_PODMAN say why one of the two does not exist.
 """
 
 from __future__ import annotations

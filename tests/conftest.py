@@ -24,6 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 for variable in ("COLUMNS", "FORCE_COLOR", "OPENAI_API_KEY", "OPENAI_BASE_URL"):  # the developer's, not the tests'
     os.environ.pop(variable, None)
 os.environ["NO_COLOR"] = "1"
+os.environ.setdefault("CALIPERS_IMAGES", "none")  # no test fetches packages, but those of make test-docker
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of hundreds compiles everything for itself
 sys.dont_write_bytecode = False
 

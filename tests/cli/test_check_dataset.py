@@ -48,7 +48,7 @@ def test_everything_wrong_is_listed_and_the_exit_code_says_so(place):
 WINDOWS = '[environment]\nos = "windows"\n'
 NO_HARBOR = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CALIPERS_HARBOR": ""}
 GROUPS = """runs here: 1 of 6, in environment room (Harbor is not installed)
-  3 not: runs a command in its build: RUN apt-get install -y jq, RUN make (d, e, f)
+  3 not: its image has to be built, and CALIPERS_IMAGES is none (d, e, f)
   1 not: needs an image that a room does not have: postgres:16 (b)
   1 not: it is for windows (c)
 with Harbor and a Docker engine: 5 of 6

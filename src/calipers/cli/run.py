@@ -154,7 +154,7 @@ def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, 
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
         show_result(report.result, shape)
         if shape in AFTER:
-            write(f"{AFTER[shape]}{clean(report.environment)}\n")
+            write(f"{AFTER[shape]}{clean(report.environment, None)}\n")
         notes(report.result)
         tell(f"{report.folder}/result.json")
         reports.append(report)

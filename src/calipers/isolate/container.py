@@ -2,14 +2,16 @@
 
 The root directory of the machine is the lower layer of an overlay whose upper layer is memory. So a task finds
 the tools that are installed here, may write wherever it likes, and leaves nothing behind. It sees no home
-directory and none of the hidden folders. Its root user has the rights a container's has: it cannot mount, load
-modules, make devices or trace other users' processes. `limits` has its resource limits.
+directory and none of the hidden folders. Instead of the machine's root directory it may be given the layers of an
+image, and then sees nothing else. Its root user has the rights a container's has: it cannot mount, load modules, make
+devices or trace other users' processes. `limits` has its resource limits.
 
 Of the standard library alone, with imports that name no package: Harbor's interpreter is lent this file.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -55,15 +57,40 @@ LONGEST_MESSAGE = 4000  # characters of what went wrong that are worth telling
 MOST_HEARD = 16 << 20  # bytes kept of what a command prints
 MOST_TAKEN = 1 << 30  # bytes of files at once: one file may say that it has more than any disk
 HIDDEN = ("/run", "/mnt", "/media", "/srv", "/var/tmp")
+IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # where an image's programs are
+ORIGIN = 9  # the descriptor by which process 1 keeps the layers of an image as they were
 
 SETUP = r"""
 set -eu
-base=$1; files=$2; numbers=$3; python=$4; attend=$5; network=$6; shift 6
+base=$1; files=$2; numbers=$3; python=$4; attend=$5; network=$6; kept=$7; shift 7
 mount -t tmpfs -o "mode=755,$files" room "$base"
 mkdir "$base/upper" "$base/work" "$base/root" "$base/tmp"
 chmod 1777 "$base/tmp"
 root=$base/root
 layers() { mount -t overlay -o "$4lowerdir=$1,upperdir=$base/$2,workdir=$base/$3" overlay "$root$1"; }
+lower=; count=0
+for asked in "$@"; do
+  case $asked in layer:*)
+    ln -s "${asked#layer:}" "$base/$count"; lower=$count${lower:+:$lower}; count=$((count + 1));;
+  esac
+done
+# What an image holds may be a link that leads out of it: nothing below it is touched before that is known.
+plain() { [ ! -L "$root$1" ] || rm "$root$1"; [ -d "$root$1" ] || mkdir "$root$1"; }
+if [ "$lower" ]; then
+  mkdir "$base/origin" "$base/none"
+  ln -s "${kept:-$base}" "$base/kept"
+  cd "$base"  # the layers' names are short: all of them must fit into one page
+  mount -t overlay -o "lowerdir=$lower,upperdir=kept/upper,workdir=kept/work" overlay root
+  mount -t overlay -o "ro,lowerdir=$lower:none" overlay origin
+  exec 9< origin
+  for place in /dev /proc /sys /tmp /etc /logs /logs/agent /logs/verifier /logs/artifacts /app; do
+    case $kept,$place in ?*,/logs*|?*,/app) continue;; esac
+    plain "$place"
+  done
+  for file in resolv.conf hosts; do
+    rm -f "$root/etc/$file"; [ ! -e "/etc/$file" ] || cat "/etc/$file" > "$root/etc/$file"
+  done
+else
 # Without root, a folder with mounts in it, as / is, cannot be a layer: then each folder below it is one by itself.
 layers / upper work "" 2>/dev/null || mount --bind "$root" "$root"
 [ -e "$root/usr" ] || for place in /*; do
@@ -83,6 +110,8 @@ for asked in "$@"; do
   esac
 done
 mount --bind "$base/tmp" "$root/tmp"
+mkdir -p "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts" "$root/app"
+fi
 mount -t tmpfs -o mode=755,size=64k dev "$root/dev"
 for device in null zero full random urandom tty; do
   : > "$root/dev/$device"; mount --bind "/dev/$device" "$root/dev/$device"
@@ -99,20 +128,20 @@ for place in sys sysrq-trigger irq bus fs; do
   [ ! -e "$root/proc/$place" ] || mount -o remount,bind,ro "$root/proc/$place"
 done
 mount -t tmpfs -o mode=755,size=0 sys "$root/sys" 2>/dev/null || true
-mkdir -p "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts" "$root/app"
-chmod 777 "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts"
-mkdir "$root/.outer"
+[ "$kept" ] || chmod 777 "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts"
 cd "$root"
 exec "$python" -ISc "$attend" "$network"  # from outside the room, where it may not be seen
 """
 
 ATTEND = """
-import fcntl, os, signal, socket, struct, sys
+import ctypes, fcntl, os, signal, socket, struct, sys
 if sys.argv[1] == "own":  # a network of its own has a loopback, which is down at first
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
-if os.system("pivot_root . .outer && cd / && umount -l /.outer && rmdir /.outer"):
-    raise SystemExit("cannot leave the host's root folder")
+libc = ctypes.CDLL(None, use_errno=True)  # and no program: it would be one of the room's, with all our rights
+pivot_root = {"x86_64": 155, "i686": 217, "ppc64le": 203, "s390x": 217}.get(os.uname().machine, 41)
+if libc.syscall(pivot_root, b".", b".") or libc.umount2(b".", 2):  # the old root lay above the new
+    raise SystemExit("cannot leave the host's root folder: " + os.strerror(ctypes.get_errno()))
 os.chdir("/")
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whose parent has gone is buried at once, and takes no place
 os.write(1, b"ready\\n")
@@ -125,6 +154,53 @@ while os.read(0, 1):
 """
 """Process 1: it ends, and with it every other, when whoever holds the other end of its input does. Until then it ends
 all others when asked, since it alone needs no place for a new process to do so."""
+
+ENTER = """
+import ctypes, json, os, signal, sys, warnings  # all before the room's own modules could come in their place
+pid, kinds, most, env, *command = sys.argv[1:]
+env = json.loads(env)
+libc = ctypes.CDLL(None, use_errno=True)
+def call(done):
+    if done:
+        sys.exit("nsenter: " + os.strerror(ctypes.get_errno()))
+spaces = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds.split(",")]
+for space in spaces:
+    call(libc.setns(space, 0))
+try:
+    child = os.fork()
+except OSError as error:
+    sys.exit(f"nsenter: fork failed: {error.strerror}")
+if child:
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os._exit(ended if ended >= 0 else 128 - ended)
+kept = int(most)
+for number in range(64):
+    if not kept >> number & 1 and libc.prctl(24, number, 0, 0, 0):  # PR_CAPBSET_DROP
+        break  # the kernel knows no more of them
+header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+call(libc.capset(header, (ctypes.c_uint32 * 6)(kept & 0xFFFFFFFF, kept & 0xFFFFFFFF, 0, kept >> 32, kept >> 32, 0)))
+os.environ.clear()
+os.environ.update(env)
+for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+    signal.signal(number, signal.SIG_DFL)
+os.execvp(command[0], command)
+"""
+"""What nsenter does, and more: whoever enters has given up all rights but a container's before a program of the room
+runs, since that may be anybody's. So has its environment no effect out here."""
+CAPABILITY_NUMBERS = {
+    "chown": 0,
+    "dac_override": 1,
+    "fowner": 3,
+    "fsetid": 4,
+    "kill": 5,
+    "setgid": 6,
+    "setuid": 7,
+    "setpcap": 8,
+    "net_bind_service": 10,
+    "sys_chroot": 18,
+    "audit_write": 29,
+    "setfcap": 31,
+}
 
 
 class ContainerError(Exception):
@@ -153,7 +229,9 @@ class Container:
     """One trial's machine: `start`, then `run`, `put` and `take` as often as needed, then `stop`.
 
     Its commands have the machine's network, or with ``network=False`` a loopback alone; one that is ``switched`` may
-    have either, as `connect` says.
+    have either, as `connect` says. ``layers``, the lowest first, are the folders of an image that its root is made of
+    instead of the machine's; ``kept`` is a folder whose ``upper`` keeps what is written, with an empty ``work`` beside
+    it, instead of memory. Only root can have either.
     """
 
     def __init__(
@@ -164,7 +242,10 @@ class Container:
         switched: bool = False,
         memory: int | None = None,
         files: int | None = None,
+        layers: Sequence[str | Path] = (),
+        kept: str | Path | None = None,
     ) -> None:
+        self._layers, self._kept = [os.path.realpath(layer) for layer in layers], kept
         self._hidden = [*HIDDEN, *hidden_homes(), *(os.path.realpath(path) for path in hidden)]
         self._network = network
         self._loopback = switched or not network  # whether there is a network namespace to put commands in
@@ -185,8 +266,12 @@ class Container:
         self._cgroups = ContainerCgroups(self._memory + self._files)
         files, numbers = f"size={self._files}m,nr_inodes={INODES}", str(PROCESSES) if own_numbers() else ""
         seen = [*(f"hide:{path}" for path in self._hidden), *(f"show:{path}" for path in shown())]
+        if self._layers:
+            seen = [f"layer:{path}" for path in self._layers]
         network = "own" if self._loopback else "shared"
-        laid_out = ["sh", "-c", SETUP, "room", self._folder, files, numbers, sys.executable, ATTEND, network, *seen]
+        kept = os.path.realpath(self._kept) if self._kept else ""
+        started = [self._folder, files, numbers, sys.executable, ATTEND, network, kept]
+        laid_out = ["sh", "-c", SETUP, "room", *started, *seen]
         self._first = subprocess.Popen(
             [
                 "unshare",
@@ -253,17 +338,15 @@ class Container:
         if user not in (None, 0, "root"):
             drop += ' --reuid "$1" --regid "$(id -g "$1")" --init-groups'
         script = f"cd {_quoted(cwd or '/app')} && {{ {command}\n}}"
-        inside = {"PATH": search_path(), "HOME": os.path.expanduser("~root"), "LANG": "C.UTF-8", **(env or {})}
-        shell_name = (
-            "bash" if shutil.which("bash", path=inside["PATH"]) else "sh"
-        )  # Harbor's is bash, and tasks count on it
+        inside = self._inside(env)
+        shell_name = self._shell(inside["PATH"])
         shell = ["sh", "-c", f"{drop} sh -c '{START}' \"$0\" {shell_name}", script, str(user)]
         process = subprocess.Popen(
-            [*self._enter(), *shell],
+            [*self._enter(inside), *shell],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=inside,
+            env=self._outside(inside),
             start_new_session=True,
         )
         printed = [CappedOutput(stream) for stream in (process.stdout, process.stderr) if stream]
@@ -285,7 +368,8 @@ class Container:
         if not source.is_dir() and os.path.basename(target) != part:
             unpack += f" && mv -f {_quoted(f'{into}/{part}')} {_quoted(target)}"
         with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=subprocess.PIPE) as packing:
-            done = subprocess.run([*self._enter(), "sh", "-c", unpack], stdin=packing.stdout, capture_output=True)
+            command = [*self._enter(), "sh", "-c", unpack]
+            done = subprocess.run(command, stdin=packing.stdout, capture_output=True, env=self._outside())
         if packing.returncode or done.returncode:
             raise OSError(f"{source} could not be copied to {target}: {done.stderr.decode(errors='replace')[-300:]}")
 
@@ -300,7 +384,7 @@ class Container:
             complaints = Path(scratch, "complaints")
             with (
                 complaints.open("wb") as errors,
-                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as packing,
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=self._outside()) as packing,
             ):
                 whole = packing.stdout is not None and stored(packing.stdout, archive)
                 if not whole:
@@ -360,8 +444,20 @@ class Container:
 
         ``tests`` are the texts of its scripts, ``env`` what their environment is given.
         """
-        home = (env or {}).get("HOME") or os.path.expanduser("~root")
-        return tampered(self._pid, self._made, search_path(), tests, home)
+        home, path = ((env or {}).get(name) for name in ("HOME", "PATH"))
+        origin = f"/proc/{self._pid}/fd/{ORIGIN}" if self._layers else ""
+        path = path if self._layers and path else self._path
+        return tampered(self._pid, self._made, path, tests, home or self._home, origin)
+
+    def drop_bytecode(self) -> None:
+        """Remove what Python, or somebody in its name, compiled in here: its sources say the same. Nobody is left."""
+        for folder, inner, names in os.walk(top := f"/proc/{self._pid}/root"):
+            if folder == top:
+                inner[:] = [name for name in inner if name not in ("proc", "sys", "dev")]
+            for path in (os.path.join(folder, name) for name in names if folder.endswith("/__pycache__")):
+                with suppress(OSError):
+                    if os.lstat(path).st_ctime >= self._made:
+                        os.unlink(path)
 
     def stop(self) -> None:
         """Remove the room: every process ends, and every file is deleted. Concurrent calls are safe."""
@@ -381,14 +477,40 @@ class Container:
         """Where the room's own processes are told of, seen from outside."""
         return os.path.join("/proc", str(self._pid), "root", "proc")
 
-    def _enter(self) -> list[str]:
+    @property
+    def _path(self) -> str:
+        return IMAGE_PATH if self._layers else search_path()
+
+    @property
+    def _home(self) -> str:
+        return os.path.expanduser("~root")  # an image's root lives where every root does
+
+    def _shell(self, path: str) -> str:
+        """What commands are run by: Harbor's is bash, and tasks count on it."""
+        if self._layers:
+            return "bash" if os.path.lexists(f"/proc/{self._pid}/fd/{ORIGIN}/bin/bash") else "sh"
+        return "bash" if shutil.which("bash", path=path) else "sh"
+
+    def _enter(self, env: Mapping[str, str] | None = None) -> list[str]:
         """A command's beginning that has the rest happen inside; a room too full for another process is cleared."""
         if len(self._alive()) > CROWD:
             self.sweep()
-        user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
-        net = [] if self._network else ["--net"]
         entrance = self._cgroups.entrance if self._cgroups else []
-        return [*entrance, "nsenter", "--target", str(self._pid), *user, *net, "--mount", "--pid", "--ipc", "--"]
+        if os.geteuid():
+            user, net = ["--user", "--preserve-credentials"], [] if self._network else ["--net"]
+            return [*entrance, "nsenter", "--target", str(self._pid), *user, *net, "--mount", "--pid", "--ipc", "--"]
+        spaces = ",".join((*(() if self._network else ("net",)), "ipc", "pid", "mnt"))
+        rights = sum(1 << CAPABILITY_NUMBERS[name] for name in KEPT.split(","))
+        given = json.dumps(dict(env or self._inside()))
+        return [*entrance, sys.executable, "-ISc", ENTER, str(self._pid), spaces, str(rights), given]
+
+    def _inside(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What a command inside finds in its environment."""
+        return {"PATH": self._path, "HOME": self._home, "LANG": "C.UTF-8", **(env or {})}
+
+    def _outside(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment of what enters the room: nothing of ours, and nothing of the room's as far as that can be."""
+        return self._inside(env) if os.geteuid() else {"PATH": search_path(), "LC_ALL": "C"}
 
 
 def _quoted(text: str) -> str:

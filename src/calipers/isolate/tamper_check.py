@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,46 +37,52 @@ HARMLESS = re.compile(
 INSTALLED = {"uv": "astral.sh/uv", "uvx": "astral.sh/uv"}  # programs, and what is in scripts that install them
 
 
-def tampered(pid: int, since: float, path: str, tests: Sequence[str] = (), home: str = "") -> list[str]:
+def tampered(
+    pid: int, since: float, path: str, tests: Sequence[str] = (), home: str = "", origin: str = ""
+) -> list[str]:
     """The judge's tools that were changed, hidden or preceded since a moment, as paths inside the room of process 1.
 
     ``tests`` are the texts of its shell scripts: what they source from ``home`` (else root's) is one of its tools.
+    ``origin`` is the folder that the room was made of, as it was; "" is the machine's root.
     """
-    root = f"/proc/{pid}/root"
-    checked = dict.fromkeys((*PRELOADED, *_programs(root, path), *_library(root, path), *_runners(root, path)))
-    checked |= dict.fromkeys(_sourced(root, tests, home or os.path.expanduser("~root")))
+    root, home = f"/proc/{pid}/root", home or os.path.expanduser("~root")
+    tools = (*_programs(origin, path), *_library(root, path, origin), *_runners(root, path, origin, home))
+    checked = dict.fromkeys((*PRELOADED, *tools, *_sourced(root, tests, home)))
     moved = {folder: _moved(root, folder, since) for folder in {os.path.dirname(file) for file in checked}}
-    changed = [moved[os.path.dirname(file)] or file for file in checked if _wrong(root, file, since, moved)]
+    changed = [
+        moved[os.path.dirname(file)] or file
+        for file in checked
+        if moved[os.path.dirname(file)] or _newer(root, file, since, origin)
+    ]
     return list(dict.fromkeys(changed))[:MOST_TOLD]
 
 
-def _programs(root: str, path: str) -> Iterator[str]:
+def _programs(origin: str, path: str) -> Iterator[str]:
     """Each program, the files its name leads to, and the places where one of its name would be found before it."""
+    folders = path.split(os.pathsep)
     for name in PROGRAMS:
-        program = shutil.which(name, path=path)
-        if program is None:
-            continue
-        for folder in path.split(os.pathsep):
-            if os.path.join(folder, name) == program:
+        names = [os.path.join(folder, name) for folder in folders]
+        for number, program in enumerate(names):
+            *_, file = chain = list(_links(origin, program))
+            if os.access(origin + file, os.X_OK) and not os.path.isdir(origin + file):
+                yield from (*names[:number], *chain)
                 break
-            yield os.path.join(folder, name)
-        yield from _links(program)
 
 
-def _links(path: str) -> Iterator[str]:
-    """A file and everything a chain of links from it passes through, on the machine that the room was made of."""
+def _links(origin: str, path: str) -> Iterator[str]:
+    """A file and everything a chain of links from it passes through, in what the room was made of."""
     for _ in range(40):
         yield path
-        if not os.path.islink(path):
+        if not os.path.islink(origin + path):
             return
-        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(origin + path)))
 
 
-def _library(root: str, path: str) -> Iterator[str]:
+def _library(root: str, path: str, origin: str) -> Iterator[str]:
     """The interpreter's own modules, and the files it runs before any program."""
-    interpreters = {os.path.realpath(os.path.join(folder, "python3")) for folder in path.split(os.pathsep)}
-    homes = {os.path.dirname(os.path.dirname(python)) for python in interpreters if os.path.isfile(python)}
-    for lib in [lib for home in sorted(homes) for lib in _folders(os.path.join(home, "lib"), "python3")]:
+    interpreters = {[*_links(origin, os.path.join(folder, "python3"))][-1] for folder in path.split(os.pathsep)}
+    homes = {os.path.dirname(os.path.dirname(python)) for python in interpreters if os.path.isfile(origin + python)}
+    for lib in [lib for home in sorted(homes) for lib in _folders(os.path.join(home, "lib"), "python3", origin)]:
         for folder, inner, names in os.walk(root + lib):
             inner[:] = [name for name in inner if name not in ("__pycache__", "site-packages", "dist-packages", "test")]
             yield from (
@@ -153,9 +158,9 @@ def _text(path: str) -> str | None:
         return "a link" if os.path.islink(path) else None
 
 
-def _folders(parent: str, start: str) -> list[str]:
-    paths = [f"{parent}/{name}" for name in _names(parent) if name.startswith(start)]
-    return [path for path in paths if os.path.isdir(path)]
+def _folders(parent: str, start: str, origin: str = "") -> list[str]:
+    paths = [f"{parent}/{name}" for name in _names(origin + parent) if name.startswith(start)]
+    return [path for path in paths if os.path.isdir(origin + path)]
 
 
 def _names(folder: str) -> list[str]:
@@ -165,23 +170,19 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _runners(root: str, path: str) -> Iterator[str]:
+def _runners(root: str, path: str, origin: str, home: str) -> Iterator[str]:
     """What the machine has of a test runner, and where an interpreter would find another, or a hook, before it."""
-    homes = {os.path.dirname(os.path.dirname(os.path.join(folder, "python3"))) for folder in path.split(os.pathsep)}
-    for lib in [lib for home in sorted(homes) for lib in _folders(os.path.join(home, "lib"), "python3")]:
+    prefixes = {os.path.dirname(os.path.dirname(os.path.join(folder, "python3"))) for folder in path.split(os.pathsep)}
+    for lib in [lib for prefix in sorted(prefixes) for lib in _folders(f"{prefix}/lib", "python3", origin)]:
         for site in ("site-packages", "dist-packages"):
             for name in RUNNERS:
-                for folder, _, names in os.walk(f"{lib}/{site}/{name}"):
-                    yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
-    user_libraries = os.path.expanduser("~root/.local/lib")
-    for lib in [lib.removeprefix(root) for lib in _folders(root + user_libraries, "python3")]:
+                for folder, _, names in os.walk(f"{origin}{lib}/{site}/{name}"):
+                    inside = folder.removeprefix(origin)
+                    yield from (os.path.join(inside, name) for name in names if name.endswith(".py"))
+    for lib in _folders(f"{home}/.local/lib", "python3", root):
         for name in _names(f"{root}{lib}/site-packages"):
             if name in (*HOOKS, *RUNNERS) or name.endswith(".pth"):
                 yield f"{lib}/site-packages/{name}"
-
-
-def _wrong(root: str, path: str, since: float, moved: dict[str, str]) -> bool:
-    return bool(moved[os.path.dirname(path)]) or _newer(root, path, since)
 
 
 def _moved(root: str, folder: str, since: float) -> str:
@@ -194,9 +195,9 @@ def _moved(root: str, folder: str, since: float) -> str:
     return ""
 
 
-def _newer(root: str, path: str, since: float) -> bool:
+def _newer(root: str, path: str, since: float, origin: str) -> bool:
     try:
         status = os.lstat(root + path)
     except OSError:
-        return os.path.lexists(path)  # it was there, and is not any more
+        return os.path.lexists(origin + path)  # it was there, and is not any more
     return status.st_ctime >= since and (not stat.S_ISDIR(status.st_mode) or path.rpartition("/")[2] in RUNNERS)

@@ -4,7 +4,7 @@ import platform
 
 import pytest
 
-from calipers.systems.harbor.lent.dockerfile import MACHINES, read_environment
+from calipers.systems.harbor.lent.dockerfile import MACHINES, dockerfile_fault, read_environment
 
 OWN = MACHINES[platform.machine()]
 
@@ -58,10 +58,18 @@ def test_what_is_followed(tmp_path, text, workdir, env, copies):
         (f"FROM --platform=linux/{OWN} postgres:16 AS db\n", "it needs the image postgres:16"),
         ("FROM --platform=linux/s390x debian\n", "it is built for linux/s390x, and this machine is another"),
         ("FROM ghcr.io/org/tool@sha256:ab\n", "it needs the image ghcr.io/org/tool@sha256:ab"),
-        ("FROM debian\nRUN apt-get install -y jq\n", "environment/Dockerfile says RUN apt-get install -y jq"),
-        ("FROM debian\nUSER app\n", "environment/Dockerfile says USER app"),
+        ("FROM alpine\nRUN apk add jq\n", "it needs the image alpine"),
+        ("FROM someone/ubuntu\nRUN make\n", "it needs the image someone/ubuntu"),
+        ("FROM debian\nRUN a\nFROM debian\nRUN b\n", "environment/Dockerfile has several stages"),
+        ("RUN make\n", "environment/Dockerfile has no FROM"),
+        (
+            "FROM debian\nRUN --mount=type=secret,id=x make\n",
+            "environment/Dockerfile says RUN --mount=type=secret,id=x make",
+        ),
+        ("FROM debian\nONBUILD RUN make\n", "environment/Dockerfile says ONBUILD RUN make"),
         ("FROM debian\nCOPY --from=build /x /x\n", "environment/Dockerfile says COPY --from=build /x /x"),
-        ("FROM debian\nCOPY ../secret /x\n", "environment/Dockerfile says COPY ../secret /x"),
+        ("FROM debian\nRUN a\nCOPY ../x /x\n", "environment/Dockerfile says COPY ../x /x, and ../x is not there"),
+        ("FROM debian\nCOPY gone /x\n", "environment/Dockerfile says COPY gone /x, and gone is not there"),
         ("FROM debian\nADD https://example.org/x /x\n", "environment/Dockerfile says ADD https://example.org/x /x"),
     ],
 )
@@ -81,3 +89,89 @@ def test_compose(tmp_path):
 
 def test_the_task_has_the_last_word_on_where(tmp_path):
     assert recipe(tmp_path, "FROM debian\nWORKDIR /a\n", workdir="/b").workdir == "/b"
+
+
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("RUN apt-get install -y jq", ["/bin/sh -c 'apt-get install -y jq'"]),
+        ("RUN a && \\\n  # why\n\n  b", ["/bin/sh -c 'a &&    b'"]),
+        ('RUN ["make", "a b"]', ["make 'a b'"]),
+        ('RUN ["not json]', ["/bin/sh -c '[\"not json]'"]),  # as Docker: then it is a line for a shell
+        ('SHELL ["/bin/bash", "-ec"]\nRUN a', ["/bin/bash -ec a"]),
+        ("RUN <<EOF\na\n# b\nEOF\nRUN c", ["/bin/sh -c 'a\n# b\n'", "/bin/sh -c c"]),
+        ("RUN cat <<-'E' > x\n\ta\n\tE\nRUN c", ["/bin/sh -c 'cat <<-'\"'\"'E'\"'\"' > x\na\nE'", "/bin/sh -c c"]),
+        ("RUN echo '<<EOF' $((1 << 2)) <<< x", ["/bin/sh -c 'echo '\"'\"'<<EOF'\"'\"' $((1 << 2)) <<< x'"]),
+        ("RUN --mount=type=cache,target=/var/cache a", ["/bin/sh -c a"]),
+    ],
+)
+def test_commands_of_a_build(tmp_path, text, commands):
+    found = recipe(tmp_path, f"FROM debian\n{text}\n")
+    assert found.declined is None
+    assert [step.command for step in found.image.steps] == commands
+
+
+def test_what_a_step_finds(tmp_path):
+    text = """ARG TAG=12
+FROM debian:${TAG}-slim
+ARG NAME=app OTHER
+ENV A=1 B="$NAME-${NONE:-none}" C='$NAME'
+ENV PATH=/opt/bin:$PATH
+WORKDIR /w
+WORKDIR $B
+RUN useradd $NAME
+USER $NAME:users
+RUN make
+"""
+    found = recipe(tmp_path, text)
+    workdir, _, useradd, make = found.image.steps
+    assert found.image.base.image == "debian:12-slim"
+    assert (workdir.workdir, useradd.workdir, found.workdir) == ("/w", "/w/app-none", "/w/app-none")
+    assert found.env == {
+        "A": "1",
+        "B": "app-none",
+        "C": "$NAME",
+        "PATH": "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    assert make.env == {**found.env, "TAG": "12", "NAME": "app", "OTHER": ""}
+    assert (useradd.user, make.user, found.user) == (None, "app", "app")
+
+
+def test_files_of_a_build(tmp_path):
+    text = """FROM debian
+RUN true
+WORKDIR /w
+COPY --chown=a:b --chmod=755 run.sh bin/
+COPY data/*.csv /in
+COPY data /in/
+COPY <<A <<'B' /texts/
+$HOME ${X:-y}
+A
+$HOME
+B
+"""
+    _, _, *steps = recipe(tmp_path, text).image.steps
+    copies = [(copied.source, copied.target, copied.owner, copied.mode) for step in steps for copied in step.copies]
+    assert copies == [
+        ("run.sh", "/w/bin/run.sh", "a:b", "755"),
+        ("data/in.csv", "/in", "", ""),
+        ("data", "/in", "", ""),
+    ]
+    assert steps[-1].files == {"/texts/A": " y\n", "/texts/B": "$HOME\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("FROM debian\nENV A='1\n", "2: ENV has a ' that is not closed; expected another '"),
+        ('FROM debian\n\nCOPY "run.sh /x\n', '3: COPY has a " that is not closed; expected another "'),
+        ("FROM debian\nRUN a\nWORKDIR /it's\n", "3: WORKDIR has a ' that is not closed; expected another '"),
+        ("FROM debian\nRUN <<EOF\na\n", "2: <<EOF has no end; expected a line EOF"),
+        ("FROM debian\nRUN echo 'a\nb'\n", "3: there is no instruction B'; expected one such as RUN"),
+        ("FROM debian\nENV\n", "2: ENV sets nothing; expected NAME=VALUE"),
+    ],
+)
+def test_what_nobody_can_read_has_a_place(tmp_path, text, place):
+    declined = recipe(tmp_path, text).declined
+    assert declined == f"{tmp_path}/environment/Dockerfile:{place}"
+    assert dockerfile_fault(tmp_path / "environment") == declined

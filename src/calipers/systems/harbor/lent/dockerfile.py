@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shlex
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+
+from .image import BuildStep, CopiedFile, ImagePlan, base_image
 
 if TYPE_CHECKING:
     from calipers.isolate.container import Container
@@ -19,17 +23,42 @@ BASES = frozenset({"alpine", "bash", "buildpack-deps", "busybox", "debian", "pyt
 """Images that bring little beyond a shell, the usual tools and Python, which this machine lends instead."""
 MACHINES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 """How images call the processors that Python calls so."""
-IGNORED = frozenset({"ARG", "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "SHELL", "STOPSIGNAL"})
+IGNORED = frozenset({"CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "VOLUME"})
+IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHELL = ("/bin/sh", "-c")
+VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?([-+])([^}]*))?\})")
+HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_]\w*)\2(?=\s|$|[;&|)>])")
+
+
+class DockerfileError(ValueError):
+    """(line, what is wrong; what would be right)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: its line, its first word in capitals, and the rest; texts that follow it by their names."""
+
+    line: int
+    word: str
+    rest: str
+    texts: Sequence[tuple[str, str]] = ()  # (what names it, such as <<EOF, the text with its last line)
+
+    def short(self) -> str:
+        """How it begins."""
+        line = " ".join(f"{self.word} {self.rest}".split())
+        return line if len(line) <= 60 else line[:57] + "..."
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentPlan:
-    """How to furnish a room: where work is done, what is set, and what is copied whither."""
+    """How to furnish a room: where work is done, what is set, and what is copied whither, or the image it is of."""
 
     workdir: str = WORKDIR
     env: dict[str, str] = field(default_factory=dict)
     copies: list[tuple[str, str]] = field(default_factory=list)  # (path within environment/, place in the room)
     declined: str | None = None  # why it takes an image
+    image: ImagePlan | None = None  # what is to be built, where the machine's own programs do not do
+    user: str | None = None  # whose the commands are that name nobody
 
 
 def read_environment(
@@ -43,8 +72,21 @@ def read_environment(
     dockerfile = environment / DOCKERFILE
     if not dockerfile.is_file():
         return EnvironmentPlan(workdir or WORKDIR, {}, [(".", workdir or WORKDIR)] if environment.is_dir() else [])
-    plan = _followed(_instructions(dockerfile.read_text(errors="replace")), environment)
-    return EnvironmentPlan(workdir or plan.workdir, plan.env, plan.copies, plan.declined)
+    try:
+        instructions = list(read_instructions(dockerfile.read_text(errors="replace")))
+        plan = _lent(instructions, environment)
+        if plan.declined:
+            plan = _built(instructions, environment, plan.declined)
+    except DockerfileError as error:
+        line, wrong = error.args
+        return EnvironmentPlan(declined=f"{dockerfile}:{line}: {wrong}")
+    return replace(plan, workdir=workdir or plan.workdir)
+
+
+def dockerfile_fault(environment: Path) -> str | None:
+    """What no builder could read in a Dockerfile, with its place, or None."""
+    declined = read_environment(environment).declined or ""
+    return declined if declined.startswith(f"{environment / DOCKERFILE}:") else None
 
 
 def furnish(container: Container, environment: Path, plan: EnvironmentPlan) -> None:
@@ -54,35 +96,95 @@ def furnish(container: Container, environment: Path, plan: EnvironmentPlan) -> N
         container.put(environment / source, target)
 
 
-def _followed(lines: list[str], environment: Path) -> EnvironmentPlan:
-    workdir, env, copies = WORKDIR, dict[str, str](), list[tuple[str, str]]()
-    for line in lines:
-        word, _, rest = line.partition(" ")
-        word, rest = word.upper(), rest.strip()
+def _lent(instructions: Sequence[Instruction], environment: Path) -> EnvironmentPlan:
+    """What can be done with this machine's programs in the place of an image."""
+    workdir, env, args, copies = WORKDIR, dict[str, str](), dict[str, str](), list[tuple[str, str]]()
+    for item in instructions:
+        word, rest = item.word, item.rest
+        known = {"PATH": os.environ.get("PATH", os.defpath), **args, **env}
         if word == "FROM":
-            image, foreign = _image(rest)
+            image, foreign = _image(rest, args)
             if foreign:
                 return EnvironmentPlan(declined=f"it is built for {foreign}, and this machine is another")
             if image.rpartition("/")[2].partition(":")[0].partition("@")[0] not in BASES:
                 return EnvironmentPlan(declined=f"it needs the image {image}")
         elif word == "WORKDIR":
-            workdir = str(PurePosixPath(workdir, _plain(rest)))
+            workdir = str(PurePosixPath(workdir, _text(item, known)))
         elif word == "ENV":
-            env.update(_settings(rest))
+            env.update(_settings(item, known))
+        elif word == "ARG":
+            args.update(_arguments(item, known))
         elif word in ("COPY", "ADD"):
-            sources = _copied(rest)
-            if sources is None or any(not _inside(environment, source) for source in sources[:-1]):
-                return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {_short(line)}")
-            for source in sources[:-1]:
-                copies.append((source, _target(environment / source, sources[-1], workdir, len(sources) > 2)))
-        elif word not in IGNORED:
-            return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {_short(line)}")
+            words = _copied(item, known)
+            plain = words is not None and not item.texts and not any("*" in name or "?" in name for name in words)
+            if not (words and plain and all(_inside(environment, source) for source in words[:-1])):
+                return _says(item)
+            for source in words[:-1]:
+                copies.append((source, _target(environment / source, words[-1], workdir, len(words) > 2)))
+        elif word != "SHELL" and word not in IGNORED:
+            return _says(item)
     return EnvironmentPlan(workdir, env, copies)
 
 
-def _image(rest: str) -> tuple[str, str | None]:
+def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> EnvironmentPlan:
+    """The image that is to be built, where its base can be; ``why`` nothing less does."""
+    workdir, env, args, user = "/", {"PATH": IMAGE_PATH}, dict[str, str](), None
+    shell: Sequence[str] = SHELL
+    base, steps = None, list[BuildStep]()
+    for item in instructions:
+        word, rest = item.word, item.rest
+        known = {**args, **env}
+        if word == "FROM":
+            image, foreign = _image(rest, args)
+            if foreign:
+                return EnvironmentPlan(declined=why)
+            if base is not None:
+                return EnvironmentPlan(declined=f"environment/{DOCKERFILE} has several stages")
+            base = base_image(image)
+            if base is None:
+                return EnvironmentPlan(declined=f"it needs the image {image}")
+        elif word == "WORKDIR":
+            workdir = str(PurePosixPath(workdir, _text(item, known)))
+            steps.append(BuildStep(item.line, item.short(), workdir=workdir))
+        elif word == "ENV":
+            env.update(_settings(item, known))
+        elif word == "ARG":
+            args.update(_arguments(item, known))
+        elif word == "USER":
+            user = _text(item, known).partition(":")[0]
+            user = None if user in ("root", "0") else user
+        elif word == "SHELL":
+            shell = _array(rest) or ()
+            if not shell:
+                return _says(item)
+        elif word == "RUN":
+            command = _command(item, shell)
+            if command is None:
+                return _says(item)
+            steps.append(BuildStep(item.line, item.short(), command, user, workdir, known))
+        elif word in ("COPY", "ADD"):
+            step = _copying(item, known, workdir, environment)
+            if step is None:
+                words = _copied(item, known) or []
+                absent = next((name for name in words[:-1] if not _inside(environment, name)), None)
+                return _says(item, f", and {absent} is not there" if absent else "")
+            steps.append(step)
+        elif word == "ONBUILD":
+            return _says(item)
+        elif word not in IGNORED:
+            raise DockerfileError(item.line, f"there is no instruction {word}; expected one such as RUN")
+    if base is None:
+        return EnvironmentPlan(declined=f"environment/{DOCKERFILE} has no FROM")
+    return EnvironmentPlan(workdir, env, image=ImagePlan(base, steps, environment), user=user)
+
+
+def _says(item: Instruction, why: str = "") -> EnvironmentPlan:
+    return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {item.short()}{why}")
+
+
+def _image(rest: str, args: Mapping[str, str]) -> tuple[str, str | None]:
     """The image of a FROM, and the platform that it asks for where this machine is another."""
-    words = rest.split()
+    words = [_expanded(word, args) if not word.startswith("--") else word for word in rest.split()]
     platforms = [word.partition("=")[2] for word in words if word.startswith("--platform=")]
     image = next((word for word in words if not word.startswith("--")), "")
     for name in platforms:  # such as linux/amd64, linux/arm64/v8, amd64, or $BUILDPLATFORM, which is this machine's
@@ -91,24 +193,225 @@ def _image(rest: str) -> tuple[str, str | None]:
     return image, None
 
 
-def _instructions(text: str) -> list[str]:
-    joined = re.sub(r"\\[ \t]*\n", " ", text)
-    return [line.strip() for line in joined.splitlines() if line.strip() and not line.strip().startswith("#")]
+def read_instructions(text: str) -> Iterator[Instruction]:
+    """The instructions of a Dockerfile: lines joined, comments left out, each with the texts that follow it."""
+    lines = text.splitlines()
+    directive = re.match(r"(?:#[^\n]*\n)*?#\s*escape\s*=\s*(\S)", text, re.IGNORECASE)
+    escape = directive[1] if directive else "\\"
+    number = 0
+    while number < len(lines):
+        start, joined = number + 1, ""
+        if not _counts(lines[number]):
+            number += 1
+            continue
+        while number < len(lines):
+            line = lines[number]
+            number += 1
+            if joined and not _counts(line):
+                continue  # a comment between two lines of one instruction
+            if not line.rstrip().endswith(escape):
+                joined += line
+                break
+            joined += line.rstrip()[:-1] + " "
+        word, _, rest = joined.strip().partition(" ")
+        word, rest, texts = word.upper(), rest.strip(), []
+        for match in _heredocs(rest) if word in ("RUN", "COPY", "ADD") else ():
+            ends = (line for line in range(number, len(lines)) if _unindented(lines[line], match) == match[3])
+            end = next(ends, None)
+            if end is None:
+                raise DockerfileError(start, f"{match[0]} has no end; expected a line {match[3]}")
+            body = "".join(f"{_unindented(line, match)}\n" for line in lines[number : end + 1])
+            texts.append((match[0], body))
+            number = end + 1
+        yield Instruction(start, word, rest, texts)
 
 
-def _settings(rest: str) -> dict[str, str]:
-    if "=" not in rest.split()[0]:  # the old form: ENV KEY some value
-        key, _, value = rest.partition(" ")
-        return {key: value.strip()}
-    return dict(word.split("=", 1) for word in shlex.split(rest) if "=" in word)
+def _counts(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _copied(rest: str) -> list[str] | None:
-    """Sources and target of a COPY; None for one with options, or from elsewhere."""
-    words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
-    if len(words) < 2 or any(str(word).startswith("--") or "://" in word or "*" in word for word in words):
+def _heredocs(rest: str) -> Iterator[re.Match[str]]:
+    """Where a text that follows is named, outside quotes."""
+    quote = ""
+    for position, letter in enumerate(rest):
+        if quote:
+            quote = "" if letter == quote and rest[position - 1] != "\\" else quote
+        elif letter in "'\"":
+            quote = letter
+        elif not rest[:position].endswith("<") and (match := HEREDOC.match(rest, position)):
+            yield match
+
+
+def _unindented(line: str, match: re.Match[str]) -> str:
+    return line.lstrip("\t") if match[1] else line
+
+
+def _command(item: Instruction, shell: Sequence[str]) -> str | None:
+    """What a RUN has a shell do; None for one that asks for more than a container gives."""
+    rest = item.rest
+    while rest.startswith("--"):
+        option, _, rest = rest.partition(" ")
+        rest = rest.strip()
+        if not re.match(r"--mount=(?:\S*,)?type=(?:cache|tmpfs)\b|--network=default$", option):
+            return None
+    words = _array(rest)
+    if words is not None:
+        return shlex.join(words) if words else None
+    if item.texts and HEREDOC.fullmatch(rest):
+        ((_, body),) = item.texts
+        body = body.removesuffix("\n").rpartition("\n")[0] + "\n"
+        if body.startswith("#!"):
+            return f"file=$(mktemp) && printf %s {shlex.quote(body)} > $file && chmod +x $file && $file"
+        return shlex.join([*shell, body])
+    return shlex.join([*shell, "\n".join((rest, *(body.rstrip("\n") for _, body in item.texts)))])
+
+
+def _copying(item: Instruction, known: Mapping[str, str], workdir: str, environment: Path) -> BuildStep | None:
+    """A COPY or ADD as a step; None for one of something that does not lie here."""
+    owner, mode, rest = "", "", item.rest
+    while rest.startswith("--"):
+        option, _, rest = rest.partition(" ")
+        name, _, value = option.partition("=")
+        rest, value = rest.strip(), _expanded(value, known)
+        if name == "--chown":
+            owner = value
+        elif name == "--chmod":
+            mode = value
+        elif name != "--link":
+            return None
+    words = _copied(replace(item, rest=rest), known)
+    if words is None:
         return None
-    return [str(word) for word in words]
+    *sources, target = words
+    texts = dict(item.texts)
+    names: list[str] = []
+    files: dict[str, str] = {}
+    for source in sources:
+        written = next((name for name in texts if name.replace("'", "").replace('"', "") == source), None)
+        if written is not None:
+            body = texts[written].removesuffix("\n").rpartition("\n")[0] + "\n"
+            name = source.lstrip("<-") if target.endswith("/") else ""
+            body = body if "'" in written or '"' in written else _expanded(body, known)
+            files[str(PurePosixPath(workdir, target, name))] = body
+        elif re.search(r"[*?\[]", source):
+            there = sorted(environment.glob(source.lstrip("/")))
+            names += [str(path.relative_to(environment)) for path in there]
+            if not there:
+                return None
+        else:
+            names.append(source)
+    if any(not _inside(environment, name) for name in names):
+        return None
+    archives = (".tar", ".gz", ".tgz", ".xz", ".bz2")
+    if item.word == "ADD" and any(name.endswith(archives) for name in names):
+        return None  # which Docker would unpack
+    several = len(names) + len(files) > 1
+    copies = [
+        CopiedFile(name, _target(environment / name.lstrip("/"), target, workdir, several), owner, mode)
+        for name in names
+    ]
+    return BuildStep(item.line, item.short(), workdir="/", copies=copies, files=files)
+
+
+def _arguments(item: Instruction, known: Mapping[str, str]) -> dict[str, str]:
+    """What an ARG sets: its own value, or one that every build knows."""
+    machine = MACHINES.get(platform.machine(), platform.machine())
+    given = {"TARGETARCH": machine, "BUILDARCH": machine, "TARGETOS": "linux", "TARGETPLATFORM": f"linux/{machine}"}
+    words = (word.partition("=") for word in _words(item, known))
+    return {name: value if equals else given.get(name, "") for name, equals, value in words}
+
+
+def _settings(item: Instruction, known: Mapping[str, str]) -> dict[str, str]:
+    first = item.rest.split()[:1]
+    if not first:
+        raise DockerfileError(item.line, "ENV sets nothing; expected NAME=VALUE")
+    if "=" not in first[0]:  # the old form: ENV KEY some value
+        key, _, value = item.rest.partition(" ")
+        return {key: _text(replace(item, rest=value.strip()), known)}
+    return {name: value for name, equals, value in (word.partition("=") for word in _words(item, known)) if equals}
+
+
+def _copied(item: Instruction, known: Mapping[str, str]) -> list[str] | None:
+    """Sources and target of a COPY; None for one with options, or from elsewhere."""
+    words = _array(item.rest) or _words(item, known)
+    if len(words) < 2 or any(word.startswith("--") or "://" in word or word.startswith("git@") for word in words):
+        return None
+    return words
+
+
+def _array(rest: str) -> list[str] | None:
+    """The words of the form with brackets; None where it is another."""
+    if not rest.startswith("["):
+        return None
+    try:
+        words = json.loads(rest)
+    except ValueError:
+        return None
+    return words if isinstance(words, list) and all(isinstance(word, str) for word in words) else None
+
+
+def _text(item: Instruction, known: Mapping[str, str]) -> str:
+    """The rest of an instruction as one word."""
+    return " ".join(_words(item, known, apart=False))
+
+
+def _words(item: Instruction, known: Mapping[str, str], *, apart: bool = True) -> list[str]:
+    """The words of an instruction as Docker reads them: quotes taken away, variables filled in but in single quotes."""
+    words, word, rest, position = list[str](), None, item.rest, 0
+    while position < len(rest):
+        letter = rest[position]
+        position += 1
+        if letter in " \t" and apart:
+            words += [] if word is None else [word]
+            word = None
+        elif letter == "'":
+            end = rest.find("'", position)
+            if end < 0:
+                raise _unclosed(item, letter)
+            word = (word or "") + rest[position:end]
+            position = end + 1
+        elif letter == '"':
+            match = re.compile(r'((?:[^"\\]|\\.)*)"').match(rest, position)
+            if match is None:
+                raise _unclosed(item, letter)
+            word = (word or "") + _expanded(match[1], known, quoted=True)
+            position = match.end()
+        elif letter == "\\":
+            word = (word or "") + rest[position : position + 1]
+            position += 1
+        elif letter == "$" and (match := VARIABLE.match(rest, position - 1)):
+            word = (word or "") + _value(match, known)
+            position = match.end()
+        else:
+            word = (word or "") + letter
+    return words if word is None else [*words, word]
+
+
+def _unclosed(item: Instruction, quote: str) -> DockerfileError:
+    return DockerfileError(item.line, f"{item.word} has a {quote} that is not closed; expected another {quote}")
+
+
+def _expanded(text: str, known: Mapping[str, str], *, quoted: bool = False) -> str:
+    """A text with its variables filled in."""
+    pattern = rf"\\(.)|{VARIABLE.pattern}" if quoted else VARIABLE.pattern
+    shift = 1 if quoted else 0
+
+    def filled(match: re.Match[str]) -> str:
+        if quoted and match[1] is not None:
+            return match[1] if match[1] in '"$\\' else match[0]
+        inner = VARIABLE.match(match[0])
+        return _value(inner, known) if inner else match[shift]
+
+    return re.sub(pattern, filled, text)
+
+
+def _value(match: re.Match[str], known: Mapping[str, str]) -> str:
+    value = known.get(match[1] or match[2], "")
+    if match[3] == "-":
+        return value or match[4]
+    if match[3] == "+":
+        return match[4] if value else ""
+    return value
 
 
 def _inside(environment: Path, source: str) -> bool:
@@ -120,11 +423,3 @@ def _target(source: Path, target: str, workdir: str, several: bool) -> str:
     path = PurePosixPath(workdir, target)
     into = target.endswith(("/", "/.")) or target in (".", "./") or several
     return str(path / source.name) if into and not source.is_dir() else str(path)
-
-
-def _plain(text: str) -> str:
-    return text.strip().strip("\"'")
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= 60 else line[:57] + "..."

@@ -1,10 +1,10 @@
 """Harbor's environment without a container engine: each trial in a `Container` of its own.
 
-``harbor run -e calipers_harbor.environment:RoomEnvironment``. No image is built: what ``environment/`` holds is
-copied to the working directory, and a task that needs an image, compose, a graphics card or another operating
-system is refused before its trial starts. Whatever the agent left running is ended before the tests come in, so
-that no process of its own is there to write the reward (``--ek keep_processes=true`` for tasks that grade a
-service which must go on running).
+``harbor run -e calipers_harbor.environment:RoomEnvironment``. What ``environment/`` holds is copied to the working
+directory, or an image built of it without an engine; a task that needs another image, compose, a graphics card or
+another operating system is refused before its trial starts. Whatever the agent left running is ended before the tests
+come in, so that no process of its own is there to write the reward (``--ek keep_processes=true`` for tasks that grade
+a service which must go on running).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from calipers_harbor.dockerfile import EnvironmentPlan, furnish, read_environment
-from calipers_harbor.isolate.container import MOST_HEARD, Container, lacking
+from calipers_harbor.image import Builder, build, unbuildable
+from calipers_harbor.isolate.container import MOST_HEARD, Container, ContainerError, lacking
 from calipers_harbor.isolate.tamper_check import scripts
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
@@ -51,8 +52,9 @@ class RoomEnvironment(BaseEnvironment):
             raise SystemExit(f"calipers-room: {wrong}")
 
     def _validate_definition(self) -> None:
-        if self._recipe.declined:
-            raise ValueError(f"{self._recipe.declined}; a room builds no images: use a container engine")
+        recipe = self._recipe
+        if wrong := recipe.declined or (unbuildable(recipe.image) if recipe.image else None):
+            raise ValueError(f"{wrong}; a container engine can run it")
 
     async def start(self, force_build: bool) -> None:
         """Make the room; it sees neither the dataset nor the job."""
@@ -60,6 +62,12 @@ class RoomEnvironment(BaseEnvironment):
         dataset = (task or self.environment_dir.parent).parent  # a separate verifier's folder may be a step's tests
         hidden = [dataset, self.trial_paths.trial_dir.parent]
         wanted = self.task_env_config
+        plan, layers = self._recipe, []
+        if plan.image:
+            builder = Builder(Container, ContainerError)
+            layers = await asyncio.to_thread(build, plan.image, builder, wanted.build_timeout_sec)
+            about = json.dumps({"image": plan.image.base.words})
+            (self.trial_paths.trial_dir / "calipers.json").write_text(f"{about}\n")
         modes = [policy.network_mode for policy in (self._network_policy, *self._phase_network_policies)]
         self._room = Container(
             hidden=hidden,
@@ -67,9 +75,10 @@ class RoomEnvironment(BaseEnvironment):
             switched=NetworkMode.NO_NETWORK in modes,
             memory=wanted.memory_mb,
             files=wanted.storage_mb,
+            layers=layers,
         )
         await asyncio.to_thread(self._room.start)
-        await asyncio.to_thread(furnish, self._room, self.environment_dir, self._recipe)
+        await asyncio.to_thread(furnish, self._room, self.environment_dir, plan)
 
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
         """Give the commands of the next phase what it may reach."""
@@ -110,13 +119,14 @@ class RoomEnvironment(BaseEnvironment):
         user: str | int | None = None,
     ) -> ExecResult:
         """Run a shell command; TimeoutError when its time is up."""
-        merged = {**self._recipe.env, **(self._merge_env(env) or {})}
+        recipe, named = self._recipe, self._resolve_user(user)
+        merged = {**recipe.env, **(self._merge_env(env) or {})}
         ran = await asyncio.to_thread(
             self._inside.run,
             command,
-            cwd=cwd or self._recipe.workdir,
+            cwd=cwd or recipe.workdir,
             env=merged,
-            user=self._resolve_user(user),
+            user=recipe.user if named is None else named,
             timeout=timeout_sec,
         )
         if ran.timed_out:

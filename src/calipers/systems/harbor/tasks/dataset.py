@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from calipers.errors import InputError
+from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
 from calipers.systems.harbor.tasks.digest import file_digest, manifest_digest
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, is_name, read_manifest
 from calipers.systems.harbor.tasks.task import BUILDS, TaskDirectory, is_task, read_task
@@ -329,6 +330,7 @@ def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
     dataset = read_dataset(directory)
     faults = [*dataset.faults, *wrong_names(dataset)]
     digests = _digests(dataset, faults)
+    faults += [wrong for task in dataset.tasks if (wrong := dockerfile_fault(task.path / "environment"))]
     notes = [note for task in dataset.tasks for note in (*task.unknown, *_about(task))]
     if dataset.passed_over:
         notes.append(f"{dataset.path}: not tasks, because they have no task.toml: {', '.join(dataset.passed_over)}")

@@ -38,11 +38,13 @@ class AgentTurn:
     workdir: str
     env: Mapping[str, str]
     timeout: float | None
+    image_user: str | None = None
 
     @property
     def user(self) -> str | int | None:
-        """As whom the agent works."""
-        return agent_user(self.task, self.step)
+        """As whom the agent works: whom the task names, else the image's own user."""
+        named = agent_user(self.task, self.step)
+        return self.image_user if named is None else named
 
 
 class ContainerAgent(Protocol):

@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -53,7 +53,16 @@ from calipers.systems.harbor.trials.environment import (
     remove_leftovers,
     settle_environment,
 )
-from calipers.systems.harbor.trials.trial import BLAME, OpenContainers, declined, now, run_trial
+from calipers.systems.harbor.trials.trial import (
+    BLAME,
+    OpenContainers,
+    declined,
+    environment_plan,
+    now,
+    run_trial,
+    to_build,
+    unbuilt,
+)
 
 RUNS: Final = "runs"
 CONCURRENT: Final = 4
@@ -61,8 +70,9 @@ DATASET: Final = "dataset"
 DECLINED: Final = "declined"
 ORACLE: Final = "oracle"
 ELSEWHERE: Final = "--environment docker runs it, by Harbor"
+WRONG: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ is not there$")  # what nobody could build
 NAMED: Final = 5  # tasks that a note of several names
-KINDS: Final = ("it needs the image", "it is for ", "it works as user", "it collects from the service", "says RUN")
+KINDS: Final = ("it needs the image", "it is for ", "it works as user", "it collects from the service")
 """What reasons of one kind have in common, where the rest of their words is about one task."""
 
 
@@ -131,6 +141,9 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     for note in begins:  # before the first call: a new run costs what the old one has paid for
         tell(note)
     why = {task.name: reason for task in chosen.tasks if (reason := _declined(request, task))}
+    if in_containers(request):
+        why |= _build_images([task for task in chosen.tasks if task.name not in why], request.concurrent, tell)
+        environment = "; ".join((environment, *_bases(task for task in chosen.tasks if task.name not in why)))
     left_out = len(notes) + len(why)
     notes = [*alike(notes), *declined_notes(why)]
     able = [task for task in chosen.tasks if task.name not in why]
@@ -186,8 +199,26 @@ def _declined(request: AgentRequest, task: TaskDirectory) -> str | None:
     """Why a task is not run, or None."""
     reason = declined(task) if in_containers(request) else None
     if reason:
-        return f"{reason}; {ELSEWHERE}"
+        return reason if WRONG.search(reason) else f"{reason}; {ELSEWHERE}"
     return unsolved(task) if request.agent == ORACLE else None
+
+
+def _build_images(tasks: Sequence[TaskDirectory], concurrent: int, tell: Callable[[str], None]) -> dict[str, str]:
+    """Build the images that tasks need and that are not there yet; why one cannot be had, by the task's name."""
+    wanted = [task for task in tasks if to_build(task)]
+    if not wanted:
+        return {}
+    tell(f"images of {len(wanted)} task{'s' * (len(wanted) > 1)} are built first, once; this can take minutes")
+    with ThreadPoolExecutor(concurrent, thread_name_prefix="image") as pool:
+        reasons = pool.map(unbuilt, wanted)
+        why = {task.name: reason for task, reason in zip(wanted, reasons, strict=True) if reason}
+    return {name: f"{reason}; {ELSEWHERE}" for name, reason in why.items()}
+
+
+def _bases(tasks: Iterable[TaskDirectory]) -> list[str]:
+    """What stands in the place of the images that tasks are built from, each once."""
+    plans = (environment_plan(task).image for task in tasks)
+    return list(dict.fromkeys(plan.base.words for plan in plans if plan))
 
 
 def declined_notes(why: Mapping[str, str]) -> list[str]:

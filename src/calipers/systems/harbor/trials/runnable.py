@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from calipers.errors import HarborError
+from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
 from calipers.systems.harbor.tasks.task import TaskDirectory
 from calipers.systems.harbor.trials.environment import PODMAN, ROOMS, choose_environment
-from calipers.systems.harbor.trials.trial import declined
+from calipers.systems.harbor.trials.trial import declined, to_build, unbuilt_before
 
 KINDS: Final = (
     (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
-    (re.compile(r"\w+/Dockerfile says (?P<detail>RUN\b.*)"), "runs a command in its build"),
+    (re.compile(r"\w+/Dockerfile says .*, and (?P<detail>\S+) is not there"), "copies a file that is not there"),
     (re.compile(r"\w+/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
+    (re.compile(r"\w+/Dockerfile:\d+: (?P<detail>.*)"), "has an image whose build failed here"),
+    (re.compile(r"\S+/Dockerfile:\d+: (?P<detail>.*)"), "has a Dockerfile with an error"),
+    (
+        re.compile(r"its tests fetch something from (?P<detail>\S+),.*"),
+        "has tests that fetch from a host that this machine cannot find",
+    ),
     (re.compile(r"it works as user (?P<detail>\S+), and"), "works as another user, which needs root"),
 )
 """Reasons that differ in a detail alone, and what they have in common."""
@@ -40,6 +47,7 @@ class Runnable:
     tasks: int
     declined: Sequence[DeclinedTasks]
     with_docker: int  # tasks that Harbor and a Docker engine can run
+    to_build: int = 0  # tasks of those that run here whose images are built first
 
     @property
     def able(self) -> int:
@@ -49,6 +57,10 @@ class Runnable:
     def lines(self) -> list[str]:
         """The count, then a line for each kind of reason, the most frequent first."""
         lines = [f"runs here: {self.able:,} of {self.tasks:,}, in environment {self.environment} ({self.why})"]
+        if self.to_build:
+            lines.append(
+                f"  {self.to_build:,} of them once an image is built, which `run` does, and of which a step may fail"
+            )
         for group in self.declined:
             shown = ", ".join(group.details[:EXAMPLES])
             more = ", ..." if len(group.details) > EXAMPLES else ""
@@ -67,9 +79,17 @@ def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
         environment, why = choose_environment("oracle")
     except HarborError as error:  # a run would end with it; looking at a dataset does not
         environment, why = ROOMS, str(error)
-    refuse = {ROOMS: declined, PODMAN: declined_by_podman}.get(environment, declined_by_docker)
+    refuse = {ROOMS: declined_by_room, PODMAN: declined_by_podman}.get(environment, declined_by_docker)
     with_docker = sum(declined_by_docker(task) is None for task in tasks)
-    return Runnable(environment, why, len(tasks), _grouped(tasks, refuse), with_docker)
+    groups = _grouped(tasks, refuse)
+    left_out = {name for group in groups for name in group.tasks}
+    able = [task for task in tasks if task.name not in left_out] if environment == ROOMS else []
+    return Runnable(environment, why, len(tasks), groups, with_docker, sum(map(to_build, able)))
+
+
+def declined_by_room(task: TaskDirectory) -> str | None:
+    """Why a room cannot have a task, or None; an image is not built, but one that could not be is remembered."""
+    return declined(task) or unbuilt_before(task)
 
 
 def declined_by_docker(task: TaskDirectory) -> str | None:
@@ -77,14 +97,16 @@ def declined_by_docker(task: TaskDirectory) -> str | None:
     wanted = task.config.environment
     if wanted.os != "linux":
         return f"it is for {wanted.os}"
-    return "it needs an accelerator that Docker cannot provide" if wanted.tpu else None
+    if wanted.tpu:
+        return "it needs an accelerator that Docker cannot provide"
+    return None if wanted.docker_image else dockerfile_fault(task.path / "environment")
 
 
 def declined_by_podman(task: TaskDirectory) -> str | None:
     """Why Podman on Linux cannot run a task by Harbor, or None."""
-    return (
-        "it needs an accelerator that Podman is not lent" if task.config.environment.gpus else declined_by_docker(task)
-    )
+    if task.config.environment.gpus:
+        return "it needs an accelerator that Harbor does not give to Podman"
+    return declined_by_docker(task)
 
 
 def _grouped(

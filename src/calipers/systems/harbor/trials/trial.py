@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import shlex
 import shutil
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ from calipers.errors import CalipersError
 from calipers.isolate.container import Container, ContainerError, lacking
 from calipers.isolate.tamper_check import scripts
 from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, read_environment
+from calipers.systems.harbor.lent.image import Builder, ImageError, ImagePlan, build, failed_before, is_built, unbuildable
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.task import (
     Artifact,
@@ -196,7 +198,9 @@ def declined(task: TaskDirectory) -> str | None:
         return unlent
     for step in task.config.steps or (None,):
         judge = judge_environment(task, step)
-        if judge and (unlent := _unlent(judge.settings) or _judge_plan(judge).declined):
+        plan = _judge_plan(judge) if judge else EnvironmentPlan()
+        image_fault = unbuildable(plan.image) if plan.image else None
+        if judge and (unlent := _unlent(judge.settings) or plan.declined or image_fault):
             return unlent.replace("environment/", f"{judge.folder.name}/", 1)
     hooks = [hook for verifier in (task.config.verifier, *verifiers) for hook in verifier.collect]
     if others := sorted({hook.service for hook in hooks} - {MAIN}):
@@ -208,7 +212,63 @@ def declined(task: TaskDirectory) -> str | None:
     users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can switch users"
-    return environment_plan(task).declined
+    plan = environment_plan(task)
+    if plan.declined or plan.image is None:
+        return plan.declined
+    return unbuildable(plan.image) or _out_of_reach(task)
+
+
+FETCHED: Final = re.compile(r"^[^#\n]*\b(?:curl|wget)\b[^\n]*?https?://([\w.-]+)", re.MULTILINE)
+
+
+def _out_of_reach(task: TaskDirectory) -> str | None:
+    """A host that the tests fetch something from and that this machine cannot find: they would judge nobody rightly."""
+    open_to_all = (network_policies(task.config, step).verifier == "public" for step in task.config.steps or (None,))
+    proxies = any(os.environ.get(name) for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))
+    for host in FETCHED.findall("\n".join(scripts(task.path / "tests"))) if all(open_to_all) and not proxies else ():
+        if not _resolves(host):
+            return f"its tests fetch something from {host}, which this machine does not find"
+    return None
+
+
+@cache
+def _resolves(host: str) -> bool:
+    import socket
+
+    try:
+        return bool(socket.getaddrinfo(host, 443))
+    except OSError:
+        return False
+
+
+BUILDER: Final = Builder(Container, ContainerError)
+
+
+def _images(task: TaskDirectory) -> list[ImagePlan]:
+    """The images that a task needs: the agent's, and those of separate verifiers."""
+    judges = (judge_environment(task, step) for step in task.config.steps or (None,))
+    plans = [environment_plan(task), *(_judge_plan(judge) for judge in judges if judge)]
+    return [plan.image for plan in plans if plan.image is not None]
+
+
+def unbuilt(task: TaskDirectory) -> str | None:
+    """Why an image of a task could not be built now, or None: it has none, or they are there."""
+    try:
+        for plan in _images(task):
+            build(plan, BUILDER, task.config.environment.build_timeout_sec)
+    except ImageError as error:
+        return str(error)
+    return None
+
+
+def to_build(task: TaskDirectory) -> bool:
+    """Whether a task has an image that is not there yet."""
+    return not all(map(is_built, _images(task)))
+
+
+def unbuilt_before(task: TaskDirectory) -> str | None:
+    """Why an image of a task could not be built when that was last tried, or None."""
+    return next(filter(None, map(failed_before, _images(task))), None)
 
 
 def _unlent(wanted: EnvironmentSettings) -> str | None:
@@ -259,24 +319,32 @@ def run_trial(
     }
     plan = environment_plan(task)
     policies = [network_policies(task.config, step) for step in task.config.steps or (None,)]
+    trial, layers, no_image = None, [], ""
+    try:
+        layers = build(plan.image, BUILDER, task.config.environment.build_timeout_sec) if plan.image else []
+    except ImageError as error:
+        no_image = str(error)
     container = Container(
         hidden=[task.path.parent, *hidden],
         network=policies[0].environment == "public",
         switched=any("no-network" in modes for modes in policies),
         memory=task.config.environment.memory_mb,
         files=task.config.environment.storage_mb,
+        layers=layers,
     )
     containers.admit(container)
-    trial = None
     try:
         with _Phase(result, "environment_setup"):
+            if no_image:
+                raise EndedTrial("ImageError", no_image)
             container.start()
             furnish(container, task.path / "environment", plan)
         env = {**plan.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
         check = task.config.environment.healthcheck
         if check and (wrong := unhealthy(container, check, plan.workdir, env)):
             raise EndedTrial("HealthcheckError", wrong)
-        trial = _Trial(JudgeRoom(container, plan.workdir, env), task, agent, folder, containers)
+        room = JudgeRoom(container, plan.workdir, env, user=plan.user, image=plan.image is not None)
+        trial = _Trial(room, task, agent, folder, containers)
         trial.hidden = [task.path.parent, *hidden]
         if not reference:
             trial.works = partial(_works, task, source, hidden, containers)
@@ -298,8 +366,9 @@ def run_trial(
         result["exception_info"] = _failure(type(error).__name__, str(error))
     finally:
         containers.leave(container)
-    if trial is not None and trial.blamed is not None:
-        result[BLAME] = trial.blamed
+    about = {"image": plan.image.base.words} if plan.image else {}
+    if about or (trial is not None and trial.blamed is not None):
+        result[BLAME] = {**about, **((trial and trial.blamed) or {})}
     result["finished_at"] = now()
     return result
 
@@ -328,6 +397,8 @@ class JudgeRoom:
     workdir: str
     env: Mapping[str, str]
     bundled: bool = False  # whether the tests lie in it already
+    user: str | None = None  # who runs a command that names nobody: the image's own user
+    image: bool = False  # whether its root is an image and not this machine's
 
 
 class _Trial:
@@ -342,7 +413,7 @@ class _Trial:
         containers: OpenContainers,
     ) -> None:
         self._room, self._container, self._task, self._agent = room, room.container, task, agent
-        self._root, self._workdir, self._env = folder, room.workdir, dict(room.env)
+        self._root, self._workdir, self._env, self._user = folder, room.workdir, dict(room.env), room.user
         self._containers = containers
         self._kept: list[tuple[str, Path]] = []  # the artifacts of the last work: (path inside, path here)
         self.hidden: list[Path] = []  # from every room
@@ -392,7 +463,7 @@ class _Trial:
         if folder.is_dir():
             bring(self._container, self._task, folder, self._workdir)
         if (folder / "setup.sh").is_file():
-            user = agent_user(self._task, step)
+            user = self._as(agent_user(self._task, step))
             ran = self._container.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
             if ran.code:
                 stderr = ran.stderr.decode(errors="replace").strip()[-500:]
@@ -407,7 +478,7 @@ class _Trial:
 
     def _work(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
-        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit)
+        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit, self._user)
         policies = network_policies(self._task.config, step)
         with _Phase(result, "agent_execution"), self._network(policies.agent, policies.environment):
             ran = self._agent.work(turn)
@@ -498,7 +569,17 @@ class _Trial:
         """The rewards of tests in a room of their own, which has of the agent's work its artifacts alone."""
         plan, settings = _judge_plan(judge), judge.settings
         network = network_policies(self._task.config, step).verifier == "public"
-        container = Container(hidden=self.hidden, network=network, memory=settings.memory_mb, files=settings.storage_mb)
+        try:
+            layers = build(plan.image, BUILDER, self._task.config.environment.build_timeout_sec) if plan.image else []
+        except ImageError as error:
+            raise EndedTrial("ImageError", str(error)) from None
+        container = Container(
+            hidden=self.hidden,
+            network=network,
+            memory=settings.memory_mb,
+            files=settings.storage_mb,
+            layers=layers,
+        )
         self._containers.admit(container)
         try:
             container.start()
@@ -508,7 +589,8 @@ class _Trial:
                     container.run(f"find {shlex.quote(source)} -mindepth 1 -delete", cwd="/")
                 container.put(kept, source)
             env = {**plan.env, **resolve_env(settings.env, os.environ, "verifier.environment.env")}
-            return self._judged(step, JudgeRoom(container, plan.workdir, env, judge.bundled))
+            image = plan.image is not None
+            return self._judged(step, JudgeRoom(container, plan.workdir, env, judge.bundled, plan.user, image))
         finally:
             self._containers.leave(container)
 
@@ -521,11 +603,17 @@ class _Trial:
             if folder.is_dir():
                 bring(container, task, folder, TESTS)
         wanted = {**task.config.verifier.env, **(step.verifier.env if step else {})}
-        env = {**room.env, **resolve_env(wanted, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
+        env = {**room.env, **resolve_env(wanted, os.environ, "verifier.env")}
+        if room.image:
+            container.drop_bytecode()
+        else:  # the machine's own is not ours to remove, and may be another Python's
+            env["PYTHONPYCACHEPREFIX"] = "/tmp/.pyc"
         limit = verifier_timeout(task, step)
         container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
         run = f"{TESTS}/{script.name} 2>&1"
-        ran = container.run(run, cwd=room.workdir, env=env, user=verifier_user(task, step), timeout=limit)
+        named = verifier_user(task, step)
+        user = room.user if named is None else named
+        ran = container.run(run, cwd=room.workdir, env=env, user=user, timeout=limit)
         container.sweep()  # nobody is left to write a reward after the tests have
         folder = self._keep(VERIFIER, "verifier", step, container)
         _write_stream(folder / "test-stdout.txt", ran.stdout)
@@ -544,6 +632,10 @@ class _Trial:
         with suppress(OSError, shutil.Error):
             (container or self._container).take(inside, target)
         return target
+
+    def _as(self, user: str | int | None) -> str | int | None:
+        """Who a command is run as: whoever is named, else the image's own user."""
+        return self._user if user is None else user
 
     def _folder(self, name: str, step: StepSettings | None) -> Path:
         return self._root / "steps" / step.name / name if step else self._root / name
