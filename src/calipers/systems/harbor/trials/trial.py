@@ -24,7 +24,15 @@ from calipers.errors import CalipersError
 from calipers.isolate.container import Container, ContainerError, lacking
 from calipers.isolate.tamper_check import scripts
 from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, read_environment
-from calipers.systems.harbor.lent.image import Builder, ImageError, ImagePlan, build, failed_before, is_built, unbuildable
+from calipers.systems.harbor.lent.image import (
+    Builder,
+    ImageError,
+    ImagePlan,
+    build,
+    failed_before,
+    is_built,
+    unbuildable,
+)
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.task import (
     Artifact,
