@@ -76,7 +76,7 @@ def shown(command: str) -> str:
 def output(command: str) -> str:
     """What a command prints when it is run in the repository, in plain text of 100 columns."""
     here = str(Path(sys.executable).parent)
-    kept = {name: os.environ[name] for name in ("HOME", "PATH", "TMPDIR") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("HOME", "PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
     settings = {"COLUMNS": "100", "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(
         ["sh", "-c", command],
