@@ -75,7 +75,7 @@ def read_config(path: str) -> tuple[list[Settings], list[str]]:
 
 
 def _twice(path: str, node: Any) -> Iterator[str]:
-    """A note for each key that stands twice in one mapping: YAML takes the last of them without a word."""
+    """A note for each key that appears twice in one mapping: YAML silently uses the last one."""
     left, seen = [node], set[int]()
     while left:
         node = left.pop()

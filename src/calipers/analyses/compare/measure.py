@@ -95,7 +95,7 @@ class MetricPair:
 
     @property
     def seed(self) -> int:
-        """Of resampling."""
+        """The seed of resampling."""
         return self.question.plan.seed
 
     @property

@@ -73,7 +73,7 @@ WRITTEN: Final = "harbor.written"
 
 UNFINISHED: Final = "unfinished"
 READ: Final = ("agent_info", "agent_result", "verifier_result", "exception_info", "step_results", "calipers")
-"""What of a trial's result numbers are taken from: no key stands twice in it."""
+"""The part of a trial's result that numbers are taken from: no key may appear twice in it."""
 
 BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What bytes that are no such file raise."""

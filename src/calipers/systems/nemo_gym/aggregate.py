@@ -215,7 +215,7 @@ def reward_profile(
 ) -> Profile:
     """Statistics per task, with the task's own input and how many of its rollouts there are, and per agent.
 
-    InputError for a rollout or an input that stands twice, a rollout without an input, and, unless
+    InputError for a rollout or an input that appears twice, a rollout without an input, and, unless
     ``allow_partial``, an input without a rollout. A task without any rollout is left out.
     """
     planned, done = checked_keys(inputs, rollouts, allow_partial=allow_partial)
@@ -259,7 +259,7 @@ def checked_keys(
 
 
 def indexed(rows: Sequence[ProfileRow], what: str) -> dict[_Key, ProfileRow]:
-    """Rows by task and rollout. InputError for one that stands twice, or says no index."""
+    """Rows by task and rollout. InputError for a rollout that appears twice or has no index."""
     by_key: dict[_Key, ProfileRow] = {}
     for number, row in enumerate(rows, 1):
         for index in (TASK, ROLLOUT):

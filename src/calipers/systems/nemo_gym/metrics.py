@@ -49,7 +49,7 @@ class Described:
 
 
 def frame(rows: GymRows, chosen: Ints) -> Frame:
-    """Some rows as one request. InputError where a (task, rollout) stands twice."""
+    """Some rows as one request. InputError where a (task, rollout) appears twice."""
     chosen = order(rows, chosen)
     task, rollout = rows.task[chosen], rows.rollout[chosen]
     new = np.ones(len(task), dtype=bool)

@@ -377,7 +377,7 @@ def _laid_out(chosen: ChosenTasks, folder: Path) -> Path:
 def _count_in(folder: Path, chosen: ChosenTasks, unable: Sequence[TaskDirectory], request: AgentRequest) -> None:
     """Put the trials that no room can have into the ledger: as many as there are attempts, less those a job has.
 
-    A task may have been able once, or become so since: what was never run of it stays owed.
+    A task may have been able once, or become so since: its trials that never ran are outstanding.
     """
     jobs = _jobs(folder)
     samples = max(request.samples, sum(int(config.get("n_attempts", 1)) for _, config in jobs))

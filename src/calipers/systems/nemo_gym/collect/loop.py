@@ -133,7 +133,7 @@ class Collector:
                 try:
                     await self.run(owed)
                 except asyncio.CancelledError:
-                    self.stop("interrupted")  # twice: what was in flight stays owed
+                    self.stop("interrupted")  # twice: requests in flight are dropped and remain outstanding
                 finally:
                     for lane in self._lanes.values():
                         await lane.agent.close()
@@ -155,7 +155,7 @@ class Collector:
             await self._files.flush()
 
     def stop(self, reason: str) -> None:
-        """Begin no more rollouts; what is in flight is finished, what waits for another try stays owed."""
+        """Start no more rollouts; requests in flight are finished, and retries remain outstanding."""
         self._standing.stopped = self._standing.stopped or reason
         self._owed = iter(())
         self._stopping.set()
@@ -172,7 +172,7 @@ class Collector:
         try:
             line = await self._answer(lane, row)
         except Shut:
-            return  # it stays owed
+            return  # it remains outstanding
         except ClientError as error:
             if error.hopeless:  # says nothing of this rollout: whoever continues asks again
                 lane.unasked, lane.last = lane.unasked + 1, str(error)
@@ -241,7 +241,7 @@ class Collector:
         wait = self._random.uniform(0, _longest(tried)) if error.wait is None else error.wait
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), wait)
-            raise Shut  # the collection ends: this rollout stays owed
+            raise Shut  # the collection ends: this rollout remains outstanding
 
     async def _watch(self) -> None:
         while True:

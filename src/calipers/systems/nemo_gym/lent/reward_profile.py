@@ -147,7 +147,7 @@ class RewardProfiler:
     ) -> list[Aligned]:
         """Every input with its rollout, by task and rollout.
 
-        ValueError for one that stands twice, a rollout without an input, and, unless ``allow_partial_rollouts``, an
+        ValueError for one that appears twice, a rollout without an input, and, unless ``allow_partial_rollouts``, an
         input without a rollout.
         """
         planned, done = checked_keys(rows, results, allow_partial=allow_partial_rollouts)
