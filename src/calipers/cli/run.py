@@ -23,6 +23,7 @@ from calipers.cli.output import (
     tell_notes,
     write,
 )
+from calipers.cli.questions import own_questions, show_dry_run
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
@@ -43,6 +44,7 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
 @click.command()
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
 @click.option("--model", metavar="SPEC", multiple=True, help="kind/name, such as openai/gpt-4o-mini; may be repeated.")
+@own_questions
 @asking
 @working
 @reaching
@@ -72,12 +74,14 @@ def run(
     plugins: tuple[str, ...],
     shape: str,
     unsafe: bool,
+    dry_run: bool,
     **settings: Any,
 ) -> None:
     """Run each BENCHMARK against each model, judge and score what comes back.
 
-    A BENCHMARK is a directory with tasks.jsonl, a name in the store, a task file or a task's name of
-    lm-evaluation-harness, a YAML file that says it all, or, for an agent, a directory of Harbor's tasks.
+    A BENCHMARK is a table of questions (CSV, TSV, JSON Lines, a JSON array, Parquet), a directory with
+    tasks.jsonl, a name in the store, a task file or a task's name of lm-evaluation-harness, a YAML file
+    that says it all, or, for an agent, a directory of Harbor's tasks.
     The same command again goes on where the last one stopped.
     """
     if unsafe:
@@ -89,6 +93,10 @@ def run(
     shown = [name for name in SHOWN if settings.pop(name)]
     folders = run_export(export) if export is not None else {}
     given = given_options(ctx, settings)
+    if dry_run:
+        with plugins_loaded(plugins):
+            show_dry_run(benchmarks, given)
+        return
     with plugins_loaded(plugins):
         # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
         files = bool(benchmarks) and all(os.path.isfile(name) for name in benchmarks)

@@ -46,7 +46,7 @@ from calipers.running.resume import find_folder
 from calipers.running.rollout import Outstanding
 from calipers.running.settings import LISTS, jobs_of, setting
 from calipers.running.watcher import Headline, Screen, Until, Watcher
-from calipers.tasks.task import Task
+from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, judge_of, opened
 
 
@@ -223,7 +223,7 @@ def perform(
     until = Until.of(job.until, scoring) if job.until else None
     if until and until.asked.text not in [request.text for request in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    named, doubts = _judges(questions, benchmark.verifiers, scoring.dialect.lenient)
+    named, doubts = _judges(questions, benchmark.verifiers, scoring.dialect.lenient, suite.places)
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
@@ -235,6 +235,7 @@ def perform(
         job, provenance.identity(job, suite, source, _judged_at(questions, named)), secrets
     )
     benchmark.check_folder(path)
+    begins = [*suite.opening, *begins]
     if tell is not None:  # before the first call: a new run costs what the old one has paid for
         for note in begins:
             tell(secrets.scrub(note))
@@ -303,6 +304,16 @@ def perform(
     return Report(job, path, scoring, result, status.stopped, stop is not None, scrubbed, part)
 
 
+def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
+    """The benchmark of a job and the tasks that it would ask, all looked at as `perform` does; nothing is asked."""
+    benchmark = JobBenchmark.of(job, tasks)
+    questions = [
+        replace(task, verifier=None) if job.predict_only else task for task in taken(benchmark.suite.tasks, job)
+    ]
+    _judges(questions, benchmark.verifiers, _scoring(job).dialect.lenient, benchmark.suite.places)
+    return benchmark.suite, questions
+
+
 def _first_call_failed(model: str, error: ClientError) -> ClientError:
     """The error of a first call, and what to look at."""
     where = "" if model.startswith("hf/") else " --base-url, the key, and"
@@ -368,7 +379,7 @@ def _scoring(job: Job) -> Plan:
 
 
 def _judges(
-    tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool
+    tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool, places: Mapping[str, str]
 ) -> tuple[Mapping[str, NamedVerifier], list[str]]:
     """Every verifier the tasks name, and doubts about what they are to judge.
 
@@ -386,7 +397,7 @@ def _judges(
                 judges[task.verifier].check(task)
             except InputError as error:
                 if not lenient:
-                    raise
+                    raise InputError(f"{places[task.id]}: {error}") if task.id in places else error from None
                 doubts.append(str(error))
     return judges, [*doubts[:3], *([f"and {len(doubts) - 3} more tasks like these"] if len(doubts) > 3 else [])]
 

@@ -41,7 +41,7 @@ Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
 
 OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among", "lm_eval"))
-LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path")
+LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path", "metadata", "choices")
 
 
 def read_config(path: str) -> tuple[list[Settings], list[str]]:
@@ -116,7 +116,7 @@ def setting(where: str, name: str, value: Any) -> Any:
         return load_seeds(where, value)
     if name == "documents":
         return document_numbers(where, value)
-    if name in ("gen_kwargs", "task_metadata") and not _is_json(value):
+    if name in ("gen_kwargs", "params", "task_metadata") and not _is_json(value):
         raise InputError.at(where, f"is {shown(value)}", "expected what JSON can say; put a date in quotes")
     kind = str if name == "out" else _types()[name]
     try:

@@ -1,0 +1,142 @@
+"""Options of ``calipers run`` for questions of one's own, and of ``calipers init --from``; what a dry run shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calipers.cli.output import tell_notes, write
+from calipers.errors import InputError
+from calipers.reports.untrusted_text import clean
+
+if TYPE_CHECKING:
+    from calipers.tasks.task import Suite, Task
+
+SHOWN = 5  # questions of a dry run
+
+
+def params_of(texts: Sequence[str]) -> dict[str, Any]:
+    """What ``--param`` says; a value is JSON where it can be, else text.
+
+    >>> params_of(("ignore_case=true", "marker=Answer:"))
+    {'ignore_case': True, 'marker': 'Answer:'}
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key.strip() and equals):
+            raise InputError.at("--param", f"{text!r} cannot be read", "expected KEY=VALUE, such as ignore_case=true")
+        try:
+            values[key.strip()] = json.loads(value)
+        except ValueError:
+            values[key.strip()] = value
+    return values
+
+
+def _params(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    return params_of(texts)
+
+
+def _template(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    return None if text is None else unescaped(text)
+
+
+def unescaped(text: str) -> str:
+    r"""A text of the command line, where a line break and a tab are written ``\n`` and ``\t``, a backslash ``\\``.
+
+    >>> unescaped(r"Q: {question}\nA:")
+    'Q: {question}\nA:'
+    """
+    return re.sub(r"\\([nt\\])", lambda mark: {"n": "\n", "t": "\t", "\\": "\\"}[mark[1]], text)
+
+
+COLUMN_OPTIONS = (
+    click.option("--prompt", metavar="COLUMN", help="Which column of a table is asked.  [default: by common names]"),
+    click.option("--target", metavar="COLUMN", help="Which holds the right answer.  [default: by common names]"),
+    click.option("--id", metavar="COLUMN", help="Which names a question; '#': a hash of its prompt.  [default: #]"),
+    click.option("--metadata", metavar="COLUMNS", multiple=True, help="What --by may ask for: level,source."),
+    click.option(
+        "--template",
+        metavar="TEXT|FILE",
+        callback=_template,
+        help=r"The prompt, such as 'Q: {question}\nA:'; or a Jinja file (.jinja, .j2).",
+    ),
+    click.option(
+        "--choices", metavar="COLUMNS", multiple=True, help="Of a multiple choice: A,B,C,D, or one column of lists."
+    ),
+    click.option("--shuffle-choices", is_flag=True, default=None, help="Show choices in an order drawn by --seed."),
+    click.option(
+        "--index-from",
+        type=click.Choice(["0", "1"]),
+        callback=lambda context, option, text: None if text is None else int(text),
+        help="What the first choice is, where targets are numbers.",
+    ),
+)
+VERIFIER_OPTIONS = (
+    click.option(
+        "--verifier",
+        metavar="NAME|FILE.py:FUNCTION",
+        help="Who judges, in place of whom the tasks name; a file is run, and trusted as --plugin is.",
+    ),
+    click.option(
+        "--param", "params", metavar="KEY=VALUE", multiple=True, callback=_params, help="Of the verifier; repeatable."
+    ),
+)
+
+
+def own_questions(command: Any) -> Any:
+    """The options of ``run`` for questions in a table, and for a verifier of one's own."""
+    dry_run = click.option("--dry-run", is_flag=True, help="Show five prompts with their targets; ask nothing.")
+    for option in reversed((*COLUMN_OPTIONS, *VERIFIER_OPTIONS, dry_run)):
+        command = option(command)
+    return command
+
+
+def show_dry_run(benchmarks: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Print what a run would ask: the first five questions of each benchmark."""
+    from calipers.running.library import loaded_for
+    from calipers.running.perform import rehearse
+    from calipers.running.settings import jobs_of
+
+    jobs, remarks = jobs_of(benchmarks, {"model": ("none/none",), **given})
+    tell_notes(remarks)
+    tasks = loaded_for(jobs)
+    seen = set[str]()
+    for job in jobs:
+        name = f"{job.benchmark}\0{job.lm_eval}"
+        if name not in seen:
+            seen.add(name)
+            suite, questions = rehearse(job, tasks)
+            write("".join(f"{clean(line, None)}\n" for line in _pages(suite, questions)))
+            tell_notes(suite.notes)
+
+
+def _pages(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
+    yield suite.opening[0] if suite.opening else f"{suite.name}: {len(questions):,} tasks"
+    for task in questions[:SHOWN]:
+        yield ""
+        place = suite.places.get(task.id)
+        yield f"id: {task.id}" + (f" ({place})" if place else "")
+        yield from _text("prompt", task.prompt)
+        if task.target is not None:
+            yield from _text("target", task.target)
+        if task.metadata:
+            yield f"metadata: {json.dumps(dict(task.metadata), ensure_ascii=False, default=str)}"
+    rest = len(questions) - SHOWN
+    yield ""
+    yield f"nothing was asked{f'; {rest:,} more like these' if rest > 0 else ''}"
+
+
+def _text(name: str, value: Any) -> Iterator[str]:
+    """A text, in lines of its own where it has several."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    lines = text.splitlines() or [""]
+    if len(lines) == 1:
+        yield f"{name}: {lines[0]}"
+    else:
+        yield f"{name}:"
+        yield from (f"  {line}" for line in lines)

@@ -1,0 +1,595 @@
+"""Questions of one's own: which columns of a table are what, and the tasks that its rows become.
+
+::
+
+    table ──► roles: what was named, else guessed from common names ──► a task a row ──► Suite
+                └── said in one line, with the first prompt and target, before anything is asked
+
+A guess is a pure function of the columns and rows. Whatever is wrong is an InputError that names the row's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Final
+
+from calipers.errors import InputError, UnknownName
+from calipers.tasks.prompt_template import CHOICES, PromptTemplate, prompt_template
+from calipers.tasks.table import QuestionTable, Row
+from calipers.tasks.task import Prompt, Suite, Task
+
+COLUMN_SETTINGS: Final = (
+    "prompt",
+    "target",
+    "id",
+    "metadata",
+    "template",
+    "choices",
+    "shuffle_choices",
+    "index_from",
+)
+"""What is said of the columns of a table, and of no other benchmark."""
+
+PROMPTS: Final = ("prompt", "question", "input", "instruction", "problem", "query", "messages", "user_prompt", "text")
+TARGETS: Final = (
+    "target",
+    "answer",
+    "expected",
+    "expected_answer",
+    "correct_answer",
+    "label",
+    "ideal",
+    "gold",
+    "ground_truth",
+    "solution",
+    "reference",
+    "answer_key",
+    "answerkey",
+    "correct",
+    "output",
+)
+IDS: Final = ("id", "task_id", "question_id", "qid", "uid", "example_id")
+LISTS_OF_CHOICES: Final = ("choices", "options")
+CHOICE_COLUMNS: Final = ("{}", "option_{}", "choice_{}", "option{}", "choice{}", "answer_{}")
+HASHED: Final = "#"  # as --id: the hash of the prompt, whatever columns there are
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+DEFAULT_VERIFIER: Final = "exact_match"
+CHOICE_VERIFIER: Final = "choice"
+COMPARES: Final = ("exact_match", "contains", "regex_match", "numeric_match", "math", "tool_calls_match", "choice")
+"""Verifiers that cannot judge without a target."""
+TEXTUAL: Final = ("exact_match", "contains", "regex_match")
+INSTRUCTION: Final = "Answer with the letter of the right choice."
+_DIGITS: Final = 16  # of a hash that is an id
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What somebody says of a table; what is left out is guessed."""
+
+    prompt: str | None = None  # the column
+    target: str | None = None
+    id: str | None = None  # "#": the hash of the prompt
+    metadata: tuple[str, ...] = ()  # columns, each by itself or several with commas between
+    template: str | None = None
+    choices: tuple[str, ...] = ()  # columns, or one column of lists
+    shuffle_choices: bool = False
+    index_from: int | None = None  # what the first choice is counted as, where targets are numbers
+    verifier: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the verifier
+    judged: bool = True  # False: completions are wanted, nobody judges them
+    seed: int = 0  # of the order of choices
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which column is what."""
+
+    prompt: str | None
+    target: str | None
+    id: str | None
+    metadata: tuple[str, ...]
+    choices: tuple[str, ...]
+    verifier: str | None
+    guessed: tuple[str, ...]  # the roles that nobody named
+
+    def line(self) -> str:
+        """All of it in one line, and how to change what was guessed."""
+        shown = {
+            "prompt": self.prompt or "by the template",
+            "target": self.target,
+            "choices": ", ".join(self.choices),
+            "id": self.id,
+            "metadata": ", ".join(self.metadata),
+            "verifier": self.verifier,
+        }
+        text = ", ".join(f"{role}: {column}" for role, column in shown.items() if column)
+        options = [f"--{role}" for role in shown if role in self.guessed and shown[role]]
+        return f"{text} (say {_any_of(options)} to change)" if options else text
+
+
+def roles_of(table: QuestionTable, questions: Questions) -> Roles:
+    """Which column is what: as it was said, else by common names; InputError where there is no telling."""
+    columns = [column for column in table.columns if column]
+    guessed: list[str] = []
+
+    def role(name: str, known: Sequence[str], taken: Sequence[str | None] = ()) -> str | None:
+        written: str | None = getattr(questions, name)
+        if written is not None:
+            return _column(table, f"--{name}", written)
+        guess = guessed_column([column for column in columns if column not in taken], known)
+        if guess is not None:
+            guessed.append(name)
+        return guess
+
+    prompt = role("prompt", PROMPTS) if questions.template is None or questions.prompt is not None else None
+    if prompt is None and questions.template is None:
+        wrong = f"no column is called like a prompt (columns here: {table.named})"
+        raise InputError.at(table.origin, wrong, "name it: --prompt COLUMN; the first row must name the columns")
+    target = role("target", TARGETS, [prompt])
+    task_id = None if questions.id == HASHED else role("id", IDS, [prompt, target])
+    metadata = tuple(_columns(table, "--metadata", questions.metadata))
+    choices = tuple(_columns(table, "--choices", questions.choices))
+    if not choices:
+        choices = guessed_choices(columns, table.rows, [prompt, target, task_id, *metadata])
+        guessed += ["choices"] if choices else []
+    verifier = questions.verifier if questions.judged else None
+    if questions.judged and verifier is None:
+        if target is None:
+            wrong = f"no column is called like a target (columns here: {table.named})"
+            right = "name it: --target COLUMN; or a verifier that needs none: --verifier my.py:grade; or --predict-only"
+            raise InputError.at(table.origin, wrong, right)
+        verifier = CHOICE_VERIFIER if choices else DEFAULT_VERIFIER
+        guessed.append("verifier")
+    if target is None and verifier in COMPARES:
+        wrong = f"verifier {verifier} needs a target (columns here: {table.named})"
+        raise InputError.at(table.origin, wrong, "name it: --target COLUMN")
+    return Roles(prompt, target, task_id, metadata, choices, verifier, tuple(guessed))
+
+
+def guessed_column(columns: Sequence[str], known: Sequence[str]) -> str | None:
+    """The column that is called by the first of some common names, in any case and with any separators.
+
+    >>> guessed_column(["Id", "Question"], PROMPTS)
+    'Question'
+    """
+    plain = {_plain_name(column): column for column in reversed(columns)}
+    return next((plain[name] for name in known if name in plain), None)
+
+
+def guessed_choices(columns: Sequence[str], rows: Sequence[Row], taken: Sequence[str | None]) -> tuple[str, ...]:
+    """The columns of choices: one of lists, or one for each letter from A on, two at least; () where there are none."""
+    free = {_plain_name(column): column for column in columns if column not in taken}
+    for name in LISTS_OF_CHOICES:
+        if name in free and all(isinstance(_as_list(row.get(free[name])), list) for row in rows[:50]):
+            return (free[name],)
+    for form in CHOICE_COLUMNS:
+        names = [form.format(letter.lower()) for letter in LETTERS]
+        count = next((number for number, name in enumerate(names) if name not in free), len(names))
+        if count > 1 and (form != "{}" or count > 2 or len(free) < 5):
+            return tuple(free[name] for name in names[:count])
+    return ()
+
+
+def _plain_name(column: str) -> str:
+    return re.sub(r"[\s_-]+", "_", column.strip().lower())
+
+
+def _column(table: QuestionTable, option: str, written: str) -> str:
+    if written in table.columns:
+        return written
+    error = UnknownName.of("column", written, [column for column in table.columns if column])
+    raise UnknownName(f"{option}: {str(error).replace('; ', f' in {table.origin}; ', 1)}")
+
+
+def _columns(table: QuestionTable, option: str, written: Sequence[str]) -> Iterator[str]:
+    """Columns by name; a text that is none is several with commas between."""
+    for text in written:
+        if text in table.columns:
+            yield text
+        else:
+            yield from (_column(table, option, part.strip()) for part in text.split(",") if part.strip())
+
+
+def questions_suite(table: QuestionTable, questions: Questions) -> Suite:
+    """The benchmark that a table of questions is, with what is to be said of it before the first call."""
+    _check_images(table)
+    roles = roles_of(table, questions)
+    template = _template(table, roles, questions)
+    if template is not None and "choices" in roles.guessed and not _shows_choices(template, roles):
+        unguessed = tuple(role for role in roles.guessed if role != "choices")
+        verifier = DEFAULT_VERIFIER if "verifier" in roles.guessed else roles.verifier
+        roles = Roles(roles.prompt, roles.target, roles.id, roles.metadata, (), verifier, unguessed)
+    _check_choices(roles, questions, template)
+    maker = _TaskMaker(table, roles, questions, template)
+    tasks = [maker.task(row, place) for row, place in zip(table.rows, table.places, strict=True)]
+    places = {task.id: place for task, place in zip(tasks, table.places, strict=True)}
+    count = f"{len(tasks):,} question{'s' * (len(tasks) != 1)}"
+    opening = [f"{table.origin}: {count}; {roles.line()}", *_first(tasks[0])]
+    return Suite(table.name, tasks, sha256=table.sha256, notes=maker.notes(), opening=opening, places=places)
+
+
+def _first(task: Task) -> Iterator[str]:
+    yield f"first prompt: {one_line(task.prompt)}"
+    if task.verifier is not None:
+        yield f"first target: {one_line(task.target)}"
+
+
+def one_line(value: Any, most: int = 300) -> str:
+    """A prompt or a target in one line, not too long.
+
+    >>> one_line("Q: 2 + 2?\\nA:")
+    'Q: 2 + 2?\\\\nA:'
+    """
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = text.replace("\r\n", "\n").replace("\n", "\\n").replace("\t", "\\t")
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _template(table: QuestionTable, roles: Roles, questions: Questions) -> PromptTemplate | None:
+    if questions.template is None:
+        return None
+    names = [column for column in table.columns if column]
+    return prompt_template(questions.template, [*names, CHOICES] if roles.choices else names)
+
+
+def _shows_choices(template: PromptTemplate, roles: Roles) -> bool:
+    return bool({CHOICES, *roles.choices} & {*template.columns})
+
+
+def _check_choices(roles: Roles, questions: Questions, template: PromptTemplate | None) -> None:
+    if not roles.choices:
+        for option, given in (("shuffle-choices", questions.shuffle_choices), ("index-from", questions.index_from)):
+            if given:
+                raise InputError.at(f"--{option}", "there are no choices", "name their columns: --choices A,B,C,D")
+        return
+    if template is not None and not _shows_choices(template, roles):
+        raise InputError.at(template.origin, "does not show the choices", "put {choices} where they belong")
+    if template is not None and questions.shuffle_choices and CHOICES not in template.columns:
+        wrong = f"{template.origin} shows the choices in the order of their columns"
+        raise InputError.at("--shuffle-choices", wrong, "put {choices} in their place")
+
+
+class LetteredChoices(tuple[str, ...]):
+    """The choices of one question in the order in which they are shown; as text, a line each with its letter."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(f"{letter}) {text}" for letter, text in zip(LETTERS, self, strict=False))
+
+
+class _TaskMaker:
+    """Rows into tasks, ids once each."""
+
+    def __init__(
+        self, table: QuestionTable, roles: Roles, questions: Questions, template: PromptTemplate | None
+    ) -> None:
+        self._table, self._roles, self._questions, self._template = table, roles, questions, template
+        self._seen: dict[str, str] = {}  # id -> the place of its row
+        self._times: dict[str, int] = {}  # hash -> how often its prompt stood
+        self._without_target = 0
+        self._right = _Right.of(table, roles, questions) if roles.choices else None
+
+    def task(self, row: Row, place: str) -> Task:
+        """The task of one row; InputError where it is none."""
+        roles = self._roles
+        choices = self._right.choices(row, place) if self._right else None
+        sources = self._sources(row, choices, place)
+        task_id = self._id(row, sources, place)
+        target: Any = row.get(roles.target) if roles.target is not None else None
+        target = None if target == "" else target
+        if target is None and roles.verifier in COMPARES:
+            wrong = f"no target in column {roles.target!r}"
+            raise InputError.at(place, wrong, "fill it in, or take the row out; --predict-only judges nothing")
+        self._without_target += target is None and roles.target is not None
+        params = dict(self._questions.params)
+        if self._right and choices is not None:
+            position = None if target is None else self._right.position(target, choices, place)
+            order = self._order(task_id, len(choices))
+            choices = LetteredChoices(choices[number] for number in order)
+            target = None if position is None else LETTERS[order.index(position)]
+            if roles.verifier == CHOICE_VERIFIER or (roles.verifier or "").partition(":")[1]:
+                params = {CHOICES: list(choices), **params}
+        elif roles.verifier in TEXTUAL:
+            target = _target_text(target)
+        prompt = self._prompt(row, choices, place)
+        metadata = {column: _json_value(row.get(column), column, place) for column in roles.metadata}
+        target = _json_value(target, roles.target or "", place)
+        if roles.verifier is None:
+            return Task(task_id, prompt, target=target, metadata=metadata)
+        return Task(task_id, prompt, roles.verifier, target, params, metadata)
+
+    def notes(self) -> list[str]:
+        """What was passed over, and what repeats."""
+        notes = []
+        if self._without_target and self._roles.verifier is not None:
+            rows = "1 row has" if self._without_target == 1 else f"{self._without_target} rows have"
+            notes.append(f"{self._table.origin}: {rows} no target; {self._roles.verifier} is handed None there")
+        again = sum(count - 1 for count in self._times.values())
+        if again and self._roles.id is None:
+            rows = "1 row asks" if again == 1 else f"{again} rows ask"
+            notes.append(f"{self._table.origin}: {rows} what an earlier row asks; their ids end in -2, -3 and so on")
+        return notes
+
+    def _sources(self, row: Row, choices: Sequence[str] | None, place: str) -> list[Any]:
+        """What of a row its prompt is made of; InputError where that is nothing."""
+        roles, template = self._roles, self._template
+        names = list(template.columns) if template is not None else [str(roles.prompt)]
+        cells = [row.get(name) for name in names if name != CHOICES or choices is None]
+        if roles.prompt is not None and _is_blank(row.get(roles.prompt)):
+            wrong = f"the prompt is empty (column {roles.prompt!r})"
+            raise InputError.at(place, wrong, "fill it in, or take the row out")
+        if all(map(_is_blank, cells)):
+            raise InputError.at(place, "the prompt is empty", "fill its cells in, or take the row out")
+        shown = choices is not None and (template is None or CHOICES in template.columns)
+        return [*cells, list(choices)] if shown and choices is not None else cells
+
+    def _id(self, row: Row, sources: Sequence[Any], place: str) -> str:
+        column = self._roles.id
+        if column is None:
+            digest = _hash(sources)
+            times = self._times[digest] = self._times.get(digest, 0) + 1
+            task_id = digest if times == 1 else f"{digest}-{times}"
+        else:
+            task_id = _id_text(row.get(column), column, place)
+        first = self._seen.setdefault(task_id, place)
+        if first != place:
+            right = "expected each id once; --id COLUMN names another column, --id '#' takes a hash of the prompt"
+            raise InputError.at(place, f"id {task_id!r} stands twice, first at {first}", right)
+        return task_id
+
+    def _order(self, task_id: str, count: int) -> list[int]:
+        """The order of the choices: that of their columns, or by the hash of seed, task and column."""
+        order = list(range(count))
+        if self._questions.shuffle_choices:
+            seed = self._questions.seed
+            order.sort(key=lambda number: hashlib.sha256(f"{seed}\0{task_id}\0{number}".encode()).digest())
+        return order
+
+    def _prompt(self, row: Row, choices: Sequence[str] | None, place: str) -> Prompt:
+        template, column = self._template, self._roles.prompt
+        if template is not None:
+            cells = {name: _for_template(row.get(name), name, place, template) for name in template.columns}
+            if choices is not None and CHOICES in cells:
+                cells[CHOICES] = str(choices) if template.plain else choices
+            try:
+                return template.fill(cells)
+            except InputError as error:
+                raise InputError(f"{place}: {error}") from None
+        cell = row.get(str(column))
+        if isinstance(cell, list) and cell and all(map(_is_message, cell)):
+            if choices is not None:
+                raise InputError.at(place, f"{column} is a chat, and there are choices", "expected text for a prompt")
+            return list(cell)
+        if not isinstance(cell, str):
+            wrong = f"the prompt is {one_line(cell, 60)} (column {column!r})"
+            raise InputError.at(place, wrong, "expected text, or chat messages with role and content")
+        return cell if choices is None else f"{cell}\n\n{choices}\n\n{INSTRUCTION}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Right:
+    """How targets say which choice is right: by its text, its letter or its number; the same way in every row."""
+
+    columns: tuple[str, ...]
+    way: str  # text, letter, index, or mixed: text or letter, row by row
+    base: int = 0  # of an index
+
+    @classmethod
+    def of(cls, table: QuestionTable, roles: Roles, questions: Questions) -> _Right:
+        """The first way in which every target can be read; InputError where two mean different choices."""
+        right = cls(roles.choices, "mixed", questions.index_from or 0)
+        column = roles.target
+        if column is None:
+            return right
+        rows = [
+            (row[column], right.choices(row, place), place)
+            for row, place in zip(table.rows, table.places, strict=True)
+            if row.get(column) not in (None, "")
+        ]
+        if questions.index_from is not None:
+            return cls(roles.choices, "index", questions.index_from)
+        if rows and all(_by_text(target, choices) is not None for target, choices, _ in rows):
+            for target, choices, place in rows:
+                letter = _by_letter(target, choices)
+                if letter is not None and letter != _by_text(target, choices):
+                    wrong = f"target {target!r} is the letter of one choice and the text of another"
+                    raise InputError.at(place, wrong, "write the letters that are meant, or rename the choices")
+            return cls(roles.choices, "text")
+        if rows and all(_by_letter(target, choices) is not None for target, choices, _ in rows):
+            return cls(roles.choices, "letter")
+        numbers = [_whole(target) for target, _, _ in rows]
+        if rows and all(number is not None for number in numbers):
+            return cls(roles.choices, "index", _base([number or 0 for number in numbers], rows))
+        return right
+
+    def choices(self, row: Row, place: str) -> LetteredChoices:
+        """The choices of a row, in the order of their columns; an empty one at the end is none."""
+        if len(self.columns) == 1:
+            column = self.columns[0]
+            cells = _as_list(row.get(column))
+            if not isinstance(cells, list):
+                wrong = f"column {column!r} is {one_line(cells, 60)}"
+                right = 'expected a list of choices, in CSV as JSON: ["yes", "no"]; or a column each: --choices A,B,C,D'
+                raise InputError.at(place, wrong, right)
+        else:
+            cells = [row.get(column) for column in self.columns]
+        while cells and _is_blank(cells[-1]):
+            cells = cells[:-1]
+        texts = []
+        for number, cell in enumerate(cells):
+            if _is_blank(cell):
+                raise InputError.at(place, f"choice {LETTERS[number % 26]} is empty", "expected a text for each choice")
+            texts.append(_cell_text(cell, ", ".join(self.columns), place))
+        if not 1 < len(texts) <= len(LETTERS):
+            raise InputError.at(place, f"has {len(texts)} choices", f"expected 2 to {len(LETTERS)}")
+        return LetteredChoices(texts)
+
+    def position(self, target: Any, choices: Sequence[str], place: str) -> int:
+        """Which choice is right, from 0; InputError where the target is none."""
+        position = None
+        if self.way in ("text", "mixed"):
+            position = _by_text(target, choices)
+        if position is None and self.way in ("letter", "mixed"):
+            position = _by_letter(target, choices)
+        if self.way == "index" and (number := _whole(target)) is not None:
+            position = number - self.base if 0 <= number - self.base < len(choices) else None
+        if position is None:
+            last = LETTERS[len(choices) - 1]
+            counted = f"a number from {self.base} to {self.base + len(choices) - 1}" if self.way == "index" else ""
+            right = counted or f"a letter from A to {last}, or the text of a choice, or numbers in every row"
+            raise InputError.at(place, f"target {one_line(target, 60)} is none of the choices", f"expected {right}")
+        return position
+
+
+def _base(numbers: Sequence[int], rows: Sequence[tuple[Any, Sequence[str], str]]) -> int:
+    """What the first choice is counted as: 0 where a 0 stands, 1 where the last choice is as many as there are."""
+    if 0 in numbers:
+        return 0
+    if any(number == len(choices) for number, (_, choices, _) in zip(numbers, rows, strict=True)):
+        return 1
+    wrong = f"targets such as {rows[0][0]} could be counted from 0 or from 1"
+    raise InputError.at(rows[0][2], wrong, "say which: --index-from 0, or --index-from 1")
+
+
+def _by_text(target: Any, choices: Sequence[str]) -> int | None:
+    text = _scalar_text(target)
+    if text is None:
+        return None
+    exact = [number for number, choice in enumerate(choices) if choice.strip() == text.strip()]
+    alike = exact or [number for number, choice in enumerate(choices) if choice.strip().lower() == text.strip().lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _by_letter(target: Any, choices: Sequence[str]) -> int | None:
+    match = re.fullmatch(r"\s*\(?([A-Za-z])[).:]?\s*", target) if isinstance(target, str) else None
+    position = LETTERS.index(match[1].upper()) if match else len(choices)
+    return position if position < len(choices) else None
+
+
+def _whole(target: Any) -> int | None:
+    if isinstance(target, bool):
+        return None
+    if isinstance(target, float) and target.is_integer():
+        return int(target)
+    if isinstance(target, str) and re.fullmatch(r"\s*[0-9]{1,9}(?:\.0)?\s*", target):
+        return int(float(target))
+    return target if isinstance(target, int) else None
+
+
+def _as_list(cell: Any) -> Any:
+    """A list, also one that is written as JSON; a mapping with texts and labels, as in some data sets, is its texts."""
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        try:
+            cell = json.loads(cell)
+        except (ValueError, RecursionError):
+            return cell
+    if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
+        return cell["text"]
+    return list(cell) if isinstance(cell, tuple) else cell
+
+
+def _is_blank(cell: Any) -> bool:
+    return cell is None or cell == [] or (isinstance(cell, str) and not cell.strip())
+
+
+def _is_message(turn: Any) -> bool:
+    return isinstance(turn, Mapping) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+
+
+def _hash(sources: Sequence[Any]) -> str:
+    """An id from what a prompt is made of: another row, or another wording of the template, changes nothing."""
+    plain = len(sources) == 1 and isinstance(sources[0], str)
+    text = sources[0] if plain else json.dumps(sources, ensure_ascii=False, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+
+def _id_text(cell: Any, column: str, place: str) -> str:
+    if _is_blank(cell):
+        raise InputError.at(place, f"the id is empty (column {column!r})", "expected one for each row, or --id '#'")
+    text = _scalar_text(cell)
+    if text is None or isinstance(cell, bool):
+        raise InputError.at(place, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
+    return text
+
+
+def _scalar_text(cell: Any) -> str | None:
+    """A cell as text; None for one that is no text, number or date."""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
+    if isinstance(cell, (int, Decimal)):
+        return str(cell)
+    return cell.isoformat() if isinstance(cell, (date, datetime, time)) else None
+
+
+def _target_text(target: Any) -> Any:
+    """A number as the text that an answer is compared with; anything else as it is."""
+    return _scalar_text(target) if isinstance(target, (int, float, Decimal)) else target
+
+
+def _cell_text(cell: Any, column: str, place: str) -> str:
+    text = "" if cell is None else _scalar_text(cell)
+    if text is None:
+        wrong = f"column {column!r} is {one_line(cell, 60)}"
+        raise InputError.at(place, wrong, "expected text or a number; a Jinja file can go through lists")
+    return text
+
+
+def _for_template(cell: Any, column: str, place: str, template: PromptTemplate) -> Any:
+    if template.plain:
+        return "" if column == CHOICES and isinstance(cell, list) else _cell_text(cell, column, place)
+    return "" if cell is None else cell
+
+
+def _json_value(cell: Any, column: str, place: str) -> Any:
+    """A cell as JSON has it; InputError for what JSON cannot say."""
+    if isinstance(cell, (date, datetime, time, Decimal)):
+        return _scalar_text(cell)
+    try:
+        json.dumps(cell, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        wrong = f"column {column!r} is {type(cell).__name__}"
+        raise InputError.at(place, wrong, "expected text, numbers, or lists and objects of them") from None
+    return cell
+
+
+_IMAGE_BYTES: Final = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
+_IMAGE_NAME: Final = re.compile(r"images?([_ -]?(\d+|path|url|file))?", re.IGNORECASE)
+_IMAGE_FILE: Final = re.compile(r"\S+\.(png|jpe?g|gif|webp|bmp)", re.IGNORECASE)
+
+
+def _check_images(table: QuestionTable) -> None:
+    """InputError for a table with images: a question that is asked without its image is another question."""
+    for row, place in zip(table.rows, table.places, strict=True):
+        for column, cell in row.items():
+            if _is_image(column, cell):
+                right = "Calipers sends text only; take the column out to ask without images"
+                raise InputError.at(place, f"column {column!r} holds an image", right)
+
+
+def _is_image(column: str, cell: Any) -> bool:
+    if isinstance(cell, str):
+        named = _IMAGE_NAME.fullmatch(column) is not None
+        return cell.startswith("data:image/") or (named and _IMAGE_FILE.fullmatch(cell.strip()) is not None)
+    if isinstance(cell, (bytes, bytearray)):
+        return bytes(cell).startswith(_IMAGE_BYTES)
+    if isinstance(cell, Mapping):
+        inner = cell.get("content")
+        parts = inner if isinstance(inner, list) else []
+        shown = any(isinstance(part, Mapping) and str(part.get("type", "")).find("image") >= 0 for part in parts)
+        return shown or any(_is_image(column, cell.get(key)) for key in ("bytes", "path", "url"))
+    if isinstance(cell, list):
+        return any(_is_image(column, part) for part in cell[:20])
+    return type(cell).__module__.partition(".")[0] == "PIL"
+
+
+def _any_of(options: Sequence[str]) -> str:
+    return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
