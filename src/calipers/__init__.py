@@ -24,6 +24,7 @@ _HOME = {  # public name -> the module it lives in, and its name there if that i
     "Metric": "calipers.metrics.metric",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
+    "Verdict": "calipers.verifiers.verifier",
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
@@ -38,9 +39,11 @@ _HOME = {  # public name -> the module it lives in, and its name there if that i
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
     "lm_eval_stderr": "calipers.systems.lm_eval.metrics.bootstrap:stderr",
     "mean": "calipers.metrics.reduce",
+    "metric": "calipers.metrics.metric",
     "read": "calipers.pipeline",
     "run_benchmark": "calipers.systems.evsys.benchmark",
     "score": "calipers.pipeline",
+    "verifier": "calipers.verifiers.user_code",
 }
 
 __all__ = [
@@ -58,6 +61,7 @@ __all__ = [
     "Metric",
     "Result",
     "Rollouts",
+    "Verdict",
     "__version__",
     "collect",
     "compare",
@@ -73,9 +77,11 @@ __all__ = [
     "lm_eval_pipeline",
     "lm_eval_stderr",
     "mean",
+    "metric",
     "read",
     "run_benchmark",
     "score",
+    "verifier",
 ]
 
 if TYPE_CHECKING:
@@ -85,7 +91,7 @@ if TYPE_CHECKING:
     from calipers.analyses.items.items import items
     from calipers.analyses.judge_check.judge_check import judge_check
     from calipers.errors import CalipersError, Incomplete, InputError
-    from calipers.metrics.metric import Metric
+    from calipers.metrics.metric import Metric, metric
     from calipers.metrics.reduce import mean
     from calipers.pipeline import read, score
     from calipers.reports.result import Result
@@ -105,6 +111,8 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.collect.request import Collecting
     from calipers.systems.nemo_gym.inputs import Materializing
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
+    from calipers.verifiers.user_code import verifier
+    from calipers.verifiers.verifier import Verdict
 
 
 def __getattr__(name: str) -> Any:

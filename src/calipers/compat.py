@@ -172,8 +172,8 @@ def _adopt() -> None:
 
 _RIGHT = "expected a Python file or a module that can be imported"
 _EMPTY = (
-    'expected a class under @register_metric("NAME"), parentheses and all, a calipers.Metric in the module, '
-    'or a verifier under @register_fn("NAME")'
+    "expected a function under @calipers.metric or @calipers.verifier, a calipers.Metric in the module, "
+    'a class under @register_metric("NAME"), parentheses and all, or a verifier under @register_fn("NAME")'
 )
 
 _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the module's name, the metrics it added)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from calipers.request import (
     Afterwards,
     Plan,
     RequestedMetric,
+    Wanted,
     column_of,
     economics_of,
     is_reward,
@@ -72,7 +73,7 @@ DEFINITIONS = 2
 
 def score(
     source: Source,
-    metrics: str | Sequence[str | Mapping[str, Any]] | None = None,
+    metrics: Wanted | Sequence[Wanted] | None = None,
     *,
     by: str | Sequence[str] = (),
     cluster: str | None = None,
@@ -92,7 +93,8 @@ def score(
 ) -> Result:
     """Turn rollouts into numbers: files, lists of rewards, or a table that was read before.
 
-    ``range`` is the lowest and the highest reward there can be, where that is not 0 and 1.
+    A metric is a name, a `Metric`, a function ``rewards -> float`` (a list of rewards for each task), or a class with
+    ``compute``. ``range`` is the lowest and the highest reward there can be, where that is not 0 and 1.
     ``metric_scripts`` are scripts as Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is a last step of your own, over the result and the rollouts, in their place.
     ``parts`` gets what was read of each file, for who needs more of it than rollouts.

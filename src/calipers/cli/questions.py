@@ -1,16 +1,18 @@
-"""Options of ``calipers run`` for questions of one's own, and of ``calipers init --from``; what a dry run shows."""
+"""Options of ``calipers run`` for questions of one's own and ``calipers init --from``; what a dry run shows."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli.output import tell_notes, write
+from calipers.cli.output import tell_notes
 from calipers.errors import InputError
+from calipers.names import is_code
 from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -96,8 +98,45 @@ def own_questions(command: Any) -> Any:
     return command
 
 
-def show_dry_run(benchmarks: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Print what a run would ask: the first five questions of each benchmark."""
+def table_questions(command: Any) -> Any:
+    """The options of ``init`` for a benchmark that is made of a table."""
+    source = click.option(
+        "--from", "table", metavar="FILE", help="Make the benchmark NAME of a table: CSV, TSV, JSON or Parquet."
+    )
+    seed = click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Of --shuffle-choices.")
+    for option in reversed((source, *COLUMN_OPTIONS, *VERIFIER_OPTIONS, seed)):
+        command = option(command)
+    return command
+
+
+def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping[str, Any]) -> str:
+    """Write the benchmark ``parent/name`` from a table; what was done, in lines."""
+    from calipers.tasks.jsonl import write_suite
+    from calipers.tasks.questions import Questions, questions_suite
+    from calipers.tasks.table import read_table
+    from calipers.verifiers.find import named_verifier
+
+    if not name:
+        raise InputError.at("--from", "the benchmark has no name", f"expected calipers init NAME --from {table}")
+    given = {key: value for key, value in settings.items() if value is not None}
+    questions = Questions(**given)
+    suite = questions_suite(read_table(table), questions)
+    judge = named_verifier(str(suite.tasks[0].verifier))
+    for task in suite.tasks:
+        try:
+            judge.check(task)
+        except InputError as error:
+            raise InputError(f"{suite.places[task.id]}: {error}") from None
+    folder = parent / name
+    files = write_suite(folder, suite, questions.params, table)
+    tell_notes(suite.notes)
+    again = f" --verifier {questions.verifier}" if is_code(questions.verifier or "") else ""
+    lines = [*suite.opening, *(f"wrote {file}" for file in files), f"calipers run {folder}{again} --model ... runs it"]
+    return "".join(f"{clean(line, None)}\n" for line in lines)
+
+
+def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
+    """What a run would ask: the first five questions of each benchmark."""
     from calipers.running.library import loaded_for
     from calipers.running.perform import rehearse
     from calipers.running.settings import jobs_of
@@ -106,16 +145,18 @@ def show_dry_run(benchmarks: Sequence[str], given: Mapping[str, Any]) -> None:
     tell_notes(remarks)
     tasks = loaded_for(jobs)
     seen = set[str]()
+    pages = []
     for job in jobs:
         name = f"{job.benchmark}\0{job.lm_eval}"
         if name not in seen:
             seen.add(name)
             suite, questions = rehearse(job, tasks)
-            write("".join(f"{clean(line, None)}\n" for line in _pages(suite, questions)))
+            pages.append("".join(f"{clean(line, None)}\n" for line in _lines(suite, questions)))
             tell_notes(suite.notes)
+    return "\n".join(pages)
 
 
-def _pages(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
+def _lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
     yield suite.opening[0] if suite.opening else f"{suite.name}: {len(questions):,} tasks"
     for task in questions[:SHOWN]:
         yield ""

@@ -23,7 +23,7 @@ from calipers.cli.output import (
     tell_notes,
     write,
 )
-from calipers.cli.questions import own_questions, show_dry_run
+from calipers.cli.questions import dry_run_pages, own_questions
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
@@ -95,7 +95,8 @@ def run(
     given = given_options(ctx, settings)
     if dry_run:
         with plugins_loaded(plugins):
-            show_dry_run(benchmarks, given)
+            pages = dry_run_pages(benchmarks, given)
+        write(pages)
         return
     with plugins_loaded(plugins):
         # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems

@@ -17,7 +17,7 @@ from calipers.errors import CalipersError, InputError
 from calipers.names import TASK_LIBRARY, load
 from calipers.reports.result import Result
 from calipers.running.job import Job
-from calipers.running.questions import benchmark_of, check_of_library
+from calipers.running.questions import MemoryBenchmark, benchmark_of, check_of_library, code_digest, memory_suite
 from calipers.tasks.task import Suite
 from calipers.verifiers.find import NamedVerifier
 
@@ -84,6 +84,17 @@ class JobBenchmark:
         check_of_library(job)
         tasks = tasks or library().loaded()
         return cls(job, *library().suite(job, tasks), tasks)
+
+    @classmethod
+    def held(cls, job: Job, benchmark: MemoryBenchmark) -> JobBenchmark:
+        """The benchmark of a job that somebody holds in memory."""
+        check_apart(job)
+        return cls(job, *memory_suite(benchmark, job))
+
+    @property
+    def code(self) -> str | None:
+        """The hash of the user's own code that judges; None where none does."""
+        return None if self.job.from_library else code_digest(self.job, self.verifiers)
 
     @property
     def template(self) -> str | None:

@@ -42,9 +42,10 @@ from calipers.running.job import Job, taken
 from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
+from calipers.running.questions import MemoryBenchmark, code_of
 from calipers.running.resume import find_folder
 from calipers.running.rollout import Outstanding
-from calipers.running.settings import LISTS, jobs_of, setting
+from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, judge_of, opened
@@ -101,7 +102,9 @@ def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
     if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
         yield "client_failed stays as it is when the same command goes on; --retry-failed asks again"
     if not job.from_library and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
-        yield f"answers without a verdict are kept: calipers rescore {folder} judges them again, without the model"
+        named = f" --verifier {code}" if (code := code_of(job)) is not None else ""
+        again = f"calipers rescore {folder}{named}"
+        yield f"answers without a verdict are kept: {again} judges them again, without the model"
 
 
 def _notes(speakers: Sequence[object]) -> Iterator[str]:
@@ -205,16 +208,17 @@ def perform(
     screen: Screen | None = None,
     tell: Callable[[str], None] | None = None,
     tasks: Loaded | None = None,
+    benchmark: JobBenchmark | None = None,
 ) -> Report:
     """Run a job, or go on with it, and score what is there.
 
     ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
-    ``tasks`` are those that jobs before this one have loaded; None: this one is alone.
+    ``tasks`` are those that jobs before this one have loaded; None: this one is alone. ``benchmark`` is one in memory.
 
     InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
     there is none; ClientError when the first call says that no other would fare better.
     """
-    benchmark = JobBenchmark.of(job, tasks)
+    benchmark = benchmark or JobBenchmark.of(job, tasks)
     suite = benchmark.suite
     questions = [replace(task, verifier=None) if job.predict_only else task for task in taken(suite.tasks, job)]
     if not questions:
@@ -232,7 +236,7 @@ def perform(
     order = shuffled(questions, job.seed)
     source = endpoint(job.model, job.base_url)
     identity, path, begins = _run_folder(
-        job, provenance.identity(job, suite, source, _judged_at(questions, named)), secrets
+        job, provenance.identity(job, suite, source, _judged_at(questions, named), benchmark.code), secrets
     )
     benchmark.check_folder(path)
     begins = [*suite.opening, *begins]
@@ -424,18 +428,25 @@ ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "int
 """What runs that share a result have in common."""
 
 
-def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
+def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: Any) -> Result:
     """Run a benchmark against a model, or go on with the run, and score it: ``calipers run`` from Python.
 
-    A benchmark is whatever the command takes: a folder, a name in the store, a YAML file, a task file of
-    lm-evaluation-harness, or with ``include_path`` the name of a task, group or tag; of several tasks the
-    result has a group each. ``settings`` are the command's options by their names: ``samples=4``,
+    A benchmark is whatever the command takes: a table of questions (with ``prompt="question"`` and so on), a folder, a
+    name in the store, a YAML file, a task file of lm-evaluation-harness, or with ``include_path`` the name of a task,
+    group or tag; of several tasks the result has a group each. Or it is a `Benchmark` in memory, such as one that
+    `Benchmark.from_table` made. ``settings`` are the command's options by their names: ``samples=4``,
     ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None is as if it were not given. A gap is no
     error: the ledger of the result has it. It may be called where an event loop runs, as in a notebook.
     """
     if not isinstance(model, str):
         right = "expected its spec, such as 'openai/gpt-x'; code is named as 'python/FILE.py:OBJECT'"
         raise InputError.at("model", f"is {type(model).__name__}", right)
+    if not isinstance(benchmark, (str, Path)):
+        if not hasattr(benchmark, "tasks"):
+            right = "expected a path, a name, or a Benchmark: Benchmark.from_table(frame, prompt=...) makes one"
+            raise InputError.at("benchmark", f"is {type(benchmark).__name__}", right)
+        job = job_in_memory(benchmark.name, {"model": (model,), **_given(settings)})
+        return perform(job, benchmark=JobBenchmark.held(job, benchmark)).result
     jobs, _ = jobs_of([str(benchmark)], {"model": (model,), **_given(settings)})
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
@@ -456,6 +467,9 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name in LISTS:
             several = value if isinstance(value, (list, tuple)) else [value]
+            if name == "metrics" and not all(isinstance(item, (str, Mapping)) for item in several):
+                right = "name it as 'my.py:worst', or score the run's folder: calipers.score(folder, [metric])"
+                raise InputError.at("metrics", "a run's plan holds names of metrics, and no objects", right)
             value = tuple(str(item) if isinstance(item, Path) else item for item in several)
         elif name == "gen_kwargs" and not isinstance(value, str):
             value = _json(value)

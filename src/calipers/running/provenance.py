@@ -25,11 +25,16 @@ from calipers.tasks.task import Suite, Task
 
 
 def identity(
-    job: Job, suite: Suite, endpoint: str | None = None, judges: Mapping[str, str] | None = None
+    job: Job,
+    suite: Suite,
+    endpoint: str | None = None,
+    judges: Mapping[str, str] | None = None,
+    code: str | None = None,
 ) -> dict[str, Any]:
     """What makes two runs the same run: what is asked, of whom and where, and how it is judged.
 
     ``judges`` are the models that judge and where the environment says they are: the tasks name them, and no place.
+    ``code`` is the hash of the user's own code that judges.
 
     Not how much of it (samples, limit), how fast (concurrency, retries) or what is made of it (metrics).
     """
@@ -54,7 +59,7 @@ def identity(
         "judged": not job.predict_only,
         **({} if job.documents is None else {"documents": sorted({*job.documents})}),
         **({JUDGES: dict(judges)} if judges else {}),
-        **({"verifier_code": file_sha256(Path(code_file(code)))} if (code := code_of(job)) is not None else {}),
+        **({} if code is None else {"verifier_code": code}),
     }
 
 

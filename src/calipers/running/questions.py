@@ -5,19 +5,24 @@ Who judges may be named for the run, in place of whom the tasks name; code that 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from calipers.clients.address import file_sha256
 from calipers.errors import InputError
-from calipers.names import is_code
+from calipers.names import code_file, is_code
 from calipers.running.job import Job
+from calipers.tasks.benchmark_row import HarborTask, as_task
 from calipers.tasks.questions import COLUMN_SETTINGS, Questions, questions_suite
 from calipers.tasks.store import load_suite
 from calipers.tasks.table import SUFFIXES, is_table, read_table
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, named_verifier
+from calipers.verifiers.user_code import GradeFunction
 
 
 def benchmark_of(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
@@ -68,6 +73,49 @@ def check_of_library(job: Job) -> None:
         if getattr(job, name) not in (None, (), False, {}):
             wrong = f"is for tables and benchmarks of yours, and {job.benchmark} is a task of lm-evaluation-harness"
             raise InputError.at(job.place(name), wrong, "expected none: the task itself says so")
+
+
+class MemoryBenchmark(Protocol):
+    """A benchmark that somebody holds: its tasks as rows, and verifiers that came with it."""
+
+    name: str
+    tasks: list[HarborTask]
+    metadata: dict[str, Any]
+    verifiers: dict[str, NamedVerifier]
+
+
+def memory_suite(benchmark: MemoryBenchmark, job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
+    """The tasks of a benchmark in memory and its verifiers, as a job asks them."""
+    for name in COLUMN_SETTINGS:
+        if getattr(job, name) not in (None, (), False):
+            right = "name the columns where it is made: Benchmark.from_table(..., prompt=...)"
+            raise InputError.at(name, "is for a table of questions, and this is a benchmark already", right)
+    suite = Suite(benchmark.name, [as_task(task) for task in benchmark.tasks], benchmark.metadata)
+    verifiers = dict(benchmark.verifiers)
+    if job.verifier is not None or job.params:
+        suite = replace(suite, tasks=[_judged_by(task, questions_of(job)) for task in suite.tasks])
+    if job.verifier is not None:
+        verifiers[job.verifier] = named_verifier(job.verifier)
+    return suite, verifiers
+
+
+def code_digest(job: Job, verifiers: Mapping[str, NamedVerifier]) -> str | None:
+    """The hash of the user's own code that judges: of its file, or of functions in memory; None where there is none."""
+    if (code := code_of(job)) is not None:
+        return file_sha256(Path(code_file(code)))
+    functions = [judge.fn for _, judge in sorted(verifiers.items()) if isinstance(judge, GradeFunction)]
+    if not functions:
+        return None
+    return sha256("\0".join(map(_source, functions)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _source(function: Any) -> str:
+    """What a function says, as far as anybody knows."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return repr((code.co_code, code.co_consts, code.co_names)) if code else repr(type(function))
 
 
 def code_of(job: Job) -> str | None:

@@ -259,6 +259,12 @@ def jobs_of(
     return [replace(job, among=several) for job in jobs], notes
 
 
+def job_in_memory(name: str, given: Mapping[str, Any]) -> Job:
+    """The job of a benchmark that somebody holds; its name is no path."""
+    [job] = _product({"benchmark": (name,)}, COMMAND_LINE, _options(given))
+    return job
+
+
 def _separate(benchmarks: Sequence[str]) -> Iterator[str]:
     """Each benchmark of ``gsm8k,arc_easy``; a file or folder whose name has a comma is one."""
     for benchmark in benchmarks:

@@ -210,7 +210,7 @@ def wrap(name: str, thing: Any) -> GradeFunction | FunctionVerifier | ClassVerif
         return ObjectVerifier(name, _instance(name, thing))
     if callable(thing) and not isinstance(thing, type):
         return GradeFunction(name, thing) if _positional(thing) == 2 else FunctionVerifier(name, thing)
-    right = "grade(task, completion), EvSys' fn(model_output, expected, params) or verify(*, prompt, ...), or verify(task, completion)"
+    right = "grade(task, completion), fn(model_output, expected, params), or an object with verify(task, completion)"
     raise PluginError(f"verifier {name!r} is {thing!r:.80}; expected {right}")
 
 
