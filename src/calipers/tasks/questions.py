@@ -514,7 +514,7 @@ def _id_text(cell: Any, column: str, place: str) -> str:
     if _is_blank(cell):
         raise InputError.at(place, f"the id is empty (column {column!r})", "expected one for each row, or --id '#'")
     text = _scalar_text(cell)
-    if text is None or isinstance(cell, bool):
+    if text is None or isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
         raise InputError.at(place, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
     return text
 

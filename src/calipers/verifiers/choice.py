@@ -26,6 +26,7 @@ _STATED: Final = re.compile(
 )
 _BOXED: Final = re.compile(r"\\boxed\{\s*(?:\\text(?:bf|rm)?\{)?\s*\(?([A-Z])\)?\s*\}")
 _FIRST: Final = re.compile(r"\s*[(\[*_`]*([A-Z])[*_`]*[)\].:](?!\w)")
+_WORD: Final = re.compile(r"\b[AI] (?!(?:or|and|nor|but|is|was|as|because|since|seems|would)\b)(?=[a-z])")  # an article
 _SINGLE: Final = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])")
 
 
@@ -49,7 +50,7 @@ def chosen_letter(text: str, choices: Sequence[str]) -> str | None:
             return str(letters[-1])
     if (first := _FIRST.match(text)) and first[1] in known:
         return first[1]
-    single = {letter for letter in _SINGLE.findall(re.sub(r"\b[AI] (?=[a-z])", "", text)) if letter in known}
+    single = {letter for letter in _SINGLE.findall(_WORD.sub("", text)) if letter in known}
     return single.pop() if len(single) == 1 else None
 
 
