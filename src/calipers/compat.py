@@ -312,6 +312,9 @@ def _forget(name: str) -> None:
     if module := sys.modules.get(name):
         for metric in _defined(module):
             registry.unregister(metric)
+        for judge, thing in [*VERIFIERS.added.items()]:
+            if getattr(thing, "__module__", "") == name:
+                load(LENT_REGISTRIES[VERIFIERS.kind]).unregister(judge)
 
 
 def skip_unknown_metrics(on: bool = True) -> None:

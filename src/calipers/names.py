@@ -49,6 +49,13 @@ class Index:
             raise PluginError(f"{self.kind} {name!r} is taken already; give one of the two another name")
         self.added[name] = thing
 
+    def define(self, name: str, thing: Any) -> None:
+        """As `add`; what was defined before in the same place under the same name, as in a notebook, is replaced."""
+        present = self.added.get(name)
+        if present is not None and _defined_at(present) == _defined_at(thing):
+            self.discard(name)
+        self.add(name, thing)
+
     def discard(self, name: str) -> None:
         """Take back a name added at run time; one that was not added is no error."""
         self.added.pop(name, None)
@@ -157,6 +164,10 @@ def load(target: str) -> Any:
     """The object that ``module:object`` names."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def _defined_at(thing: Any) -> tuple[str, str]:
+    return getattr(thing, "__module__", ""), getattr(thing, "__qualname__", repr(thing))
 
 
 _CODE = re.compile(r"(?P<file>.+\.py):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.DOTALL)

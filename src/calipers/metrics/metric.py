@@ -124,7 +124,7 @@ def metric(name: Any = None) -> Any:
 def _add(name: str, thing: Any) -> None:
     if METRICS.match(name):
         raise InputError(f"metric {name!r} is built in; give the new one another name")
-    METRICS.add(name, thing)
+    METRICS.define(name, thing)
 
 
 _SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]*\))*)\))?\s*")

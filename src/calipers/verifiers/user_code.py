@@ -179,11 +179,11 @@ def verifier(name: Any = None) -> Any:
     (True, None)
     """
     if not isinstance(name, str) and name is not None:
-        VERIFIERS.add(name.__name__, name)
+        VERIFIERS.define(name.__name__, name)
         return name
 
     def decorate(thing: Any) -> Any:
-        VERIFIERS.add(name or thing.__name__, thing)
+        VERIFIERS.define(name or thing.__name__, thing)
         return thing
 
     return decorate

@@ -221,7 +221,9 @@ class Benchmark:
     tasks: list[HarborTask]
     metadata: dict[str, Any] = field(default_factory=dict)
     root: Path | None = None  # the directory it was read from
-    verifiers: dict[str, NamedVerifier] = field(default_factory=dict, repr=False)  # that came with it, by their names
+
+    def __post_init__(self) -> None:
+        self.verifiers: dict[str, NamedVerifier] = {}  # that came with it, by their names; no field, as EvSys has none
 
     @classmethod
     def from_dir(cls, path: str | Path) -> Benchmark:
@@ -293,7 +295,9 @@ class Benchmark:
         ours = roles_of(rows, questions).verifier
         if not brought and ours is not None and ours in VERIFIERS.entries and ours not in user_code.BUILT_IN:
             brought = {ours: VERIFIERS.load(ours)}
-        return cls(suite.name, [from_task(task) for task in suite.tasks], verifiers=brought)
+        benchmark = cls(suite.name, [from_task(task) for task in suite.tasks])
+        benchmark.verifiers = brought
+        return benchmark
 
     @classmethod
     def load(cls, spec: Mapping[str, Any], *, store: Any = None) -> Benchmark | None:
