@@ -225,9 +225,9 @@ def _module(file: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[called]
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        place = f"{file}:{frames[-1].lineno}" if frames else file
+        where = f"{file}:{frames[-1].lineno}" if frames else file
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise PluginError(f"{place}: {message}") from error
+        raise PluginError(f"{where}: {message}") from error
     return module
 
 

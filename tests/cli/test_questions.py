@@ -78,9 +78,9 @@ def test_a_table_is_asked_of_a_server(home):
 
 def test_what_is_guessed_is_said_before_the_first_call(home):
     (home / "m.py").write_text("import sys\ndef answer(prompt):\n    print('asked', file=sys.stderr)\n    return '7'\n")
-    _, told = ran(home)
-    assert told.index("(say --prompt, --target or --verifier to change)") < told.index("asked")
-    assert told.index("first target: 4") < told.index("asked")
+    _, heard = ran(home)
+    assert heard.index("(say --prompt, --target or --verifier to change)") < heard.index("asked")
+    assert heard.index("first target: 4") < heard.index("asked")
 
 
 def test_a_dry_run_shows_five_and_asks_nothing(home):
@@ -194,12 +194,12 @@ def test_a_function_judges(home, name, value):
     ],
 )
 def test_a_function_that_fails_leaves_a_gap_and_never_a_zero(home, name, scored, why):
-    result, told = ran(home, "--verifier", f"my.py:{name}", code=3)
+    result, heard = ran(home, "--verifier", f"my.py:{name}", code=3)
     outcomes = result["groups"][0]["ledger"]["outcomes"]
     assert outcomes["verifier_failed"] == 3 - scored
     assert {record.get("reward") for record in records(home / "r")} <= {None, 1.0}
-    assert why in told
-    assert f"calipers rescore r --verifier my.py:{name} judges them again" in told
+    assert why in heard
+    assert f"calipers rescore r --verifier my.py:{name} judges them again" in heard
 
 
 def test_a_run_of_a_table_is_judged_again(home):

@@ -42,8 +42,8 @@ def test_what_is_guessed_is_said_in_one_line_with_the_first_question():
         "first prompt: 2 + 2?",
         "first target: 4",
     ]
-    told = suite(QA, prompt="question", target="answer", id="#", verifier="contains").opening[0]
-    assert told == "qa.csv: 1 question; prompt: question, target: answer, verifier: contains"
+    line = suite(QA, prompt="question", target="answer", id="#", verifier="contains").opening[0]
+    assert line == "qa.csv: 1 question; prompt: question, target: answer, verifier: contains"
 
 
 @pytest.mark.parametrize(

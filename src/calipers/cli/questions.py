@@ -160,8 +160,8 @@ def _lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
     yield suite.opening[0] if suite.opening else f"{suite.name}: {len(questions):,} tasks"
     for task in questions[:SHOWN]:
         yield ""
-        place = suite.places.get(task.id)
-        yield f"id: {task.id}" + (f" ({place})" if place else "")
+        where = suite.places.get(task.id)
+        yield f"id: {task.id}" + (f" ({where})" if where else "")
         yield from _text("prompt", task.prompt)
         if task.target is not None:
             yield from _text("target", task.target)

@@ -207,8 +207,8 @@ def questions_suite(table: QuestionTable, questions: Questions) -> Suite:
         roles = Roles(roles.prompt, roles.target, roles.id, roles.metadata, (), verifier, unguessed)
     _check_choices(roles, questions, template)
     maker = _TaskMaker(table, roles, questions, template)
-    tasks = [maker.task(row, place) for row, place in zip(table.rows, table.places, strict=True)]
-    places = {task.id: place for task, place in zip(tasks, table.places, strict=True)}
+    tasks = [maker.task(row, where) for row, where in zip(table.rows, table.places, strict=True)]
+    places = {task.id: where for task, where in zip(tasks, table.places, strict=True)}
     count = f"{len(tasks):,} question{'s' * (len(tasks) != 1)}"
     opening = [f"{table.origin}: {count}; {roles.line()}", *_first(tasks[0])]
     return Suite(table.name, tasks, sha256=table.sha256, notes=maker.notes(), opening=opening, places=places)
@@ -276,21 +276,21 @@ class _TaskMaker:
         self._without_target = 0
         self._right = _Right.of(table, roles, questions) if roles.choices else None
 
-    def task(self, row: Row, place: str) -> Task:
+    def task(self, row: Row, where: str) -> Task:
         """The task of one row; InputError where it is none."""
         roles = self._roles
-        choices = self._right.choices(row, place) if self._right else None
-        sources = self._sources(row, choices, place)
-        task_id = self._id(row, sources, place)
+        choices = self._right.choices(row, where) if self._right else None
+        sources = self._sources(row, choices, where)
+        task_id = self._id(row, sources, where)
         target: Any = row.get(roles.target) if roles.target is not None else None
         target = None if target == "" else target
         if target is None and roles.verifier in COMPARES:
             wrong = f"no target in column {roles.target!r}"
-            raise InputError.at(place, wrong, "fill it in, or take the row out; --predict-only judges nothing")
+            raise InputError.at(where, wrong, "fill it in, or take the row out; --predict-only judges nothing")
         self._without_target += target is None and roles.target is not None
         params = dict(self._questions.params)
         if self._right and choices is not None:
-            position = None if target is None else self._right.position(target, choices, place)
+            position = None if target is None else self._right.position(target, choices, where)
             order = self._order(task_id, len(choices))
             choices = LetteredChoices(choices[number] for number in order)
             target = None if position is None else LETTERS[order.index(position)]
@@ -298,9 +298,9 @@ class _TaskMaker:
                 params = {CHOICES: list(choices), **params}
         elif roles.verifier in TEXTUAL:
             target = _target_text(target)
-        prompt = self._prompt(row, choices, place)
-        metadata = {column: _json_value(row.get(column), column, place) for column in roles.metadata}
-        target = _json_value(target, roles.target or "", place)
+        prompt = self._prompt(row, choices, where)
+        metadata = {column: _json_value(row.get(column), column, where) for column in roles.metadata}
+        target = _json_value(target, roles.target or "", where)
         if roles.verifier is None:
             return Task(task_id, prompt, target=target, metadata=metadata)
         return Task(task_id, prompt, roles.verifier, target, params, metadata)
@@ -317,31 +317,31 @@ class _TaskMaker:
             notes.append(f"{self._table.origin}: {rows} what an earlier row asks; their ids end in -2, -3 and so on")
         return notes
 
-    def _sources(self, row: Row, choices: Sequence[str] | None, place: str) -> list[Any]:
+    def _sources(self, row: Row, choices: Sequence[str] | None, where: str) -> list[Any]:
         """What of a row its prompt is made of; InputError where that is nothing."""
         roles, template = self._roles, self._template
         names = list(template.columns) if template is not None else [str(roles.prompt)]
         cells = [row.get(name) for name in names if name != CHOICES or choices is None]
         if roles.prompt is not None and _is_blank(row.get(roles.prompt)):
             wrong = f"the prompt is empty (column {roles.prompt!r})"
-            raise InputError.at(place, wrong, "fill it in, or take the row out")
+            raise InputError.at(where, wrong, "fill it in, or take the row out")
         if all(map(_is_blank, cells)):
-            raise InputError.at(place, "the prompt is empty", "fill its cells in, or take the row out")
+            raise InputError.at(where, "the prompt is empty", "fill its cells in, or take the row out")
         shown = choices is not None and (template is None or CHOICES in template.columns)
         return [*cells, list(choices)] if shown and choices is not None else cells
 
-    def _id(self, row: Row, sources: Sequence[Any], place: str) -> str:
+    def _id(self, row: Row, sources: Sequence[Any], where: str) -> str:
         column = self._roles.id
         if column is None:
             digest = _hash(sources)
             times = self._times[digest] = self._times.get(digest, 0) + 1
             task_id = digest if times == 1 else f"{digest}-{times}"
         else:
-            task_id = _id_text(row.get(column), column, place)
-        first = self._seen.setdefault(task_id, place)
-        if first != place:
+            task_id = _id_text(row.get(column), column, where)
+        first = self._seen.setdefault(task_id, where)
+        if first != where:
             right = "expected each id once; --id COLUMN names another column, --id '#' takes a hash of the prompt"
-            raise InputError.at(place, f"id {task_id!r} stands twice, first at {first}", right)
+            raise InputError.at(where, f"id {task_id!r} stands twice, first at {first}", right)
         return task_id
 
     def _order(self, task_id: str, count: int) -> list[int]:
@@ -352,24 +352,24 @@ class _TaskMaker:
             order.sort(key=lambda number: hashlib.sha256(f"{seed}\0{task_id}\0{number}".encode()).digest())
         return order
 
-    def _prompt(self, row: Row, choices: Sequence[str] | None, place: str) -> Prompt:
+    def _prompt(self, row: Row, choices: Sequence[str] | None, where: str) -> Prompt:
         template, column = self._template, self._roles.prompt
         if template is not None:
-            cells = {name: _for_template(row.get(name), name, place, template) for name in template.columns}
+            cells = {name: _for_template(row.get(name), name, where, template) for name in template.columns}
             if choices is not None and CHOICES in cells:
                 cells[CHOICES] = str(choices) if template.plain else choices
             try:
                 return template.fill(cells)
             except InputError as error:
-                raise InputError(f"{place}: {error}") from None
+                raise InputError(f"{where}: {error}") from None
         cell = row.get(str(column))
         if isinstance(cell, list) and cell and all(map(_is_message, cell)):
             if choices is not None:
-                raise InputError.at(place, f"{column} is a chat, and there are choices", "expected text for a prompt")
+                raise InputError.at(where, f"{column} is a chat, and there are choices", "expected text for a prompt")
             return list(cell)
         if not isinstance(cell, str):
             wrong = f"the prompt is {one_line(cell, 60)} (column {column!r})"
-            raise InputError.at(place, wrong, "expected text, or chat messages with role and content")
+            raise InputError.at(where, wrong, "expected text, or chat messages with role and content")
         return cell if choices is None else f"{cell}\n\n{choices}\n\n{INSTRUCTION}"
 
 
@@ -389,18 +389,18 @@ class _Right:
         if column is None:
             return right
         rows = [
-            (row[column], right.choices(row, place), place)
-            for row, place in zip(table.rows, table.places, strict=True)
+            (row[column], right.choices(row, where), where)
+            for row, where in zip(table.rows, table.places, strict=True)
             if row.get(column) not in (None, "")
         ]
         if questions.index_from is not None:
             return cls(roles.choices, "index", questions.index_from)
         if rows and all(_by_text(target, choices) is not None for target, choices, _ in rows):
-            for target, choices, place in rows:
+            for target, choices, where in rows:
                 letter = _by_letter(target, choices)
                 if letter is not None and letter != _by_text(target, choices):
                     wrong = f"target {target!r} is the letter of one choice and the text of another"
-                    raise InputError.at(place, wrong, "write the letters that are meant, or rename the choices")
+                    raise InputError.at(where, wrong, "write the letters that are meant, or rename the choices")
             return cls(roles.choices, "text")
         if rows and all(_by_letter(target, choices) is not None for target, choices, _ in rows):
             return cls(roles.choices, "letter")
@@ -409,7 +409,7 @@ class _Right:
             return cls(roles.choices, "index", _base([number or 0 for number in numbers], rows))
         return right
 
-    def choices(self, row: Row, place: str) -> LetteredChoices:
+    def choices(self, row: Row, where: str) -> LetteredChoices:
         """The choices of a row, in the order of their columns; an empty one at the end is none."""
         if len(self.columns) == 1:
             column = self.columns[0]
@@ -417,7 +417,7 @@ class _Right:
             if not isinstance(cells, list):
                 wrong = f"column {column!r} is {one_line(cells, 60)}"
                 right = 'expected a list of choices, in CSV as JSON: ["yes", "no"]; or a column each: --choices A,B,C,D'
-                raise InputError.at(place, wrong, right)
+                raise InputError.at(where, wrong, right)
         else:
             cells = [row.get(column) for column in self.columns]
         while cells and _is_blank(cells[-1]):
@@ -425,13 +425,13 @@ class _Right:
         texts = []
         for number, cell in enumerate(cells):
             if _is_blank(cell):
-                raise InputError.at(place, f"choice {LETTERS[number % 26]} is empty", "expected a text for each choice")
-            texts.append(_cell_text(cell, ", ".join(self.columns), place))
+                raise InputError.at(where, f"choice {LETTERS[number % 26]} is empty", "expected a text for each choice")
+            texts.append(_cell_text(cell, ", ".join(self.columns), where))
         if not 1 < len(texts) <= len(LETTERS):
-            raise InputError.at(place, f"has {len(texts)} choices", f"expected 2 to {len(LETTERS)}")
+            raise InputError.at(where, f"has {len(texts)} choices", f"expected 2 to {len(LETTERS)}")
         return LetteredChoices(texts)
 
-    def position(self, target: Any, choices: Sequence[str], place: str) -> int:
+    def position(self, target: Any, choices: Sequence[str], where: str) -> int:
         """Which choice is right, from 0; InputError where the target is none."""
         position = None
         if self.way in ("text", "mixed"):
@@ -444,7 +444,7 @@ class _Right:
             last = LETTERS[len(choices) - 1]
             counted = f"a number from {self.base} to {self.base + len(choices) - 1}" if self.way == "index" else ""
             right = counted or f"a letter from A to {last}, or the text of a choice, or numbers in every row"
-            raise InputError.at(place, f"target {one_line(target, 60)} is none of the choices", f"expected {right}")
+            raise InputError.at(where, f"target {one_line(target, 60)} is none of the choices", f"expected {right}")
         return position
 
 
@@ -510,12 +510,12 @@ def _hash(sources: Sequence[Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
-def _id_text(cell: Any, column: str, place: str) -> str:
+def _id_text(cell: Any, column: str, where: str) -> str:
     if _is_blank(cell):
-        raise InputError.at(place, f"the id is empty (column {column!r})", "expected one for each row, or --id '#'")
+        raise InputError.at(where, f"the id is empty (column {column!r})", "expected one for each row, or --id '#'")
     text = _scalar_text(cell)
     if text is None or isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
-        raise InputError.at(place, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
+        raise InputError.at(where, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
     return text
 
 
@@ -535,21 +535,21 @@ def _target_text(target: Any) -> Any:
     return _scalar_text(target) if isinstance(target, (int, float, Decimal)) else target
 
 
-def _cell_text(cell: Any, column: str, place: str) -> str:
+def _cell_text(cell: Any, column: str, where: str) -> str:
     text = "" if cell is None else _scalar_text(cell)
     if text is None:
         wrong = f"column {column!r} is {one_line(cell, 60)}"
-        raise InputError.at(place, wrong, "expected text or a number; a Jinja file can go through lists")
+        raise InputError.at(where, wrong, "expected text or a number; a Jinja file can go through lists")
     return text
 
 
-def _for_template(cell: Any, column: str, place: str, template: PromptTemplate) -> Any:
+def _for_template(cell: Any, column: str, where: str, template: PromptTemplate) -> Any:
     if template.plain:
-        return "" if column == CHOICES and isinstance(cell, list) else _cell_text(cell, column, place)
+        return "" if column == CHOICES and isinstance(cell, list) else _cell_text(cell, column, where)
     return "" if cell is None else cell
 
 
-def _json_value(cell: Any, column: str, place: str) -> Any:
+def _json_value(cell: Any, column: str, where: str) -> Any:
     """A cell as JSON has it; InputError for what JSON cannot say."""
     if isinstance(cell, (date, datetime, time, Decimal)):
         return _scalar_text(cell)
@@ -557,7 +557,7 @@ def _json_value(cell: Any, column: str, place: str) -> Any:
         json.dumps(cell, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         wrong = f"column {column!r} is {type(cell).__name__}"
-        raise InputError.at(place, wrong, "expected text, numbers, or lists and objects of them") from None
+        raise InputError.at(where, wrong, "expected text, numbers, or lists and objects of them") from None
     return cell
 
 
@@ -568,11 +568,11 @@ _IMAGE_FILE: Final = re.compile(r"\S+\.(png|jpe?g|gif|webp|bmp)", re.IGNORECASE)
 
 def _check_images(table: QuestionTable) -> None:
     """InputError for a table with images: a question that is asked without its image is another question."""
-    for row, place in zip(table.rows, table.places, strict=True):
+    for row, where in zip(table.rows, table.places, strict=True):
         for column, cell in row.items():
             if _is_image(column, cell):
                 right = "Calipers sends text only; take the column out to ask without images"
-                raise InputError.at(place, f"column {column!r} holds an image", right)
+                raise InputError.at(where, f"column {column!r} holds an image", right)
 
 
 def _is_image(column: str, cell: Any) -> bool:

@@ -216,24 +216,24 @@ def _array(text: str, path: str) -> Content:
     """A JSON array of objects."""
     content = _json(text, path)
     places = [f"{path}: item {number}" for number in range(1, len(content) + 1)]
-    rows = [_object(row, place) for row, place in zip(content, places, strict=True)]
+    rows = [_object(row, where) for row, where in zip(content, places, strict=True)]
     return _columns(rows), rows, places
 
 
-def _json(text: str, place: str) -> Any:
+def _json(text: str, where: str) -> Any:
     try:
         return decoded(text)
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
         right = "expected an object a line, or an array of objects"
-        raise InputError.at(place, f"is no JSON: {error.msg} at {at}", right) from None
+        raise InputError.at(where, f"is no JSON: {error.msg} at {at}", right) from None
     except (ValueError, RecursionError) as error:
-        raise InputError.at(place, f"is no JSON: {error}") from None
+        raise InputError.at(where, f"is no JSON: {error}") from None
 
 
-def _object(row: Any, place: str) -> Row:
+def _object(row: Any, where: str) -> Row:
     if not isinstance(row, dict):
-        raise InputError.at(place, f"is {json.dumps(row)[:60]}", "expected a JSON object: a question with its columns")
+        raise InputError.at(where, f"is {json.dumps(row)[:60]}", "expected a JSON object: a question with its columns")
     return row
 
 
