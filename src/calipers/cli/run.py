@@ -181,10 +181,18 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
     from calipers.cli.watch import Watch
     from calipers.running.perform import perform
 
+    heard = set[str]()
+
+    def note(text: str) -> None:
+        """What several models have in common is said once."""
+        if text not in heard:
+            heard.add(text)
+            _note(text)
+
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
-                report = perform(job, watch, _note, tasks)
+                report = perform(job, watch, note, tasks)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:
