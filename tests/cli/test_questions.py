@@ -297,3 +297,15 @@ def test_init_writes_over_nothing(home):
     calipers("init", "arith", "--from", "qa.csv", cwd=home)
     wrong = refused("init", "arith", "--from", "qa.csv", cwd=home)
     assert wrong == "arith/tasks.jsonl: is there already; give another name, or remove it first"
+
+
+def test_several_models_share_a_table_of_an_own_metric(home):
+    (home / "n.py").write_text(MODEL.replace('"7"', '"8"'))
+    more = ("--model", "python/n.py:answer", "--metric", "my.py:worst", "--format", "json", "--out", "r")
+    done = calipers(*RUN, *more, cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["groups"]) == 2
+    assert done.stderr.count("first prompt: ") == 1  # what they have in common is said once
+    runs = [str(folder) for folder in (home / "r").iterdir()]
+    done = calipers("compare", *runs, "--metric", "my.py:worst", cwd=home)
+    assert (done.returncode, "my.py:worst" in done.stdout) == (0, True), done.stderr

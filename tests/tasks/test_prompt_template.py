@@ -26,7 +26,18 @@ def test_names_in_braces(written, filled):
 
 @pytest.mark.parametrize(
     "written",
-    ["{question.x}", "{question[0]}", "{question!r}", "{question:>9}", "{question:{my col}}", "{}", "{", "}", "plain"],
+    [
+        "{question.x}",
+        "{question[0]}",
+        "{question!r}",
+        "{question:>9}",
+        "{question:{my col}}",
+        "{}",
+        "{",
+        "}",
+        "plain",
+        "long " * 100,
+    ],
 )
 def test_nothing_else_is_taken(written):
     with pytest.raises(InputError, match=r"^--template: .*expected names of columns, such as \{question\}"):

@@ -85,7 +85,9 @@ class Opaque:
     """Somebody's own function of all rewards, ``compute(list of tasks of rewards) -> float``."""
 
     name: str
-    compute: Callable[[Sequence[Sequence[float]]], float]
+    compute: Callable[[Sequence[Sequence[float]]], float] = field(
+        compare=False
+    )  # made anew for each plan, and the same
     reads: tuple[str, ...] = ("reward",)
 
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -441,7 +442,7 @@ def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: An
     if not isinstance(model, str):
         right = "expected its spec, such as 'openai/gpt-x'; code is named as 'python/FILE.py:OBJECT'"
         raise InputError.at("model", f"is {type(model).__name__}", right)
-    if not isinstance(benchmark, (str, Path)):
+    if not isinstance(benchmark, (str, os.PathLike)):
         if not hasattr(benchmark, "tasks"):
             right = "expected a path, a name, or a Benchmark: Benchmark.from_table(frame, prompt=...) makes one"
             raise InputError.at("benchmark", f"is {type(benchmark).__name__}", right)

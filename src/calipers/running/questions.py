@@ -6,6 +6,7 @@ Who judges may be named for the run, in place of whom the tasks name; code that 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -18,7 +19,7 @@ from calipers.names import code_file, is_code
 from calipers.running.job import Job
 from calipers.tasks.benchmark_row import HarborTask, as_task
 from calipers.tasks.questions import COLUMN_SETTINGS, Questions, questions_suite
-from calipers.tasks.store import load_suite
+from calipers.tasks.store import load_suite, names
 from calipers.tasks.table import SUFFIXES, is_table, read_table
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, named_verifier
@@ -48,8 +49,8 @@ def recorded_questions(settings: Mapping[str, Any]) -> Questions:
 def suite_of(benchmark: str, questions: Questions) -> Suite:
     """The tasks that a benchmark holds; of a table, as the questions say."""
     given = [name for name in COLUMN_SETTINGS if getattr(questions, name) not in (None, (), False)]
-    missing = not Path(benchmark).exists() and Path(benchmark).suffix.lower() in SUFFIXES
-    if missing or is_table(benchmark) or (given and Path(benchmark).is_file()):
+    missing = Path(benchmark).suffix.lower() in SUFFIXES and not os.path.lexists(benchmark) and benchmark not in names()
+    if missing or is_table(benchmark) or (given and os.path.isfile(benchmark)):
         return questions_suite(read_table(benchmark), questions)
     for name in given:
         wrong = f"is for a table of questions, and {benchmark} is none"

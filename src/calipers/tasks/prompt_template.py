@@ -6,6 +6,7 @@ the row can come out of it. Two braces are one.
 
 from __future__ import annotations
 
+import os
 import string
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class PromptTemplate:
 def is_template_file(written: str) -> bool:
     """Whether a template is the name of a Jinja file: by its ending, or because there is such a file."""
     return "\n" not in written and (
-        Path(written).suffix.lower() in JINJA or ("{" not in written and Path(written).is_file())
+        Path(written).suffix.lower() in JINJA or ("{" not in written and os.path.isfile(written))
     )
 
 

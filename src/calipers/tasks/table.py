@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +68,7 @@ class QuestionTable:
 def is_table(path: str) -> bool:
     """Whether a path is a file with questions in it rather than a benchmark or the tasks of one."""
     file = Path(path)
-    if not file.is_file():
+    if not os.path.isfile(path):  # also False for a name that no path can be
         return False
     if file.suffix.lower() in (*SUFFIXES[:5], *_SHEETS):
         return True
@@ -91,7 +92,7 @@ def read_table(path: str) -> QuestionTable:
     file = Path(path)
     if file.suffix.lower() in _SHEETS:
         raise InputError.at(path, "is a spreadsheet", "save it as CSV (UTF-8), and give that file")
-    if not file.exists():
+    if not os.path.lexists(path):
         raise NotThere(f"{path}: no such file; expected questions as CSV, TSV, JSON Lines, a JSON array or Parquet")
     with opened(file) as stream:
         data = read_up_to(stream, LARGEST + 1)
