@@ -6,10 +6,8 @@ import importlib
 import os
 import re
 import sys
-import traceback
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
-from hashlib import sha256
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +201,9 @@ def code_file(name: str) -> str:
 
 def _module(file: str) -> ModuleType:
     """A file run as a module that nobody imports by its name; the same text is run once."""
+    import traceback  # neither is needed before somebody names a file
+    from hashlib import sha256
+
     right = "expected a Python file, as FILE.py:OBJECT"
     try:
         with open(file, "rb") as stream:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
+from calipers.tasks.cells import cell_text, check_images, is_blank, json_value, one_line, scalar_text
+from calipers.tasks.choices import INSTRUCTION, LETTERS, LetteredChoices, RightChoice, guessed_choices, plain_name
 from calipers.tasks.prompt_template import CHOICES, PromptTemplate, prompt_template
 from calipers.tasks.table import QuestionTable, Row
 from calipers.tasks.task import Prompt, Suite, Task
@@ -55,16 +55,12 @@ TARGETS: Final = (
     "output",
 )
 IDS: Final = ("id", "task_id", "question_id", "qid", "uid", "example_id")
-LISTS_OF_CHOICES: Final = ("choices", "options")
-CHOICE_COLUMNS: Final = ("{}", "option_{}", "choice_{}", "option{}", "choice{}", "answer_{}")
 HASHED: Final = "#"  # as --id: the hash of the prompt, whatever columns there are
-LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DEFAULT_VERIFIER: Final = "exact_match"
 CHOICE_VERIFIER: Final = "choice"
 COMPARES: Final = ("exact_match", "contains", "regex_match", "numeric_match", "math", "tool_calls_match", "choice")
 """Verifiers that cannot judge without a target."""
 TEXTUAL: Final = ("exact_match", "contains", "regex_match")
-INSTRUCTION: Final = "Answer with the letter of the right choice."
 _DIGITS: Final = 16  # of a hash that is an id
 
 
@@ -158,26 +154,8 @@ def guessed_column(columns: Sequence[str], known: Sequence[str]) -> str | None:
     >>> guessed_column(["Id", "Question"], PROMPTS)
     'Question'
     """
-    plain = {_plain_name(column): column for column in reversed(columns)}
+    plain = {plain_name(column): column for column in reversed(columns)}
     return next((plain[name] for name in known if name in plain), None)
-
-
-def guessed_choices(columns: Sequence[str], rows: Sequence[Row], taken: Sequence[str | None]) -> tuple[str, ...]:
-    """The columns of choices: one of lists, or one for each letter from A on, two at least; () where there are none."""
-    free = {_plain_name(column): column for column in columns if column not in taken}
-    for name in LISTS_OF_CHOICES:
-        if name in free and all(isinstance(_as_list(row.get(free[name])), list) for row in rows[:50]):
-            return (free[name],)
-    for form in CHOICE_COLUMNS:
-        names = [form.format(letter.lower()) for letter in LETTERS]
-        count = next((number for number, name in enumerate(names) if name not in free), len(names))
-        if count > 1 and (form != "{}" or count > 2 or len(free) < 5):
-            return tuple(free[name] for name in names[:count])
-    return ()
-
-
-def _plain_name(column: str) -> str:
-    return re.sub(r"[\s_-]+", "_", column.strip().lower())
 
 
 def _column(table: QuestionTable, option: str, written: str) -> str:
@@ -198,7 +176,7 @@ def _columns(table: QuestionTable, option: str, written: Sequence[str]) -> Itera
 
 def questions_suite(table: QuestionTable, questions: Questions) -> Suite:
     """The benchmark that a table of questions is, with what is to be said of it before the first call."""
-    _check_images(table)
+    check_images(table)
     roles = roles_of(table, questions)
     template = _template(table, roles, questions)
     if template is not None and "choices" in roles.guessed and not _shows_choices(template, roles):
@@ -218,17 +196,6 @@ def _first(task: Task) -> Iterator[str]:
     yield f"first prompt: {one_line(task.prompt)}"
     if task.verifier is not None:
         yield f"first target: {one_line(task.target)}"
-
-
-def one_line(value: Any, most: int = 300) -> str:
-    """A prompt or a target in one line, not too long.
-
-    >>> one_line("Q: 2 + 2?\\nA:")
-    'Q: 2 + 2?\\\\nA:'
-    """
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    text = text.replace("\r\n", "\n").replace("\n", "\\n").replace("\t", "\\t")
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _template(table: QuestionTable, roles: Roles, questions: Questions) -> PromptTemplate | None:
@@ -255,15 +222,6 @@ def _check_choices(roles: Roles, questions: Questions, template: PromptTemplate 
         raise InputError.at("--shuffle-choices", wrong, "put {choices} in their place")
 
 
-class LetteredChoices(tuple[str, ...]):
-    """The choices of one question in the order in which they are shown; as text, a line each with its letter."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return "\n".join(f"{letter}) {text}" for letter, text in zip(LETTERS, self, strict=False))
-
-
 class _TaskMaker:
     """Rows into tasks, ids once each."""
 
@@ -274,7 +232,9 @@ class _TaskMaker:
         self._seen: dict[str, str] = {}  # id -> the place of its row
         self._times: dict[str, int] = {}  # hash -> how often its prompt stood
         self._without_target = 0
-        self._right = _Right.of(table, roles, questions) if roles.choices else None
+        self._right = (
+            RightChoice.of(table, roles.choices, roles.target, questions.index_from) if roles.choices else None
+        )
 
     def task(self, row: Row, where: str) -> Task:
         """The task of one row; InputError where it is none."""
@@ -299,8 +259,8 @@ class _TaskMaker:
         elif roles.verifier in TEXTUAL:
             target = _target_text(target)
         prompt = self._prompt(row, choices, where)
-        metadata = {column: _json_value(row.get(column), column, where) for column in roles.metadata}
-        target = _json_value(target, roles.target or "", where)
+        metadata = {column: json_value(row.get(column), column, where) for column in roles.metadata}
+        target = json_value(target, roles.target or "", where)
         if roles.verifier is None:
             return Task(task_id, prompt, target=target, metadata=metadata)
         return Task(task_id, prompt, roles.verifier, target, params, metadata)
@@ -322,10 +282,10 @@ class _TaskMaker:
         roles, template = self._roles, self._template
         names = list(template.columns) if template is not None else [str(roles.prompt)]
         cells = [row.get(name) for name in names if name != CHOICES or choices is None]
-        if roles.prompt is not None and _is_blank(row.get(roles.prompt)):
+        if roles.prompt is not None and is_blank(row.get(roles.prompt)):
             wrong = f"the prompt is empty (column {roles.prompt!r})"
             raise InputError.at(where, wrong, "fill it in, or take the row out")
-        if all(map(_is_blank, cells)):
+        if all(map(is_blank, cells)):
             raise InputError.at(where, "the prompt is empty", "fill its cells in, or take the row out")
         shown = choices is not None and (template is None or CHOICES in template.columns)
         return [*cells, list(choices)] if shown and choices is not None else cells
@@ -373,132 +333,6 @@ class _TaskMaker:
         return cell if choices is None else f"{cell}\n\n{choices}\n\n{INSTRUCTION}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Right:
-    """How targets say which choice is right: by its text, its letter or its number; the same way in every row."""
-
-    columns: tuple[str, ...]
-    way: str  # text, letter, index, or mixed: text or letter, row by row
-    base: int = 0  # of an index
-
-    @classmethod
-    def of(cls, table: QuestionTable, roles: Roles, questions: Questions) -> _Right:
-        """The first way in which every target can be read; InputError where two mean different choices."""
-        right = cls(roles.choices, "mixed", questions.index_from or 0)
-        column = roles.target
-        if column is None:
-            return right
-        rows = [
-            (row[column], right.choices(row, where), where)
-            for row, where in zip(table.rows, table.places, strict=True)
-            if row.get(column) not in (None, "")
-        ]
-        if questions.index_from is not None:
-            return cls(roles.choices, "index", questions.index_from)
-        if rows and all(_by_text(target, choices) is not None for target, choices, _ in rows):
-            for target, choices, where in rows:
-                letter = _by_letter(target, choices)
-                if letter is not None and letter != _by_text(target, choices):
-                    wrong = f"target {target!r} is the letter of one choice and the text of another"
-                    raise InputError.at(where, wrong, "write the letters that are meant, or rename the choices")
-            return cls(roles.choices, "text")
-        if rows and all(_by_letter(target, choices) is not None for target, choices, _ in rows):
-            return cls(roles.choices, "letter")
-        numbers = [_whole(target) for target, _, _ in rows]
-        if rows and all(number is not None for number in numbers):
-            return cls(roles.choices, "index", _base([number or 0 for number in numbers], rows))
-        return right
-
-    def choices(self, row: Row, where: str) -> LetteredChoices:
-        """The choices of a row, in the order of their columns; an empty one at the end is none."""
-        if len(self.columns) == 1:
-            column = self.columns[0]
-            cells = _as_list(row.get(column))
-            if not isinstance(cells, list):
-                wrong = f"column {column!r} is {one_line(cells, 60)}"
-                right = 'expected a list of choices, in CSV as JSON: ["yes", "no"]; or a column each: --choices A,B,C,D'
-                raise InputError.at(where, wrong, right)
-        else:
-            cells = [row.get(column) for column in self.columns]
-        while cells and _is_blank(cells[-1]):
-            cells = cells[:-1]
-        texts = []
-        for number, cell in enumerate(cells):
-            if _is_blank(cell):
-                raise InputError.at(where, f"choice {LETTERS[number % 26]} is empty", "expected a text for each choice")
-            texts.append(_cell_text(cell, ", ".join(self.columns), where))
-        if not 1 < len(texts) <= len(LETTERS):
-            raise InputError.at(where, f"has {len(texts)} choices", f"expected 2 to {len(LETTERS)}")
-        return LetteredChoices(texts)
-
-    def position(self, target: Any, choices: Sequence[str], where: str) -> int:
-        """Which choice is right, from 0; InputError where the target is none."""
-        position = None
-        if self.way in ("text", "mixed"):
-            position = _by_text(target, choices)
-        if position is None and self.way in ("letter", "mixed"):
-            position = _by_letter(target, choices)
-        if self.way == "index" and (number := _whole(target)) is not None:
-            position = number - self.base if 0 <= number - self.base < len(choices) else None
-        if position is None:
-            last = LETTERS[len(choices) - 1]
-            counted = f"a number from {self.base} to {self.base + len(choices) - 1}" if self.way == "index" else ""
-            right = counted or f"a letter from A to {last}, or the text of a choice, or numbers in every row"
-            raise InputError.at(where, f"target {one_line(target, 60)} is none of the choices", f"expected {right}")
-        return position
-
-
-def _base(numbers: Sequence[int], rows: Sequence[tuple[Any, Sequence[str], str]]) -> int:
-    """What the first choice is counted as: 0 where a 0 stands, 1 where the last choice is as many as there are."""
-    if 0 in numbers:
-        return 0
-    if any(number == len(choices) for number, (_, choices, _) in zip(numbers, rows, strict=True)):
-        return 1
-    wrong = f"targets such as {rows[0][0]} could be counted from 0 or from 1"
-    raise InputError.at(rows[0][2], wrong, "say which: --index-from 0, or --index-from 1")
-
-
-def _by_text(target: Any, choices: Sequence[str]) -> int | None:
-    text = _scalar_text(target)
-    if text is None:
-        return None
-    exact = [number for number, choice in enumerate(choices) if choice.strip() == text.strip()]
-    alike = exact or [number for number, choice in enumerate(choices) if choice.strip().lower() == text.strip().lower()]
-    return alike[0] if len(alike) == 1 else None
-
-
-def _by_letter(target: Any, choices: Sequence[str]) -> int | None:
-    match = re.fullmatch(r"\s*\(?([A-Za-z])[).:]?\s*", target) if isinstance(target, str) else None
-    position = LETTERS.index(match[1].upper()) if match else len(choices)
-    return position if position < len(choices) else None
-
-
-def _whole(target: Any) -> int | None:
-    if isinstance(target, bool):
-        return None
-    if isinstance(target, float) and target.is_integer():
-        return int(target)
-    if isinstance(target, str) and re.fullmatch(r"\s*[0-9]{1,9}(?:\.0)?\s*", target):
-        return int(float(target))
-    return target if isinstance(target, int) else None
-
-
-def _as_list(cell: Any) -> Any:
-    """A list, also one that is written as JSON; a mapping with texts and labels, as in some data sets, is its texts."""
-    if isinstance(cell, str) and cell.lstrip().startswith("["):
-        try:
-            cell = json.loads(cell)
-        except (ValueError, RecursionError):
-            return cell
-    if isinstance(cell, Mapping) and isinstance(cell.get("text"), list):
-        return cell["text"]
-    return list(cell) if isinstance(cell, tuple) else cell
-
-
-def _is_blank(cell: Any) -> bool:
-    return cell is None or cell == [] or (isinstance(cell, str) and not cell.strip())
-
-
 def _is_message(turn: Any) -> bool:
     return isinstance(turn, Mapping) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
 
@@ -511,84 +345,23 @@ def _hash(sources: Sequence[Any]) -> str:
 
 
 def _id_text(cell: Any, column: str, where: str) -> str:
-    if _is_blank(cell):
+    if is_blank(cell):
         raise InputError.at(where, f"the id is empty (column {column!r})", "expected one for each row, or --id '#'")
-    text = _scalar_text(cell)
+    text = scalar_text(cell)
     if text is None or isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
         raise InputError.at(where, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
     return text
 
 
-def _scalar_text(cell: Any) -> str | None:
-    """A cell as text; None for one that is no text, number or date."""
-    if isinstance(cell, str):
-        return cell
-    if isinstance(cell, float):
-        return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
-    if isinstance(cell, (int, Decimal)):
-        return str(cell)
-    return cell.isoformat() if isinstance(cell, (date, datetime, time)) else None
-
-
 def _target_text(target: Any) -> Any:
     """A number as the text that an answer is compared with; anything else as it is."""
-    return _scalar_text(target) if isinstance(target, (int, float, Decimal)) else target
-
-
-def _cell_text(cell: Any, column: str, where: str) -> str:
-    text = "" if cell is None else _scalar_text(cell)
-    if text is None:
-        wrong = f"column {column!r} is {one_line(cell, 60)}"
-        raise InputError.at(where, wrong, "expected text or a number; a Jinja file can go through lists")
-    return text
+    return scalar_text(target) if isinstance(target, (int, float, Decimal)) else target
 
 
 def _for_template(cell: Any, column: str, where: str, template: PromptTemplate) -> Any:
     if template.plain:
-        return "" if column == CHOICES and isinstance(cell, list) else _cell_text(cell, column, where)
+        return "" if column == CHOICES and isinstance(cell, list) else cell_text(cell, column, where)
     return "" if cell is None else cell
-
-
-def _json_value(cell: Any, column: str, where: str) -> Any:
-    """A cell as JSON has it; InputError for what JSON cannot say."""
-    if isinstance(cell, (date, datetime, time, Decimal)):
-        return _scalar_text(cell)
-    try:
-        json.dumps(cell, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        wrong = f"column {column!r} is {type(cell).__name__}"
-        raise InputError.at(where, wrong, "expected text, numbers, or lists and objects of them") from None
-    return cell
-
-
-_IMAGE_BYTES: Final = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
-_IMAGE_NAME: Final = re.compile(r"images?([_ -]?(\d+|path|url|file))?", re.IGNORECASE)
-_IMAGE_FILE: Final = re.compile(r"\S+\.(png|jpe?g|gif|webp|bmp)", re.IGNORECASE)
-
-
-def _check_images(table: QuestionTable) -> None:
-    """InputError for a table with images: a question that is asked without its image is another question."""
-    for row, where in zip(table.rows, table.places, strict=True):
-        for column, cell in row.items():
-            if _is_image(column, cell):
-                right = "Calipers sends text only; take the column out to ask without images"
-                raise InputError.at(where, f"column {column!r} holds an image", right)
-
-
-def _is_image(column: str, cell: Any) -> bool:
-    if isinstance(cell, str):
-        named = _IMAGE_NAME.fullmatch(column) is not None
-        return cell.startswith("data:image/") or (named and _IMAGE_FILE.fullmatch(cell.strip()) is not None)
-    if isinstance(cell, (bytes, bytearray)):
-        return bytes(cell).startswith(_IMAGE_BYTES)
-    if isinstance(cell, Mapping):
-        inner = cell.get("content")
-        parts = inner if isinstance(inner, list) else []
-        shown = any(isinstance(part, Mapping) and str(part.get("type", "")).find("image") >= 0 for part in parts)
-        return shown or any(_is_image(column, cell.get(key)) for key in ("bytes", "path", "url"))
-    if isinstance(cell, list):
-        return any(_is_image(column, part) for part in cell[:20])
-    return type(cell).__module__.partition(".")[0] == "PIL"
 
 
 def _any_of(options: Sequence[str]) -> str:
