@@ -44,9 +44,14 @@ def test_an_object_with_compute_is_a_metric():
 @pytest.mark.parametrize(
     ("thing", "said"),
     [
-        (object(), "metric 'x' is <object object at .*>; expected a calipers.Metric or a class with compute"),
-        (type("Empty", (), {}), "metric 'x' is <class .*>; expected a calipers.Metric or a class with compute"),
-        (len, "metric 'x' is <built-in function len>; expected"),
+        (
+            object(),
+            "metric 'x' is <object object at .*>; expected a calipers.Metric, a function of rewards, or a class",
+        ),
+        (
+            type("Empty", (), {}),
+            "metric 'x' is <class .*>; expected a calipers.Metric, a function of rewards, or a class",
+        ),
         (type("Needy", (), {"__init__": lambda self, k: None}), "metric 'x' cannot be loaded: TypeError: "),
     ],
 )
@@ -104,3 +109,103 @@ def test_a_star_is_every_column_of_numbers():
         "max(column=late)": 3.0,
         "max(column=reward)": 1.0,
     }
+
+
+def worst(rewards):
+    return min(min(task) for task in rewards)
+
+
+class Best:
+    def compute(self, rewards):
+        return max(max(task) for task in rewards if task)
+
+
+def test_metrics_are_taken_as_objects():
+    unit = METRICS.load("mean_reward")
+    own = calipers.Metric("mine", reduce=unit.reduce, aggregate=unit.aggregate)
+    result = calipers.score([[1, 0], [1, 1], [0.5]], metrics=["pass@1", worst, Best, own])
+    values = {name: estimate.value for name, estimate in result.groups[0].metrics.items()}
+    assert values == {"pass@1": 0.5, "worst": 0.0, "Best": 1.0, "mine": pytest.approx(2 / 3)}
+    assert result["worst"].method == "bootstrap"
+    assert result["mine"].interval == result["mine"].interval is not None
+    assert calipers.score([[1, 0], [1, 1]], worst)["worst"].interval == (0.0, 1.0)
+    assert calipers.score([[1, 0], [1, 1]], Best())["Best"].value == 1.0
+    assert calipers.score([[1, 0], [1, 1]], [worst, worst])["worst"].value == 0.0
+
+
+def test_a_function_is_not_asked_about_tasks_without_a_reward():
+    found = calipers.score([[1, 0], []], worst)["worst"]
+    assert (found.value, found.tasks, found.undefined_tasks) == (0.0, 1, 1)
+    nothing = calipers.score([[], []], worst)["worst"]
+    assert nothing.interval is None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "wrong"),
+    [
+        ([worst, lambda rewards: 1.0, lambda rewards: 2.0], "two metrics are called '<lambda>'"),
+        ([5], "a metric is asked for as 5; expected a name such as 'pass@3', a calipers.Metric, a function"),
+        ([object()], "a metric is asked for as <object"),
+    ],
+)
+def test_objects_that_are_no_metrics(metrics, wrong):
+    with pytest.raises(InputError) as error:
+        calipers.score([[1, 0], [1]], metrics)
+    assert str(error.value).startswith(wrong)
+
+
+def test_what_a_function_raises_or_returns_is_its_own_fault():
+    with pytest.raises(PluginError, match="metric 'breaks' failed: ZeroDivisionError"):
+        calipers.score([[1], [0]], breaks)
+    with pytest.raises(PluginError, match="metric 'waits' is async"):
+        calipers.score([[1], [0]], waits)
+
+
+def breaks(rewards):
+    return 1 / 0
+
+
+async def waits(rewards):
+    return 1.0
+
+
+def test_a_metric_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my own.py").write_text("def worst(rewards):\n    return min(map(min, rewards))\nx = 1\n")
+    result = calipers.score([[1, 0], [1, 1]], ["my own.py:worst"])
+    assert result["my own.py:worst"].value == 0.0
+    with pytest.raises(PluginError, match=r"metric 'my own\.py:x' is 1; expected a calipers\.Metric"):
+        calipers.score([[1, 0], [1, 1]], "my own.py:x")
+    with pytest.raises(InputError, match="no metric named"):
+        resolve("my own.py:worst", NATIVE, trusted=False)  # a name that was read somewhere runs nothing
+
+
+def test_a_file_that_fails_says_its_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.py").write_text("\n1 / 0\n")
+    with pytest.raises(PluginError, match=r"^my\.py:2: ZeroDivisionError: division by zero$"):
+        calipers.score([[1, 0], [1, 1]], "my.py:worst")
+    (tmp_path / "my.py").write_text("def\n")
+    with pytest.raises(InputError, match=r"^my\.py:1: it is no Python"):
+        calipers.score([[1, 0], [1, 1]], "my.py:worst")
+
+
+def test_a_decorator_gives_a_metric_a_name():
+    calipers.metric(worst)
+    calipers.metric("lowest")(worst)
+    result = calipers.score([[1, 0], [1, 1]], ["worst", "lowest"])
+    assert (result["worst"].value, result["lowest"].value) == (0.0, 0.0)
+    with pytest.raises(InputError, match="metric 'mean_reward' is built in"):
+        calipers.metric("mean_reward")(worst)
+
+
+def test_a_function_that_is_defined_again_replaces_itself():
+    for value in (1.0, 2.0):
+
+        @calipers.metric
+        def constant(rewards, value=value):
+            return value
+
+        assert calipers.score([[1], [0]], "constant")["constant"].value == value
+    with pytest.raises(PluginError, match="metric 'constant' is taken already"):
+        calipers.metric("constant")(worst)

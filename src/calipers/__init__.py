@@ -24,6 +24,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Metric": "calipers.metrics.metric",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
+    "Verdict": "calipers.verifiers.verifier",
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
@@ -39,9 +40,11 @@ _HOME = {  # public name -> its module, and its name there if different
     "lm_eval_stderr": "calipers.systems.lm_eval.metrics.bootstrap:stderr",
     "load": "calipers.reports.page",
     "mean": "calipers.metrics.reduce",
+    "metric": "calipers.metrics.metric",
     "read": "calipers.pipeline",
     "run_benchmark": "calipers.systems.evsys.benchmark",
     "score": "calipers.pipeline",
+    "verifier": "calipers.verifiers.user_code",
 }
 
 __all__ = [
@@ -59,6 +62,7 @@ __all__ = [
     "Metric",
     "Result",
     "Rollouts",
+    "Verdict",
     "__version__",
     "collect",
     "compare",
@@ -75,9 +79,11 @@ __all__ = [
     "lm_eval_stderr",
     "load",
     "mean",
+    "metric",
     "read",
     "run_benchmark",
     "score",
+    "verifier",
 ]
 
 if TYPE_CHECKING:
@@ -87,7 +93,7 @@ if TYPE_CHECKING:
     from calipers.analyses.items.items import items
     from calipers.analyses.judge_check.judge_check import judge_check
     from calipers.errors import CalipersError, Incomplete, InputError
-    from calipers.metrics.metric import Metric
+    from calipers.metrics.metric import Metric, metric
     from calipers.metrics.reduce import mean
     from calipers.pipeline import read, score
     from calipers.reports.page import load
@@ -108,6 +114,8 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.collect.request import Collecting
     from calipers.systems.nemo_gym.inputs import Materializing
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
+    from calipers.verifiers.user_code import verifier
+    from calipers.verifiers.verifier import Verdict
 
 
 def __getattr__(name: str) -> Any:

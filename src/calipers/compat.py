@@ -172,8 +172,8 @@ def _adopt() -> None:
 
 _RIGHT = "expected a Python file or an importable module"
 _EMPTY = (
-    'expected a class decorated with @register_metric("NAME"), with parentheses, a calipers.Metric in the module, '
-    'or a verifier decorated with @register_fn("NAME")'
+    "expected a function decorated with @calipers.metric or @calipers.verifier, a calipers.Metric in the module, "
+    'a class decorated with @register_metric("NAME"), with parentheses, or a verifier decorated with @register_fn("NAME")'
 )
 
 _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the module's name, the metrics it added)
@@ -206,7 +206,7 @@ def load_plugin(spec: str) -> list[str]:
             raise
     metrics = frozenset((METRICS.added.keys() - before) | _defined(module))
     if not metrics and _others() == others:
-        raise InputError.at(spec, "it registers no metric and no verifier", _EMPTY)
+        raise InputError.at(spec, "it adds no metric and no verifier", _EMPTY)
     _loaded[plugin_id] = name, metrics
     return sorted(metrics)
 
@@ -312,6 +312,9 @@ def _forget(name: str) -> None:
     if module := sys.modules.get(name):
         for metric in _defined(module):
             registry.unregister(metric)
+        for judge, thing in [*VERIFIERS.added.items()]:
+            if getattr(thing, "__module__", "") == name:
+                load(LENT_REGISTRIES[VERIFIERS.kind]).unregister(judge)
 
 
 def skip_unknown_metrics(on: bool = True) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import sys
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from calipers.errors import PluginError, UnknownName
+from calipers.errors import InputError, PluginError, UnknownName
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -43,6 +46,13 @@ class Index:
         if present is not None and present is not thing:
             raise PluginError(f"{self.kind} {name!r} is already taken; rename one of the two")
         self.added[name] = thing
+
+    def define(self, name: str, thing: Any) -> None:
+        """As `add`; what was defined before in the same place under the same name, as in a notebook, is replaced."""
+        present = self.added.get(name)
+        if present is not None and _defined_at(present) == _defined_at(thing):
+            self.discard(name)
+        self.add(name, thing)
 
     def discard(self, name: str) -> None:
         """Remove a name that was added at run time; a name that was not added is ignored."""
@@ -152,6 +162,74 @@ def load(target: str) -> Any:
     """The object that ``module:object`` names."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def _defined_at(thing: Any) -> tuple[str, str]:
+    return getattr(thing, "__module__", ""), getattr(thing, "__qualname__", repr(thing))
+
+
+_CODE = re.compile(r"(?P<file>.+\.py):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.DOTALL)
+
+
+def is_code(name: str) -> bool:
+    """Whether a name is that of an object in a Python file of the user's: ``my.py:grade``."""
+    return _CODE.fullmatch(name) is not None
+
+
+def load_code(name: str) -> Any:
+    """The object that ``FILE.py:OBJECT`` names; the file is run, once for each text it has.
+
+    To be called for names that the user wrote, never for those that stand in data: what is named here is trusted.
+    InputError for a file or an object that is not there, PluginError with the line for a file that fails.
+    """
+    parts = _CODE.fullmatch(name)
+    if parts is None:
+        raise InputError.at(repr(name), "is no object in a file", "expected FILE.py:OBJECT")
+    target: Any = _module(parts["file"])
+    known = [key for key in vars(target) if not key.startswith("_")]
+    for part in parts["object"].split("."):
+        if not hasattr(target, part):
+            raise UnknownName(f"{parts['file']}: {UnknownName.of('object', parts['object'], known)}")
+        target = getattr(target, part)
+    return target
+
+
+def code_file(name: str) -> str:
+    """The file of ``FILE.py:OBJECT``."""
+    return name.rpartition(":")[0]
+
+
+def _module(file: str) -> ModuleType:
+    """A file run as a module that nobody imports by its name; the same text is run once."""
+    import traceback  # neither is needed before somebody names a file
+    from hashlib import sha256
+
+    right = "expected a Python file, as FILE.py:OBJECT"
+    try:
+        with open(file, "rb") as stream:
+            source = stream.read()
+        code = compile(source, file, "exec", dont_inherit=True)
+    except OSError as error:
+        raise InputError.at(file, error.strerror or "cannot be read", right) from None
+    except SyntaxError as error:
+        raise InputError.at(f"{file}:{error.lineno or 1}", f"it is no Python: {error.msg}", right) from None
+    except ValueError as error:  # null bytes
+        raise InputError.at(file, f"it is no Python: {error}", right) from None
+    called = f"calipers_code_{sha256(os.path.abspath(file).encode(errors='surrogateescape') + source).hexdigest()[:16]}"
+    if called in sys.modules:
+        return sys.modules[called]
+    module = ModuleType(called)
+    module.__file__ = file
+    sys.modules[called] = module  # dataclasses and pickle look their module up there
+    try:
+        exec(code, vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[called]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        where = f"{file}:{frames[-1].lineno}" if frames else file
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise PluginError(f"{where}: {message}") from error
+    return module
 
 
 def _package(point: EntryPoint) -> str:
@@ -367,6 +445,7 @@ VERIFIERS = Index(
         "tool_calls_match": "calipers.verifiers.tools:TOOL_CALLS_MATCH",
         "format_only": "calipers.verifiers.text:FORMAT_ONLY",
         "numeric_match": "calipers.verifiers.numeric:NUMERIC_MATCH",
+        "choice": "calipers.verifiers.choice:CHOICE",
         "python_tests": "calipers.verifiers.python_tests:PYTHON_TESTS",
         "test_sh": "calipers.verifiers.test_sh:TEST_SH",
         "math": "calipers.verifiers.maths:MATH",

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from calipers.request import (
     Afterwards,
     Plan,
     RequestedMetric,
+    Wanted,
     column_of,
     economics_of,
     is_reward,
@@ -76,7 +77,7 @@ DEFINITIONS = 2
 
 def score(
     source: Source,
-    metrics: str | Sequence[str | Mapping[str, Any]] | None = None,
+    metrics: Wanted | Sequence[Wanted] | None = None,
     *,
     by: str | Sequence[str] = (),
     cluster: str | None = None,
@@ -100,7 +101,8 @@ def score(
     A table is a polars or pandas DataFrame, an Arrow table, a dict of columns or a list of records, with a row for
     each rollout. ``columns`` names the columns: ``{"task": "id", "reward": "score"}``; ``"sample": "#"`` numbers the
     samples of a task in order of appearance. ``truth`` maps words to rewards: ``{"yes": 1, "no": 0}``.
-    ``range`` is the lowest and the highest possible reward, if that is not 0 and 1.
+    A metric is a name, a `Metric`, a function ``rewards -> float`` (a list of rewards for each task), or a class with
+    ``compute``. ``range`` is the lowest and the highest possible reward, if that is not 0 and 1.
     ``metric_scripts`` are scripts like Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is your own last step over the result and the rollouts, instead of metric scripts.
     ``parts`` receives the parts that were read from each file, if you need more than rollouts.

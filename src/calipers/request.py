@@ -10,11 +10,12 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import iscoroutinefunction
 from typing import Any, cast, get_args
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
-from calipers.metrics.metric import Metric, MetricSpec, Opaque, settle
-from calipers.names import DIALECTS, METRICS, match
+from calipers.metrics.metric import Metric, MetricSpec, Opaque, own_name, settle
+from calipers.names import DIALECTS, METRICS, is_code, load_code, match
 from calipers.reports.result import Result
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import answers
@@ -60,8 +61,18 @@ class RequestedMetric:
     foreign: bool = False  # somebody else's code: its exceptions are not ours
 
 
-def resolve(wanted: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetric:
-    """Find the metric of a name in a dialect: first its table, then plugins."""
+Wanted = str | Mapping[str, Any] | Metric | Callable[..., Any] | type
+"""How a metric is requested: by its name, by name and parameters, or as an object: a `Metric`, a plain function
+``rewards -> float``, or a class with ``compute``."""
+
+
+def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> RequestedMetric:
+    """Find the metric of a name in a dialect: first its table, then plugins; an object is itself.
+
+    ``FILE.py:OBJECT`` runs a file of the user. Names that come from data are not ``trusted``, and run nothing.
+    """
+    if not isinstance(wanted, (str, Mapping)):
+        return _of_object(wanted)
     request = _request(wanted)
     if dialect.metrics is not None and request.name in dialect.metrics:
         if request.params:
@@ -72,7 +83,7 @@ def resolve(wanted: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetri
         return RequestedMetric(request.text, *_built_in(inner))
     if dialect.metrics is None and METRICS.match(request.name):
         return RequestedMetric(request.text, *_built_in(request))
-    plugin = METRICS.plugin(request.name)
+    plugin = load_code(request.name) if trusted and is_code(request.name) else METRICS.plugin(request.name)
     if plugin is None:
         raise _unknown(request.name, dialect)
     metric = as_metric(request.name, plugin)
@@ -84,13 +95,24 @@ def resolve(wanted: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetri
     return RequestedMetric(request.text, metric, {}, foreign=True)
 
 
+def _of_object(thing: Any) -> RequestedMetric:
+    """A metric that was handed over itself, under its own name."""
+    name = thing.name if isinstance(thing, Metric) else own_name(thing)
+    if not name:
+        right = "expected a name such as 'pass@3', a calipers.Metric, a function of rewards, or a class with compute()"
+        raise InputError(f"a metric is asked for as {thing!r:.80}; {right}")
+    metric = as_metric(name, thing)
+    if isinstance(metric, Metric):
+        spec = MetricSpec(name, name)
+        return RequestedMetric(name, metric, settle(spec, metric, None), foreign=True)
+    return RequestedMetric(name, metric, {}, foreign=True)
+
+
 def _request(wanted: str | Mapping[str, Any]) -> MetricSpec:
     """The requested metric; the name of a plugin's metric can be any string."""
     if not isinstance(wanted, str):
-        if not isinstance(wanted, Mapping):
-            raise InputError(f"a metric is requested as {wanted!r}; expected a name such as 'pass@3'")
         return MetricSpec.of(wanted)
-    if wanted in METRICS.added:
+    if wanted in METRICS.added or is_code(wanted):
         return MetricSpec(wanted, wanted)
     try:
         return MetricSpec.of(wanted)
@@ -110,22 +132,37 @@ def _built_in(request: MetricSpec) -> tuple[Metric, dict[str, Any]]:
 
 
 def as_metric(name: str, thing: Any) -> Metric | Opaque:
-    """A plugin's object as a metric: a `Metric`, or anything with EvSys' ``compute``.
+    """An object as a metric: a `Metric`, anything with EvSys' ``compute``, or a plain function ``rewards -> float``.
 
     A class is instantiated without arguments for every call, as in EvSys, so that no state passes from one bootstrap
     draw to the next.
     """
     if isinstance(thing, Metric):
         return thing
+    if callable(thing) and not isinstance(thing, type) and not callable(getattr(thing, "compute", None)):
+        return _of_function(name, thing)
     try:
         made = thing() if isinstance(thing, type) else thing
     except Exception as error:
         raise PluginError(f"metric {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(getattr(made, "compute", None)):
-        raise PluginError(f"metric {name!r} is {thing!r}; expected a calipers.Metric or a class with compute()")
+        right = "expected a calipers.Metric, a function of rewards, or a class with compute()"
+        raise PluginError(f"metric {name!r} is {thing!r}; {right}")
     if isinstance(thing, type):
         return Opaque(name, lambda tasks: thing().compute(tasks))
     return Opaque(name, made.compute)
+
+
+def _of_function(name: str, fn: Callable[..., Any]) -> Opaque:
+    """A plain function of rewards, a list for each task that has any; over no rewards there is no number."""
+    if iscoroutinefunction(fn):
+        raise PluginError(f"metric {name!r} is async; expected a plain function of rewards, which waits for nothing")
+
+    def compute(tasks: Sequence[Sequence[float]]) -> float:
+        filled = [list(rewards) for rewards in tasks if len(rewards)]
+        return float(fn(filled)) if filled else math.nan
+
+    return Opaque(name, compute)
 
 
 def _unknown(name: str, dialect: Dialect) -> UnknownName:
@@ -280,7 +317,7 @@ class Plan:
 
 
 def make_plan(
-    metrics: str | Sequence[str | Mapping[str, Any]] | None = None,
+    metrics: Wanted | Sequence[Wanted] | None = None,
     *,
     by: str | Sequence[str] = (),
     cluster: str | None = None,
@@ -307,8 +344,14 @@ def make_plan(
         raise InputError(f"seed is {seed}; expected an integer >= 0")
     method = canonical(DEFAULT if interval is None else interval)
     unasked = (speech.asks(source) if speech.asks and not metrics else None) or speech.default
-    wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or unasked)
-    requested = {metric.text: metric for metric in _resolved(wanted, speech)}
+    alone = isinstance(metrics, (str, Mapping)) or bool(metrics and own_name(metrics))
+    wanted: list[Any] = [metrics] if alone else list(cast(Sequence[Any], metrics or unasked))
+    requested: dict[str, RequestedMetric] = {}
+    asked_as: dict[str, Any] = {}
+    for metric, settled in _resolved(wanted, speech, trusted=bool(metrics)):
+        if asked_as.setdefault(settled.text, metric) != metric:
+            raise InputError(f"two metrics are called {settled.text!r}; give one of them another name")
+        requested[settled.text] = settled
     return Plan(
         asked=list(requested.values()),
         dialect=speech,
@@ -336,10 +379,10 @@ def _range(ends: tuple[float, float] | None) -> tuple[float, float] | None:
     return low, high
 
 
-def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> Iterator[RequestedMetric]:
+def _resolved(wanted: Sequence[Any], dialect: Dialect, *, trusted: bool) -> Iterator[tuple[Any, RequestedMetric]]:
     for metric in wanted:
         try:
-            yield resolve(metric, dialect)
+            yield metric, resolve(metric, dialect, trusted=trusted)
         except CalipersError as error:
             if not dialect.skips:
                 raise

@@ -9,6 +9,7 @@ from calipers.compat import load_plugin
 from calipers.errors import InputError, PluginError
 from calipers.names import METRICS
 from calipers.systems.evsys.lent.registry import list_metrics
+from calipers.verifiers.find import verifier as find
 
 WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"
 
@@ -119,9 +120,9 @@ def test_evsys_may_use_a_native_name(plugin):
         (
             "x = 1\n",
             InputError,
-            "plugin.py: it registers no metric and no verifier; expected a class decorated with @register_",
+            "plugin.py: it adds no metric and no verifier; expected a function decorated with @calipers.metric",
         ),
-        ("", InputError, "plugin.py: it registers no metric"),
+        ("", InputError, "plugin.py: it adds no metric"),
         ("x = (\n", InputError, "plugin.py:1: it is not valid Python: '(' was never closed; expected a Python file"),
         ('\n{"task": "a"\n', InputError, "plugin.py:2: it is not valid Python"),
         (b"x = 1\0", InputError, "plugin.py: it is not valid Python|plugin.py:1: it is not valid Python"),
@@ -241,3 +242,29 @@ def test_a_file_and_an_entry_point_of_the_same_metric(tmp_path, plugin, monkeypa
     load_plugin(str(WORST_TASK))
     assert calipers.score([[1], [0.5]], "worst_task")["worst_task"].value == 0.5
     assert "brings_worst" not in sys.modules
+
+
+OWN = """
+from calipers import metric, verifier
+
+@verifier
+def mentions_{n}(task, completion):
+    return task.target in completion
+
+@metric("lowest_{n}")
+def lowest(rewards):
+    return min(map(min, rewards)) + {more}
+"""
+
+
+def test_plain_functions_under_our_own_decorators(plugin):
+    name = plugin(OWN.format(n=1, more=0))
+    assert load_plugin(name) == ["lowest_1"]
+    assert calipers.score([[1, 0], [1, 1]], "lowest_1")["lowest_1"].value == 0.0
+    assert find("mentions_1").name == "mentions_1"
+
+
+def test_a_plugin_that_was_edited_replaces_its_functions(plugin):
+    load_plugin(plugin(OWN.format(n=2, more=0)))
+    load_plugin(plugin(OWN.format(n=2, more=5)))
+    assert calipers.score([[1, 0], [1, 1]], "lowest_2")["lowest_2"].value == 5.0

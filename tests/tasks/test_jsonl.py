@@ -214,3 +214,30 @@ def test_a_damaged_file_is_a_suite_or_refused(tmp_path_factory, changes):
         assert isinstance(read_suite(place), Suite)
     except InputError as error:
         assert str(error).startswith(f"{place}/tasks.jsonl:")  # noqa: PT017
+
+
+def test_a_verifier_that_the_metadata_names_once(tmp_path):
+    bare = {"task_id": "a", "instruction": "?", "expected": "4"}
+    more = {**bare, "task_id": "b", "params": {"rel_tol": 0.5}}
+    metadata = "verifier:\n  fn_name: numeric_match\n  params: {abs_tol: 1, rel_tol: 0.1}\n"
+    suite = read_suite(benchmark(tmp_path, bare, more, row("c"), metadata=metadata))
+    common = {"abs_tol": 1, "rel_tol": 0.1}
+    assert list(suite.tasks) == [
+        Task("a", "?", "numeric_match", "4", common),
+        Task("b", "?", "numeric_match", "4", {**common, "rel_tol": 0.5}),
+        Task("c", "q c", "exact_match", "A"),  # a row may have its own
+    ]
+    assert list(suite.notes) == []
+
+
+def test_a_verifier_that_the_metadata_names_by_its_name_alone(tmp_path):
+    place = benchmark(tmp_path, {"task_id": "a", "instruction": "?", "expected": "4"}, metadata="verifier: contains\n")
+    assert read_suite(place).tasks[0] == Task("a", "?", "contains", "4")
+
+
+def test_a_verifier_in_the_metadata_that_is_none(tmp_path):
+    bare = {"task_id": "a", "instruction": "?"}
+    assert refused(benchmark(tmp_path, bare, metadata="verifier: [1]\n")).startswith("metadata.yaml: verifier is [1]")
+    assert "unknown verifier kind: 'x'" in refused(benchmark(tmp_path, bare, metadata="verifier: {kind: x}\n"))
+    assert "'verifier' is missing" in refused(benchmark(tmp_path, bare, metadata="name: x\n"))
+    assert len(read_suite(benchmark(tmp_path, row("c"), metadata="verifier: [1]\n")).tasks) == 1  # nobody needs it

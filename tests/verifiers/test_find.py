@@ -62,7 +62,7 @@ def test_what_packages_bring(site):
     assert names() == sorted([*BUILT_IN, *brought])
     assert judge(verifier("f"), "a").reward == 0.25
     assert judge(verifier("o"), "a").reward == 0.5
-    with pytest.raises(PluginError, match="verifier 'n' is 42; expected fn"):
+    with pytest.raises(PluginError, match="verifier 'n' is 42; expected grade"):
         verifier("n")
 
 

@@ -209,11 +209,64 @@ class Demanding(Bare):
 @pytest.mark.parametrize(
     ("thing", "said"),
     [
-        (42, "verifier 'x' is 42; expected fn"),
-        (Config, "verifier 'x' is <class .*Config'>; expected fn"),
+        (42, "verifier 'x' is 42; expected grade"),
+        (Config, "verifier 'x' is <class .*Config'>; expected grade"),
         (Demanding, "verifier 'x' cannot be created without arguments: TypeError: .*'server'"),
     ],
 )
 def test_what_is_no_verifier(thing, said):
     with pytest.raises(PluginError, match=said):
         wrap("x", thing)
+
+
+def by_target(task, completion):
+    return task.target in completion
+
+
+async def by_length(task, completion):
+    await asyncio.sleep(0)
+    return Verdict(len(completion.text) / 10, answer=completion.strip(), fields={"cut": completion.ending == "cut"})
+
+
+@pytest.mark.parametrize(
+    ("fn", "reward"),
+    [
+        (by_target, 1.0),
+        (lambda task, completion: not completion.startswith("4"), 0.0),
+        (lambda task, completion: 3, 3.0),
+        (lambda task, completion, strict=False: completion == "4 apples", 1.0),
+        (by_length, 0.8),
+    ],
+)
+def test_a_plain_function_of_a_task_and_a_completion(fn, reward):
+    verifier = wrap("mine", fn)
+    verifier.check(task("4", "mine"))
+    assert verifier.rerunnable
+    assert judge(verifier, "4 apples", target="4").reward == reward
+
+
+@pytest.mark.parametrize(
+    ("returned", "wrong"),
+    [
+        (None, "returned None; expected a number, True or False, or a Verdict"),
+        ("1", "returned '1'; expected a number, True or False, or a Verdict"),
+        ([1], r"returned \[1\]; expected a number"),
+        (math.nan, "reward is nan; expected a finite number"),
+        (Verdict(math.inf), "reward is inf; expected a finite number"),
+    ],
+)
+def test_what_is_no_reward_is_a_gap(returned, wrong):
+    with pytest.raises(VerifierError, match=wrong) as caught:
+        judge(wrap("mine", lambda task, completion: returned), "x")
+    assert (caught.value.outcome, caught.value.blameless) == ("verifier_failed", True)
+
+
+def test_what_a_plain_function_raises_is_its_own_doing_whatever_the_answer():
+    with pytest.raises(VerifierError, match="verifier 'mine' failed: ValueError") as caught:
+        judge(wrap("mine", lambda task, completion: float(completion)), "x")
+    assert caught.value.blameless
+
+
+def test_a_completion_says_what_it_has_not():
+    with pytest.raises(VerifierError, match="AttributeError: a completion has no 'txt'; it has text, finish_reason"):
+        judge(wrap("mine", lambda task, completion: completion.txt), "x")

@@ -155,7 +155,9 @@ def check(
                 )
         ctx.exit(0 if check_dataset(benchmark, registry, fix, shape) else FAULT)
     from calipers.running.library import library
-    from calipers.tasks.store import load_suite, names
+    from calipers.running.questions import suite_of
+    from calipers.tasks.questions import Questions
+    from calipers.tasks.store import names
 
     named = benchmark not in names() and library().is_known(benchmark, ())  # in an installed lm-evaluation-harness
     if include_path or benchmark.endswith((".yaml", ".yml")) or named:
@@ -167,7 +169,7 @@ def check(
     with plugins_loaded(plugins):
         from calipers.analyses.selftest.selftest import checked
 
-        suite = load_suite(benchmark)
+        suite = suite_of(benchmark, Questions())
         questions = checked(suite, limit)
         test = None
         if selftest:
@@ -195,7 +197,7 @@ def check(
         write(f"{clean(suite.name)}: {tasks}, verified by {clean(', '.join(judged), None)}\n")
         if test is not None:
             write("\n" + rendered(document_of(test), shape))
-    for note in (*suite.notes, *(test.notes if test else ())):
+    for note in (*suite.opening, *suite.notes, *(test.notes if test else ())):
         tell(f"note: {clean(note, None)}")
     if test is not None and not test.clean:
         ctx.exit(FAULT)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from calipers.cli import options
 from calipers.cli.output import plugins_loaded, rendered, tell_notes, write
-from calipers.errors import InputError
+from calipers.cli.questions import params_of
 
 VERIFIER = "Verifier"  # a group of options
 
@@ -89,26 +88,8 @@ def rescore(
         from calipers.analyses.rescore.rescore import Rescoring
         from calipers.analyses.rescore.rescore import rescore as judge_again
 
-        rescored = judge_again(Rescoring(run, params=_params(params), columns=options.roles(columns), **settings))
+        rescored = judge_again(Rescoring(run, params=params_of(params), columns=options.roles(columns), **settings))
     from calipers.analyses.rescore.document import document
 
     write(rendered(document(rescored), shape))
     tell_notes(rescored.notes)
-
-
-def _params(texts: tuple[str, ...]) -> dict[str, Any]:
-    """The parameters of ``--param``; a value is read as JSON if possible, else as text.
-
-    >>> _params(("ignore_case=true", "marker=Answer:"))
-    {'ignore_case': True, 'marker': 'Answer:'}
-    """
-    values: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not (key.strip() and equals):
-            raise InputError.at("--param", f"{text!r} cannot be read", "expected KEY=VALUE, such as ignore_case=true")
-        try:
-            values[key.strip()] = json.loads(value)
-        except ValueError:
-            values[key.strip()] = value
-    return values

@@ -23,6 +23,7 @@ from calipers.cli.output import (
     tell_notes,
     write,
 )
+from calipers.cli.questions import dry_run_pages, own_questions
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
@@ -41,6 +42,7 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
+@own_questions
 @options.option(
     "--model",
     group=options.MODEL,
@@ -85,13 +87,14 @@ def run(
     plugins: tuple[str, ...],
     shape: str,
     unsafe: bool,
+    dry_run: bool,
     **settings: Any,
 ) -> None:
     """Run each BENCHMARK against each model, verify the completions and score them.
 
-    A BENCHMARK is a directory with tasks.jsonl, a name in the store, a task file or a task name of
-    lm-evaluation-harness, a YAML file with the settings of a run, or, for an agent, a directory of Harbor tasks.
-    If a run stops, run the same command again to resume it.
+    A BENCHMARK is a table of questions (CSV, TSV, JSON Lines, a JSON array, Parquet), a directory with tasks.jsonl, a
+    name in the store, a task file or a task name of lm-evaluation-harness, a YAML file with the settings of a run,
+    or, for an agent, a directory of Harbor tasks. If a run stops, run the same command again to resume it.
     """
     if unsafe:
         from calipers.isolate.launch import forgo
@@ -103,6 +106,11 @@ def run(
     cache_requests = settings.pop("cache_requests") or ""
     folders = run_export(export) if export is not None else {}
     given = options.given_options(ctx, settings)
+    if dry_run:
+        with plugins_loaded(plugins):
+            pages = dry_run_pages(benchmarks, given)
+        write(pages)
+        return
     with plugins_loaded(plugins):
         # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
         files = bool(benchmarks) and all(os.path.isfile(name) for name in benchmarks)
@@ -189,10 +197,18 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
     from calipers.cli.watch import Watch
     from calipers.running.perform import perform
 
+    heard = set[str]()
+
+    def note(text: str) -> None:
+        """What several models have in common is said once."""
+        if text not in heard:
+            heard.add(text)
+            _note(text)
+
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
-                report = perform(job, watch, _note, tasks)
+                report = perform(job, watch, note, tasks)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.reduce import mean, pooled
+from calipers.names import METRICS
 from calipers.rollouts.column import Column, Floats
 
 Reduce = Callable[..., Column]
@@ -84,8 +85,48 @@ class Opaque:
     """A plugin's function of all rewards, ``compute(list of tasks of rewards) -> float``."""
 
     name: str
-    compute: Callable[[Sequence[Sequence[float]]], float]
+    compute: Callable[[Sequence[Sequence[float]]], float] = field(
+        compare=False
+    )  # made anew for each plan, and the same
     reads: tuple[str, ...] = ("reward",)
+
+
+def own_name(thing: Any) -> str:
+    """What a metric of the user's is called: its own name if it has one, else that of the function or class."""
+    kind = thing if isinstance(thing, type) or hasattr(thing, "__name__") else type(thing)
+    name = getattr(thing, "name", None)
+    if isinstance(name, str) and name:
+        return name
+    known = callable(thing) or callable(getattr(thing, "compute", None))
+    return str(kind.__name__) if known else ""
+
+
+def metric(name: Any = None) -> Any:
+    """Give a metric of one's own a name, for ``--plugin``: ``@metric`` or ``@metric("NAME")``.
+
+    It stands before a function ``rewards -> float`` or a class with ``compute``, which stays as it is.
+
+    >>> @metric
+    ... def worst(rewards):
+    ...     return min(min(task) for task in rewards)
+    >>> METRICS.plugin("worst") is worst, METRICS.discard("worst")
+    (True, None)
+    """
+    if not isinstance(name, str) and name is not None:
+        _add(own_name(name), name)
+        return name
+
+    def decorate(thing: Any) -> Any:
+        _add(name or own_name(thing), thing)
+        return thing
+
+    return decorate
+
+
+def _add(name: str, thing: Any) -> None:
+    if METRICS.match(name):
+        raise InputError(f"metric {name!r} is built in; give the new one another name")
+    METRICS.define(name, thing)
 
 
 _SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]*\))*)\))?\s*")

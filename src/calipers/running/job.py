@@ -75,6 +75,18 @@ class Job:
     system_prompt: str | None = None
     user_template: str = "{prompt}"
     gen_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    # questions in a table: which of its columns is what; None: guessed from common names
+    prompt: str | None = None
+    target: str | None = None
+    id: str | None = None  # "#": the hash of the prompt
+    metadata: tuple[str, ...] = ()
+    template: str | None = None  # a text with columns in braces, or a Jinja file
+    choices: tuple[str, ...] = ()
+    shuffle_choices: bool = False
+    index_from: Literal[0, 1] | None = None  # what the first choice is counted as
+    # who judges, in place of whom the tasks name
+    verifier: str | None = None  # its name, or FILE.py:OBJECT
+    params: Mapping[str, Any] = field(default_factory=dict)
     # a task of lm-evaluation-harness
     lm_eval: str | None = None  # its name among those that `benchmark` stands for; None: no such task
     num_fewshot: int | None = None

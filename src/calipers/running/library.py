@@ -17,7 +17,7 @@ from calipers.errors import CalipersError, InputError
 from calipers.names import TASK_LIBRARY, load
 from calipers.reports.result import Result
 from calipers.running.job import Job
-from calipers.tasks.store import load_suite
+from calipers.running.questions import MemoryBenchmark, benchmark_of, check_of_library, code_digest, memory_suite
 from calipers.tasks.task import Suite
 from calipers.verifiers.find import NamedVerifier
 
@@ -80,9 +80,21 @@ class JobBenchmark:
         """The benchmark of a job; ``tasks`` of a library that jobs before it have loaded."""
         if not job.from_library:
             check_apart(job)
-            return cls(job, load_suite(job.benchmark), {}, tasks)
+            return cls(job, *benchmark_of(job), tasks)
+        check_of_library(job)
         tasks = tasks or library().loaded("")
         return cls(job, *library().suite(job, tasks), tasks)
+
+    @classmethod
+    def held(cls, job: Job, benchmark: MemoryBenchmark) -> JobBenchmark:
+        """The benchmark of a job that somebody holds in memory."""
+        check_apart(job)
+        return cls(job, *memory_suite(benchmark, job))
+
+    @property
+    def code(self) -> str | None:
+        """The hash of the user's own code that judges; None where none does."""
+        return None if self.job.from_library else code_digest(self.job, self.verifiers)
 
     @property
     def template(self) -> str | None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -42,11 +43,12 @@ from calipers.running.job import Job, taken
 from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
+from calipers.running.questions import MemoryBenchmark, code_of
 from calipers.running.resume import find_folder
 from calipers.running.rollout import Outstanding
-from calipers.running.settings import LISTS, jobs_of, setting
+from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting
 from calipers.running.watcher import Headline, Screen, Until, Watcher
-from calipers.tasks.task import Task
+from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, judge_of, opened
 
 
@@ -101,10 +103,9 @@ def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
     if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
         yield "resuming does not retry client_failed rollouts; --retry-failed does"
     if not job.from_library and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
-        yield (
-            f"answers without a verdict are kept: calipers rescore {folder} "
-            "verifies them again without calling the model"
-        )
+        named = f" --verifier {code}" if (code := code_of(job)) is not None else ""
+        again = f"calipers rescore {folder}{named}"
+        yield f"answers without a verdict are kept: {again} verifies them again without calling the model"
 
 
 def _notes(speakers: Sequence[object]) -> Iterator[str]:
@@ -208,16 +209,17 @@ def perform(
     screen: Screen | None = None,
     tell: Callable[[str], None] | None = None,
     tasks: Loaded | None = None,
+    benchmark: JobBenchmark | None = None,
 ) -> Report:
     """Run a job, or resume it, and score its log.
 
     ``tell`` is called with notes for the user before the first request; without it they are among the notes.
-    ``tasks`` are the tasks that earlier jobs loaded; None if there is only this job.
+    ``tasks`` are the tasks that earlier jobs loaded; None if there is only this job. ``benchmark`` is one in memory.
 
     InputError, before the first request, for settings that cannot work; SandboxError if a verifier needs a sandbox and
     there is none; ClientError when the first request shows that no other can succeed.
     """
-    benchmark = JobBenchmark.of(job, tasks)
+    benchmark = benchmark or JobBenchmark.of(job, tasks)
     suite = benchmark.suite
     questions = [replace(task, verifier=None) if job.predict_only else task for task in taken(suite.tasks, job)]
     if not questions:
@@ -226,7 +228,7 @@ def perform(
     until = Until.of(job.until, scoring) if job.until else None
     if until and until.asked.text not in [request.text for request in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    named, doubts = _judges(questions, benchmark.verifiers, scoring.dialect.lenient)
+    named, doubts = _judges(questions, benchmark.verifiers, scoring.dialect.lenient, suite.places)
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
@@ -236,9 +238,10 @@ def perform(
     order = shuffled(questions, job.seed)
     source = endpoint(job.model, job.base_url, job.model_args)
     identity, path, begins = _run_folder(
-        job, provenance.identity(job, suite, source, _judged_at(questions, named)), secrets
+        job, provenance.identity(job, suite, source, _judged_at(questions, named), benchmark.code), secrets
     )
     benchmark.check_folder(path)
+    begins = [*suite.opening, *begins]
     if tell is not None:  # before the first call: a new run costs what the old one has paid for
         for note in begins:
             tell(secrets.scrub(note))
@@ -307,6 +310,16 @@ def perform(
     return Report(job, path, scoring, result, status.stopped, stop is not None, scrubbed, part)
 
 
+def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
+    """The benchmark of a job and the tasks that it would ask, all looked at as `perform` does; nothing is asked."""
+    benchmark = JobBenchmark.of(job, tasks)
+    questions = [
+        replace(task, verifier=None) if job.predict_only else task for task in taken(benchmark.suite.tasks, job)
+    ]
+    _judges(questions, benchmark.verifiers, _scoring(job).dialect.lenient, benchmark.suite.places)
+    return benchmark.suite, questions
+
+
 def _first_call_failed(model: str, error: ClientError) -> ClientError:
     """The error of the first request, with advice."""
     where = "" if model.startswith("hf/") else " --base-url, the key, and"
@@ -372,7 +385,7 @@ def _scoring(job: Job) -> Plan:
 
 
 def _judges(
-    tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool
+    tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool, places: Mapping[str, str]
 ) -> tuple[Mapping[str, NamedVerifier], list[str]]:
     """Every verifier that the tasks name, and warnings about tasks it cannot verify.
 
@@ -390,7 +403,7 @@ def _judges(
                 judges[task.verifier].check(task)
             except InputError as error:
                 if not lenient:
-                    raise
+                    raise InputError(f"{places[task.id]}: {error}") if task.id in places else error from None
                 doubts.append(str(error))
     return judges, [*doubts[:3], *([f"and {len(doubts) - 3} more tasks like these"] if len(doubts) > 3 else [])]
 
@@ -417,18 +430,25 @@ ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "int
 """What runs that share a result have in common."""
 
 
-def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
+def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: Any) -> Result:
     """Run a benchmark against a model, or resume the run, and score it: ``calipers run`` from Python.
 
-    ``benchmark`` is what the command accepts: a folder, a name in the store, a YAML file, a task file of
-    lm-evaluation-harness, or with ``include_path`` the name of a task, group or tag; with several tasks the
-    result has one group per task. ``settings`` are the command's options by name: ``samples=4``,
+    ``benchmark`` is what the command accepts: a table of questions (with ``prompt="question"`` and so on), a folder, a
+    name in the store, a YAML file, a task file of lm-evaluation-harness, or with ``include_path`` the name of a task,
+    group or tag; with several tasks the result has one group per task. It may also be a `Benchmark` in memory, such as
+    one from `Benchmark.from_table`. ``settings`` are the command's options by name: ``samples=4``,
     ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None means not given. Missing rollouts are not
     an error: the ledger of the result lists them. It also works inside a running event loop, as in a notebook.
     """
     if not isinstance(model, str):
         right = "expected a model name such as 'openai/gpt-x'; for your own code, 'python/FILE.py:OBJECT'"
         raise InputError.at("model", f"is {type(model).__name__}", right)
+    if not isinstance(benchmark, (str, os.PathLike)):
+        if not hasattr(benchmark, "tasks"):
+            right = "expected a path, a name, or a Benchmark: Benchmark.from_table(frame, prompt=...) makes one"
+            raise InputError.at("benchmark", f"is {type(benchmark).__name__}", right)
+        job = job_in_memory(benchmark.name, {"model": (model,), **_given(settings)})
+        return perform(job, benchmark=JobBenchmark.held(job, benchmark)).result
     jobs, _ = jobs_of([str(benchmark)], {"model": (model,), **_given(settings)})
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
@@ -449,6 +469,9 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name in LISTS:
             several = value if isinstance(value, (list, tuple)) else [value]
+            if name == "metrics" and not all(isinstance(item, (str, Mapping)) for item in several):
+                right = "name it as 'my.py:worst', or score the run's folder: calipers.score(folder, [metric])"
+                raise InputError.at("metrics", "a run's plan holds names of metrics, and no objects", right)
             value = tuple(str(item) if isinstance(item, Path) else item for item in several)
         elif name == "gen_kwargs" and not isinstance(value, str):
             value = _json(value)

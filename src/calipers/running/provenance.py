@@ -16,18 +16,25 @@ import msgspec
 
 from calipers import __version__
 from calipers.clients.address import file_sha256, source_file
-from calipers.names import TASK_LIBRARY_NAME
+from calipers.names import TASK_LIBRARY_NAME, code_file
 from calipers.running.job import Job
+from calipers.running.questions import code_of
 from calipers.running.resume import ENDPOINT, JUDGES
+from calipers.tasks.prompt_template import is_template_file
 from calipers.tasks.task import Suite, Task
 
 
 def identity(
-    job: Job, suite: Suite, endpoint: str | None = None, judges: Mapping[str, str] | None = None
+    job: Job,
+    suite: Suite,
+    endpoint: str | None = None,
+    judges: Mapping[str, str] | None = None,
+    code: str | None = None,
 ) -> dict[str, Any]:
     """What makes two runs the same run: what is asked, of whom and where, and how it is judged.
 
     ``judges`` are the models that judge and where the environment says they are: the tasks name them, and no place.
+    ``code`` is the hash of the user's own code that judges.
 
     Not how much of it (samples, limit), how fast (concurrency, retries) or what is made of it (metrics).
     """
@@ -53,6 +60,7 @@ def identity(
         "judged": not job.predict_only,
         **({} if job.documents is None else {"documents": sorted({*job.documents})}),
         **({JUDGES: dict(judges)} if judges else {}),
+        **({} if code is None else {"verifier_code": code}),
     }
 
 
@@ -112,15 +120,17 @@ def _content(tasks: Sequence[Task]) -> str:
 
 
 def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:
-    """Every file the run reads, with its hash: the tasks, and a model that is a file."""
+    """Every file the run reads, with its hash: the tasks, and a model, a verifier or a template that is a file."""
     inputs: list[Mapping[str, str]] = []
     if suite.sha256:
         inputs.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
     kind, _, rest = job.model.partition("/")
     file = source_file(rest) if kind == "python" else Path(rest) if kind == "replay" else None
-    if file is not None and file.is_file():
-        inputs.append({"path": str(file), "sha256": file_sha256(file)})
-    return inputs
+    files = [file, Path(code_file(code)) if (code := code_of(job)) is not None else None]
+    if job.template is not None and is_template_file(job.template):
+        files.append(Path(job.template))
+    there = [file for file in files if file is not None and file.is_file()]
+    return [*inputs, *({"path": str(file), "sha256": file_sha256(file)} for file in there)]
 
 
 def _commit() -> str | None:

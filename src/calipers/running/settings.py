@@ -41,7 +41,7 @@ Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
 
 OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among", "lm_eval"))
-LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path")
+LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path", "metadata", "choices")
 
 
 def read_config(path: str) -> tuple[list[Settings], list[str]]:
@@ -116,7 +116,7 @@ def setting(where: str, name: str, value: Any) -> Any:
         return load_seeds(where, value)
     if name == "documents":
         return document_numbers(where, value)
-    if name in ("gen_kwargs", "model_args", "task_metadata") and not _is_json(value):
+    if name in ("gen_kwargs", "model_args", "params", "task_metadata") and not _is_json(value):
         raise InputError.at(where, f"is {shown(value)}", "expected a JSON value; put dates in quotes")
     kind = str if name == "out" else _types()[name]
     try:
@@ -259,6 +259,12 @@ def jobs_of(
     jobs = [job for settings, origin in requested for job in _product(settings, origin, options)]
     several = len(jobs) > 1
     return [replace(job, among=several) for job in jobs], notes
+
+
+def job_in_memory(name: str, given: Mapping[str, Any]) -> Job:
+    """The job of a benchmark that somebody holds; its name is no path."""
+    [job] = _product({"benchmark": (name,)}, COMMAND_LINE, _options(given))
+    return job
 
 
 def _separate(benchmarks: Sequence[str]) -> Iterator[str]:

@@ -183,6 +183,12 @@ def as_task(task: HarborTask) -> Task:
     return Task(name, prompt, metadata=task.metadata)
 
 
+def from_task(task: Task) -> HarborTask:
+    """The row that a task of ours is, one that a function judges or nobody."""
+    verifier = None if task.verifier is None else InProcessVerifier(task.verifier, task.target, dict(task.params))
+    return HarborTask(task.id, task.prompt, verifier, dict(task.metadata))
+
+
 def iter_jsonl(path: str | Path) -> Iterator[Any]:
     """The rows of a JSON Lines file, decoded one at a time; only a newline ends a row."""
     for _, row in json_lines(Path(path)):

@@ -6,6 +6,7 @@ Nothing else in the directory is read, neither ``images/`` nor ``raw/``.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -45,8 +46,10 @@ def _read(file: Path, root: Path | None, metadata: Mapping[str, Any], name: str)
     lines: dict[str, int] = {}
     tasks: list[Task] = []
     passed_over = _PassedOver(file)
+    common = CommonVerifier(root, metadata)
     for line, row in json_lines(file, digest):
         where = f"{file}:{line}"
+        row = common.filled(row)
         try:
             task = as_task(harbor_task_from_dict(row))
         except TaskFault as fault:
@@ -60,13 +63,84 @@ def _read(file: Path, root: Path | None, metadata: Mapping[str, Any], name: str)
     return Suite(name, tasks, metadata, root, digest.hexdigest(), passed_over.notes())
 
 
-def harbor_tasks(file: Path) -> Iterator[HarborTask]:
+class CommonVerifier:
+    """The verifier that ``metadata.yaml`` names once, for every row that has none of its own.
+
+    It is a name, or a mapping as a row has it; ``kind`` may be left out. Such a row says what is ``expected`` itself,
+    and perhaps further ``params``. Nothing is looked at before a row needs it.
+    """
+
+    def __init__(self, directory: Path | None, metadata: Mapping[str, Any]) -> None:
+        self._directory, self._written = directory, metadata.get("verifier")
+
+    def filled(self, row: Any) -> Any:
+        """A row with its verifier; one that has its own, or is no object, stays as it is."""
+        if not isinstance(row, dict) or "verifier" in row or self._written is None:
+            return row
+        common = self._mapping()
+        judging = {name: row[name] for name in ("expected", "params") if name in row}
+        if isinstance(common.get("params"), Mapping) and isinstance(judging.get("params", {}), Mapping):
+            judging["params"] = {**common["params"], **judging.get("params", {})}
+        rest = {name: value for name, value in row.items() if name not in judging}
+        return {**rest, "verifier": {**common, **judging}}
+
+    def _mapping(self) -> dict[str, Any]:
+        if isinstance(self._written, str):
+            return {"kind": "in_process", "fn_name": self._written}
+        if isinstance(self._written, Mapping):
+            return {"kind": "in_process", **self._written}
+        where = str((self._directory or Path()) / METADATA)
+        right = "expected its name, such as numeric_match, or a mapping with fn_name and params"
+        raise InputError.at(where, f"verifier is {self._written!r:.60}", right)
+
+
+def harbor_tasks(file: Path, common: CommonVerifier | None = None) -> Iterator[HarborTask]:
     """The tasks of a file as EvSys reads them: ids and prompts as they are, told apart or not."""
     for line, row in json_lines(file):
         try:
-            yield harbor_task_from_dict(row)
+            yield harbor_task_from_dict(common.filled(row) if common else row)
         except TaskFault as fault:
             raise fault.placed(f"{file}:{line}") from None
+
+
+def write_suite(directory: Path, suite: Suite, params: Mapping[str, Any], source: str) -> list[Path]:
+    """Write a benchmark whose tasks one verifier judges: the verifier once, in ``metadata.yaml``; the files written.
+
+    ``params`` are those that all tasks share. Where one of the two files is there already, nothing is written.
+    """
+    import yaml
+
+    names = sorted({task.verifier for task in suite.tasks if task.verifier is not None})
+    judge = {"kind": "in_process", "fn_name": names[0], **({"params": dict(params)} if params else {})}
+    content = {"name": directory.name or directory.resolve().name, "verifier": judge}
+    about = {**content, "source": {"path": source, "sha256": suite.sha256}}
+    rows = []
+    for task in suite.tasks:
+        more = {name: value for name, value in task.params.items() if name not in params}
+        rows.append(
+            {
+                "task_id": task.id,
+                "instruction": task.prompt,
+                "expected": task.target,
+                **({"params": more} if more else {}),
+                **({"metadata": dict(task.metadata)} if task.metadata else {}),
+            }
+        )
+    files = {
+        directory / TASKS: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+        directory / METADATA: yaml.safe_dump(about, sort_keys=False, allow_unicode=True),
+    }
+    for file in files:
+        if os.path.lexists(file):
+            raise InputError.at(str(file), "is there already", "give another name, or remove it first")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            with open(file, "x", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+    except OSError as error:
+        raise InputError.at(str(directory), f"cannot be written ({error.strerror})", "give another name") from None
+    return [*files]
 
 
 def place_of(directory: Path, number: int, task_id: Any) -> str | None:

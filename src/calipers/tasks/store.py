@@ -75,7 +75,8 @@ def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | No
     """
     source = Path(directory)
     if not source.is_dir():
-        raise NotThere(f"benchmark dir not found: {source}; expected a directory with {TASKS}")
+        made = f"; calipers init NAME --from {source} makes one" if source.is_file() else ""
+        raise NotThere(f"benchmark dir not found: {source}; expected a directory with {TASKS}{made}")
     suite = read_suite(source)
     shelf = _shelf(_root(root), suite.name)
     make_root(_root(root), shelf)

@@ -36,3 +36,5 @@ class Suite:
     root: Path | None = None  # the directory it was read from
     sha256: str = ""  # of the file of tasks; "" when there is none
     notes: Sequence[str] = ()  # what its reader passed over, such as fields that mean nothing
+    opening: Sequence[str] = ()  # what somebody should see before the first call, such as columns that were guessed
+    places: Mapping[str, str] = field(default_factory=dict)  # of tasks by id, where their ids say nothing to a reader

@@ -7,10 +7,17 @@ from typing import Protocol
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import UnknownName
-from calipers.names import VERIFIERS
+from calipers.names import VERIFIERS, is_code
 from calipers.tasks.task import Task
 from calipers.verifiers import user_code
-from calipers.verifiers.user_code import ClassVerifier, FunctionVerifier, ObjectVerifier, wrap
+from calipers.verifiers.user_code import (
+    ClassVerifier,
+    FunctionVerifier,
+    GradeFunction,
+    ObjectVerifier,
+    code_verifier,
+    wrap,
+)
 from calipers.verifiers.verifier import Verifier
 
 
@@ -43,10 +50,18 @@ def verifier(name: str) -> NamedVerifier:
     if name in VERIFIERS.entries:
         built_in: NamedVerifier = VERIFIERS.load(name)
         return built_in
+    if is_code(name):
+        wrong = "is code in a file, and tasks may not say which code is run"
+        raise UnknownName(f"verifier {name!r} {wrong}; name it yourself: --verifier {name}")
     thing = VERIFIERS.plugin(name)
     if thing is None:
         raise VERIFIERS.unknown(name, known=names())
     return wrap(name, thing)
+
+
+def named_verifier(name: str) -> NamedVerifier:
+    """The verifier that the user named: one that `verifier` knows, or ``FILE.py:OBJECT``, which is run."""
+    return code_verifier(name) if is_code(name) else verifier(name)
 
 
 def judge_of(task: Task) -> NamedVerifier:
@@ -59,7 +74,7 @@ def judge_of(task: Task) -> NamedVerifier:
 
 def opened(judge: NamedVerifier, secrets: Secrets) -> Verifier:
     """The verifier as one run uses it: one that keeps connections (``use``) gets its own, and the run's secrets."""
-    if isinstance(judge, (FunctionVerifier, ClassVerifier, ObjectVerifier)):
+    if isinstance(judge, (GradeFunction, FunctionVerifier, ClassVerifier, ObjectVerifier)):
         secrets.add_environment()
     use: Callable[[Secrets], Verifier] | None = getattr(judge, "use", None)
     return judge if use is None else use(secrets)

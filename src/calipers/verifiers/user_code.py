@@ -1,4 +1,4 @@
-"""User code as a verifier: a function, an EvSys class, or an object.
+"""User code as a verifier: a plain function, EvSys' function or class, or an object.
 
 Its exceptions become a `VerifierError` that names the verifier; a `VerifierError` stays unchanged.
 
@@ -17,10 +17,11 @@ from typing import Any, Final, TypeVar
 
 from calipers.clients.client import Completion
 from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
+from calipers.names import VERIFIERS, load_code
 from calipers.tasks.task import Task
 from calipers.verifiers.text import contains, exact_match, regex_match
 from calipers.verifiers.tools import tool_calls_match
-from calipers.verifiers.verifier import Verdict, Verifier, failure, fault, message_of
+from calipers.verifiers.verifier import Verdict, Verifier, checked, failure, fault, message_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,98 @@ class ObjectVerifier:
         return verdict
 
 
-def wrap(name: str, thing: Any) -> FunctionVerifier | ClassVerifier | ObjectVerifier:
+class AnswerText(str):
+    """A completion for a function that grades it: its text, with whatever else is known of it.
+
+    ``completion.text`` is the text once more; ``finish_reason``, ``ending`` and ``usage`` are the completion's own.
+    """
+
+    completion: Completion
+
+    @classmethod
+    def of(cls, completion: Completion) -> AnswerText:
+        """The text of a completion."""
+        answer = cls(completion.text)
+        answer.completion = completion
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Completion.__struct_fields__:
+            raise AttributeError(f"a completion has no {name!r}; it has {', '.join(Completion.__struct_fields__)}")
+        return getattr(self.completion, name)
+
+
+@dataclass(frozen=True, slots=True)
+class GradeFunction:
+    """A plain function of the user's: ``grade(task, completion)`` gives a number, True or False, or a `Verdict`.
+
+    It may be async. What it raises is its own failure and leaves a gap, whatever it was about the answer: a slip in a
+    few lines is likelier than an answer that is made to break them, and a gap is seen where a 0 is not.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    rerunnable: bool = True
+
+    def check(self, task: Task) -> None:
+        """Nothing is known of what it demands."""
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion."""
+        try:
+            result = await _call(self.name, self.fn, task, AnswerText.of(completion))
+            if isinstance(result, Verdict):
+                return checked(result)
+            if isinstance(result, (str, bytes)) or result is None:
+                wrong = f"verifier {self.name!r} returned {result!r:.80}"
+                raise VerifierError(f"{wrong}; expected a number, True or False, or a Verdict")
+            return checked(Verdict(_number(self.name, result)))
+        except VerifierError as error:
+            raise VerifierError(str(error), outcome=error.outcome, blameless=True) from error
+
+
+def code_verifier(name: str) -> GradeFunction | FunctionVerifier | ClassVerifier | ObjectVerifier:
+    """The verifier that ``FILE.py:OBJECT`` names; the file is run, as the user named it."""
+    thing = load_code(name)
+    if inspect.isroutine(thing) and _positional(thing) not in (2, 3):
+        right = f"expected def {thing.__name__}(task, completion)"
+        raise InputError.at(name, f"is a function of {inspect.signature(thing)}", right)
+    return wrap(name, thing)
+
+
+def verifier(name: Any = None) -> Any:
+    """Give a function that grades answers a name of its own, for ``--plugin``: ``@verifier`` or ``@verifier("NAME")``.
+
+    >>> @verifier
+    ... def is_short(task, completion):
+    ...     return len(completion) < 100
+    >>> VERIFIERS.plugin("is_short") is is_short, VERIFIERS.discard("is_short")
+    (True, None)
+    """
+    if not isinstance(name, str) and name is not None:
+        VERIFIERS.define(name.__name__, name)
+        return name
+
+    def decorate(thing: Any) -> Any:
+        VERIFIERS.define(name or thing.__name__, thing)
+        return thing
+
+    return decorate
+
+
+def _positional(fn: Callable[..., Any]) -> int | None:
+    """How many arguments a function is to be called with; None where it takes any number of them."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):  # built in, and silent about itself
+        return None
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return None
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in places and each.default is each.empty for each in parameters)
+
+
+def wrap(name: str, thing: Any) -> GradeFunction | FunctionVerifier | ClassVerifier | ObjectVerifier:
     """A plugin as a verifier; PluginError if it is not one."""
     method = getattr(thing, "verify", None)
     if callable(method):
@@ -117,8 +209,8 @@ def wrap(name: str, thing: Any) -> FunctionVerifier | ClassVerifier | ObjectVeri
             return ClassVerifier(name, thing)
         return ObjectVerifier(name, _instance(name, thing))
     if callable(thing) and not isinstance(thing, type):
-        return FunctionVerifier(name, thing)
-    right = "fn(model_output, expected, params), or verify(task, completion), or EvSys' verify(*, prompt, ...)"
+        return GradeFunction(name, thing) if _positional(thing) == 2 else FunctionVerifier(name, thing)
+    right = "grade(task, completion), fn(model_output, expected, params), or an object with verify(task, completion)"
     raise PluginError(f"verifier {name!r} is {thing!r:.80}; expected {right}")
 
 

@@ -18,7 +18,7 @@ from calipers.running.blame import BROKE, Bench
 from calipers.running.rollout import column, whole_characters
 from calipers.tasks.task import Task
 from calipers.text.filters import Answer, Filter, filtered
-from calipers.verifiers.find import NamedVerifier, verifier
+from calipers.verifiers.find import NamedVerifier, named_verifier, verifier
 from calipers.verifiers.verifier import Verdict, ready
 
 MOST_REASONS: Final = 3  # that are told
@@ -170,7 +170,7 @@ class BatchJudge:
 
     def _judge(self, name: str) -> NamedVerifier:
         if name not in self._judges:
-            judge = verifier(name)
+            judge = named_verifier(name) if name == self._instead else verifier(name)
             if not judge.rerunnable:
                 wrong = "its verdict depends on more than the completion, and only the completion is stored"
                 raise InputError.at(f"verifier {name!r}", wrong, "run the benchmark again instead")

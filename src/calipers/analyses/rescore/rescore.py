@@ -65,8 +65,9 @@ from calipers.running import provenance
 from calipers.running.blame import Bench, Blame
 from calipers.running.job import Job
 from calipers.running.log import scrubbed, sync_directory
+from calipers.running.questions import recorded_questions, suite_of
 from calipers.tasks.jsonl import NotThere
-from calipers.tasks.store import load_suite
+from calipers.tasks.questions import Questions
 from calipers.tasks.task import Suite, Task
 from calipers.text.filters import find_filter
 
@@ -412,7 +413,8 @@ class Rescoring:
             return self.name
         if self.scores is not None:
             return Path(self.scores).name.partition(".")[0]
-        return "-".join([*(written.partition("=")[0] for written in self.filters), self.verifier or "again"])
+        judge = (self.verifier or "again").rpartition(":")[2]  # of code in a file, the object
+        return "-".join([*(written.partition("=")[0] for written in self.filters), judge])
 
     @property
     def target(self) -> str:
@@ -543,6 +545,7 @@ class _Recorded:
     metrics: Sequence[Any] = ()
     dialect: str | None = None
     lm_eval: str | None = None  # the task of lm-evaluation-harness that it is of
+    questions: Questions = field(default_factory=Questions)  # what its questions were, where they stood in a table
 
 
 def _recorded(run: str) -> _Recorded:
@@ -550,8 +553,10 @@ def _recorded(run: str) -> _Recorded:
         return _Recorded()
     plan, values = read_plan(run), read_settings(run)
     tasks = plan.identity.get("tasks")
-    metrics, dialect = values.get("metrics") or (), values.get("dialect")
-    return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get(TASK_LIBRARY_NAME))
+    # a plan is data: it may not say which code is run
+    metrics = [metric for metric in values.get("metrics") or () if ".py:" not in str(metric)]
+    of_library, questions = values.get(TASK_LIBRARY_NAME), recorded_questions(values)
+    return _Recorded(values.get("benchmark"), tasks, metrics, values.get("dialect"), of_library, questions)
 
 
 def _judge(request: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | Imported, list[str]]:
@@ -572,7 +577,7 @@ def _suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
     if request.benchmark is None and recorded.benchmark is None:
         raise InputError.at(request.run, "does not name its benchmark", "give it: --benchmark DIR")
     try:
-        suite = load_suite(request.benchmark or recorded.benchmark or "")
+        suite = suite_of(request.benchmark or recorded.benchmark or "", recorded.questions)
     except NotThere as error:
         if request.benchmark is not None:
             raise

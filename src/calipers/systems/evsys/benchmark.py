@@ -16,17 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, field, replace
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.clients.client import Completion
+from calipers.errors import CalipersError, InputError, UnknownName, VerifierError
 from calipers.errors import HarborError as HarborError
 from calipers.formats.read import begin
 from calipers.formats.rewards import TrajectoryGroup, from_groups, from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import mean, task_mean
-from calipers.names import BENCHMARK_ENGINE, VERIFIERS, load
+from calipers.names import BENCHMARK_ENGINE, VERIFIERS, is_code, load
 from calipers.pipeline import quietly, score_rollouts
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
@@ -35,10 +36,14 @@ from calipers.rollouts.record import ABSENT, GROUP, MISSING
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.systems.evsys.cache import evsys_lookup
 from calipers.systems.evsys.write import check_sink, eval_predictions, upload_eval_rollouts
-from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, harbor_task_from_dict
-from calipers.tasks.jsonl import NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
+from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, as_task, from_task, harbor_task_from_dict
+from calipers.tasks.jsonl import CommonVerifier, NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
+from calipers.tasks.questions import Questions, questions_suite, roles_of
 from calipers.tasks.store import lookup
+from calipers.tasks.table import read_table, table_of
 from calipers.verifiers import user_code
+from calipers.verifiers.find import NamedVerifier
+from calipers.verifiers.verifier import judged
 
 if TYPE_CHECKING:
     from calipers.systems.evsys.lent.protocols import TextGenerator
@@ -217,14 +222,17 @@ class Benchmark:
     metadata: dict[str, Any] = field(default_factory=dict)
     root: Path | None = None  # the directory it was read from
 
+    def __post_init__(self) -> None:
+        self.verifiers: dict[str, NamedVerifier] = {}  # that came with it, by their names; no field, as EvSys has none
+
     @classmethod
     def from_dir(cls, path: str | Path) -> Benchmark:
         """The benchmark in a directory with ``tasks.jsonl`` and perhaps ``metadata.yaml``."""
         root = Path(path)
         if not root.is_dir():
             raise NotThere(f"benchmark dir not found: {root}; expected a directory with tasks.jsonl")
-        tasks = list(harbor_tasks(tasks_file(root)))
         metadata = read_metadata(root)
+        tasks = list(harbor_tasks(tasks_file(root), CommonVerifier(root, metadata)))
         return cls(suite_name(root, metadata), tasks, metadata, root)
 
     @classmethod
@@ -233,6 +241,63 @@ class Benchmark:
     ) -> Benchmark:
         """A benchmark of rows, each a dict or a task; tasks are kept as they are."""
         return cls(name, [_as_harbor_task(row) for row in rows], dict(metadata or {}))
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        prompt: str | None = None,
+        target: str | None = None,
+        verifier: str | Callable[..., Any] | None = None,
+        id: str | None = None,
+        metadata: str | Sequence[str] = (),
+        template: str | None = None,
+        choices: str | Sequence[str] = (),
+        shuffle_choices: bool = False,
+        index_from: int | None = None,
+        params: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        name: str = "table",
+    ) -> Benchmark:
+        """A benchmark of the questions in a table, as ``calipers run qa.csv`` makes one of a file.
+
+        The table is a polars or pandas frame, an Arrow table, a list of dicts, a dict of columns, or the path of a
+        file. Columns that are not named are guessed from common names. A verifier is a name, ``FILE.py:FUNCTION``, or
+        a function ``grade(task, completion)``. ``calipers.evaluate(benchmark, model)`` runs it.
+
+        >>> Benchmark.from_table([{"question": "2 + 2?", "answer": 4}], verifier="numeric_match").tasks[0].instruction
+        '2 + 2?'
+        """
+        brought: dict[str, NamedVerifier] = {}
+        judge = verifier
+        if verifier is not None and not isinstance(verifier, str):
+            judge = str(getattr(verifier, "__name__", type(verifier).__name__))
+            brought = {judge: user_code.wrap(judge, verifier)}
+        elif isinstance(judge, str) and is_code(judge):
+            brought = {judge: user_code.code_verifier(judge)}
+        questions = Questions(
+            prompt=prompt,
+            target=target,
+            id=id,
+            metadata=(metadata,) if isinstance(metadata, str) else tuple(metadata),
+            template=template,
+            choices=(choices,) if isinstance(choices, str) else tuple(choices),
+            shuffle_choices=shuffle_choices,
+            index_from=index_from,
+            verifier=cast("str | None", judge),
+            params=params or {},
+            seed=seed,
+        )
+        is_path = isinstance(table, (str, os.PathLike))
+        rows = read_table(os.fspath(table)) if is_path else table_of(table, name)
+        suite = questions_suite(rows, questions)
+        ours = roles_of(rows, questions).verifier
+        if not brought and ours is not None and ours in VERIFIERS.entries and ours not in user_code.BUILT_IN:
+            brought = {ours: VERIFIERS.load(ours)}
+        benchmark = cls(suite.name, [from_task(task) for task in suite.tasks])
+        benchmark.verifiers = brought
+        return benchmark
 
     @classmethod
     def load(cls, spec: Mapping[str, Any], *, store: Any = None) -> Benchmark | None:
@@ -361,7 +426,9 @@ class Benchmark:
         judges = []
         for number, task in enumerate(tasks):
             try:
-                judges.append(_judge(task))
+                name = getattr(task.verifier, "fn_name", None)
+                ours = self.verifiers.get(name) if isinstance(name, str) else None
+                judges.append(_judge(task) if ours is None else _own_judge(task, ours))
             except CalipersError as error:
                 location = place_of(self.root, number, task.task_id) if self.root else None
                 if location is None:
@@ -440,6 +507,21 @@ def _judge(task: HarborTask) -> Callable[[str], float]:
         wrong = f"task {task.task_id!r}: {called} cannot verify in this process"
         raise CannotJudge(f"{wrong}; expected an in_process verifier")
     raise WrongType(f"task {task.task_id!r}: unknown verifier type: {called}; expected an InProcessVerifier")
+
+
+def _own_judge(task: HarborTask, verifier: NamedVerifier) -> Callable[[str], float]:
+    """What gives a completion its reward by a verifier that came with the benchmark; it may wait, in a loop apart."""
+    ours = as_task(task)
+    verifier.check(ours)
+
+    def judge(text: str) -> float:
+        with ThreadPoolExecutor(1) as apart:  # the caller may stand in an event loop, and loops do not nest
+            verdict = apart.submit(asyncio.run, judged(verifier, ours, Completion(text))).result()
+        if verdict.reward is None:
+            raise VerifierError(f"task {ours.id!r}: verifier {verifier.name!r} gave no reward")
+        return float(verdict.reward)
+
+    return judge
 
 
 def _function(name: str) -> user_code.VerifierFn:

@@ -1,0 +1,110 @@
+"""What a prompt is made of: a column, a text with the names of columns in braces, or a Jinja file in its sandbox.
+
+A text takes names of columns and nothing else: no attributes, no items, no conversions, so that nothing but cells of
+the row can come out of it. Two braces are one.
+"""
+
+from __future__ import annotations
+
+import os
+import string
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from calipers.errors import InputError, UnknownName
+from calipers.tasks.lines import opened, read_up_to
+
+CHOICES: Final = "choices"  # stands for the lettered choices
+JINJA: Final = (".j2", ".jinja", ".jinja2")
+LARGEST: Final = 1 << 20  # bytes of a template
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """A template, checked: which columns it takes, and how it makes a prompt of their cells."""
+
+    origin: str  # what errors call it
+    columns: tuple[str, ...]  # that it takes; `choices` among them where it shows the made ones
+    fill: Callable[[Mapping[str, Any]], str]
+    plain: bool = True  # it takes texts; a Jinja file takes cells as they are
+
+
+def is_template_file(written: str) -> bool:
+    """Whether a template is the name of a Jinja file: by its ending, or because there is such a file."""
+    return "\n" not in written and (
+        Path(written).suffix.lower() in JINJA or ("{" not in written and os.path.isfile(written))
+    )
+
+
+def prompt_template(written: str, columns: Collection[str], origin: str = "--template") -> PromptTemplate:
+    """A template over these columns; InputError for a column that is not there, and for what no template may say.
+
+    >>> prompt_template("Q: {question}", ["question"]).fill({"question": "2 + 2?"})
+    'Q: 2 + 2?'
+    """
+    if is_template_file(written):
+        return _jinja(written, columns)
+    return _plain(written, columns, origin)
+
+
+def _plain(text: str, columns: Collection[str], origin: str) -> PromptTemplate:
+    pieces: list[tuple[str, str | None]] = []
+    plain = "expected names of columns, such as {question}; a brace itself is written twice: {{"
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise InputError.at(origin, f"cannot be read ({error})", plain) from None
+    for literal, name, form, conversion in parsed:
+        if name is not None and (form or conversion or not name or any(mark in name for mark in ".[]{}")):
+            written = f"{{{name}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
+            raise InputError.at(origin, f"{written} is no column's name", plain)
+        pieces.append((literal, name))
+    names = tuple(dict.fromkeys(name for _, name in pieces if name is not None))
+    _check(names, columns, origin)
+    if not names:
+        raise InputError.at(origin, "names no column: every prompt would be the same", plain)
+    return PromptTemplate(
+        origin, names, lambda row: "".join(literal + (row[name] if name else "") for literal, name in pieces)
+    )
+
+
+def _check(names: Collection[str], columns: Collection[str], origin: str) -> None:
+    for name in names:
+        if name not in columns:
+            raise UnknownName(f"{origin}: {UnknownName.of('column', name, columns)}")
+
+
+def _jinja(path: str, columns: Collection[str]) -> PromptTemplate:
+    """A Jinja file in the sandbox: it sees the cells of a row, and reaches nothing else."""
+    from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    with opened(Path(path)) as stream:
+        data = read_up_to(stream, LARGEST + 1)
+    if len(data) > LARGEST:
+        raise InputError.at(path, f"is larger than {LARGEST >> 20} MiB", "expected a template")
+    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+    try:
+        text = data.decode("utf-8-sig")
+        names = tuple(sorted(meta.find_undeclared_variables(environment.parse(text))))
+        template = environment.from_string(text)
+    except UnicodeDecodeError:
+        raise InputError.at(path, "is not UTF-8", "expected UTF-8 text") from None
+    except TemplateSyntaxError as error:
+        raise InputError.at(f"{path}:{error.lineno}", f"is no Jinja ({error.message})") from None
+    except (TemplateError, RecursionError) as error:
+        raise InputError.at(path, f"is no Jinja ({error})") from None
+    names = tuple(name for name in names if name in columns or name not in environment.globals)
+    _check(names, columns, path)
+    if not names:
+        raise InputError.at(path, "names no column: every prompt would be the same", "expected such as {{ question }}")
+
+    def fill(row: Mapping[str, Any]) -> str:
+        try:
+            return template.render({name: row[name] for name in names})
+        except Exception as error:  # whatever an expression of the template's raises on this row
+            raise InputError(f"{path} failed ({type(error).__name__}: {error})") from None
+
+    return PromptTemplate(path, names, fill, plain=False)

@@ -1,0 +1,368 @@
+"""Questions of one's own: which columns of a table are what, and the tasks that its rows become.
+
+::
+
+    table ──► roles: what was named, else guessed from common names ──► a task a row ──► Suite
+                └── said in one line, with the first prompt and target, before anything is asked
+
+A guess is a pure function of the columns and rows. Whatever is wrong is an InputError that names the row's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+from calipers.errors import InputError, UnknownName
+from calipers.tasks.cells import cell_text, check_images, is_blank, json_value, one_line, scalar_text
+from calipers.tasks.choices import INSTRUCTION, LETTERS, LetteredChoices, RightChoice, guessed_choices, plain_name
+from calipers.tasks.prompt_template import CHOICES, PromptTemplate, prompt_template
+from calipers.tasks.table import QuestionTable, Row
+from calipers.tasks.task import Prompt, Suite, Task
+
+COLUMN_SETTINGS: Final = (
+    "prompt",
+    "target",
+    "id",
+    "metadata",
+    "template",
+    "choices",
+    "shuffle_choices",
+    "index_from",
+)
+"""What is said of the columns of a table, and of no other benchmark."""
+
+PROMPTS: Final = ("prompt", "question", "input", "instruction", "problem", "query", "messages", "user_prompt", "text")
+TARGETS: Final = (
+    "target",
+    "answer",
+    "expected",
+    "expected_answer",
+    "correct_answer",
+    "label",
+    "ideal",
+    "gold",
+    "ground_truth",
+    "solution",
+    "reference",
+    "answer_key",
+    "answerkey",
+    "correct",
+    "output",
+)
+IDS: Final = ("id", "task_id", "question_id", "qid", "uid", "example_id")
+HASHED: Final = "#"  # as --id: the hash of the prompt, whatever columns there are
+DEFAULT_VERIFIER: Final = "exact_match"
+CHOICE_VERIFIER: Final = "choice"
+COMPARES: Final = ("exact_match", "contains", "regex_match", "numeric_match", "math", "tool_calls_match", "choice")
+"""Verifiers that cannot judge without a target."""
+TEXTUAL: Final = ("exact_match", "contains", "regex_match")
+_DIGITS: Final = 16  # of a hash that is an id
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What somebody says of a table; what is left out is guessed."""
+
+    prompt: str | None = None  # the column
+    target: str | None = None
+    id: str | None = None  # "#": the hash of the prompt
+    metadata: tuple[str, ...] = ()  # columns, each by itself or several with commas between
+    template: str | None = None
+    choices: tuple[str, ...] = ()  # columns, or one column of lists
+    shuffle_choices: bool = False
+    index_from: int | None = None  # what the first choice is counted as, where targets are numbers
+    verifier: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the verifier
+    judged: bool = True  # False: completions are wanted, nobody judges them
+    seed: int = 0  # of the order of choices
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which column is what."""
+
+    prompt: str | None
+    target: str | None
+    id: str | None
+    metadata: tuple[str, ...]
+    choices: tuple[str, ...]
+    verifier: str | None
+    guessed: tuple[str, ...]  # the roles that nobody named
+
+    def line(self) -> str:
+        """All of it in one line, and how to change what was guessed."""
+        shown = {
+            "prompt": self.prompt or "by the template",
+            "target": self.target,
+            "choices": ", ".join(self.choices),
+            "id": self.id,
+            "metadata": ", ".join(self.metadata),
+            "verifier": self.verifier,
+        }
+        text = ", ".join(f"{role}: {column}" for role, column in shown.items() if column)
+        options = [f"--{role}" for role in shown if role in self.guessed and shown[role]]
+        return f"{text} (say {_any_of(options)} to change)" if options else text
+
+
+def roles_of(table: QuestionTable, questions: Questions) -> Roles:
+    """Which column is what: as it was said, else by common names; InputError where there is no telling."""
+    columns = [column for column in table.columns if column]
+    guessed: list[str] = []
+
+    def role(name: str, known: Sequence[str], taken: Sequence[str | None] = ()) -> str | None:
+        written: str | None = getattr(questions, name)
+        if written is not None:
+            return _column(table, f"--{name}", written)
+        guess = guessed_column([column for column in columns if column not in taken], known)
+        if guess is not None:
+            guessed.append(name)
+        return guess
+
+    prompt = role("prompt", PROMPTS) if questions.template is None or questions.prompt is not None else None
+    if prompt is None and questions.template is None:
+        wrong = f"no column is called like a prompt (columns here: {table.named})"
+        raise InputError.at(table.origin, wrong, "name it: --prompt COLUMN; the first row must name the columns")
+    target = role("target", TARGETS, [prompt])
+    task_id = None if questions.id == HASHED else role("id", IDS, [prompt, target])
+    metadata = tuple(_columns(table, "--metadata", questions.metadata))
+    choices = tuple(_columns(table, "--choices", questions.choices))
+    if not choices:
+        choices = guessed_choices(columns, table.rows, [prompt, target, task_id, *metadata])
+        guessed += ["choices"] if choices else []
+    verifier = questions.verifier if questions.judged else None
+    if questions.judged and verifier is None:
+        if target is None:
+            wrong = f"no column is called like a target (columns here: {table.named})"
+            right = "name it: --target COLUMN; or a verifier that needs none: --verifier my.py:grade; or --predict-only"
+            raise InputError.at(table.origin, wrong, right)
+        verifier = CHOICE_VERIFIER if choices else DEFAULT_VERIFIER
+        guessed.append("verifier")
+    if target is None and verifier in COMPARES:
+        wrong = f"verifier {verifier} needs a target (columns here: {table.named})"
+        raise InputError.at(table.origin, wrong, "name it: --target COLUMN")
+    return Roles(prompt, target, task_id, metadata, choices, verifier, tuple(guessed))
+
+
+def guessed_column(columns: Sequence[str], known: Sequence[str]) -> str | None:
+    """The column that is called by the first of some common names, in any case and with any separators.
+
+    >>> guessed_column(["Id", "Question"], PROMPTS)
+    'Question'
+    """
+    plain = {plain_name(column): column for column in reversed(columns)}
+    return next((plain[name] for name in known if name in plain), None)
+
+
+def _column(table: QuestionTable, option: str, written: str) -> str:
+    if written in table.columns:
+        return written
+    error = UnknownName.of("column", written, [column for column in table.columns if column])
+    raise UnknownName(f"{option}: {str(error).replace('; ', f' in {table.origin}; ', 1)}")
+
+
+def _columns(table: QuestionTable, option: str, written: Sequence[str]) -> Iterator[str]:
+    """Columns by name; a text that is none is several with commas between."""
+    for text in written:
+        if text in table.columns:
+            yield text
+        else:
+            yield from (_column(table, option, part.strip()) for part in text.split(",") if part.strip())
+
+
+def questions_suite(table: QuestionTable, questions: Questions) -> Suite:
+    """The benchmark that a table of questions is, with what is to be said of it before the first call."""
+    check_images(table)
+    roles = roles_of(table, questions)
+    template = _template(table, roles, questions)
+    if template is not None and "choices" in roles.guessed and not _shows_choices(template, roles):
+        unguessed = tuple(role for role in roles.guessed if role != "choices")
+        verifier = DEFAULT_VERIFIER if "verifier" in roles.guessed else roles.verifier
+        roles = Roles(roles.prompt, roles.target, roles.id, roles.metadata, (), verifier, unguessed)
+    _check_choices(roles, questions, template)
+    maker = _TaskMaker(table, roles, questions, template)
+    tasks = [maker.task(row, where) for row, where in zip(table.rows, table.places, strict=True)]
+    places = {task.id: where for task, where in zip(tasks, table.places, strict=True)}
+    count = f"{len(tasks):,} question{'s' * (len(tasks) != 1)}"
+    opening = [f"{table.origin}: {count}; {roles.line()}", *_first(tasks[0])]
+    return Suite(table.name, tasks, sha256=table.sha256, notes=maker.notes(), opening=opening, places=places)
+
+
+def _first(task: Task) -> Iterator[str]:
+    yield f"first prompt: {one_line(task.prompt)}"
+    if task.verifier is not None:
+        yield f"first target: {one_line(task.target)}"
+
+
+def _template(table: QuestionTable, roles: Roles, questions: Questions) -> PromptTemplate | None:
+    if questions.template is None:
+        return None
+    names = [column for column in table.columns if column]
+    return prompt_template(questions.template, [*names, CHOICES] if roles.choices else names)
+
+
+def _shows_choices(template: PromptTemplate, roles: Roles) -> bool:
+    return bool({CHOICES, *roles.choices} & {*template.columns})
+
+
+def _check_choices(roles: Roles, questions: Questions, template: PromptTemplate | None) -> None:
+    if not roles.choices:
+        for option, given in (("shuffle-choices", questions.shuffle_choices), ("index-from", questions.index_from)):
+            if given:
+                raise InputError.at(f"--{option}", "there are no choices", "name their columns: --choices A,B,C,D")
+        return
+    if template is not None and not _shows_choices(template, roles):
+        raise InputError.at(template.origin, "does not show the choices", "put {choices} where they belong")
+    if template is not None and questions.shuffle_choices and CHOICES not in template.columns:
+        wrong = f"{template.origin} shows the choices in the order of their columns"
+        raise InputError.at("--shuffle-choices", wrong, "put {choices} in their place")
+
+
+class _TaskMaker:
+    """Rows into tasks, ids once each."""
+
+    def __init__(
+        self, table: QuestionTable, roles: Roles, questions: Questions, template: PromptTemplate | None
+    ) -> None:
+        self._table, self._roles, self._questions, self._template = table, roles, questions, template
+        self._seen: dict[str, str] = {}  # id -> the place of its row
+        self._times: dict[str, int] = {}  # hash -> how often its prompt stood
+        self._without_target = 0
+        self._right = (
+            RightChoice.of(table, roles.choices, roles.target, questions.index_from) if roles.choices else None
+        )
+
+    def task(self, row: Row, where: str) -> Task:
+        """The task of one row; InputError where it is none."""
+        roles = self._roles
+        choices = self._right.choices(row, where) if self._right else None
+        sources = self._sources(row, choices, where)
+        task_id = self._id(row, sources, where)
+        target: Any = row.get(roles.target) if roles.target is not None else None
+        target = None if target == "" else target
+        if target is None and roles.verifier in COMPARES:
+            wrong = f"no target in column {roles.target!r}"
+            raise InputError.at(where, wrong, "fill it in, or take the row out; --predict-only judges nothing")
+        self._without_target += target is None and roles.target is not None
+        params = dict(self._questions.params)
+        if self._right and choices is not None:
+            position = None if target is None else self._right.position(target, choices, where)
+            order = self._order(task_id, len(choices))
+            choices = LetteredChoices(choices[number] for number in order)
+            target = None if position is None else LETTERS[order.index(position)]
+            if roles.verifier == CHOICE_VERIFIER or (roles.verifier or "").partition(":")[1]:
+                params = {CHOICES: list(choices), **params}
+        elif roles.verifier in TEXTUAL:
+            target = _target_text(target)
+        prompt = self._prompt(row, choices, where)
+        metadata = {column: json_value(row.get(column), column, where) for column in roles.metadata}
+        target = json_value(target, roles.target or "", where)
+        if roles.verifier is None:
+            return Task(task_id, prompt, target=target, metadata=metadata)
+        return Task(task_id, prompt, roles.verifier, target, params, metadata)
+
+    def notes(self) -> list[str]:
+        """What was passed over, and what repeats."""
+        notes = []
+        if self._without_target and self._roles.verifier is not None:
+            rows = "1 row has" if self._without_target == 1 else f"{self._without_target} rows have"
+            notes.append(f"{self._table.origin}: {rows} no target; {self._roles.verifier} is handed None there")
+        again = sum(count - 1 for count in self._times.values())
+        if again and self._roles.id is None:
+            rows = "1 row asks" if again == 1 else f"{again} rows ask"
+            notes.append(f"{self._table.origin}: {rows} what an earlier row asks; their ids end in -2, -3 and so on")
+        return notes
+
+    def _sources(self, row: Row, choices: Sequence[str] | None, where: str) -> list[Any]:
+        """What of a row its prompt is made of; InputError where that is nothing."""
+        roles, template = self._roles, self._template
+        names = list(template.columns) if template is not None else [str(roles.prompt)]
+        cells = [row.get(name) for name in names if name != CHOICES or choices is None]
+        if roles.prompt is not None and is_blank(row.get(roles.prompt)):
+            wrong = f"the prompt is empty (column {roles.prompt!r})"
+            raise InputError.at(where, wrong, "fill it in, or take the row out")
+        if all(map(is_blank, cells)):
+            raise InputError.at(where, "the prompt is empty", "fill its cells in, or take the row out")
+        shown = choices is not None and (template is None or CHOICES in template.columns)
+        return [*cells, list(choices)] if shown and choices is not None else cells
+
+    def _id(self, row: Row, sources: Sequence[Any], where: str) -> str:
+        column = self._roles.id
+        if column is None:
+            digest = _hash(sources)
+            times = self._times[digest] = self._times.get(digest, 0) + 1
+            task_id = digest if times == 1 else f"{digest}-{times}"
+        else:
+            task_id = _id_text(row.get(column), column, where)
+        first = self._seen.setdefault(task_id, where)
+        if first != where:
+            right = "expected each id once; --id COLUMN names another column, --id '#' takes a hash of the prompt"
+            raise InputError.at(where, f"id {task_id!r} stands twice, first at {first}", right)
+        return task_id
+
+    def _order(self, task_id: str, count: int) -> list[int]:
+        """The order of the choices: that of their columns, or by the hash of seed, task and column."""
+        order = list(range(count))
+        if self._questions.shuffle_choices:
+            seed = self._questions.seed
+            order.sort(key=lambda number: hashlib.sha256(f"{seed}\0{task_id}\0{number}".encode()).digest())
+        return order
+
+    def _prompt(self, row: Row, choices: Sequence[str] | None, where: str) -> Prompt:
+        template, column = self._template, self._roles.prompt
+        if template is not None:
+            cells = {name: _for_template(row.get(name), name, where, template) for name in template.columns}
+            if choices is not None and CHOICES in cells:
+                cells[CHOICES] = str(choices) if template.plain else choices
+            try:
+                return template.fill(cells)
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from None
+        cell = row.get(str(column))
+        if isinstance(cell, list) and cell and all(map(_is_message, cell)):
+            if choices is not None:
+                raise InputError.at(where, f"{column} is a chat, and there are choices", "expected text for a prompt")
+            return list(cell)
+        if not isinstance(cell, str):
+            wrong = f"the prompt is {one_line(cell, 60)} (column {column!r})"
+            raise InputError.at(where, wrong, "expected text, or chat messages with role and content")
+        return cell if choices is None else f"{cell}\n\n{choices}\n\n{INSTRUCTION}"
+
+
+def _is_message(turn: Any) -> bool:
+    return isinstance(turn, Mapping) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+
+
+def _hash(sources: Sequence[Any]) -> str:
+    """An id from what a prompt is made of: another row, or another wording of the template, changes nothing."""
+    plain = len(sources) == 1 and isinstance(sources[0], str)
+    text = sources[0] if plain else json.dumps(sources, ensure_ascii=False, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+
+def _id_text(cell: Any, column: str, where: str) -> str:
+    if is_blank(cell):
+        raise InputError.at(where, f"the id is empty (column {column!r})", "expected one for each row, or --id '#'")
+    text = scalar_text(cell)
+    if text is None or isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
+        raise InputError.at(where, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
+    return text
+
+
+def _target_text(target: Any) -> Any:
+    """A number as the text that an answer is compared with; anything else as it is."""
+    return scalar_text(target) if isinstance(target, (int, float, Decimal)) else target
+
+
+def _for_template(cell: Any, column: str, where: str, template: PromptTemplate) -> Any:
+    if template.plain:
+        return "" if column == CHOICES and isinstance(cell, list) else cell_text(cell, column, where)
+    return "" if cell is None else cell
+
+
+def _any_of(options: Sequence[str]) -> str:
+    return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
