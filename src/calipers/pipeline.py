@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
