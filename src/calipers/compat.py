@@ -173,7 +173,7 @@ def _adopt() -> None:
 _RIGHT = "expected a Python file or an importable module"
 _EMPTY = (
     "expected a function decorated with @calipers.metric or @calipers.verifier, a calipers.Metric in the module, "
-    'a class decorated with @register_metric("NAME"), with parentheses, or a verifier decorated with @register_fn("NAME")'
+    'a class decorated with @register_metric("NAME"), with parentheses, or a verifier with @register_fn("NAME")'
 )
 
 _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the module's name, the metrics it added)

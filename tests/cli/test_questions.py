@@ -283,9 +283,9 @@ def test_a_table_and_its_benchmark_ask_the_same(home):
     ("arguments", "wrong"),
     [
         (("--from", "qa.csv"), "--from: the benchmark has no name; expected calipers init NAME --from qa.csv"),
-        (("arith",), "arith: nothing to make it of; expected calipers init arith --from qa.csv"),
+        (("arith",), "arith: --from is missing; expected calipers init arith --from qa.csv"),
         (("arith", "--from", "no.csv"), "no.csv: no such file; expected questions as CSV"),
-        (("arith", "--from", "qa.csv", "--task", "a/b"), "--from: makes a benchmark of a table; expected none of"),
+        (("arith", "--from", "qa.csv", "--task", "a/b"), "--from: makes a benchmark from a table; remove Harbor's"),
         (("arith", "--from", "qa.csv", "--verifier", "numeric"), "no verifier named 'numeric'; did you mean"),
     ],
 )
