@@ -46,7 +46,7 @@ print("gym_servers:" + json.dumps(why), flush=True)
 
 REASONS: Final = (
     (r"No module named '(?P<what>[\w.]+)'", "needs the package {what}"),
-    (r"Calipers lends .* but not (?P<what>[\w.]+)", "needs {what}, which is not lent"),
+    (r"Calipers provides .* but not (?P<what>[\w.]+)", "needs {what}, which is not provided"),
     (r"cannot import name '(?P<what>\w+)' from '(?P<where>nemo_gym[\w.]*)'", "needs {where}.{what}"),
     (r"it starts no server", "is a base class of others, and starts no server"),
     (r"CUDA|NVIDIA driver|GPU", "needs a GPU"),

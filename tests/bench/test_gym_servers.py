@@ -17,7 +17,7 @@ if __name__ == "__main__":
     [
         ("", LOADED),
         ("import package_of_nobody", "needs the package package_of_nobody"),
-        ("from nemo_gym.sandbox import x", "needs nemo_gym.sandbox, which is not lent"),
+        ("from nemo_gym.sandbox import x", "needs nemo_gym.sandbox, which is not provided"),
         ("import urllib.request; urllib.request.urlopen('http://example.invalid/')", "needs a download"),
         ("import os; os._exit(3)", "ended with 3"),
         ("raise ValueError('no')", "fails"),

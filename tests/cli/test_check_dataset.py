@@ -100,7 +100,7 @@ def test_with_podman_no_accelerator_is_lent(tmp_path):
     done = calipers("check", "d", cwd=tmp_path, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", CALIPERS_HARBOR="")
     assert done.stdout.splitlines()[1:] == [
         "runs here: 1 of 2, in environment podman (Podman 4.3 answers)",
-        "  1 not: it needs an accelerator that Podman is not lent (b)",
+        "  1 not: it needs an accelerator that Harbor does not give to Podman (b)",
     ]
 
 

@@ -49,7 +49,7 @@ def test_a_verdict_that_a_log_can_hold(verdict, kept):
         (Verdict(1.0, fields={"a": object()}), "a is <object.*; expected a number"),
         (Verdict(1.0, usage={"cost_usd": "dear"}), "cost_usd is 'dear'; expected a number"),
         (Verdict(1.0, outcome="splendid"), "outcome is 'splendid'; expected one of scored, .*missing, stopped_early"),
-        (Verdict(None, outcome="scored"), "outcome is 'scored' and there is no reward; .*"),
+        (Verdict(None, outcome="scored"), "outcome is 'scored' but there is no reward; .*"),
         (Verdict(1.0, answer={"a": 1}), r"answer is \{'a': 1\}; expected a JSON scalar or a list"),
         (Verdict(1.0, answer=[object()]), r"answer is \[<object.*; expected a JSON scalar or a list"),
     ],

@@ -149,7 +149,7 @@ def test_rewards_that_leave_the_unit_range():
     assert live.why == "rewards are outside [0, 1], and the metric declares no other range"
     assert followed("pass@1", *tasks, planned=9).interval is not None  # a pass is 0 or 1 all the same
     live = followed("mean_reward", scored(math.nan))
-    assert (live.value, live.interval, live.why) == (None, None, "a reward is no finite number")
+    assert (live.value, live.interval, live.why) == (None, None, "a reward is not a finite number")
 
 
 def test_a_range_of_its_own_is_mapped():

@@ -351,7 +351,6 @@ def test_a_gap_that_counts_zero_counts_in_statistics_of_the_reward_too(name):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"task": "a", "score": 1, "latency_s": 2}], " (numbers here: score)"),
         ([{"task": "a", "completion": "x"}], ""),
         ([{"task": "a", "reward": None}, {"task": "b", "reward": 0}], None),
         ([{"task": "a", "outcome": "client_failed"}], None),  # why there is none, the ledger says

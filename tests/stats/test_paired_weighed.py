@@ -63,10 +63,10 @@ def test_a_cell_that_only_looks_as_if_many_pairs_differed():
     assert coin.weighed == coin.differing
     both = Compared([found, coin], [], 2_500, 0)
     said = " ".join(_timid(both).split())
-    assert "Of 2 fair cells in which 20 pairs or more differ" in said
-    assert "rejects less than 3.0 % in 1: " in said
-    assert "(30 pairs, weighed 6)" in said
-    assert "Of 1 cells in which this number is 20 or more, the test rejects less than 3.0 % in none." in said
+    assert "In 2 fair cells, 20 pairs or more differ on average" in said
+    assert "rejects less than 3.0 % in 1 of them: " in said
+    assert "(30 pairs, weighted 6)" in said
+    assert "In 1 cells the weighted number is 20 or more; the test rejects less than 3.0 % in none of them." in said
     assert broken(both) == []
     timid = replace(coin, floored=0.02)
     assert broken(Compared([timid], [], 2_500, 0)) == [

@@ -77,9 +77,9 @@ def test_clusters_are_the_units():
 
 def test_a_pilot_of_many_tasks_knows_its_variance():
     rng = np.random.default_rng(3)
-    chances = WORLDS["uniform chances, own effects of sd .12"](rng, (20_000,))
+    chances = WORLDS["uniform probabilities, task effects of sd .12"](rng, (20_000,))
     passes = [(rng.random((20_000, 4)) < one[:, None]).astype(float).tolist() for one in chances]
-    between, one = true_parts("uniform chances, own effects of sd .12")
+    between, one = true_parts("uniform probabilities, task effects of sd .12")
     found = pair(passes[1], passes[0])
     for k in (1, 4, 16, math.inf):
         low, high = found.interval(k)

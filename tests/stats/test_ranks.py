@@ -201,7 +201,7 @@ def test_one_unit_ranks_nobody(make, tasks, clusters):
 
 def test_the_part_of_the_bench_states_its_replicates_and_what_is_promised():
     text, broken = part(200, 20)
-    assert "20 replicates a cell" in text
+    assert "20 replicates per cell" in text
     assert text.count("| best of 10,") == 6
     assert "two groups .1 apart" in text
     assert all("%" in said for said in broken)  # so few replicates may miss a promise, and then say where

@@ -151,7 +151,7 @@ def test_who_changes_the_judges_tools_in_an_image_is_caught(tmp_path, images):
     write_task(tmp_path / "d", "fair", dockerfile="FROM debian\nWORKDIR /app\nRUN true\n")
     _, trials, done = ran(tmp_path)
     assert trials["fair"]["verifier_result"]["rewards"]["reward"] == 1, done.stderr
-    assert "/usr/bin/env, which judges it" in trials["cheat"]["exception_info"]["exception_message"]
+    assert "/usr/bin/env, which is part of its verifier" in trials["cheat"]["exception_info"]["exception_message"]
 
 
 def test_what_an_agent_compiled_in_an_image_is_not_run(tmp_path, images):

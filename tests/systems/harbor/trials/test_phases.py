@@ -97,7 +97,7 @@ def test_an_agent_whose_artifacts_break_its_verifier_gets_nothing(tmp_path):
     ("dockerfile", "toml", "why"),
     [
         ("FROM postgres:16\n", "", "it needs the image postgres:16"),
-        ("FROM python\nHURRY\n", "", "tests/Dockerfile says HURRY"),
+        ("FROM python\nONBUILD RUN x\n", "", "tests/Dockerfile says ONBUILD RUN x"),
         ("FROM python\n", '[verifier.environment]\ndocker_image = "judge:1"\n', "it needs the image judge:1"),
         ("FROM python\n", "[verifier.environment]\ngpus = 1\n", "it needs an accelerator"),
         (

@@ -230,7 +230,7 @@ def alike(notes: Sequence[str]) -> list[str]:
     """One note per kind: the first in full, and by name how many others differ from it in names and numbers alone.
 
     >>> alike(["a: not run: it needs the image x:1", "b: not run: it needs the image y", "c: is no task"])
-    ['a: not run: it needs the image x:1; 1 other task alike: b', 'c: is no task']
+    ['a: not run: it needs the image x:1; 1 more task for the same reason: b', 'c: is no task']
     """
     kinds: dict[str, list[str]] = {}
     for note in notes:
