@@ -24,6 +24,10 @@ HARBOR := .venv-harbor
 HARBOR_READY := $(HARBOR)/.ready
 HARBOR_CONSTRAINTS := constraints-harbor.txt
 DOCKER_PARTS := .docker-parts
+SITE := .venv-site
+SITE_READY := $(SITE)/.ready
+SITE_CONSTRAINTS := constraints-site.txt
+SPELLED := src docs scripts bench examples README.md CHANGELOG.md CONTRIBUTING.md Makefile mkdocs.yml .ci# tests misspell names on purpose
 OTHERS ?= 3.11 3.12 3.13# interpreters that must give the same digest, where they are installed
 NOT_SET_UP := 75# exit code of a recipe whose tools could not be installed: no test has failed
 
@@ -55,8 +59,8 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-docs format docs bench \
-	bench-statistics bench-lm-eval bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-docker constraints clean
+.PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-spelling check-docs format docs bench \
+	bench-statistics bench-lm-eval bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-docker site constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -83,13 +87,16 @@ test: $(READY) ## the tests; ARGS='tests/metrics -k pass' runs some of them
 test-fast: $(READY) ## what a change breaks first, in a minute on two cores: the laws, the golden numbers, the commands
 	@$(BIN)/python -m pytest -q -n $(WORKERS) $(FAST) $(ARGS)
 
-check: check-format check-lint check-types check-imports check-docs test ## what every change must pass
+check: check-format check-lint check-spelling check-types check-imports check-docs test ## what every change must pass
 
 check-format: $(READY)
 	@$(BIN)/ruff format --quiet --check --output-format concise . || { echo "make format puts that right" >&2; exit 1; }
 
 check-lint: $(READY)
 	@$(BIN)/ruff check --quiet --output-format concise .
+
+check-spelling: $(READY)
+	@$(BIN)/codespell $(SPELLED)
 
 check-types: $(READY)
 	@$(BIN)/python -m mypy --no-error-summary
@@ -106,6 +113,16 @@ format: $(READY) ## put the code in the house format
 
 docs: $(READY) ## write the generated pages anew
 	@$(BIN)/python scripts/docs.py
+
+site: $(SITE_READY) ## the documentation as a static site with search, in build/site; every link is checked
+	@PYTHONPATH=. $(SITE)/bin/python scripts/site.py
+
+$(SITE_READY): $(SITE_CONSTRAINTS)
+	@echo "installing the site builder into $(SITE)"
+	@{ $(SITE)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(SITE); } && \
+	echo '*' > $(SITE)/.gitignore && \
+	$(BOUNDED) $(SITE)/bin/python $(HASHED) $(SITE_CONSTRAINTS) || $(GIVE_UP)
+	@touch $@
 
 bench: $(READY) ## measure, and write the figures down
 	@$(FIND); CALIPERS_BENCH_PYTHON312=$${CALIPERS_BENCH_PYTHON312:-$$(find 3.12)} $(BIN)/python bench/run.py --write
@@ -203,12 +220,12 @@ constraints: ## pin what pyproject.toml asks for and write every hash anew; UPGR
 	"$$scratch/bin/python" $(PIP) freeze --exclude-editable > "$$scratch/new" && \
 	pins() { "$$scratch/bin/python" scripts/pins.py "$$@"; } && \
 	pins $(CONSTRAINTS) --pins "$$scratch/new" && \
-	pins $(HF_CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) && \
+	pins $(HF_CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) $(SITE_CONSTRAINTS) && \
 	pins $(CPU_CONSTRAINTS) --linux --python 3.11 --if-there && \
 	pins $(LM_EVAL_SOURCE) --source && \
 	pins $(CUDA_CONSTRAINTS) --linux && \
 	pins $(HARBOR_CONSTRAINTS) --python 3.12 3.13
 
 clean: ## remove what these commands made
-	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) $(PARITY) $(DOCKER_PARTS) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) $(PARITY) $(SITE) $(DOCKER_PARTS) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

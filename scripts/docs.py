@@ -1,22 +1,30 @@
-"""Write the generated parts of the documentation anew: shown outputs, and the page of metrics.
+"""Write the generated parts of the documentation again: command outputs, and three whole pages.
 
     python scripts/docs.py            write what is out of date
     python scripts/docs.py --check    write nothing; exit 1 and name the files that are out of date
 
-Between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` in README.md and docs/*.md stands what
-the command prints, standard error included, when it is run here. ``docs/metrics.md`` is made of the
-cards.
+In README.md and docs/*.md, the text between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` is what the
+command prints here, standard error included. ``docs/metrics.md`` is made from the metric cards, ``docs/commands.md``
+from the help of every command, ``docs/api.md`` from the signatures and docstrings of the public names.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
 import sys
+import types
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import click
+
+import calipers
+from calipers.cli import COMMANDS, commands
 from calipers.metrics.cards import CARDS
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +39,8 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         print("usage: python scripts/docs.py [--check]", file=sys.stderr)
         return 2
-    pages = {ROOT / "docs" / "metrics.md": metrics_page()}
+    made = {"metrics.md": metrics_page, "commands.md": commands_page, "api.md": api_page}
+    pages = {ROOT / "docs" / name: page() for name, page in made.items()}
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if path not in pages:
             pages[path] = renewed(path.read_text(encoding="utf-8"), path.name)
@@ -96,6 +105,118 @@ def metrics_page() -> str:
         "n the samples of a task, c the passes among them, r a reward.\n\n"
     )
     return head + "\n".join(card.to_markdown() for card in CARDS.values())
+
+
+def commands_page() -> str:
+    """The help of every command, as ``--help`` prints it at 100 columns."""
+    head = (
+        "# Every command\n\n"
+        "<!-- Made by scripts/docs.py from the help of the commands. -->\n\n"
+        "`calipers COMMAND --help` prints the same.\n\n"
+        "| Command | What it does |\n|---|---|\n"
+    )
+    rows = [f"| [`{name}`](#calipers-{name}) | {text} |\n" for name, (_, text) in COMMANDS.items()]
+    return head + "".join(rows) + "".join(command_section(name) for name in COMMANDS)
+
+
+def command_section(name: str) -> str:
+    """The help of one command, and of the commands below it."""
+    outer = click.Context(commands, info_name="calipers", max_content_width=100, terminal_width=100)
+    command = commands.get_command(outer, name)
+    assert command is not None
+    inner = click.Context(command, info_name=name, parent=outer)
+    text = command.get_help(inner)
+    parts = [f"\n## calipers {name}\n\n```text\n{text.rstrip()}\n```\n"]
+    if isinstance(command, click.Group):
+        for below in command.list_commands(inner):
+            found = command.get_command(inner, below)
+            assert found is not None
+            text = found.get_help(click.Context(found, info_name=below, parent=inner))
+            parts.append(f"\n### calipers {name} {below}\n\n```text\n{text.rstrip()}\n```\n")
+    return "".join(parts)
+
+
+def api_page() -> str:
+    """The public names of the package with their signatures and docstrings, functions first."""
+    head = (
+        "# Python API\n\n"
+        "<!-- Made by scripts/docs.py from the docstrings of the public names. -->\n\n"
+        "`import calipers` gives these names and no others.\n"
+    )
+    names = [name for name in calipers.__all__ if not name.startswith("_")]
+    functions = [name for name in names if inspect.isfunction(getattr(calipers, name))]
+    classes = [name for name in names if inspect.isclass(getattr(calipers, name))]
+    parts = [head]
+    for title, group in (("Functions", functions), ("Classes", classes)):
+        parts += [f"\n## {title}\n", *(api_section(name, getattr(calipers, name)) for name in group)]
+    if left := set(names) - {*functions, *classes}:
+        raise SystemExit(f"{sorted(left)}: neither a function nor a class; docs/api.md has no section for it")
+    return "".join(parts)
+
+
+def api_section(name: str, value: Any) -> str:
+    """One public name: how it is called, what it is, and its public methods."""
+    parts = [f"\n### {name}\n\n```python\n{signature(name, value)}\n```\n\n{described(value)}\n"]
+    if inspect.isclass(value) and not issubclass(value, Exception):
+        rows = [member(key, there) for key, there in vars(value).items() if not key.startswith("_")]
+        rows = [row for row in rows if row]
+        if rows:
+            parts.append("\n| Member | What it is |\n|---|---|\n" + "".join(rows))
+    return "".join(parts)
+
+
+def member(key: str, there: Any) -> str:
+    """A row about a documented method or property; nothing about a field, which is part of the signature."""
+    call = there.__func__ if isinstance(there, classmethod | staticmethod) else there
+    if not isinstance(call, types.FunctionType | property) or not (text := inspect.getdoc(call)):
+        return ""
+    first = text.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+    return f"| `{key}{'' if isinstance(call, property) else '()'}` | {code(first)} |\n"
+
+
+def signature(name: str, value: Any) -> str:
+    """How it is called; one parameter a line where that is longer than a line."""
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return f"class {name}({value.__bases__[0].__name__})"
+    kind = "class" if inspect.isclass(value) else "def"
+    parameters = inspect.signature(value)
+    rows = [parameter.replace(annotation=Written(parameter.annotation)) for parameter in parameters.parameters.values()]
+    answer = parameters.empty if kind == "class" else Written(parameters.return_annotation)
+    line = f"{kind} {name}{parameters.replace(parameters=rows, return_annotation=answer)}"
+    if len(line) > 100:
+        end = "" if kind == "class" else f" -> {answer}"
+        line = f"{kind} {name}(\n{''.join(lines_of(rows))}){end}"
+    return re.sub(r"<factory>|<function .*? at 0x\w+>|<object object at 0x\w+>", "...", line)
+
+
+class Written:
+    """An annotation that is shown as it stands in the source, without quotes."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def lines_of(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    """One line a parameter, with the star where those begin that are given by name alone."""
+    star = False
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            yield "    *,\n"
+        star = star or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        yield f"    {parameter},\n"
+
+
+def described(value: Any) -> str:
+    """Its docstring, with double backquotes as Markdown has them, and examples as code."""
+    return code(re.sub(r"(?m)^(>>> .*(?:\n(?!\n).*)*)", r"```python\n\1\n```", inspect.getdoc(value) or ""))
+
+
+def code(text: str) -> str:
+    """Text of a docstring as Markdown."""
+    return text.replace("``", "`") if "```" not in text else re.sub(r"(?<!`)``(?!`)", "`", text)
 
 
 if __name__ == "__main__":
