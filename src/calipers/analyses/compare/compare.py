@@ -57,9 +57,10 @@ from calipers.analyses.compare.source import (
     tasks_differ,
 )
 from calipers.errors import CalipersError, InputError
+from calipers.formats.format import Named
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
-from calipers.request import RequestedMetric, make_plan
+from calipers.request import RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.labels import clusters, has
 from calipers.rollouts.stop import Stop, not_said
@@ -73,6 +74,7 @@ from calipers.stats.ranks import rank_sets, winner
 
 def compare(
     *sources: Source,
+    metrics: str | Sequence[str | Mapping[str, Any]] | None = None,
     metric: str | Sequence[str | Mapping[str, Any]] | None = None,
     by: str | Sequence[str] = (),
     cluster: str | None = None,
@@ -81,6 +83,7 @@ def compare(
     reward: str | None = None,
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     margin: float | None = None,
@@ -95,7 +98,8 @@ def compare(
 ) -> Comparison:
     """Compare runs on the tasks they share; every difference is the later run less the earlier one.
 
-    A source is anything that `score` reads. One source is compared within itself, by agent and model;
+    A source is anything that `score` reads, with its ``columns`` and ``truth``; ``metric`` is another name of
+    ``metrics``. One source is compared within itself, by agent and model;
     more than two in all pairs, or each against the ``baseline``. A metric may also be a number of
     lm-evaluation-harness' table, where sources have one: ``bleu``, or of one pipeline ``exact_match,strict``.
     The first metric on all tasks is the ``primary`` question, unless another is named, such as
@@ -107,7 +111,7 @@ def compare(
     >>> found.delta, found.verdict
     (0.5, 'undecided')
     """
-    ours, theirs = ours_and_theirs(metric, dialect, sources)
+    ours, theirs = ours_and_theirs(either(metrics, metric), dialect, sources)
     first = None if primary is None else Primary.of(primary)
     keys = [by] if isinstance(by, str) else list(by)
     plan = make_plan(
@@ -134,7 +138,7 @@ def compare(
         filled=filled,
     )
     check_sources(sources)
-    read = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
+    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
     with quietly():
         return _compared(read, question, theirs)
 

@@ -14,6 +14,7 @@ import numpy as np
 from calipers.analyses.compare.source import read_source
 from calipers.analyses.judge_check.document import Agreement, CheckedJudge, JudgeCheck, Shared
 from calipers.errors import InputError, UnknownName, nearest
+from calipers.formats.format import Named
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import task_mean
 from calipers.pipeline import Progress, Source, quietly
@@ -258,6 +259,7 @@ def judge_check(
     reward: str | None = None,
     threshold: float = PASS_THRESHOLD,
     columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> JudgeCheck:
@@ -270,7 +272,7 @@ def judge_check(
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a label can reach")
     label_file = read_labels(labels)
-    side = read_source(source, columns or {}, (), progress)
+    side = read_source(source, Named(columns or {}, truth), (), progress)
     groups = laid_out(list(side.rollouts.groups()), label_file, reward)
     with quietly():
         checked = [_checked(group, threshold, confidence) for group in groups]
