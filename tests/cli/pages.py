@@ -93,7 +93,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.analyses.plan_study.pilot import Chosen, from_pilots
     from calipers.analyses.plan_study.plan_study import StudyRequest, study
     from calipers.analyses.rescore.document import document as rescored_page
-    from calipers.analyses.rescore.rescore import Rescoring, rescore
+    from calipers.analyses.rescore.rescore import Rescoring, judge_again
     from calipers.analyses.selftest.document import document as selftest_page
     from calipers.analyses.selftest.selftest import checked, selftest
     from calipers.tasks.store import load_suite
@@ -104,5 +104,5 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     clustered = Chosen(cluster="level")
     yield "plan clusters", plan_page(study(from_pilots((at["a"],), clustered, None, paired=True), wanted))
     again = Rescoring(at["a"], scores=at["other"], name="score", out=str(folder / "rescored.jsonl"))
-    yield "rescore", rescored_page(rescore(again))
+    yield "rescore", rescored_page(judge_again(again))
     yield "selftest", selftest_page(selftest(checked(load_suite(ARITH.removesuffix(".jsonl")), 6)))

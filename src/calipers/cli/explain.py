@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from html import escape
 
 import click
 
@@ -29,10 +30,31 @@ def explain(name: str, dialect: str) -> None:
     statistical method (ppi++), a verifier (exact_match), a filter (last_number), a kind of model (openai), a format
     (parquet), an outcome (refused), a dialect (evsys), or any other word of a page (ledger, macro, undefined).
     """
+    write(explained(name, dialect=dialect))
+
+
+class Explanation(str):
+    """The text that ``calipers explain`` prints, shown as it is in a notebook."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return self.rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self)}</pre>"
+
+
+def explained(word: str, *, dialect: str = "native") -> Explanation:
+    """Explain a word: a metric, an interval, a test, a verifier, a filter, an outcome, a dialect or a word of a page.
+
+    >>> explained("mean_reward").splitlines()[0]
+    'mean_reward'
+    """
     if dialect not in glossary.DIALECTS:
         raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
     words = glossary.DIALECTS[dialect].words
-    write(_native(name) if words is None else _word(name, dialect, words.get(name)))
+    return Explanation(_native(word) if words is None else _word(word, dialect, words.get(word)))
 
 
 def _native(name: str) -> str:

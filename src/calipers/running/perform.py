@@ -5,20 +5,21 @@
     benchmark ──► tasks, shuffled ──► outstanding ──► loop ──► log ──► score ──► result.json
                         └── checked, named and hashed before the first call
 
-`evaluate` is ``calipers.evaluate``, the command ``calipers run`` as a call, for one benchmark and one model.
+`run` is ``calipers.run``, the command ``calipers run`` as a call, for one benchmark and one model.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from zlib import crc32
 
 import msgspec
@@ -29,6 +30,7 @@ from calipers.clients.likelihood import NONE_HERE
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_plan import DOCUMENTS, RunStop
+from calipers.names import AGENT_RUNS, load
 from calipers.pipeline import score_plan
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
@@ -38,7 +40,7 @@ from calipers.rollouts.stop import Stop
 from calipers.running import provenance
 from calipers.running.event_loop import conduct
 from calipers.running.folder import Folder, Past
-from calipers.running.job import Job, taken
+from calipers.running.job import Job, RunSettings, taken
 from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
@@ -407,25 +409,30 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
     return Headline(request, len(order), job.samples, scoring.confidence, scoring.missing)
 
 
-DECIDED: Final = ("benchmark", "model", "origins", "among", "lm_eval")  # fields of a job that are no settings
-SETTINGS: Final = tuple(field.name for field in fields(Job) if field.name not in DECIDED)
+OF_AGENTS: Final = ("agent", "environment", "registry")  # settings of agents, which a job of a model has not
 ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed", "until")
 """What runs that share a result have in common."""
 
 
-def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
+def run(benchmark: str | Path, model: str | None = None, **settings: Unpack[RunSettings]) -> Result:
     """Run a benchmark against a model, or go on with the run, and score it: ``calipers run`` from Python.
 
     A benchmark is whatever the command takes: a folder, a name in the store, a YAML file, a task file of
     lm-evaluation-harness, or with ``include_path`` the name of a task, group or tag; of several tasks the
-    result has a group each. ``settings`` are the command's options by their names: ``samples=4``,
-    ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None is as if it were not given. A gap is no
-    error: the ledger of the result has it. It may be called where an event loop runs, as in a notebook.
+    result has a group each. For an agent it is a directory of Harbor's tasks. ``settings`` are the command's options
+    by their names: ``samples=4``, ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None is as if it were not
+    given. A gap is no error: the ledger of the result has it. It may be called where an event loop runs, as in a
+    notebook.
     """
-    if not isinstance(model, str):
+    if model is not None and not isinstance(model, str):
         right = "expected its spec, such as 'openai/gpt-x'; code is named as 'python/FILE.py:OBJECT'"
         raise InputError.at("model", f"is {type(model).__name__}", right)
-    jobs, _ = jobs_of([str(benchmark)], {"model": (model,), **_given(settings)})
+    given = {**({} if model is None else {"model": (model,)}), **_given(settings)}
+    if by_agents([str(benchmark)], given):
+        return _run_agent(str(benchmark), given)
+    if others := [name for name in OF_AGENTS if name in given]:
+        raise InputError.at(others[0], "is for agents", f"expected it with agent=..., and {benchmark} is for models")
+    jobs, _ = jobs_of([str(benchmark)], given)
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
             wrong = f"its runs have different {name}, and so no result in common"
@@ -435,12 +442,33 @@ def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
     return result
 
 
+def evaluate(benchmark: str | Path, model: str, **settings: Unpack[RunSettings]) -> Result:
+    """The same as `run`, by its older name."""
+    return run(benchmark, model, **settings)
+
+
+def by_agents(benchmarks: Sequence[str], given: Mapping[str, Any]) -> bool:
+    """Whether agents are to work on these benchmarks: one is named, or all of them are directories of agents' tasks."""
+    # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
+    files = bool(benchmarks) and all(map(os.path.isfile, benchmarks))
+    wanted: bool = not (files and given.get("agent") is None) and load(AGENT_RUNS).wanted(benchmarks, given)
+    return wanted
+
+
+def _run_agent(benchmark: str, given: Mapping[str, Any]) -> Result:
+    """What an agent did on a dataset, scored."""
+    notes: list[str] = []
+    [report] = load(AGENT_RUNS).run([benchmark], given, lambda: nullcontext(lambda done, total: None), notes.append)
+    result: Result = report.result
+    return replace(result, notes=[*notes, *result.notes])
+
+
 def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as the command line has them: lists of one where several may stand, texts where it has texts."""
     values: dict[str, Any] = {}
     for name, value in settings.items():
-        if name not in SETTINGS:
-            raise UnknownName.of("setting of a run", name, SETTINGS)
+        if name not in RunSettings.__annotations__:
+            raise UnknownName.of("setting of a run", name, RunSettings.__annotations__)
         if value is None:
             continue
         if name in LISTS:
@@ -450,7 +478,9 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
             value = _json(value)
         elif isinstance(value, Price):
             value = (value.input, value.output)
-        elif name != "price":
+        elif name in OF_AGENTS:
+            value = str(value)
+        elif name not in ("price", "fewshot_seed"):  # which are checked with the others of the command line
             value = setting(name, name, str(value) if isinstance(value, Path) else value)
         values[name] = value
     return values

@@ -83,7 +83,7 @@ def plan(
     compared by ``metrics``, which is mean_reward or pass_rate; ``metric`` is another name of it.
 
     >>> plan(baseline_rate=0.5, detect=0.1).designs[0].tasks
-    393
+    395
     """
     chosen_metric = either(metrics, metric) or METRICS[0]
     if chosen_metric not in METRICS:
@@ -123,7 +123,8 @@ def _known(
         raise InputError.at("--cluster", "needs a pilot that has the key", "add a PILOT run")
     if not given:
         raise InputError("the variance is unknown; expected a PILOT run, or --variance-between and others")
-    return from_numbers(*numbers.values(), correlation=correlation if paired else 0.0)
+    between, within, rate = (numbers[name] for name in ("variance_between", "variance_within", "baseline_rate"))
+    return from_numbers(between, within, rate, correlation if paired else 0.0)
 
 
 def _check_ranges(request: StudyRequest, numbers: Mapping[str, float | None]) -> None:
