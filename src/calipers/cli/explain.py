@@ -46,11 +46,7 @@ class Explanation(str):
 
 
 def explained(word: str, *, dialect: str = "native") -> Explanation:
-    """Explain a word: a metric, an interval, a test, a verifier, a filter, an outcome, a dialect or a word of a page.
-
-    >>> explained("mean_reward").splitlines()[0]
-    'mean_reward'
-    """
+    """Explain a word: a metric, an interval, a test, a verifier, a filter, an outcome, a dialect or a word of a page."""
     if dialect not in glossary.DIALECTS:
         raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
     words = glossary.DIALECTS[dialect].words
