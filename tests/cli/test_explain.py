@@ -37,10 +37,10 @@ def explained(capsys, *arguments):
         ("judge_failed", "judge_failed", "contributes  nothing, it is missing"),
         ("evsys", "evsys", "pass@3       any_of_first_3"),
         ("native", "native", "calipers list metrics"),
-        ("json_schema", "json_schema", "with equals is the target too"),  # the docstring, without its marks
+        ("json_schema", "json_schema", "with equals"),  # the docstring, without its backquotes
         ("test_sh", "test_sh", "note         an answer can forge its reward"),
         ("llm_judge", "llm_judge", "note         it calls models, which costs money"),
-        ("last_number", "last_number", "without the commas between its thousands"),
+        ("last_number", "last_number", "The last number"),
         ("parquet", "parquet", "a row for each rollout"),
         ("nemo_gym", "nemo_gym", "by default"),  # a dialect and a format: the dialect
         ("gap", "gap", "see also     missing, bounds"),

@@ -69,7 +69,8 @@ def command_named(name):
 
 def help_of(name):
     with commands.make_context("calipers", [name], resilient_parsing=True, terminal_width=COLUMNS) as parent:
-        return command_named(name).get_help(click.Context(command_named(name), info_name=name, parent=parent))
+        command = command_named(name)
+        return command.get_help(command.context_class(command, info_name=name, parent=parent))
 
 
 def options_of(name):
@@ -164,6 +165,8 @@ def test_help_fits_a_terminal(name):
     text = help_of(name)
     assert max(map(len, text.splitlines())) <= COLUMNS
     assert phrases_in(text) == []
+    assert text.isascii()
+    assert re.findall(r"\S-$|\[default:$", text, re.MULTILINE) == []  # an option's name, and a short default, are whole
 
 
 @pytest.mark.parametrize("name", CLICKED)

@@ -13,7 +13,7 @@ from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
-@click.command()
+@click.command(cls=options.Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @options.option(
     "--to",

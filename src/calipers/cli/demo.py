@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 
 import click
 
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
 from calipers.cli.output import Target, standard_output
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import is_terminal
@@ -22,7 +22,7 @@ METRICS = ("mean_reward", "pass@3", "pass^3", "mean(column=f1)")
 WIDTH = 85  # of a line of a command, about
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--out", metavar="DIR", default="demo", show_default=True, help="Folder for the files of the demo.")
 @verbose
 def demo(out: str) -> None:

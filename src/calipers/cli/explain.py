@@ -9,7 +9,7 @@ import click
 
 from calipers.cli import glossary
 from calipers.cli.list import said
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
 from calipers.cli.output import write
 from calipers.errors import UnknownName, nearest
 from calipers.metrics.cards import CARDS, WIDTH, card_for, filled
@@ -21,7 +21,7 @@ from calipers.systems.system import DialectCard
 _LABEL = 13
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="WORD")
 @click.option("--dialect", metavar="NAME", default="native", help="Explain the word as this dialect defines it.")
 @verbose

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
 from calipers.cli.output import write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--dataset", metavar="ORG/NAME", help="Create a dataset of the tasks in DIR, or an empty dataset.")
 @click.option("--task", metavar="ORG/NAME", help="Write a starter task to DIR/NAME.")
 @click.option("--with-metric", is_flag=True, help="Also write a metric.py and add it to dataset.toml.")

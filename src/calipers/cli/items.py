@@ -17,7 +17,7 @@ SHOWN = 20
 SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "information", "samples", "task")
 
 
-@click.command()
+@click.command(cls=options.Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @options.option(
     "--sort",

@@ -13,7 +13,7 @@ from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
-@click.command("judge-check")
+@click.command("judge-check", cls=options.Command)
 @click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path())
 @options.option(
     "--labels",

@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from calipers.cli import glossary
+from calipers.cli.options import Command, verbose
 from calipers.cli.options import include_path as include_path_option
-from calipers.cli.options import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.metrics.cards import CARDS
@@ -82,7 +82,7 @@ def of_library(what: str, pattern: str, include_path: Sequence[str]) -> dict[str
     return {clean(name): clean(text) for name, text in names.items()}
 
 
-@click.command(name="list")
+@click.command(name="list", cls=Command)
 @click.argument("what", metavar="WHAT", required=False)
 @click.argument("pattern", metavar="[PATTERN]", required=False)
 @include_path_option

@@ -5,7 +5,8 @@ An option that two commands share is written once, so that it has the same words
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -32,7 +33,49 @@ class GroupedOption(click.Option):
         self.group = group
 
 
-class GroupedCommand(click.Command):
+class HelpFormatter(click.HelpFormatter):
+    """Help that breaks lines only between words: no option name and no short ``[default: 1]`` is broken."""
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs."""
+        super().write_text(_unbroken(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write terms with their texts beside them."""
+        super().write_dl([(term, _unbroken(text)) for term, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """The help so far, with plain hyphens and spaces."""
+        return super().getvalue().replace(_HYPHEN, "-").replace(_SPACE, " ")
+
+
+_HYPHEN, _SPACE = "\N{NON-BREAKING HYPHEN}", "\N{NO-BREAK SPACE}"
+
+
+def _unbroken(text: str) -> str:
+    """A text that a line breaks only between words; a short default stays on one line.
+
+    >>> _unbroken("Use --max-cost.  [default: 1]").replace(_HYPHEN, "~").replace(_SPACE, "_")
+    'Use ~~max~cost.  [default:_1]'
+    """
+    whole = re.sub(r"\[[^]]{1,40}\]", lambda found: found[0].replace(" ", _SPACE), text)
+    hyphens = re.sub(r"(?<=\S)-(?=\S)|--", lambda found: _HYPHEN * len(found[0]), whole)
+    return hyphens.replace("[default: ", f"[default:{_SPACE}")
+
+
+class HelpContext(click.Context):
+    """A context that writes such help."""
+
+    formatter_class = HelpFormatter
+
+
+class Command(click.Command):
+    """A command with such help."""
+
+    context_class = HelpContext
+
+
+class GroupedCommand(Command):
     """A command whose help shows the options by group, in the order of their first options; general ones are last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

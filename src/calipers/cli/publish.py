@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from calipers.cli.options import Command, verbose
 from calipers.cli.options import registry as registry_option
-from calipers.cli.options import verbose
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
@@ -17,7 +17,7 @@ from calipers.systems.harbor.tasks.dataset import is_dataset
 from calipers.tasks import store
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("directory", metavar="DIR", type=click.Path())
 @registry_option
 @click.option(

@@ -6,14 +6,14 @@ import os
 
 import click
 
+from calipers.cli.options import Command, verbose
 from calipers.cli.options import plugins as plugins_option
-from calipers.cli.options import verbose
 from calipers.cli.output import tell
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("server", metavar="[FILE.py:CLASS]", required=False)
 @click.option(
     "--config",
@@ -23,9 +23,10 @@ from calipers.reports.untrusted_text import clean
 )
 @click.option("--verifier", metavar="NAME", help="Verifier to use if no FILE.py:CLASS is given.")
 @plugins_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
+    metavar="PORT",
     default=8000,
     show_default=True,
     type=click.IntRange(0, 65535),
