@@ -17,8 +17,7 @@ from running.scene import sums
 import calipers
 from calipers import CalipersError, InputError, RunSettings
 from calipers.cli import commands
-from calipers.running.job import Job
-from calipers.running.perform import OF_AGENTS
+from calipers.running.job import OF_AGENTS, Job
 
 NAMES = {"task": "id", "sample": "n", "reward": "ok"}
 TRUTH = {"yes": 1, "no": 0}
@@ -211,7 +210,7 @@ def test_a_run_and_its_rescoring(tmp_path, monkeypatch):
     assert (given.new, given.after["mean_reward"].value) == ("scores", 1.0)
     with pytest.raises(CalipersError, match="did you mean 'samples'"):
         calipers.run(benchmark, model, sampels=2)
-    with pytest.raises(InputError, match="environment: is for agents"):
+    with pytest.raises(InputError, match="--environment: is for agents"):
         calipers.run(benchmark, model, environment="room")
     with pytest.raises(InputError, match="no model"):
         calipers.run(benchmark)

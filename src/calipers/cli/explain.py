@@ -46,7 +46,7 @@ class Explanation(str):
 
 
 def explained(word: str, *, dialect: str = "native") -> Explanation:
-    """Explain a word: a metric, an interval, a test, a verifier, a filter, an outcome, a dialect or a word of a page."""
+    """Explain a word: a metric, an interval, a test, a verifier, a filter, an outcome, a dialect or another word."""
     if dialect not in glossary.DIALECTS:
         raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
     words = glossary.DIALECTS[dialect].words

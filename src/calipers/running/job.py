@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from calipers.clients.client import Price
 from calipers.errors import InputError
@@ -160,6 +160,10 @@ class Job:
         return {
             name: {"value": _plain(getattr(self, name)), "from": self.origins.get(name, "default")} for name in names
         }
+
+
+OF_AGENTS: Final = ("agent", "environment", "registry")
+"""Settings of a run of agents, which a job of a model has not."""
 
 
 class RunSettings(TypedDict, total=False):

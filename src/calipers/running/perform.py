@@ -40,7 +40,7 @@ from calipers.rollouts.stop import Stop
 from calipers.running import provenance
 from calipers.running.event_loop import conduct
 from calipers.running.folder import Folder, Past
-from calipers.running.job import Job, RunSettings, taken
+from calipers.running.job import OF_AGENTS, Job, RunSettings, taken
 from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
@@ -409,7 +409,6 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
     return Headline(request, len(order), job.samples, scoring.confidence, scoring.missing)
 
 
-OF_AGENTS: Final = ("agent", "environment", "registry")  # settings of agents, which a job of a model has not
 ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed", "until")
 """What runs that share a result have in common."""
 
@@ -430,8 +429,6 @@ def run(benchmark: str | Path, model: str | None = None, **settings: Unpack[RunS
     given = {**({} if model is None else {"model": (model,)}), **_given(settings)}
     if by_agents([str(benchmark)], given):
         return _run_agent(str(benchmark), given)
-    if others := [name for name in OF_AGENTS if name in given]:
-        raise InputError.at(others[0], "is for agents", f"expected it with agent=..., and {benchmark} is for models")
     jobs, _ = jobs_of([str(benchmark)], given)
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
