@@ -1,4 +1,4 @@
-# Everything here works from nothing: Python 3.11 or newer and make. Nothing is installed outside this folder.
+# These targets need only Python 3.11 or newer and make. They install nothing outside this folder.
 PYTHON ?= python3
 WORKERS ?= auto
 ARGS ?=
@@ -17,7 +17,7 @@ LM_EVAL_CONSTRAINTS := constraints-lm-eval.txt
 PARITY := .venv-parity
 PARITY_READY := $(PARITY)/.ready
 LM_EVAL_SOURCE := constraints-lm-eval-source.txt
-FROM_SOURCE := rouge-score,sqlitedict,word2number# the only packages that are built here: nobody has made wheels of them
+FROM_SOURCE := rouge-score,sqlitedict,word2number# the only packages that are built from source: they have no wheels
 CPU_CONSTRAINTS := constraints-torch-cpu.txt
 CUDA_CONSTRAINTS := constraints-cuda.txt
 HARBOR := .venv-harbor
@@ -28,23 +28,23 @@ SITE := .venv-site
 SITE_READY := $(SITE)/.ready
 SITE_CONSTRAINTS := constraints-site.txt
 SPELLED := src docs scripts bench examples README.md CHANGELOG.md CONTRIBUTING.md Makefile mkdocs.yml .ci# tests misspell names on purpose
-OTHERS ?= 3.11 3.12 3.13# interpreters that must give the same digest, where they are installed
+OTHERS ?= 3.11 3.12 3.13# interpreters that must give the same digest, if they are installed
 NOT_SET_UP := 75# exit code of a recipe whose tools could not be installed: no test has failed
 
 PIP := -m pip --disable-pip-version-check -qq# errors only
-# Only wheels whose hashes are in the file, the build backend among them; nothing is resolved and no build fetches more.
+# Only wheels whose hashes are in the file, including the build backend; nothing is resolved and no build downloads more.
 HASHED := $(PIP) install --require-hashes --no-deps --only-binary=:all: -r
-# The same for a few source archives, by name: built by what is installed already, never from what pip built before.
+# The same for a few named source archives: built with the installed packages, never taken from pip's cache of builds.
 BUILT := $(PIP) install --require-hashes --no-deps --only-binary=:all: --no-binary=$(FROM_SOURCE) --no-build-isolation --no-cache-dir -r
 OURS := $(PIP) install --no-deps --no-build-isolation -e .
-BOUND ?= 300# seconds for one install; a busy or distant machine may need more
+BOUND ?= 300# time limit for one install in seconds; a busy machine or a slow network may need more
 BOUNDED := $(if $(shell command -v timeout),timeout $(BOUND))
-GIVE_UP := { echo "could not be installed, or not within $(BOUND) seconds: make BOUND=1200 gives it longer" >&2; exit $(NOT_SET_UP); }
-# Of torch a build for the CPU (2.13.0+cpu) is taken where pip finds it; the plain one needs CUDA's libraries on Linux.
-PLAIN := { test $$? -ne 124 && echo "pip finds no torch for the CPU alone with the pinned hash: taking the plain one"; }# 124: out of time
+GIVE_UP := { echo "installation failed, or took longer than $(BOUND) seconds; make BOUND=1200 raises the limit" >&2; exit $(NOT_SET_UP); }
+# torch: the build for the CPU (2.13.0+cpu) if pip finds it; the standard build needs CUDA's libraries on Linux.
+PLAIN := { test $$? -ne 124 && echo "pip finds no CPU-only torch with the pinned hash: installing the standard build"; }# 124: timeout
 WANTS_CUDA := import sys; from importlib.metadata import version; sys.exit(sys.platform != "linux" or "+" in version("torch"))
 OLD := import sys; sys.exit(sys.version_info < (3, 11))
-# A pyenv shim is on the path even when its interpreter is not chosen, so the interpreter must answer.
+# A pyenv shim is on the path even if its interpreter is not selected, so run the interpreter to find out.
 FIND := find() { for python in "python$$1" "$$HOME/.pyenv/versions/$$1".*/bin/python; do \
 	  if "$$python" -c '' >/dev/null 2>&1; then echo "$$python"; return; fi; done; }
 
@@ -62,15 +62,15 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-spelling check-docs format docs bench \
 	bench-statistics bench-lm-eval bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-docker site constraints clean
 
-help: ## this list
+help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
-	  printf '%-26s %s\n' "  $$name" "$$what"; done
+	  printf '%-29s %s\n' "  $$name" "$$what"; done
 
-venv: $(READY) ## a private .venv with everything pinned; the command is .venv/bin/calipers
+venv: $(READY) ## create a private .venv with pinned versions; the command is .venv/bin/calipers
 	@echo "ready: $(BIN)/calipers"
 
 $(READY): pyproject.toml $(CONSTRAINTS)
-	@$(PYTHON) -c '$(OLD)' 2>/dev/null || { found=$$($(PYTHON) --version 2>/dev/null) || found="not there"; \
+	@$(PYTHON) -c '$(OLD)' 2>/dev/null || { found=$$($(PYTHON) --version 2>/dev/null) || found="not installed"; \
 	  echo "calipers needs Python 3.11 or newer, and $(PYTHON) is $$found: try make PYTHON=python3.12" >&2; exit 1; }
 	@echo "installing into $(VENV)"
 	@$(BIN)/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
@@ -78,19 +78,19 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	@$(BIN)/python $(OURS)
 	@touch $@
 
-demo: $(READY) ## a tour, offline
+demo: $(READY) ## show an offline tour
 	@$(BIN)/calipers demo
 
-test: $(READY) ## the tests; ARGS='tests/metrics -k pass' runs some of them
+test: $(READY) ## run the tests; ARGS='tests/metrics -k pass' runs some of them
 	@$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
-test-fast: $(READY) ## what a change breaks first, in a minute on two cores: the laws, the golden numbers, the commands
+test-fast: $(READY) ## run the tests that usually fail first, in a minute on two cores: laws, golden numbers, commands
 	@$(BIN)/python -m pytest -q -n $(WORKERS) $(FAST) $(ARGS)
 
-check: check-format check-lint check-spelling check-types check-imports check-docs test ## what every change must pass
+check: check-format check-lint check-spelling check-types check-imports check-docs test ## run everything that a change must pass: format, lint, spelling, types, imports, docs, tests
 
 check-format: $(READY)
-	@$(BIN)/ruff format --quiet --check --output-format concise . || { echo "make format puts that right" >&2; exit 1; }
+	@$(BIN)/ruff format --quiet --check --output-format concise . || { echo "run make format to fix this" >&2; exit 1; }
 
 check-lint: $(READY)
 	@$(BIN)/ruff check --quiet --output-format concise .
@@ -107,14 +107,14 @@ check-imports: $(READY)
 check-docs: $(READY)
 	@$(BIN)/python scripts/docs.py --check
 
-format: $(READY) ## put the code in the house format
+format: $(READY) ## format the code
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
-docs: $(READY) ## write the generated pages anew
+docs: $(READY) ## regenerate the generated parts of the docs
 	@$(BIN)/python scripts/docs.py
 
-site: $(SITE_READY) ## the documentation as a static site with search, in build/site; every link is checked
+site: $(SITE_READY) ## build the documentation as a static site with search in build/site, and check every link
 	@PYTHONPATH=. $(SITE)/bin/python scripts/site.py
 
 $(SITE_READY): $(SITE_CONSTRAINTS)
@@ -124,13 +124,13 @@ $(SITE_READY): $(SITE_CONSTRAINTS)
 	$(BOUNDED) $(SITE)/bin/python $(HASHED) $(SITE_CONSTRAINTS) || $(GIVE_UP)
 	@touch $@
 
-bench: $(READY) ## measure, and write the figures down
+bench: $(READY) ## measure speed and memory, and write docs/benchmarks.md
 	@$(FIND); CALIPERS_BENCH_PYTHON312=$${CALIPERS_BENCH_PYTHON312:-$$(find 3.12)} $(BIN)/python bench/run.py --write
 
-bench-statistics: $(READY) ## try every interval, test and verdict in made-up worlds, and write down what they keep; ARGS="--only margins" for one
+bench-statistics: $(READY) ## simulate every interval, test and verdict; write docs/statistics.md; ARGS="--only margins" for a part
 	@$(BIN)/python bench/statistics_run.py --write $(ARGS)
 
-bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## the same checkpoint and tasks through lm-eval and ours; every answer must agree
+bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## run one checkpoint and the same tasks in lm-eval and Calipers; every answer must agree
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)
 
 $(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CPU_CONSTRAINTS) $(CUDA_CONSTRAINTS)
@@ -144,14 +144,14 @@ $(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CPU_CONSTRAINTS) $(
 	$(LM_EVAL)/bin/python -m pip check || $(GIVE_UP)
 	@touch $@
 
-parity-lm-eval: $(PARITY_READY) ## lm-eval's own tasks through it and ours, 60 in 4 minutes; ARGS=all as many as an hour takes; no torch
+parity-lm-eval: $(PARITY_READY) ## compare 60 of lm-eval's tasks in both systems, in 4 minutes; ARGS=all: as many as fit in an hour
 	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/parity_run.py $(ARGS)
 	$(if $(ARGS),,@$(PARITY)/bin/python -m pytest -q tests/systems/lm_eval/tasks/test_class_tasks.py)
 
-bench-lm-eval-loading: $(PARITY_READY) ## seconds before the first call on mmlu, afrobench and a task file, beside lm-eval; no torch
+bench-lm-eval-loading: $(PARITY_READY) ## measure the time to the first request, in lm-eval and Calipers
 	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/lm_eval_loading.py $(ARGS)
 
-# Of what lm-evaluation-harness needs, all but torch and what needs it; ours last, as both pin some of the same.
+# Everything that lm-evaluation-harness needs, except torch and what needs torch; Calipers' own pins last, as the two overlap.
 NO_TORCH := /^[A-Za-z]/ { skip = $$0 ~ /^(torch|transformers|accelerate|peft|tokenizers|safetensors)==/ } !skip
 $(PARITY_READY): pyproject.toml $(CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE)
 	@echo "installing lm-evaluation-harness, without torch, into $(PARITY)"
@@ -164,7 +164,7 @@ $(PARITY_READY): pyproject.toml $(CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_
 	$(PARITY)/bin/python $(OURS) || $(GIVE_UP)
 	@touch $@
 
-test-interpreters: $(READY) ## the same digest from every other Python at hand
+test-interpreters: $(READY) ## check that every other installed Python gives the same digest
 	@$(FIND); own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	want=$$($(BIN)/python scripts/digest.py) || exit 1; echo "python $$own: $$want"; \
 	for version in $(OTHERS); do \
@@ -179,7 +179,7 @@ test-interpreters: $(READY) ## the same digest from every other Python at hand
 	  test "$$got" = "$$want" || { echo "python $$version gives another digest than python $$own" >&2; exit 1; }; \
 	done
 
-test-hf: $(HF_READY) ## hf/ models, with torch and transformers in an environment of their own
+test-hf: $(HF_READY) ## test hf/ models, with torch and transformers in a separate environment
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python -m pytest -q $(or $(ARGS),tests/hf)
 
 $(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CPU_CONSTRAINTS) $(CUDA_CONSTRAINTS)
@@ -194,26 +194,26 @@ $(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CPU_CONSTRAINTS) 
 	$(HF)/bin/python -m pip check || $(GIVE_UP)
 	@touch $@
 
-test-harbor: $(READY) $(HARBOR_READY) ## the real Harbor, in an environment of its own, without a container engine
+test-harbor: $(READY) $(HARBOR_READY) ## test with the real Harbor, in a separate environment, without a container engine
 	@CALIPERS_HARBOR=$(abspath $(HARBOR))/bin/harbor $(BIN)/python -m pytest -q $(or $(ARGS),tests/harbor)
 
-# Trials mostly wait, for containers to start and to stop: more workers than cores.
-test-docker: $(READY) $(HARBOR_READY) ## the real Harbor with a Docker engine of its own; root, and Debian's packages for what is missing
+# Trials mostly wait for containers to start and stop, so use more workers than cores.
+test-docker: $(READY) $(HARBOR_READY) ## test with the real Harbor and a private Docker engine; needs root, may install Debian packages
 	@CALIPERS_HARBOR=$(abspath $(HARBOR))/bin/harbor $(if $(shell command -v timeout),timeout -k 60 900) \
 	  $(BIN)/python scripts/docker_engine.py --parts $(DOCKER_PARTS) -- $(BIN)/python -m pytest -q -n 4 $(or $(ARGS),tests/docker)
 
 $(HARBOR_READY): $(HARBOR_CONSTRAINTS)
 	@$(FIND); python=$$(find 3.12); test -n "$$python" || python=$$(find 3.13); \
-	test -n "$$python" || { echo "Harbor needs Python 3.12 or newer, and none is here"; exit $(NOT_SET_UP); }; \
+	test -n "$$python" || { echo "Harbor needs Python 3.12 or newer, and none is installed"; exit $(NOT_SET_UP); }; \
 	echo "installing Harbor into $(HARBOR)"; \
 	{ $(HARBOR)/bin/python -c '' 2>/dev/null || "$$python" -m venv --clear $(HARBOR); } && \
 	echo '*' > $(HARBOR)/.gitignore && \
 	$(BOUNDED) $(HARBOR)/bin/python $(HASHED) $(HARBOR_CONSTRAINTS) || $(GIVE_UP)
 	@touch $@
 
-constraints: ## pin what pyproject.toml asks for and write every hash anew; UPGRADE=1 takes newer versions, too
+constraints: ## pin the dependencies of pyproject.toml and rewrite every hash; UPGRADE=1 also takes newer versions
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
-	echo "resolving what pyproject.toml asks for, $(if $(UPGRADE),at the newest versions,at the versions of $(CONSTRAINTS) where it has them)" && \
+	echo "resolving the dependencies of pyproject.toml, $(if $(UPGRADE),at the newest versions,at the versions of $(CONSTRAINTS) where it has them)" && \
 	sed -n 's/^\([A-Za-z][^ ]*==[^ ]*\).*/\1/p' $(if $(UPGRADE),/dev/null,$(CONSTRAINTS)) > "$$scratch/kept" && \
 	$(PYTHON) -m venv "$$scratch" && \
 	"$$scratch/bin/python" $(PIP) install -c "$$scratch/kept" hatchling editables -e '.[dev]' && \
@@ -226,6 +226,6 @@ constraints: ## pin what pyproject.toml asks for and write every hash anew; UPGR
 	pins $(CUDA_CONSTRAINTS) --linux && \
 	pins $(HARBOR_CONSTRAINTS) --python 3.12 3.13
 
-clean: ## remove what these commands made
+clean: ## remove everything that these targets created
 	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) $(PARITY) $(SITE) $(DOCKER_PARTS) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

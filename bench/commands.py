@@ -50,14 +50,14 @@ def commands_section(found: Sequence[Took]) -> str:
     lines = [
         "## Whole commands",
         "",
-        "| | clock s | all cores s | peak MB | per second | target |",
+        "| | wall-clock s | CPU s | peak MB | per second | target |",
         "|---|---|---|---|---|---|",
     ]
     for took in found:
         verdict = "" if took.met is None else f": {'met' if took.met else '**missed**'}"
         figures = f"{took.seconds:.2f} | {took.cpu:.2f} | {took.megabytes:.0f} | {took.rate:,.0f}"
         lines.append(f"| {took.what} | {figures} | {took.target}{verdict} |")
-    lines += ["", "One run each, interpreter start and imports included; the memory is that of the largest process."]
+    lines += ["", "One run each, including interpreter start and imports. The memory is that of the largest process."]
     return "\n".join(lines) + "\n"
 
 
@@ -103,7 +103,7 @@ def _rescorings(folder: Path, rows: int) -> list[Took]:
                 cpu,
                 megabytes,
                 tasks * 16,
-                ">= 200,000 a second of one core",
+                ">= 200,000 per CPU second",
                 met,
                 per_core=True,
             )
@@ -130,12 +130,12 @@ def _sandbox(candidates: int) -> Took:
     seconds, cpu, megabytes = _process([sys.executable, "-c", code, asked], None)
     met = candidates / cpu >= 20
     return Took(
-        "python_tests, a candidate with one test",
+        "python_tests, candidates with one test each",
         seconds,
         cpu,
         megabytes,
         candidates,
-        ">= 20 a second of one core",
+        ">= 20 per CPU second",
         met,
         per_core=True,
     )

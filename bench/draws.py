@@ -63,8 +63,9 @@ def draws_section(found: Sequence[Drawn]) -> str:
     both = sum(one.seconds for one in found if one.what in (TITLES["flips"], TITLES["paired"]))
     lines += [
         "",
-        f"The call alone, on one core, the best of {TURNS} turns. Sign flips and paired draws together take "
-        f"{both:.2f} s (target: < {TOGETHER:g} s: {_verdict(both < TOGETHER)}). Both draw for a mean of rewards.",
+        f"The time of the call alone, on one core, the best of {TURNS} repeats. Sign flips and paired resamples "
+        f"together take {both:.2f} s (target: < {TOGETHER:g} s: {_verdict(both < TOGETHER)}). Both resample a mean of "
+        "rewards.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,10 +1,10 @@
-"""Which resources servers of a NeMo Gym checkout load here, and what the others lack.
+"""Which resources servers of a NeMo Gym checkout load in Calipers, and what the others need.
 
 ``python -m bench.gym_servers CHECKOUT [--only NAME]`` runs ``CHECKOUT/resources_servers/*/app.py`` as ``calipers
-serve`` does. The files are other people's code, and importing them runs it: each has a process of its own, an end to
-its time, a home folder that is thrown away, and proxies that lead nowhere, but no sandbox. Run it where that is safe.
+serve`` does. The files are other people's code, and importing them runs it. Each has its own process, a time limit, a
+temporary home folder, and proxies that lead nowhere, but no sandbox. Run it where that is safe.
 
-Where ``nemo_gym`` is installed in the interpreter, the real package is used; elsewhere what Calipers lends.
+If ``nemo_gym`` is installed in the interpreter, the real package is used; otherwise the modules that Calipers provides.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def main() -> None:
     """Try every server, and print the table."""
     parser = argparse.ArgumentParser(description="Which resources servers of a NeMo Gym checkout load here.")
     parser.add_argument("checkout", type=Path)
-    parser.add_argument("--only", action="append", metavar="NAME", help="of these servers alone, with every message")
+    parser.add_argument("--only", action="append", metavar="NAME", help="only these servers, with every message")
     given = parser.parse_args()
     apps = sorted(given.checkout.resolve().glob("resources_servers/*/app.py"))
     apps = [app for app in apps if not given.only or app.parent.name in given.only]

@@ -37,7 +37,7 @@ def measure_harbor(quick: bool = False) -> list[Took]:
         _, _, before = _scored(f"{folder}/{trials // 10}")
         seconds, cpu, megabytes = _scored(f"{folder}/{trials}")
     growth = megabytes - before
-    what = f"a Harbor job of {trials:,} trials ({growth:+.0f} MB beside one of {trials // 10:,})"
+    what = f"a Harbor job of {trials:,} trials ({growth:+.0f} MB compared with {trials // 10:,} trials)"
     met = None if quick else seconds < MOST_SECONDS and growth <= MOST_GROWTH
     return [Took(what, seconds, cpu, megabytes, trials, f"< {MOST_SECONDS:g} s, <= {MOST_GROWTH:g} MB more", met)]
 

@@ -36,9 +36,9 @@ def _read(layout: str, rows: int, target: Target) -> Job:
         ours=[Entry(calipers_score.PEER, {"path": path, "metrics": ALL_METRICS})],
         target=target,
         note=(
-            f"Calipers reads and computes {len(ALL_METRICS)} metrics, and intervals for those that have one: "
-            f"mean_reward, pass@1 to pass@{SAMPLES}, and {', '.join(STATISTICS)} of {len(COLUMNS)} columns. "
-            "polars only reads."
+            f"Calipers reads the file and computes {len(ALL_METRICS)} metrics, with intervals where they exist: "
+            f"mean_reward, pass@1 to pass@{SAMPLES}, and {', '.join(STATISTICS)} of {len(COLUMNS)} columns. polars "
+            "only reads the file."
         ),
     )
 
@@ -60,8 +60,8 @@ def _nemo_gym(rows: int) -> Job:
             for which, path in files.items()
         ],
         note=(
-            f"Both give {', '.join(STATISTICS)} of {len(COLUMNS)} columns over all rollouts; NeMo Gym also lists them "
-            f"for each of the {rows // SAMPLES:,} tasks, Calipers gives intervals for the means. "
-            f"{nemo_gym.PEER.note}; its servers are left out, which spares it two trips over HTTP."
+            f"Both compute {', '.join(STATISTICS)} of {len(COLUMNS)} columns over all rollouts. NeMo Gym also lists "
+            f"them for each of the {rows // SAMPLES:,} tasks; Calipers gives intervals for the means. "
+            f"{nemo_gym.PEER.note}; its servers are not used, which saves it two HTTP requests."
         ),
     )

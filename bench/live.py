@@ -108,7 +108,7 @@ def _wholes(url: str, scale: int, repeat: int, left_out: list[str]) -> Sequence[
         try:
             pythons[name] = interpreter(entry.peer)
         except MissingPeerError as why:
-            left_out.append(f"{title(entry)} is left out: {why}.")
+            left_out.append(f"{title(entry)} was skipped: {why}.")
             print(left_out[-1], flush=True)
     takes: dict[str, list[Timing]] = {name: [] for name in pythons}
     for _ in range(repeat):

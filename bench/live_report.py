@@ -25,18 +25,18 @@ def _pairs(found: Pairs) -> str:
     requests = found.requests * len(found.bare)
     ratio, of_processor = found.ratio(0), found.ratio(1)
     lines = [
-        f"## A live run of {requests:,} tasks, beside the bare HTTP client",
+        f"## A live run of {requests:,} tasks, compared with a bare HTTP client",
         "",
-        "| | requests/s | ratio | ratio, processor time |",
+        "| | requests/s | ratio | ratio of CPU time |",
         "|---|---|---|---|",
         f"| bare aiohttp loop | {found.rate(found.bare):,.0f} | | |",
         f"| the loop of `calipers run` | {found.rate(found.calipers):,.0f} | {ratio:.2f} | {of_processor:.2f} |",
         "",
-        f"{WORKERS} at once, against a server on the loopback that answers at once. Both loops run in one process and "
-        f"take turns, over {len(found.bare)} segments of {found.requests:,} requests in several processes; the ratios "
-        "are medians over the pairs. The bare loop posts one and the same body and reads the answer. Calipers makes "
-        "each request, decodes the answer, judges it with `exact_match`, keeps the running estimate, and has every "
-        "record written and synced to disk before a segment counts as done.",
+        f"{WORKERS} concurrent requests, to a local server that answers at once. Both loops run in one process and "
+        f"alternate, over {len(found.bare)} segments of {found.requests:,} requests in several processes. The ratios "
+        "are medians over the pairs. The bare loop posts the same body each time and reads the answer. Calipers builds "
+        "each request, decodes the answer, verifies it with `exact_match`, updates the running estimate, and writes "
+        "and syncs every record to disk before a segment counts as done.",
         "",
         f"Target: >= {LEAST_RATIO:g} of the bare loop ({_verdict(ratio >= LEAST_RATIO)}).",
     ]
@@ -45,18 +45,18 @@ def _pairs(found: Pairs) -> str:
 
 def _wholes(found: Found) -> str:
     lines = [
-        f"## Whole evaluations, {WORKERS} at once",
+        f"## Whole evaluations, {WORKERS} concurrent requests",
         "",
         "| | samples | call s | process s | samples/s, call | samples/s, process | peak MB |",
         "|---|---|---|---|---|---|---|",
         *(_whole(one) for one in found.wholes),
         "",
-        "The same questions, the same server, the best of all turns. The bare loop is shown for what is possible; it "
-        "evaluates nothing. `calipers run` is the command as a user types it, imports, scoring, intervals and the "
-        "table included. "
+        "All use the same questions and the same server; the best of all repeats counts. The bare loop shows what is "
+        "possible; it evaluates nothing. `calipers run` is the whole command, including imports, scoring, intervals "
+        "and the table. "
         + " ".join(f"{one.title}: {one.note}." for one in found.wholes if one.note)
-        + " Their samples are fewer so that they end in reasonable time, and their imports stand outside the call. "
-        "All find the same share of answers right.",
+        + " They have fewer samples so that they finish in reasonable time, and `call` excludes their imports. All "
+        "find the same share of correct answers.",
         *found.left_out,
     ]
     return "\n".join(lines) + "\n"
@@ -76,14 +76,14 @@ def _memory(found: Found) -> str:
     lines = [
         "## Memory of a run",
         "",
-        "| | before the first call, MB | after the last, MB | growth MB | scored, MB | growth MB |",
+        "| | before the first request, MB | after the last, MB | growth MB | after scoring, MB | growth MB |",
         "|---|---|---|---|---|---|",
         *(_peaks(one) for one in found.memory),
         "",
-        "Peaks of fresh processes: a run, and one with ten times its rollouts. The tasks themselves are held in "
-        "memory, rollouts are not; scoring reads the log back as columns.",
+        "Peaks of fresh processes: a run, and a run with ten times its rollouts. A run keeps its tasks in memory but "
+        "not its rollouts; scoring reads the log back as columns.",
         "",
-        f"Targets, until the last rollout: <= {MOST_GROWTH_ALIKE:g} MB with the same tasks "
+        f"Targets, up to the last rollout: <= {MOST_GROWTH_ALIKE:g} MB with the same tasks "
         f"({_verdict(alike <= MOST_GROWTH_ALIKE)}), < {MOST_GROWTH:g} MB in any case ({_verdict(most < MOST_GROWTH)}).",
     ]
     return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from bench.lm_eval_tasks import Made
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Both commands once, one after the other: seconds by the clock and of all cores."""
+    """Both commands once, one after the other: wall-clock seconds and of all cores."""
 
     ours: tuple[float, float]
     theirs: tuple[float, float]
@@ -59,14 +59,14 @@ def commands_section(turns: Sequence[Turn], batch: int) -> str:
     lines = [
         "## Whole commands",
         "",
-        "| all six tasks, best of all turns | seconds by the clock | seconds of all cores |",
+        "| all six tasks, best of all repeats | wall-clock seconds | CPU seconds |",
         "|---|---|---|",
         *rows,
-        f"| ours to theirs, median of the turns | {clock:.2f} | {cpu:.2f} |",
+        f"| ratio, median of the repeats | {clock:.2f} | {cpu:.2f} |",
         "",
-        "As a user types them, imports, loading, metrics, standard errors and files included; `lm_eval` with "
-        f"`--batch_size {batch}`, the faster of the two above. All {turns[0].numbers} numbers of its results, "
-        "standard errors included, are ours as well within 1e-5; ours come with intervals.",
+        "Whole commands, including imports, loading, metrics, standard errors and files. `lm_eval` has `--batch_size "
+        f"{batch}`, the faster of the two above. All {turns[0].numbers} numbers of its results, including standard "
+        "errors, agree with Calipers' within 1e-5; Calipers adds intervals.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,8 +1,8 @@
-"""How long lm-evaluation-harness and Calipers take before they call a model, on lm-evaluation-harness' own tasks.
+"""Time to the first request in lm-evaluation-harness and in Calipers, on lm-evaluation-harness' own tasks.
 
-Run it with the interpreter of ``make parity-lm-eval``, which has the two beside each other. Documents are made up,
-the model is free, and every turn is a fresh process, the sides in turns. Ours is measured without the index that an
-earlier command has kept, and with it. A name that ends in ``.yaml`` is a file below lm-evaluation-harness' tasks.
+Run it with the interpreter of ``make parity-lm-eval``, which has both installed. The documents are made up, the model
+costs no time, and each repeat is a fresh process; the two systems alternate. Calipers is measured without and with the
+index that an earlier command has cached. A name that ends in ``.yaml`` is a file below lm-evaluation-harness' tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 
 TASKS = ("mmlu", "afrobench", "mmlu/default/mmlu_anatomy.yaml")
-SIDES = ("lm-eval", "Calipers, no index kept", "Calipers")
+SIDES = ("lm-eval", "Calipers, index not cached", "Calipers")
 FIRST = "CALIPERS_BENCH_FIRST_CALL"  # the environment's name of the file that the first call writes its moment into
 WHOLE = "CALIPERS_BENCH_WHOLE_RUN"  # and of whether the run goes on from there
 DOCUMENTS = 4  # of each split, and as many more as there are examples
@@ -200,9 +200,9 @@ def _theirs(base: Any) -> Any:
 
 
 def _table(names: Sequence[str], best: Mapping[tuple[str, str], Taken], *, whole: bool) -> str:
-    until = "to the end" if whole else "to the first call"
+    until = "to the end" if whole else "to the first request"
     lines = [
-        f"| task | side | seconds {until} | ours to lm-eval's | of all cores | ours to lm-eval's |",
+        f"| task | system | wall-clock seconds {until} | ratio to lm-eval | CPU seconds | ratio to lm-eval |",
         "|---|---|---|---|---|---|",
     ]
     for name in names:
@@ -211,14 +211,16 @@ def _table(names: Sequence[str], best: Mapping[tuple[str, str], Taken], *, whole
             cells = [Path(name).name, side]
             for place in (0, 1):
                 theirs = figures[SIDES[0]]
-                cells.append(f"{ours[place]:.2f}" if ours else "it fails")
+                cells.append(f"{ours[place]:.2f}" if ours else "failed")
                 cells.append(f"{ours[place] / theirs[place]:.2f}" if ours and theirs and side != SIDES[0] else "")
             lines.append(f"| {' | '.join(cells)} |")
     for side in SIDES:
         small, large = (_figures(best.get((name, side)), whole=whole) for name in ("mmlu", "afrobench"))
         if small and large:
-            times = f"{large[0] / small[0]:.1f} times by the clock, {large[1] / small[1]:.1f} times of all cores"
-            lines.append(f"\n{side}: afrobench takes {times} what mmlu takes {until}.")
+            times = (
+                f"{large[0] / small[0]:.1f} times the wall-clock time and {large[1] / small[1]:.1f} times the CPU time"
+            )
+            lines.append(f"\n{side}: afrobench takes {times} of mmlu {until}.")
     return "\n".join(lines)
 
 
@@ -228,9 +230,13 @@ def _figures(taken: Taken | None, *, whole: bool) -> tuple[float, float] | None:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/lm_eval_loading.py", description=__doc__)
-    parser.add_argument("tasks", nargs="*", help=f"names or files (default: {' '.join(TASKS)})")
-    parser.add_argument("--repeat", type=int, default=3, help="turns of each side (default: %(default)s)")
-    parser.add_argument("--whole", action="store_true", help="whole runs, of a few documents a task; not up to a call")
+    parser.add_argument("tasks", nargs="*", help=f"names or files of tasks (default: {' '.join(TASKS)})")
+    parser.add_argument("--repeat", type=int, default=3, help="repeats of each system (default: %(default)s)")
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="measure whole runs with a few documents per task, not only the time to the first request",
+    )
     for hidden in ("--side", "--rows", "--out"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

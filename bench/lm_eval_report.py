@@ -66,49 +66,50 @@ def page(
     held = "1 core" if cores == 1 else f"{cores} cores"
     versions = {**found.theirs[0].takes[0].versions, **found.ours.takes[0].versions}
     lines = [
-        "# Beside lm-evaluation-harness",
+        "# Comparison with lm-evaluation-harness",
         "",
-        "Written by `make bench-lm-eval`: the same checkpoint and the same task files through both, on "
-        f"{held}, in turns, {repeat} of each. Load before and after: {load[0]:.1f} and {load[1]:.1f}; other "
-        "work on the machine adds to the seconds of both sides, and most to the clock's. "
+        "This page compares the speed and the numbers of Calipers with those of lm-evaluation-harness (lm-eval). `make "
+        "bench-lm-eval` runs the same checkpoint and the same task files in both and writes the first sections. It ran "
+        f"on {held}, alternating, {repeat} of each. The load before and after was {load[0]:.1f} and {load[1]:.1f}; "
+        "other work on the machine adds to the times of both sides, and most to wall-clock time. "
         + ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
         + ".",
         "",
         f"**All {answers:,} answers agree**: every log-likelihood within 1e-5 (the largest difference is "
-        f"{worst:.0e}), every greedy flag, every written text.",
+        f"{worst:.0e}), every greedy flag, every generated text.",
         "",
-        *_table(found, tasks, "clock", "seconds by the clock"),
-        *_table(found, tasks, "cpu", "seconds of all cores"),
-        f"Target: at most {MOST_RATIO:g} of lm-eval's time over all tasks, where lm-eval takes the better of its two "
-        f"batch sizes. Median of the turns: **{ratios['clock']:.2f}** by the clock "
-        f"({'met' if ratios['clock'] <= MOST_RATIO else '**missed**'}), {ratios['cpu']:.2f} in processor time.",
+        *_table(found, tasks, "clock", "wall-clock seconds"),
+        *_table(found, tasks, "cpu", "CPU seconds"),
+        f"Target: at most {MOST_RATIO:g} of lm-eval's time over all tasks, with the better of its two batch sizes. "
+        f"Median of the repeats: **{ratios['clock']:.2f}** in wall-clock time "
+        f"({('met' if ratios['clock'] <= MOST_RATIO else '**missed**')}), {ratios['cpu']:.2f} in CPU time.",
         "",
-        "Imports and loading the checkpoint stand outside these figures: "
+        "These figures exclude imports and loading the checkpoint, which take: "
         + ", ".join(f"{side.title} {side.start_up():.1f} s" for side in (found.ours, *found.theirs))
         + ".",
         "",
         *([commands] if commands else []),
         "## What is measured",
         "",
-        f"A llama of {LAYERS} layers, {WIDTH} wide, {HEADS} heads, {VOCABULARY:,} words and {LENGTH:,} positions, "
-        "weights by lot: large enough that the model takes the time. The tasks are made of words by lot, in the "
-        "shape of well-known ones:",
+        f"The model is a llama with {LAYERS} layers, width {WIDTH}, {HEADS} heads, {VOCABULARY:,} words and {LENGTH:,} "
+        "positions, with random weights: large enough that the model dominates the time. The tasks consist of random "
+        "words, in the form of well-known tasks:",
         "",
         *[f"- `{task.name}`, {len(task.docs)} documents, {task.about}" for task in tasks],
         "",
-        "lm-eval runs `simple_evaluate` with its `hf` model, once with the batches of one that it takes when nobody "
-        "says, once with sixteen. Ours reads the same files and asks its `hf/` model, 32 documents at once. lm-eval's "
-        "figures hold its metrics as well, without bootstrap; ours do not: they take milliseconds on either side.",
+        "lm-eval runs `simple_evaluate` with its `hf` model, once with batches of one, its default, and once with "
+        "batches of sixteen. Calipers reads the same files and uses its `hf/` model, 32 documents at once. lm-eval's "
+        "figures include its metrics, without bootstrap, and Calipers' do not: they take milliseconds on either side.",
         "",
         "## Where the time goes",
         "",
-        "- What documents begin with alike (the examples of `letters` and `written`) is read once for all of them, "
-        "and remembered for the next; lm-eval reads it for each document.",
-        "- The context of a question is read once for its choices (`answers`, `endings`); lm-eval reads it once for "
-        "each, except for choices of one token.",
-        "- Scores over the vocabulary are worked out where a token is scored; lm-eval works them out everywhere.",
-        "- Rows of like length are read together, as many tokens at once as suits the processor.",
-        "- `pages` shares nothing: every token is read and scored once on both sides.",
+        "- The common beginning of documents (the examples of `letters` and `written`) is processed once for all of "
+        "them and cached for the next; lm-eval processes it for each document.",
+        "- The context of a question is processed once for all its choices (`answers`, `endings`); lm-eval processes "
+        "it once for each, except for choices of one token.",
+        "- Scores over the vocabulary are computed only where a token is scored; lm-eval computes them everywhere.",
+        "- Rows of similar length are processed together, as many tokens at once as suits the processor.",
+        "- `pages` shares nothing: both sides process and score every token once.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -122,7 +123,7 @@ def _table(found: Measured, tasks: Sequence[Made], clock: str, what: str) -> lis
         rows.append(f"| `{task.name}` | {cells} | {found.ours.best(figure) / found.fastest(figure):.2f} |")
     totals = [sum(side.best(f"{task.name} {clock}") for task in tasks) for side in sides]
     return [
-        f"| {what}, best of all turns | {' | '.join(side.title for side in sides)} | ours to the faster of theirs |",
+        f"| {what}, best of all repeats | {' | '.join(side.title for side in sides)} | ratio to lm-eval's faster |",
         "|---" * (len(sides) + 2) + "|",
         *rows,
         f"| all | {' | '.join(f'{total:.2f}' for total in totals)} | {totals[0] / min(totals[1:]):.2f} |",

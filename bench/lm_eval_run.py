@@ -1,6 +1,7 @@
-"""``make bench-lm-eval``: the same checkpoint and tasks through lm-evaluation-harness and through Calipers.
+"""``make bench-lm-eval``: run one checkpoint and the same tasks in lm-evaluation-harness and in Calipers.
 
-Every answer must agree. ``--write`` puts the figures into docs/benchmarks-lm-eval.md, above what others write there.
+Every answer must agree. ``--write`` writes the figures into docs/benchmarks-lm-eval.md, above the sections that other
+scripts write.
 """
 
 from __future__ import annotations
@@ -87,11 +88,13 @@ def _entry(peer: Peer, folder: Path, checkpoint: str, tasks: Sequence[Made], ans
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/lm_eval_run.py", description=__doc__)
-    parser.add_argument("--theirs", required=True, metavar="PYTHON", help="an interpreter with lm_eval[hf] 0.4.13")
+    parser.add_argument(
+        "--theirs", required=True, metavar="PYTHON", help="a Python interpreter with lm_eval[hf] 0.4.13"
+    )
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the documents")
-    parser.add_argument("--repeat", type=int, default=3, help="turns of each side (default: %(default)s)")
-    parser.add_argument("--cores", type=int, default=2, help="cores to run on (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="use a tenth of the documents")
+    parser.add_argument("--repeat", type=int, default=3, help="repeats of each system (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="number of cores to run on (default: %(default)s)")
     asked = parser.parse_args(arguments)
     if asked.write and asked.quick:
         parser.error("--write needs a whole run: leave --quick away")

@@ -56,11 +56,13 @@ def tasks(scale: float) -> list[Made]:
 
     return [
         Made("letters", "like MMLU: five examples, the same for all; choices are letters", LETTERED, *_asked(some(60))),
-        Made("answers", "like ARC: three examples by lot; choices are words", ANSWERED, *_asked(some(40))),
+        Made("answers", "like ARC: three random examples; choices are words", ANSWERED, *_asked(some(40))),
         Made("endings", "like HellaSwag: no examples; choices are sentences", ENDED, list(_endings(some(40)))),
         Made("cloze", "like LAMBADA: the last word of a passage", CLOZE, list(_cloze(some(60)))),
-        Made("pages", "like WikiText: whole pages, some longer than the model reads", ROLLING, list(_pages(some(12)))),
-        Made("written", "like GSM8K: four examples, then an answer is written", WRITTEN, *_asked(some(24))),
+        Made(
+            "pages", "like WikiText: whole pages, some longer than the model's context", ROLLING, list(_pages(some(12)))
+        ),
+        Made("written", "like GSM8K: four examples, then a generated answer", WRITTEN, *_asked(some(24))),
     ]
 
 

@@ -89,7 +89,7 @@ def measure(job: Job, repeat: int) -> Outcome:
         try:
             pythons[title(entry)] = interpreter(entry.peer)
         except MissingPeerError as why:
-            left_out.append(f"{title(entry)} is left out: {why}.")
+            left_out.append(f"{title(entry)} was skipped: {why}.")
             print(left_out[-1], flush=True)
     for _ in range(repeat):
         for entry in (job.rival, *job.ours):

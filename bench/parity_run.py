@@ -1,8 +1,8 @@
-"""``make parity-lm-eval``: lm-evaluation-harness' own tasks through it and through Calipers, side by side.
+"""``make parity-lm-eval``: compare lm-evaluation-harness and Calipers on lm-evaluation-harness' own tasks.
 
-Documents are made up for each task, one mock model answers both, and every request, metric of a sample, value,
-standard error and group value is compared. Without arguments a sample of tasks is run; ``all`` stands for as
-many as the time allows, and names for themselves. ``--write`` puts the table into docs/benchmarks-lm-eval.md.
+Each task gets made-up documents, and one mock model answers both systems. Every request, sample metric, value, standard
+error and group value is compared. Without arguments a sample of tasks runs; ``all`` runs as many tasks as fit in the
+time, and names run these tasks. ``--write`` writes the table into docs/benchmarks-lm-eval.md.
 """
 
 from __future__ import annotations
@@ -154,11 +154,15 @@ def placed(text: str, scope: str, page: str) -> str:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/parity_run.py", description=__doc__)
-    parser.add_argument("tasks", nargs="*", metavar="all | TASK[:SHOTS]", help="default: the sample")
+    parser.add_argument(
+        "tasks", nargs="*", metavar="all | TASK[:SHOTS]", help="the tasks to run (default: a fixed sample)"
+    )
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
-    parser.add_argument("--seconds", type=float, help="begin no task after so many seconds")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tasks at once (default: %(default)s)")
-    parser.add_argument("--details", metavar="FILE", help="every outcome as JSON")
+    parser.add_argument("--seconds", type=float, help="start no task after this many seconds")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="number of concurrent tasks (default: %(default)s)"
+    )
+    parser.add_argument("--details", metavar="FILE", help="write every outcome to this file, as JSON")
     asked = parser.parse_args(arguments)
     if asked.details:
         asked.details = str(Path(asked.details).absolute())

@@ -55,7 +55,7 @@ def interpreter(peer: Peer) -> str:
     if not (python.exists() and stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(home, ignore_errors=True)
         base = _find_python(peer.python)
-        print(f"making the environment of {peer.title}", file=sys.stderr, flush=True)
+        print(f"creating the environment of {peer.title}", file=sys.stderr, flush=True)
         _run([base, "-m", "venv", str(home)])
         alone = ["--no-deps"] if peer.imports else []
         _run([str(python), "-m", "pip", "install", "--quiet", *alone, *peer.requirement.split()])

@@ -14,17 +14,19 @@ from bench.startup import BARE, TARGETS, StartUp
 
 INTRO = """# Benchmarks
 
-How long Calipers takes, beside the tools one would use in its place. This page is written by `make bench`
-and holds no time that was not measured in that one run. To repeat it: `make bench`. A peer that needs packages or a
-Python of its own is given an environment under `.bench/envs`, and is left out, with a line saying so, where that
-cannot be made.
+This page shows how much time and memory Calipers needs, compared with the tools you would use instead. `make bench`
+measures everything and writes this page; all times come from one run of it. A peer that needs its own packages or
+Python gets an environment under `.bench/envs`. If that cannot be created, the peer is skipped, and a line says so.
 
-Every call runs in a fresh process. Contestants take turns, so that a machine that slows down slows all of them;
-the best of {repeat} turns counts. `call` is the call alone, by the clock and in processor time; `process` also counts
-the start of the interpreter and all imports. Peak memory is that of the process, plus that of the largest process it
-started. Files are in the page cache. They are made by `bench/data.py`: {samples} rollouts per task, in the order in
-which {window} workers would finish them. Where two contestants compute the same number, the run fails unless they
-agree to nine digits. Seconds depend on the machine and on what else it does; ratios less so.
+- Every call runs in a fresh process. The contestants alternate, so that a machine that slows down slows all of them.
+  The best of {repeat} repeats counts.
+- `call` is the call alone, in wall-clock and in CPU time. `process` also counts the start of the interpreter and all
+  imports.
+- Peak memory is that of the process, plus that of the largest process it started.
+- Files are in the page cache. `bench/data.py` makes them: {samples} rollouts per task, in the order in which {window}
+  workers would finish them.
+- If two contestants compute the same number, the run fails unless they agree to nine digits.
+- Times depend on the machine and its load; ratios depend on them less.
 """
 
 
@@ -55,7 +57,7 @@ def section(outcome: Outcome) -> str:
     lines = [
         f"## {job.title}",
         "",
-        "| | call s | call, all cores s | process s | peak MB | call, ratio | process, ratio |",
+        "| | call s | call, CPU s | process s | peak MB | call, ratio | process, ratio |",
     ]
     lines.append("|---|---|---|---|---|---|---|")
     lines += [_line(name, found, None if found is rival else rival) for name, found in outcome.best.items()]
@@ -74,7 +76,7 @@ def start_up_section(found: StartUp) -> str:
     for name, most in TARGETS.items():
         verdict = _verdict(found.beyond(name) <= most)
         lines.append(f"| {name} | {found.seconds[name]:.3f} | {found.beyond(name):.3f} | <= {most} s: {verdict} |")
-    lines += ["", f"Median of {found.repeat} turns."]
+    lines += ["", f"Median of {found.repeat} repeats."]
     return "\n".join(lines) + "\n"
 
 
@@ -89,7 +91,9 @@ def _where(timings: Mapping[str, Timing], cores: int, load: float) -> str:
         if found.versions["Python"] != versions["Python"]
     }
     today = datetime.date.today().isoformat()
-    machine = f"{platform.system()} {platform.machine()}, {cores} core{'s' * (cores != 1)}, load {load:.1f} beforehand"
+    machine = (
+        f"{platform.system()} {platform.machine()}, {cores} core{'s' * (cores != 1)}, load {load:.1f} before the run"
+    )
     return f"Measured on {today}, {machine}: {'; '.join([listed, *sorted(theirs)])}.\n"
 
 

@@ -1,4 +1,4 @@
-"""``make bench``: measure Calipers beside its peers; ``--write`` puts the figures into docs/benchmarks.md."""
+"""``make bench``: measure Calipers and its peers; ``--write`` writes the figures into docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parse(arguments)
     cores, load = hold_cores(asked.cores), os.getloadavg()[0]
     if load > BUSY * cores:
-        print(f"other work is running here (load {load:.1f}): expect scatter", file=sys.stderr, flush=True)
+        print(
+            f"other work is running on this machine (load {load:.1f}): the times will vary", file=sys.stderr, flush=True
+        )
     chosen = [job for job in jobs(QUICK if asked.quick else 1.0) if job.name.startswith(asked.only)]
     outcomes: list[Outcome] = []
     for job in chosen:
@@ -68,14 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(data.ROOT)}")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the data")
-    parser.add_argument("--repeat", type=int, default=5, help="turns of each contestant (default: %(default)s)")
-    parser.add_argument("--cores", type=int, default=2, help="cores to run on (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="use a tenth of the data")
+    parser.add_argument("--repeat", type=int, default=5, help="repeats of each contestant (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="number of cores to run on (default: %(default)s)")
     parser.add_argument(
         "--only",
         default="",
         metavar="PREFIX",
-        help="flat, nested, nemo_gym, live, commands, draws, serve or startup (default: all)",
+        help="run only this part: flat, nested, nemo_gym, live, commands, draws, serve or startup (default: all)",
     )
     asked = parser.parse_args(arguments)
     if asked.write and (asked.quick or asked.only):

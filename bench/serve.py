@@ -188,16 +188,16 @@ def serving_section(found: Serving) -> str:
         "|---|---|",
         f"| `POST /aggregate_metrics`, {found.rows:,} rows, {found.sent_mb:.0f} MB sent, {found.received_mb:.0f} MB "
         f"received | {found.seconds:.2f} s |",
-        f"| `GET /health` meanwhile, median and longest | {found.median_wait * 1e3:.1f} ms, "
+        f"| `GET /health` at the same time, median and longest | {found.median_wait * 1e3:.1f} ms, "
         f"{found.worst_wait * 1e3:.1f} ms |",
-        f"| {CLIENTS} clients for {found.crowd_seconds:g} s, {SMALL} rows a request | "
+        f"| {CLIENTS} clients for {found.crowd_seconds:g} s, {SMALL} rows per request | "
         f"{found.answers / found.crowd_seconds:,.0f} answers/s, {found.errors} errors |",
-        f"| memory of server and workers, early in that time and at its end | {found.before_mb:.1f} MB, "
+        f"| memory of server and workers, early in that time and at the end | {found.before_mb:.1f} MB, "
         f"{found.after_mb:.1f} MB |",
         "",
-        "`calipers serve` on the loopback, asked by other processes. Seconds are those of the best of "
-        f"{TURNS} turns, from the first byte of the request to the last of the answer, HTTP included; the longest wait "
-        "is that of all turns.",
+        f"`calipers serve` on the local machine; other processes send the requests. The time is the best of {TURNS} "
+        "repeats, from the first byte of the request to the last of the answer, including HTTP. The longest wait is "
+        "over all repeats.",
         "",
         f"Targets: <= {MOST_SECONDS:g} s ({_verdict(found.seconds <= MOST_SECONDS)}), health within "
         f"{MOST_WAIT * 1e3:g} ms ({_verdict(found.worst_wait <= MOST_WAIT)}), no error "

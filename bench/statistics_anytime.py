@@ -301,28 +301,29 @@ def _text(without: Sequence[Level], true: Sequence[Cost], advice: Sequence[Advic
     return "\n".join(
         [
             filled(
-                f"Written by `make bench-statistics`: {len(without)} worlds without a difference, seed {seed}, "
-                f"{runs:,} runs of {TASKS:,} tasks a world (of clusters: {CLUSTERS} clusters). The anytime test looks "
-                f"after every task, the default test (half of the runs) at {TASKS // BETWEEN} looks, {BETWEEN} "
-                "tasks apart. How often either claims, at any look, a difference that is not there, mean / worst over "
-                "worlds, in per cent:\n"
+                f"Written by `make bench-statistics`: {len(without)} scenarios without a difference, seed {seed}, "
+                f"{runs:,} runs of {TASKS:,} tasks per scenario (clusters: {CLUSTERS} clusters). The anytime test is "
+                f"evaluated after every task, the default test (half of the runs) {TASKS // BETWEEN} times, {BETWEEN} "
+                "tasks apart. The table shows how often each claims, at any evaluation, a difference that does not "
+                "exist, mean / worst over scenarios, in per cent:\n"
             ),
             _level_table(without),
             filled(
-                f"What it costs where there is a difference, {runs:,} runs a world: the tasks on which the "
-                "default test, asked once, shows it in about 80 %; how often the anytime test has claimed it by "
-                "then; and how many times as many tasks it takes to 80 %. In worlds with a star no constant of the "
-                "test was chosen:\n"
+                f"The cost if there is a difference, {runs:,} runs per scenario: the number of tasks with which the "
+                "default test, used once, finds the difference in about 80 % of the runs; how often the anytime test "
+                "has claimed it by then; and the factor by which the anytime test needs more tasks to reach 80 %. The "
+                "scenarios with a star were not used to choose any constant of the test:\n"
             ),
             _cost_table(true),
             filled(
-                "The last column is larger, and the one before it smaller, where rewards are finely graded (sd below "
-                "0.2): a task might still lose everything, and a bet must survive that.\n"
+                "The factor is larger, and the column before it smaller, for finely graded rewards (sd below 0.2): a "
+                "task might still lose everything, and a bet must survive that.\n"
             ),
             filled(
-                'Why the advice "about N more tasks would decide it" is no longer given: where there is no difference, '
-                "testing N more tasks together with those before, as often as it is undecided, claims one in so many "
-                f"per cent of {runs:,} runs (advice beyond {FARTHEST:,} tasks is cut there):\n"
+                'The reason why Calipers no longer gives the advice "about N more tasks would decide it": suppose '
+                "that there is no difference, and that you test N more tasks together with the earlier ones each time "
+                f"the result is undecided. You then claim a difference in this share of {runs:,} runs, in per cent "
+                f"(advice beyond {FARTHEST:,} tasks is cut off there):\n"
             ),
             _advice_table(advice),
         ]
@@ -330,7 +331,7 @@ def _text(without: Sequence[Level], true: Sequence[Cost], advice: Sequence[Advic
 
 
 def _level_table(without: Sequence[Level]) -> str:
-    lines = ["| worlds | how many | anytime | default test at every look |", "|---|---|---|---|"]
+    lines = ["| scenarios | number | anytime test | default test, repeated |", "|---|---|---|---|"]
     for world, said in (("fair", "fair"), ("skewed", "skewed"), ("split", "0 or 1"), ("clusters", "clusters")):
         some = [one for one in without if one.world == world]
         fixed = [one.fixed for one in some if one.fixed is not None]
@@ -339,7 +340,7 @@ def _level_table(without: Sequence[Level]) -> str:
 
 
 def _cost_table(true: Sequence[Cost]) -> str:
-    lines = ["| world | sd | tasks | default test there | anytime there | times the tasks for 80 % |", "|---" * 6 + "|"]
+    lines = ["| scenario | sd | tasks | default test | anytime test | factor for 80 % |", "|---" * 6 + "|"]
     lines += [
         f"| {one.name} | {one.deviation:.2f} | {one.tasks:,} | {percent(one.fixed)} | {percent(one.found)} "
         f"| {one.times:.2f} |"
@@ -349,7 +350,7 @@ def _cost_table(true: Sequence[Cost]) -> str:
 
 
 def _advice_table(advice: Sequence[Advice]) -> str:
-    lines = ["| world | tasks at first | first test | followed once | five times |", "|---" * 5 + "|"]
+    lines = ["| scenario | tasks at first | first test | advice followed once | five times |", "|---" * 5 + "|"]
     lines += [
         f"| {one.name} | {one.start} | {percent(one.claimed[0])} | {percent(one.claimed[1])} "
         f"| {percent(one.claimed[-1])} |"

@@ -166,9 +166,11 @@ def _text(cells: Sequence[Cell], seed: int) -> str:
     rarest = min(beta, key=lambda cell: cell.covered["pass^k"])
     bias = max(abs(cell.bias) for cell in beta)
     head = filled(
-        f"Written by `make bench-statistics`: {len(cells)} cells, seed {seed}, {cells[0].replicates:,} replicates a "
-        f"cell, {DRAWS} bootstrap draws each. How often the 95 % band of pass@k covers, of those given, in per cent "
-        "(the bootstrap alone); mean width; refused, in per cent:\n"
+        f"Written by `make bench-statistics`: {len(cells)} cells, seed {seed}, {cells[0].replicates:,} replicates per "
+        f'cell, {DRAWS} bootstrap resamples each. "{REACHES[0][0]} to {REACHES[0][1]}" extrapolates from '
+        f"{REACHES[0][0]} samples to k = {REACHES[0][1]}. Each entry is the coverage of the 95 % bands of pass@k that "
+        "are given, in per cent (in brackets, of the bootstrap alone); their mean width; and the share of refused "
+        "extrapolations, in per cent:\n"
     )
     columns = [(samples, k, tasks) for samples, k in REACHES for tasks in TASKS]
     lines = [
@@ -182,14 +184,14 @@ def _text(cells: Sequence[Cell], seed: int) -> str:
     few = [cell for cell in odd if cell.samples == REACHES[0][0]]
     many = [cell for cell in odd if cell.samples == REACHES[1][0]]
     tail = filled(
-        f"In the worlds that follow the law the band covers {percent(worst.covered['pass@k'])} % at worst "
-        f"({worst.world}, from {worst.samples} to {worst.k}, T = {worst.tasks}), that of pass^k "
-        f"{percent(rarest.covered['pass^k'])} % ({rarest.world}, from {rarest.samples} to {rarest.k}, "
-        f"T = {rarest.tasks}); the value is off by {bias:.3f} at most, on average. The last row follows no such law. "
-        f"With {REACHES[1][0]} samples that is seen ({listed(percent(cell.refused) for cell in many)} % refused). With "
-        f"{REACHES[0][0]} samples and {few[0].tasks} tasks two kinds of tasks look like a beta law: "
+        f"In the scenarios that follow the model, the band covers {percent(worst.covered['pass@k'])} % at worst "
+        f"({worst.world}, from {worst.samples} to {worst.k}, T = {worst.tasks}), and that of pass^k "
+        f"{percent(rarest.covered['pass^k'])} % ({rarest.world}, from {rarest.samples} to {rarest.k}, T = "
+        f"{rarest.tasks}). The value is off by at most {bias:.3f} on average. The last row does not follow the model. "
+        f"With {REACHES[1][0]} samples this is detected ({listed(percent(cell.refused) for cell in many)} % refused). "
+        f"With {REACHES[0][0]} samples and {few[0].tasks} tasks, two kinds of tasks look like a beta distribution: "
         f"{percent(few[0].refused)} % are refused, and of the bands given {percent(few[0].covered['pass@k'])} % cover. "
-        "No check can cure that.\n"
+        "No check can prevent that.\n"
     )
     return f"{head}\n" + "\n".join(lines) + f"\n\n{tail}"
 

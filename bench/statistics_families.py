@@ -76,11 +76,11 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
     replicates = REPLICATES // fewer
     rng = np.random.default_rng([seed, 9])
     said = (
-        "The first metric on all tasks is the primary question; it is tested alone, at its full level. Slices and "
-        "further metrics are adjusted in one step among each other (Sidak) and are claims only when the primary "
-        f"question is decided, else hints. In per cent of {replicates:,} replicates, one sample a task, 10 % of "
-        "the tasks won and 10 % lost where there is no difference; `before` is Holm's adjustment over all lines, the "
-        "primary one included. A false claim is one on any line of the page:\n"
+        "The first metric on all tasks is the primary question. It is tested alone, at its full level. Slices and "
+        "further metrics are adjusted together in one step (Sidak). They are claims only if the primary question is "
+        f"decided, and hints otherwise. The table is in per cent of {replicates:,} replicates, with one sample per "
+        "task; if there is no difference, 10 % of the tasks are won and 10 % lost. `before` is Holm's adjustment over "
+        'all lines, including the primary one. "Any false claim" counts reports with a false claim on any line:\n'
     )
     lines = [
         filled(said),
@@ -107,7 +107,7 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
             f"| {percent(float(wrong.mean()))} | {' / '.join(power)} |"
         )
     lines += ["", filled(
-        "What the order costs stands in the last two rows: a change in one slice only, or one that cancels. Whoever "
-        "asks about a slice first names it: `--primary 'mean_reward[difficulty=hard]'`.\n"
+        "The last two rows show the cost of this order: a change in one slice only, or changes that cancel. To test a "
+        "slice first, make it the primary question: `--primary 'mean_reward[difficulty=hard]'`.\n"
     ).rstrip("\n")]  # fmt: skip
     return "\n".join(lines) + "\n", unkept

@@ -57,7 +57,7 @@ def counted(values: Floats, chances: Floats, tasks: int, replicates: int, rng: n
 
 
 def _steady_against_wild() -> tuple[Floats, Floats]:
-    """Four samples of chance 0.98 less a run that passes a task always or never, with the same mean."""
+    """Four samples of probability 0.98 less a run that passes a task always or never, with the same mean."""
     steady = np.array(binomial(4, 0.98))
     steps = np.arange(5) / 4
     return np.concatenate([steps - 1, steps]), np.concatenate([0.98 * steady, 0.02 * steady])
@@ -66,7 +66,7 @@ def _steady_against_wild() -> tuple[Floats, Floats]:
 SKEWED: dict[str, tuple[Floats, Floats]] = {
     "+0.01 on 98 % of the tasks, -0.49 on 2 %": (np.array([0.01, -0.49]), np.array([0.98, 0.02])),
     "+0.05 on 90 %, -0.45 on 10 %": (np.array([0.05, -0.45]), np.array([0.9, 0.1])),
-    "4 samples of chance 0.98 against all or nothing": _steady_against_wild(),
+    "4 samples of probability 0.98 against all or nothing": _steady_against_wild(),
 }
 TRUE = (np.array([1.0, -1.0, 0.0]), np.array([0.4, 0.05, 0.55]))
 
@@ -78,17 +78,17 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
     false = {name: [counted(*world, tasks, replicates, rng) for tasks in TASKS] for name, world in SKEWED.items()}
     true = [counted(*TRUE, tasks, replicates, rng) for tasks in TASKS]
     said = (
-        "The default test learns its spread from what was seen, and in skewed worlds that is too small on few tasks. "
-        "So a claim carries a warning, and names `--test strict`, where one more task of average weight, lost outright "
-        "against the verdict, would take the verdict back: words, not a refusal. Claims where there is no difference, "
-        f"all / without the warning, in per cent of {replicates:,} replicates; below, true claims that carry it, of "
-        "0/1 differences with 40 % of the tasks fixed and 5 % broken:\n"
+        "The default test estimates its spread from the data, and in skewed scenarios with few tasks this estimate is "
+        "too small. So a claim gets a warning that suggests `--test strict` if one more task of average weight, with "
+        "the worst possible result, would reverse the verdict. The claim itself stays. The table shows claims without "
+        f"a true difference, all / without the warning, in per cent of {replicates:,} replicates. The last row shows "
+        "how many true claims have the warning, for 0/1 differences with 40 % of the tasks fixed and 5 % broken:\n"
     )
     lines = [filled(said), f"| | {' | '.join(f'T = {tasks}' for tasks in TASKS)} |", "|---" * (len(TASKS) + 1) + "|"]
     for name, cells in false.items():
         lines.append(f"| {name} | {' | '.join(f'{percent(c.claimed)} / {percent(c.unmarked)}' for c in cells)} |")
     carried = [percent(1 - one.unmarked / one.claimed) if one.claimed else "–" for one in true]
-    lines.append(f"| true claims that carry it | {' | '.join(carried)} |")
+    lines.append(f"| true claims with the warning | {' | '.join(carried)} |")
     unkept = [
         f"{name}, {tasks} tasks: {percent(cell.unmarked)} % of false claims carry no warning"
         for name, cells in false.items()

@@ -52,21 +52,22 @@ def _head(found: Fresh) -> str:
     chances = " or ".join(f"{chance:g}" for chance in CHANCES if chance)
     replicates = found.replicates
     return filled(
-        f"Written by `make bench-statistics`, seed {found.seed}. The fresh worlds: T = {_listed(TASKS)} tasks; mean "
-        f"{_listed(MEANS)}; {_listed(REPEATS)} or {UNEVEN} samples a task; every task with the same chance, chances "
-        f"from a beta law with a + b = {chances}, or two kinds of tasks (two thirds with a quarter of the mean, the "
-        "others with 2.5 times as much; mirrored above 0.5); pass@k and pass^k with k = 2, 3 and 8. Real rewards: from "
-        f"a beta law with a + b = {' or '.join(f'{fine:g}' for fine in FINE)}, the share of five checks that passed, "
-        "and 0 in up to a fifth of the samples with a grade in the others. "
-        f"G = {_listed(CLUSTERS)} clusters with an ICC of {_listed(ICCS)}. {replicates['binary']:,} replicates a cell "
-        f"for rewards of 0 and 1 and for levels, {replicates['real']:,} for real rewards and clusters. The left half "
-        "is the first grid, copied from above. Coverage of the default interval in per cent, 95 being the aim:\n"
+        f"Written by `make bench-statistics`, seed {found.seed}. The scenarios of the second grid: T = "
+        f"{_listed(TASKS)} tasks; means of {_listed(MEANS)}; {_listed(REPEATS)} or {UNEVEN} samples per task; the same "
+        f"pass probability for every task, probabilities from a beta distribution with a + b = {chances}, or two kinds "
+        "of tasks (two thirds with a quarter of the mean, the others with 2.5 times the mean; mirrored above 0.5); "
+        "pass@k and pass^k with k = 2, 3 and 8. Real rewards come from a beta distribution with a + b = "
+        f"{' or '.join(f'{fine:g}' for fine in FINE)}, are the share of five checks that passed, or are 0 in up to a "
+        f"fifth of the samples and a grade in the others. There are G = {_listed(CLUSTERS)} clusters with an ICC of "
+        f"{_listed(ICCS)}. The grid has {replicates['binary']:,} replicates per cell for rewards of 0 and 1 and for "
+        f"levels, and {replicates['real']:,} for real rewards and clusters. The left half of the table is the first "
+        "grid, copied from above. Coverage of the default interval in per cent; the target is 95:\n"
     )
 
 
 def _coverage(found: Fresh, page: str) -> str:
     lines = [
-        "| | first grid: cells | mean | worst | below 90 | fresh grid: cells | mean | worst | below 90 |",
+        "| | first grid: cells | mean | worst | below 90 | second grid: cells | mean | worst | below 90 |",
         "|---" * 9 + "|",
     ]
     for name, kind in ROWS.items():
@@ -86,9 +87,15 @@ def _below(found: Fresh) -> str:
     plain = [c for c in found.cells if "clusters" not in c.world.kind and c.world.units >= MANY_TASKS]
     below = sorted((cell for cell in plain if cell.coverage < PROMISED), key=lambda cell: cell.coverage)
     if not below:
-        return filled(f"With {MANY_TASKS} tasks or more, none of {len(plain):,} fresh cells lies below 90.\n")
-    said = [f"With {MANY_TASKS} tasks or more, {len(below)} of {len(plain):,} fresh cells lie below 90:", ""]
-    said += ["| cell | true value | measured | worked out | Clopper-Pearson |", "|---|---|---|---|---|"]
+        return filled(
+            f"With {MANY_TASKS} tasks or more, none of {len(plain):,} cells of the second grid is below 90.\n"
+        )
+    said = [
+        f"With {MANY_TASKS} tasks or more, {len(below)} of {len(plain):,} cells of the second grid have a coverage "
+        "below 90:",
+        "",
+    ]
+    said += ["| cell | true value | measured | computed | Clopper-Pearson |", "|---|---|---|---|---|"]
     return "\n".join([*said, *map(_cell, below)]) + "\n"
 
 
@@ -106,10 +113,11 @@ def _levels(found: Fresh, page: str) -> str:
 
     lines = [
         filled(
-            "How often a test sees a difference that is not there, nominally 5 %, mean / worst over cells, in per "
-            "cent. Skewed here: the other run's chances come from a beta law with a + b = 1.5, or are of two kinds:\n"
+            "How often a test reports a difference that does not exist (nominally 5 %), mean / worst over cells, in "
+            "per cent. In the skewed scenarios of this grid the pass probabilities of the other run come from a beta "
+            "distribution with a + b = 1.5, or are of two kinds:\n"
         ),
-        f"| | {' | '.join(f'T = {tasks}' for tasks in TASKS)} | fresh grid, all T | first grid, all T |",
+        f"| | {' | '.join(f'T = {tasks}' for tasks in TASKS)} | second grid, all T | first grid, all T |",
         "|---" * (len(TASKS) + 3) + "|",
     ]
     for row, (world, name) in LEVELS.items():

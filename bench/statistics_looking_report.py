@@ -23,8 +23,8 @@ NAMES = {
     "finite": "**finite beta mixture** (the run's own number)",
     "population": "**beta mixture** (tasks like these)",
     "robbins": "Robbins' normal mixture, sd 1/2, tuned to N/2",
-    "learnt": f"the same with the sd so far, from task {FIRST_FIXED}",
-    "fixed": f"the default interval at every look, from task {FIRST_FIXED}",
+    "learnt": f"the same with the running sd, from task {FIRST_FIXED}",
+    "fixed": f"the default interval after every task, from task {FIRST_FIXED}",
 }
 TRUTHS = {"own": "the run's number", "law": "tasks like these"}
 PROVEN = (("finite", "own"), ("population", "law"), ("robbins", "law"))
@@ -48,11 +48,12 @@ def missed_too_often(found: Looking) -> list[str]:
 
 def _head(found: Looking) -> str:
     return filled(
-        f"Written by `make bench-statistics`: {len(found.cells)} worlds, seed {found.seed}, {found.runs:,} runs each: "
-        f"N = {listed(PLANNED)} planned tasks, means {listed(MEANS)}, values of 0 and 1, means of 4 samples (tasks "
-        "alike, or chances from a beta law with a + b = 4 or 0.5) and real rewards. Each run is looked at after every "
-        "task. Runs in which the interval ever misses the number that the run ends with, and the mean over tasks like "
-        f"these: mean / worst over worlds, in per cent. Mean width after {_shares()} of {SHOWN_OF} tasks of mean 0.5:\n"
+        f"Written by `make bench-statistics`: {len(found.cells)} scenarios, seed {found.seed}, {found.runs:,} runs "
+        f"each, with N = {listed(PLANNED)} planned tasks, means of {listed(MEANS)}, values of 0 and 1, means of 4 "
+        "samples (equal tasks, or pass probabilities from a beta distribution with a + b = 4 or 0.5) and real rewards. "
+        "The interval is evaluated after every task. The first two columns are the share of runs in which the interval "
+        "ever excludes the final number of the run, and the mean over tasks like these: mean / worst over scenarios, "
+        f"in per cent. The last two are the mean width after {_shares()} of {SHOWN_OF} tasks with a mean of 0.5:\n"
     )
 
 
@@ -74,9 +75,9 @@ def _said(found: Looking) -> str:
     ends = [found.widths[name][SHOWN_KINDS[0]] for name in ("finite", "robbins")]
     narrower = [1 - first / second for first, second in zip(*ends, strict=True)]
     return filled(
-        f"Robbins' mixture is the one for values without a range whose deviation is bounded by something other than "
-        f"themselves. On [0, 1] the finite mixture is narrower by {percent(narrower[0])} % after a tenth of the run "
-        f"and by {percent(narrower[-1])} % near its end, since it knows that the run has one.\n"
+        "Robbins' mixture is for values without a range if another source bounds their deviation. On [0, 1] the finite "
+        f"mixture is narrower by {percent(narrower[0])} % after a tenth of the run and by {percent(narrower[-1])} % "
+        "near its end, because it uses the fact that the run is finite.\n"
     )
 
 

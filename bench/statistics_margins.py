@@ -287,19 +287,19 @@ WORLDS: dict[str, World] = {
     "losses of 0.25": losses(0.25),
     "+0.01 on 90 % of the tasks, losses on the others": gains(0.01, 0.9),
     "+0.02 on 85 % of the tasks, losses on the others": gains(0.02, 0.85),
-    "4 samples of chance 0.98, some tasks broken": sampled(4, 0.98, None),
-    "4 samples, chances Beta(2, 2), some broken": sampled(4, 0.5, 4.0),
-    "16 samples, chances Beta(2, 2), some broken": sampled(16, 0.5, 4.0),
+    "4 samples of probability 0.98, some tasks broken": sampled(4, 0.98, None),
+    "4 samples, probabilities Beta(2, 2), some broken": sampled(4, 0.5, 4.0),
+    "16 samples, probabilities Beta(2, 2), some broken": sampled(16, 0.5, 4.0),
     "normal differences, sd 0.1": normal(0.1),
     "normal differences, sd 0.3": normal(0.3),
     "pooled rates, steady, the same samples": rates(alike=True, steady=True),
     "pooled rates, steady, other samples": rates(alike=False, steady=True),
-    "pooled rates, chances Beta(2, 2)": rates(alike=False, steady=False),
+    "pooled rates, probabilities Beta(2, 2)": rates(alike=False, steady=False),
 }
 CLUSTERS: dict[str, World] = {
     "whole clusters of 10 broken": clusters(even=True, effects=0.0),
     "whole clusters of 1 to 22 broken": clusters(even=False, effects=0.0),
-    "clusters with own effects, sd 0.1": clusters(even=True, effects=0.1),
+    "clusters with their own effects, sd 0.1": clusters(even=True, effects=0.1),
 }
 HARSH: dict[str, World] = {
     "+0.01 on 90 % of the tasks, a few lost outright": gains(0.01, 0.9, 1.0),
@@ -373,14 +373,15 @@ def _text(
         {level: max(getattr(one, which)[level] for one in exact) for level in ALLOWED} for which in ("asked", "worst")
     )
     said = (
-        f"One pass or fail a task, every table added up with its chance: T = {', '.join(map(str, TASKS))} tasks, "
-        f"margins of {', '.join(f'{m:g}' for m in MARGINS)}, and the true difference is the margin. With "
-        f"{', '.join(f'{100 * win:g}' for win in WINS)} % of the tasks fixed a gate passes at most "
+        f"One pass or fail per task, computed exactly over all possible tables: T = {', '.join(map(str, TASKS))} "
+        f"tasks, margins of {', '.join(f'{m:g}' for m in MARGINS)}, and a true difference equal to the margin. With "
+        f"{', '.join(f'{100 * win:g}' for win in WINS)} % of the tasks fixed, a gate passes at most "
         f"{100 * asked[GATE]:.3f} % of the time, and one side of `equivalent` is claimed at most "
-        f"{100 * asked[EQUIVALENT]:.3f} %. Over all shares of fixes it is {100 * top[GATE]:.2f} % and "
-        f"{100 * top[EQUIVALENT]:.2f} %: the exact test alone keeps 2.5 % and 5 %, and what is above comes from "
-        "margins of a point or two, where being better decides. Where nothing is fixed, in per cent, gate / "
-        "equivalent; `before` is the end of the difference's own interval, which decided until definitions 2:\n"
+        f"{100 * asked[EQUIVALENT]:.3f} % of the time. Over all shares of fixed tasks the maxima are "
+        f"{100 * top[GATE]:.2f} % and {100 * top[EQUIVALENT]:.2f} %. The exact test alone keeps 2.5 % and 5 %. The "
+        "excess comes from margins of one or two points, where the rule that a better run passes decides. The table is "
+        "for no fixed tasks, in per cent, gate / equivalent. `before` is the rule before definitions 2, the end of the "
+        "difference's own interval:\n"
     )
     yield filled(said) + "\n"
     yield "| tasks, margin | before | now | most broken tasks with which a gate passes |\n|---|---|---|---|\n"
@@ -390,9 +391,9 @@ def _text(
             broken = "none at all" if one.broken < 0 else str(one.broken)
             yield f"| {one.tasks}, {one.margin:g} | {sides[0]} | {sides[1]} | {broken} |\n"
     said = (
-        f"Everything else, by {replicates:,} replicates a cell: the worst over 50, 100 and 300 tasks (20, 50 and 100 "
-        "clusters) and margins of 0.02, 0.05 and 0.1 (clusters: 0.05 and 0.1), at 2.5 % and at 5 %. The score is "
-        "asymptotic: 3.0 % and 6.0 % are allowed here.\n"
+        f"All other cases are simulated with {replicates:,} replicates per cell. The table shows the worst over 50, "
+        "100 and 300 tasks (20, 50 and 100 clusters) and margins of 0.02, 0.05 and 0.1 (clusters: 0.05 and 0.1), at "
+        "2.5 % and at 5 %. The score test is asymptotic, so 3.0 % and 6.0 % are accepted here.\n"
     )
     yield "\n" + filled(said) + "\n"
     yield "| the true difference is the margin | before | now |\n|---|---|---|\n"
@@ -400,18 +401,18 @@ def _text(
         sides = [" / ".join(percent(shares[level]) for level in ALLOWED) for shares in (before, now)]
         yield f"| {name} | {sides[0]} | {sides[1]} |\n"
     said = (
-        "Two worlds are not held: a version that gains a little on most tasks and loses a few outright. Where none of "
-        "those was drawn it looks better, and whoever is better is no worse. There the claim of being better is itself "
-        "the mistake; it carries the warning that one more task lost outright would undo it (next section). Before / "
-        "now at 2.5 %, in per cent: "
+        "Two scenarios do not keep the level. In both, a version gains a little on most tasks and fails completely on "
+        "a few. If none of those few is in the sample, the version looks better, and a better run passes. The claim of "
+        "being better is itself the error; it has the warning that one more completely failed task would undo it (next "
+        "section). Before / now at 2.5 %, in per cent: "
     )
     rows = [f"{name} {percent(before[GATE])} / {percent(now[GATE])}" for name, before, now in harsh]
     yield "\n" + filled(f"{said}{'; '.join(rows)}.\n") + "\n"
     said = (
-        "What it costs: how often a gate passes where there is no difference at all, before → now, in per cent, by "
-        f"{replicates:,} replicates (one pass or fail a task: exact). Where 30 pairs or more differ little is lost; "
-        "where fewer do, the power was that of a test at the wrong level. Fine agreement on few tasks is no evidence "
-        "against a loss that few tasks cannot show.\n"
+        "The cost is power: how often a gate passes if there is no difference at all, before → now, in per cent, with "
+        f"{replicates:,} replicates (one pass or fail per task: exact). If 30 pairs or more differ, little is lost. If "
+        "fewer differ, the earlier power was that of a test at the wrong level. Agreement on a few tasks is no "
+        "evidence against a loss that a few tasks cannot show.\n"
     )
     yield filled(said) + "\n"
     yield "| no true difference | T = 50, m = 0.1 | T = 100, m = 0.05 | T = 300, m = 0.05 |\n|---|---|---|---|\n"

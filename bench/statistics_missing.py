@@ -112,12 +112,12 @@ def _unkept(found: list[Found], replicates: int) -> list[str]:
 
 def _text(found: list[Found], replicates: int, seed: int) -> str:
     head = filled(
-        f"Written by `make bench-statistics`: {replicates:,} pairs of runs each, seed {seed}, one sample a task, "
-        "chances of tasks from Beta(2, 2), the same in both runs unless B is better. In per cent: runs called better "
-        "on what was seen; called better on what was seen and still with every missing rollout of B failed; warned of "
-        "the share that is missing.\n"
+        f"Written by `make bench-statistics`: {replicates:,} pairs of runs each, seed {seed}, one sample per task. The "
+        "pass probabilities follow Beta(2, 2), and are the same in both runs unless B is better. In per cent: runs "
+        "called better on the observed rollouts; runs called better on the observed rollouts and also if every missing "
+        "rollout of B failed; runs with a warning about the share of missing rollouts.\n"
     )
-    rows = ["| world | tasks | better as seen | still better | warned |", "|---|---|---|---|---|"]
+    rows = ["| scenario | tasks | better as observed | still better | warned |", "|---|---|---|---|---|"]
     rows += [
         f"| {one.world.name} | {one.world.tasks} | {shares[0]:.1f} | {shares[1]:.1f} | {shares[2]:.0f} |"
         for one in found

@@ -54,11 +54,13 @@ def broken(found: Compared) -> list[str]:
 def _head(found: Compared) -> str:
     return filled(
         f"Written by `make bench-statistics`: {len(found.tests)} cells, seed {found.seed}, {found.replicates:,} "
-        f"replicates a cell for rewards of 0 and 1, a quarter of that for the others. Two runs on the same tasks, with "
-        "1 or 4 samples (pooled rates: 1 to 8), means 0.1 to 0.98, rewards of 0 and 1 or real ones. Fair: both draw "
-        "from one law. Skewed: equal means, one run's tasks all alike, the other's with chances from a beta law with "
-        "a + b = 0.5. 0 or 1: the other run passes a task always or never. How often a test sees a difference that is "
-        "not there, nominally 5 %, mean / worst over cells, in per cent:\n"
+        "replicates per cell for rewards of 0 and 1, a quarter of that for the others. The two runs have the same "
+        "tasks, with 1 or 4 samples (pooled rates: 1 to 8), means of 0.1 to 0.98, and rewards of 0 and 1 or real "
+        'rewards. In "fair" scenarios both runs have the same distribution. In "skewed" scenarios the means are '
+        "equal, but all tasks of one run have the same pass probability, and those of the other follow a beta "
+        'distribution with a + b = 0.5. In "0 or 1" scenarios the other run passes a task always or never. The table '
+        "shows how often a test reports a difference that does not exist (nominally 5 %), mean / worst over cells, in "
+        "per cent:\n"
     )
 
 
@@ -98,19 +100,19 @@ def _timid(found: Compared) -> str:
     fair = [test for test in found.tests if test.world == "fair"]
     plain, weighed = ([test for test in fair if count(test) >= MANY_DIFFER] for count in COUNTS)
     return filled(
-        f"Of {len(plain)} fair cells in which {MANY_DIFFER} pairs or more differ on average, the default test rejects "
-        f"less than {percent(LEAST)} % in {_below(plain)}. But a pair that differs by next to nothing is counted there "
-        "like one that differs by 1. Weighed, the number of differing pairs is `(sum |d|)² / sum d²`: the plain count "
-        "where all differences are of one size, as with one sample of 0 or 1, and less where a few carry the rest. Of "
-        f"{len(weighed)} cells in which this number is {MANY_DIFFER} or more, the test rejects less than "
-        f"{percent(LEAST)} % in {_below(weighed)}.\n"
+        f"In {len(plain)} fair cells, {MANY_DIFFER} pairs or more differ on average. The default test rejects less "
+        f"than {percent(LEAST)} % in {_below(plain)}. This count treats a pair that differs by almost nothing like a "
+        "pair that differs by 1. The weighted number of differing pairs is `(sum |d|)² / sum d²`. It equals the plain "
+        "count if all differences have the same size, as with one sample of 0 or 1, and is smaller if a few large "
+        f"differences dominate. In {len(weighed)} cells the weighted number is {MANY_DIFFER} or more; the test rejects "
+        f"less than {percent(LEAST)} % in {_below(weighed)}.\n"
     )
 
 
 def _below(tests: Sequence[Test]) -> str:
     few = [test for test in tests if test.floored < LEAST]
-    named = "; ".join(f"{_timid_name(test)} ({test.differing:.0f} pairs, weighed {test.weighed:.0f})" for test in few)
-    return f"{len(few)}: {named}" if few else "none"
+    named = "; ".join(f"{_timid_name(test)} ({test.differing:.0f} pairs, weighted {test.weighed:.0f})" for test in few)
+    return f"{len(few)} of them: {named}" if few else "none of them"
 
 
 def _plans(found: Compared) -> str:

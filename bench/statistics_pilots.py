@@ -80,10 +80,10 @@ def _rarely_broken(law: Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
 
 WORLDS: dict[str, World] = {
-    "uniform chances, own effects of sd .12": _uniform(0.12),
-    "uniform chances, no own effects": _uniform(0.0),
-    "Beta(.5, .5), own effects of sd .3": _ends,
-    "uniform chances, 5 % broken": _rarely_broken(lambda rng, shape: rng.random(shape)),
+    "uniform probabilities, task effects of sd .12": _uniform(0.12),
+    "uniform probabilities, no task effects": _uniform(0.0),
+    "Beta(.5, .5), task effects of sd .3": _ends,
+    "uniform probabilities, 5 % broken": _rarely_broken(lambda rng, shape: rng.random(shape)),
 }
 LIMITS: dict[str, World] = {  # rare and large losses among tasks that hardly vary: a small pilot may not meet one
     "Beta(9, 1), 5 % broken": _rarely_broken(lambda rng, shape: rng.beta(9, 1, shape)),
@@ -181,16 +181,17 @@ def _cell(world: str, units: int, samples: int, planned: float, ends: tuple[Floa
 def _text(cells: Sequence[Cell], grouped: Sequence[Cell], limits: Sequence[Cell], seed: int) -> str:
     head = filled(
         f"Written by `make bench-statistics`: {len(cells) + len(grouped) + len(limits)} cells, seed {seed}, "
-        f"{cells[0].replicates:,} pilots a cell. How often the 95 % range of tasks holds the tasks needed, in per "
-        f"cent; pilots that cannot tell (lower end 0, or ends that differ by more than {FAR} times), in per cent; for "
-        "k = 1 / the pilot's / 16 / endless samples per task:\n"
+        f'{cells[0].replicates:,} pilots per cell. "Covers" is how often the 95 % range contains the number of tasks '
+        'needed, in per cent. "Undetermined" is the share of pilots that do not determine that number (a lower end '
+        f"of 0, or ends that differ by a factor of more than {FAR}), in per cent. Each entry is for k = 1 / the "
+        "pilot's / 16 / infinitely many samples per task:\n"
     )
     lines = [
         "| | " + " | ".join(f"{tasks} tasks x {samples}" for tasks, samples in PILOTS) + " |",
         "|---|" + "---|" * len(PILOTS),
     ]
     for world in WORLDS:
-        for name, share in (("holds", "covered"), ("cannot tell", "untold")):
+        for name, share in (("covers", "covered"), ("undetermined", "untold")):
             row = [
                 " / ".join(
                     percent(getattr(cell, share))
@@ -204,12 +205,12 @@ def _text(cells: Sequence[Cell], grouped: Sequence[Cell], limits: Sequence[Cell]
     rarest = min(grouped, key=lambda cell: cell.covered)
     near = [cell.ratio for cell in cells if cell.planned <= cell.samples]
     tail = filled(
-        f"The worst cell holds the need in {percent(worst.covered)} %. For at most as many samples as the pilot has, "
-        f"the upper end is {min(near):.1f} to {max(near):.1f} times the lower one (medians). For more samples "
-        '"this pilot cannot tell" is the usual answer of a small pilot. With clusters as units (30 and 60 of them, of '
-        f"5 tasks each, or of 1 and 9; {SAMPLES} samples, shared effects of sd {EFFECT:g}) the range holds the need in "
-        f"{percent(rarest.covered)} % at worst. **Rare and large losses** among tasks that hardly vary are the limit: "
-        "a small pilot may not meet one. In per cent, the worst k: "
+        f"The worst cell covers {percent(worst.covered)} %. For at most as many samples as the pilot has, the upper "
+        f"end is {min(near):.1f} to {max(near):.1f} times the lower one (medians). For more samples, a small pilot "
+        "usually does not determine the number of tasks. With clusters as units (30 and 60 of them, of 5 tasks each, "
+        f"or of 1 and 9; {SAMPLES} samples, shared effects with an sd of {EFFECT:g}) the range covers "
+        f"{percent(rarest.covered)} % at worst. **Rare and large losses** among tasks that otherwise hardly vary are "
+        "the limit: a small pilot may not contain one. Coverage of the worst k, in per cent: "
         f"{'; '.join(_limit(name, limits) for name in LIMITS)}.\n"
     )
     return f"{head}\n" + "\n".join(lines) + f"\n\n{tail}"

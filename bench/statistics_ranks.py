@@ -46,9 +46,9 @@ def worlds(runs: int) -> dict[str, World]:
     gap = 0.005 if runs > 10 else 0.01
     step = np.linspace(0.0, gap * (runs - 1), runs)
     return {
-        "equal": World("equal, chances uniform", 0.0, 1.0, np.zeros(runs)),
+        "equal": World("equal, uniform probabilities", 0.0, 1.0, np.zeros(runs)),
         "high": World("equal, mean .95", 0.9, 0.1, np.zeros(runs)),
-        "gaps": World("gaps of .01 (40 runs: .005)", 0.0, 1 - float(step[-1]), step),
+        "gaps": World("means .01 apart (40 runs: .005)", 0.0, 1 - float(step[-1]), step),
         "groups": World("two groups .1 apart", 0.0, 0.9, np.where(np.arange(runs) % 2, 0.1, 0.0)),
     }
 
@@ -147,11 +147,11 @@ def _error(share: float, replicates: int) -> float:
 def _text(ranks: Sequence[RankCell], picked: Sequence[WinnerCell], replicates: int, seed: int) -> str:
     worst = min(cell.joint for cell in ranks)
     head = filled(
-        f"Written by `make bench-statistics`: seed {seed}, {replicates:,} replicates a cell (an error of "
-        f"{percent(_error(CONFIDENCE, replicates))} points), one sample of 0 or 1 for each task, {FLIPS:,} patterns of "
-        f"signs and {DRAWS:,} draws as in the product; {BATCH} replicates share them. How often all rank sets hold at "
-        f"once, in per cent (95 being the aim, {percent(JOINT)} promised; worst {percent(worst)}), and the mean number "
-        "of ranks in a set:\n"
+        f"Written by `make bench-statistics`: seed {seed}, {replicates:,} replicates per cell (a standard error of "
+        f"{percent(_error(CONFIDENCE, replicates))} points), one sample of 0 or 1 per task, {FLIPS:,} sign patterns "
+        f"and {DRAWS:,} draws as in the program; {BATCH} replicates share them. The table shows how often all rank "
+        f"sets are correct at once, in per cent (target 95, promised {percent(JOINT)}, worst {percent(worst)}), and "
+        "the mean number of ranks in a set:\n"
     )
     columns = [(runs, tasks) for runs in RUNS for tasks in TASKS]
     rows = [f"| | {' | '.join(f'{runs} runs, T = {tasks}' for runs, tasks in columns)} |", "|---" * 7 + "|"]
@@ -160,11 +160,11 @@ def _text(ranks: Sequence[RankCell], picked: Sequence[WinnerCell], replicates: i
         cells = [f"{percent(of_world[at].joint)} ({of_world[at].size:.1f})" for at in columns]
         rows.append(f"| {world.title} | {' | '.join(cells)} |")
     between = filled(
-        f"The interval of the picked winner, how often it holds the winner's true value, in per cent ({replicates:,} "
-        f"replicates a cell, at least {percent(COVERED)} promised). Plain is the value and 1.96 standard errors, as if "
-        "nothing had been picked; without the range is the largest t below and the bias above; the default also "
-        "reaches as far down as the default interval with that largest t. Width is the default's over the plain "
-        "one's:\n"
+        "The next table shows how often the interval of the selected winner contains the winner's true value, in per "
+        f'cent ({replicates:,} replicates per cell, at least {percent(COVERED)} promised). "Plain" is the value and '
+        '1.96 standard errors, as if nothing had been selected. "Without the range" uses the largest t below and the '
+        "bias above. The default also reaches down at least as far as the default interval with that largest t. "
+        "\"Width\" is the default's width over the plain one's:\n"
     )
     table = [
         "| | plain | without the range | **default** | width |",
@@ -177,8 +177,8 @@ def _text(ranks: Sequence[RankCell], picked: Sequence[WinnerCell], replicates: i
     ]
     high = [cell for cell in picked if cell.world == "high"]
     last = filled(
-        f"Runs of mean .95 are why the range is used: a winner of 99 passes in 100 has a standard error of next to "
-        f"nothing. Without the range the worst cell covers {percent(min(cell.bare for cell in high))} %, with it "
-        f"{percent(min(cell.covered for cell in high))} %.\n"
+        "Runs with a mean of .95 are the reason to use the range: a winner with 99 passes in 100 has almost no "
+        f"standard error. Without the range the worst cell covers {percent(min(cell.bare for cell in high))} %, with "
+        f"it {percent(min(cell.covered for cell in high))} %.\n"
     )
     return "\n".join([head, *rows, "", between, *table, "", last])

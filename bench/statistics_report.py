@@ -52,10 +52,11 @@ def replaced(page: str, mark: str, part: str) -> str:
 def _grid() -> str:
     chances = " or ".join(f"{chance:g}" for chance in CHANCES if chance)
     return filled(
-        f"The worlds: T = {listed(TASKS)} tasks; mean {listed(MEANS)}; {listed(SAMPLES)} samples a task; every task "
-        f"with the same chance, or chances from a beta law with a + b = {chances}; rewards of 0 and 1 under "
-        f"{listed(metrics_of(UNEVEN))}, or real rewards (beta, a + b = {listed(FINE)}; 1, 4, 16 samples) under "
-        f"mean_reward; and G = {listed(CLUSTERS)} clusters with an ICC of {listed(ICCS)} and 1 or 4 samples.\n"
+        f"The simulated scenarios combine T = {listed(TASKS)} tasks, a mean of {listed(MEANS)}, and {listed(SAMPLES)} "
+        "samples per task. The pass probability is the same for every task, or follows a beta distribution with a + b "
+        f"= {chances}. The metrics are {listed(metrics_of(UNEVEN))} for rewards of 0 and 1, and mean_reward for real "
+        f"rewards (a beta distribution with a + b = {listed(FINE)}; 1, 4, 16 samples). Other scenarios have G = "
+        f"{listed(CLUSTERS)} clusters with an intraclass correlation (ICC) of {listed(ICCS)} and 1 or 4 samples.\n"
     )
 
 
@@ -64,11 +65,11 @@ def _head(found: Found) -> str:
     empty, outside = sum(cell.zero_width for cell in found.cells), sum(cell.outside for cell in found.cells)
     replicates = found.replicates
     return filled(
-        f"Written by `make bench-statistics`: {len(found.cells):,} cells, seed {found.seed}, {replicates['binary']:,} "
-        f"replicates a cell for rewards of 0 and 1, {replicates['real']:,} for real rewards and "
-        f"{replicates['clusters']:,} for clusters. Of {intervals:,} intervals {empty:,} have no width, and {outside:,} "
-        "leave the range or miss their own value. An evaluation with fewer than two defined tasks has no interval and "
-        "is not counted. Coverage in per cent, 95 being the aim:\n"
+        f"Written by `make bench-statistics`: {len(found.cells):,} cells (a cell is one combination), seed "
+        f"{found.seed}, {replicates['binary']:,} replicates per cell for rewards of 0 and 1, {replicates['real']:,} "
+        f"for real rewards and {replicates['clusters']:,} for clusters. Of {intervals:,} intervals, {empty:,} have "
+        f"zero width, and {outside:,} leave the range or exclude their own value. An evaluation with fewer than two "
+        "defined tasks has no interval and is not counted. Coverage in per cent; the target is 95:\n"
     )
 
 
@@ -92,9 +93,12 @@ def _totals(found: Found) -> str:
 
 def _by_tasks(found: Found) -> str:
     lines = [
-        "Mean / worst coverage by the number of tasks; width is the median over cells, 1 being the width of an oracle"
+        filled(
+            "Mean / worst coverage by the number of tasks. The width is the median over cells, relative to an oracle "
+            "that knows the true standard error:\n"
+        )
     ]
-    lines += ["who knows the true standard error:", "", f"| | {' | '.join(f'T = {units}' for units in TASKS)} |"]
+    lines.append(f"| | {' | '.join(f'T = {units}' for units in TASKS)} |")
     lines.append("|---" * (len(TASKS) + 1) + "|")
     for name, belongs in ROWS.items():
         chosen = [[cell.coverage for cell in found.cells if belongs(cell) and cell.world.units == t] for t in TASKS]
@@ -107,7 +111,7 @@ def _by_tasks(found: Found) -> str:
 
 def _by_clusters(found: Found) -> str:
     lines = [
-        f"The same by the number of clusters, of {MEAN_SIZE} tasks each; in brackets, of 1 to {LARGEST} tasks:",
+        f"The same by the number of clusters. Each cluster has {MEAN_SIZE} tasks; in brackets, 1 to {LARGEST} tasks:",
         "",
     ]
     lines += [f"| | {' | '.join(f'G = {units}' for units in CLUSTERS)} |", "|---" * (len(CLUSTERS) + 1) + "|"]
@@ -132,8 +136,8 @@ def _by_clusters(found: Found) -> str:
 def _below(found: Found) -> str:
     plain = [cell for cell in found.cells if cell.world.kind in ("binary", "real") and cell.world.units >= MANY_TASKS]
     below = [cell for cell in plain if cell.coverage < PROMISED]
-    lines = [f"With 30 tasks or more, {len(below)} of {len(plain):,} cells lie below 90:", ""]
-    lines += ["| cell | true value | measured | worked out | Clopper-Pearson |", "|---|---|---|---|---|"]
+    lines = [f"With 30 tasks or more, {len(below)} of {len(plain):,} cells have a coverage below 90:", ""]
+    lines += ["| cell | true value | measured | computed | Clopper-Pearson |", "|---|---|---|---|---|"]
     for cell in below:
         world = cell.world
         spread = "all tasks alike" if world.chance is None else f"a + b = {world.chance:g}"
@@ -149,17 +153,17 @@ def _below(found: Found) -> str:
 def _why_below() -> str:
     one, two = (lower_end(passes, tasks) for passes, tasks in ((1, 30), (2, 100)))
     return filled(
-        "Four samples give pass^4 and its mirror image pass@4 values of 0 and 1, and for those the rule is Wilson's. "
-        f"Its lower end is {one:.5f} after one pass in 30 tasks and {two:.5f} after two in 100, both just above the "
-        "true value of pass^4. Whatever equals Wilson's interval on such values covers exactly this. Clopper and "
-        "Pearson's does not dip, and is wider."
+        "With four samples, the task values of pass^4 and its mirror image pass@4 are 0 and 1, so the interval is "
+        f"Wilson's. Its lower end is {one:.5f} after one pass in 30 tasks and {two:.5f} after two in 100, both just "
+        "above the true value of pass^4. Any interval that equals Wilson's for such values has exactly this coverage. "
+        "Clopper and Pearson's interval has no such dip, and is wider."
     )
 
 
 def _limits(found: Found) -> str:
     points = [*_few_tasks(), _narrow(found), _follows(found), _for_nothing(found)]
     lines = [filled(f"- {point}", "  ") for point in points]
-    return "\n".join(["### What cannot be had", "", *lines, _unbounded(found)])
+    return "\n".join(["### Limits of the default interval", "", *lines, _unbounded(found)])
 
 
 def _few_tasks() -> list[str]:
@@ -167,9 +171,9 @@ def _few_tasks() -> list[str]:
     for truth in (0.02, 0.033):
         default, exact = known_default(5, truth), known_exact(5, truth)
         points.append(
-            f"**Five tasks and a true value of {truth:g}**: {percent(default.coverage)} % at a mean width of "
-            f"{default.width:.2f}. Clopper and Pearson's interval covers {percent(exact.coverage)} % there, at a "
-            f"width of {exact.width:.2f}."
+            f"**Five tasks and a true value of {truth:g}.** Coverage is {percent(default.coverage)} % at a mean width "
+            f"of {default.width:.2f}. Clopper and Pearson's interval covers {percent(exact.coverage)} %, at a width of "
+            f"{exact.width:.2f}."
         )
     return points
 
@@ -179,33 +183,34 @@ def _narrow(found: Found) -> str:
     spans = ((0, 1), (1, 3), (5, float("inf")))
     never, hardly, often = (median(cell.width for cell in many if low <= cell.rare < high) for low, high in spans)
     return (
-        f"**A narrow interval next to 0 or 1.** From {MANY_TASKS} tasks on, the median width is {often:.2f} times the "
-        f"oracle's where at least 5 passes and 5 failures are expected, {hardly:.2f} times where 1 to 3 of the rarer "
-        f"kind are, and {never:.1f} times where fewer than 1 is: data without a single one are common there and prove "
-        "little."
+        f"**True values close to 0 or 1.** With {MANY_TASKS} tasks or more, the median width is {often:.2f} times the "
+        f"oracle's if at least 5 passes and 5 failures are expected, {hardly:.2f} times if 1 to 3 of the rarer kind "
+        f"are expected, and {never:.1f} times if fewer than 1 is expected: data without a single one are common then "
+        "and prove little."
     )
 
 
 def _follows(found: Found) -> str:
     return (
-        "**pass_rate when the number of samples follows difficulty.** With 1 to 8 samples, more of them on easy tasks "
-        f"(a + b = {found.following[0].world.chance:g}), the worst cell covers {_worst(found)}. Heavy tasks that were "
-        "not drawn leave no trace. `mean_reward` gives each task the same weight."
+        "**pass_rate when the number of samples depends on difficulty.** With 1 to 8 samples, more of them on easy "
+        f"tasks (a + b = {found.following[0].world.chance:g}), the worst cell covers {_worst(found)}. The data do not "
+        "show tasks with a large weight that were not sampled. `mean_reward` gives each task the same weight."
     )
 
 
 def _for_nothing(found: Found) -> str:
     zero = [cell.coverage for cell in found.cells if "clusters" in cell.world.kind and cell.world.chance == 0]
     return (
-        f"**Clusters for nothing.** Where clusters share nothing (ICC 0), coverage is {percent(fmean(zero))} % on "
-        "average, more than was asked for: few clusters cannot show that each is more than one piece."
+        "**Clusters without shared variance.** If the tasks of a cluster share nothing (ICC 0), coverage is "
+        f"{percent(fmean(zero))} % on average, which is higher than necessary: a few clusters cannot show that the "
+        "tasks in them are independent."
     )
 
 
 def _unbounded(found: Found) -> str:
     said = (
-        "- **Rewards without a range.** No interval is right for every law (Bahadur and Savage 1956). For rewards with "
-        "a long tail the t interval covers, in per cent:\n"
+        "- **Rewards without a range.** No interval is correct for every distribution (Bahadur and Savage 1956). For "
+        "rewards with a long tail the t interval has this coverage, in per cent:\n"
     )
     lines = [filled(said, "  "), f"| | {' | '.join(f'T = {units}' for units in TASKS)} |"]
     lines.append("|---" * (len(TASKS) + 1) + "|")

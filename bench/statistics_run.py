@@ -1,9 +1,9 @@
-"""``make bench-statistics``: whether intervals, tests and verdicts keep their promise.
+"""``make bench-statistics``: simulate how well intervals, tests and verdicts keep their promises.
 
-``--write`` puts what was found into docs/statistics.md; ``--only margins,ranks`` runs these parts alone.
+``--write`` writes the results into docs/statistics.md; ``--only margins,ranks`` runs these parts only.
 
-A part is a function of its own file, ``part(fewer, seed)``: it divides its replicates by ``fewer``, and returns the
-text between its marks on the page and a sentence for each promise that was not kept.
+A part is a function in its own file, ``part(fewer, seed)``. It divides its replicates by ``fewer``, and returns the
+text between its markers on the page and a sentence for each promise that was not kept.
 
 The file is not called statistics.py: a script's folder comes first when Python looks for a module, and the bench
 would find it in place of the standard library's.
@@ -139,12 +139,14 @@ def simulated(replicates: dict[str, int], seed: int) -> Found:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/statistics_run.py", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the replicates")
-    parser.add_argument("--only", metavar="PARTS", help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--seed", type=int, default=20, help="of all draws (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="use a tenth of the replicates")
+    parser.add_argument(
+        "--only", metavar="PARTS", help=f"run only these parts, separated by commas: {', '.join(PARTS)}"
+    )
+    parser.add_argument("--seed", type=int, default=20, help="random seed (default: %(default)s)")
     asked = parser.parse_args(arguments)
     if asked.write and asked.quick:
-        parser.error("--write needs a whole run: leave --quick away")
+        parser.error("--write needs a full run: remove --quick")
     return asked
 
 

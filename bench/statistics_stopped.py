@@ -177,13 +177,13 @@ def stopped_text(cells: Sequence[Stopped], runs: int, seed: int) -> str:
     """All of it, as Markdown."""
     kinds = {KINDS[0]: "0 and 1", KINDS[1]: "4 samples"}
     head = filled(
-        f"Written by `make bench-statistics`: seed {seed}, {runs:,} runs a row, {PLANNED} planned tasks, values of 0 "
-        "and 1 and means of 4 samples (chances from a beta law with a + b = 4), means "
-        f"{listed(MEANS)}. After every task the rule looks at the confidence sequence; a run that reaches it stops. Of "
-        "the runs that stopped: mean number of tasks, bias of the value in points (hundredths), share that the default "
-        "interval and the sequence cover, and share in which a paired t test against an equally good run claims a "
-        'difference; all but tasks and bias in per cent. "Missed" is the share of all runs that stop with a sequence '
-        "that misses the truth: 5 % at most, by proof.\n"
+        f"Written by `make bench-statistics`: seed {seed}, {runs:,} runs per row, {PLANNED} planned tasks, values of 0 "
+        "and 1 and means of 4 samples (pass probabilities from a beta distribution with a + b = 4), means of "
+        f"{listed(MEANS)}. The rule is evaluated on the confidence sequence after every task, and a run that meets it "
+        "stops. For the runs that stopped, the table shows the mean number of tasks, the bias of the value in points "
+        "(hundredths), the coverage of the default interval and of the sequence, and how often a paired t test against "
+        'an equally good run claims a difference. All columns except tasks and bias are in per cent. "Missed" is the '
+        "share of all runs that stop with a sequence that excludes the true value: at most 5 %, by proof.\n"
     )
     lines = [
         "| values | mean | rule | stopped | tasks | bias | default covers | sequence covers | missed | claims |",
@@ -210,10 +210,10 @@ def _said(cells: Sequence[Stopped]) -> str:
     wide = max(100 * abs(cell.bias) for cell in by["width"])
     claims = max(cell.claims for cell in ends)
     return filled(
-        f"In rows where a quarter of the runs or more stop, the default interval of a run stopped on `lower` or "
-        f"`upper` covers {percent(min(fixed))} to {percent(max(fixed))} %, the sequence at least {percent(least)} %. "
-        f"The value is off by {min(bias):.1f} to {max(bias):.1f} points, too high after `lower` and too low after "
-        f"`upper`; after `width` by at most {wide:.1f}. A paired t test on the tasks of a stopped run claims a "
-        f"difference that is not there in up to {percent(claims)} % of the stopped runs: `compare` gives no such test "
-        "there.\n"
+        "In rows where a quarter of the runs or more stop, the default interval of a run stopped on `lower` or `upper` "
+        f"covers {percent(min(fixed))} to {percent(max(fixed))} %, the sequence at least {percent(least)} %. The bias "
+        f"of the value is {min(bias):.1f} to {max(bias):.1f} points, upwards after `lower` and downwards after "
+        f"`upper`; after `width` it is at most {wide:.1f}. A paired t test on the tasks of a stopped run claims a "
+        f"difference that does not exist in up to {percent(claims)} % of the stopped runs, so `compare` gives no such "
+        "test.\n"
     )

@@ -94,7 +94,7 @@ INDEPENDENT: dict[str, Draw] = {
 DEPENDENT: dict[str, Draw] = {
     "retries, at most 8": retries,
     "retries, at most 3": lambda chances, rng: retries(chances, rng, 3),
-    "8, lost by half the chance to fail": hard_lost,
+    "8, lost with half the probability of failing": hard_lost,
     "8, a fifth of the failures lost": failures_lost,
 }
 
@@ -125,8 +125,8 @@ def _false_warnings(runs: int, rng: Rng) -> tuple[str, list[str]]:
         rows.append(f"| {name} | {' | '.join(cells)} |")
     head = f"| samples of a task | {' | '.join(_law(law) for law in CHANCES)} |"
     said = (
-        f"**False warnings** in per cent, where sample counts have nothing to do with results, at {_tasks()} tasks; "
-        f"{runs:,} runs a cell, and at most 1 is promised:"
+        f"**False warnings** in per cent, if sample counts do not depend on results, at {_tasks()} tasks; {runs:,} "
+        "runs per cell, at most 1 is promised:"
     )
     return "\n".join([said, "", head, "|---|" + "---|" * len(CHANCES), *rows]), unkept
 
@@ -140,8 +140,8 @@ def _found(runs: int, rng: Rng) -> str:
         rows.append(f"| {name} | {' | '.join(cells)} |")
     head = f"| samples of a task | {' | '.join(_law(law) for law in CHANCES)} |"
     said = (
-        f"**Warnings that are due**, found in per cent at {_tasks()} tasks; {runs:,} runs a cell. "
-        "No warning is no proof that counts do not depend on results:"
+        f"**Correct warnings** in per cent, at {_tasks()} tasks; {runs:,} runs per cell. The absence of a warning does "
+        "not prove that counts are independent of results:"
     )
     return "\n".join([said, "", head, "|---|" + "---|" * len(CHANCES), *rows])
 
@@ -191,8 +191,8 @@ def _after_retries(runs: int, rng: Rng) -> tuple[str, list[str]]:
             if right.coverage + sqrt(0.05 * 0.95 / runs) < 0.93:
                 unkept.append(f"any_of_first_{k} covers {100 * right.coverage:.1f} % at {tasks} tasks after retries")
     said = (
-        f"**After retries**, at most 8, chances Beta(1, 2): bias, and coverage of the default interval in per cent; "
-        f"{runs:,} runs a row. `any_of_first_k` covers at least 93, and is promised to:"
+        "**After retries**, at most 8, with pass probabilities from Beta(1, 2): bias, and coverage of the default "
+        f"interval in per cent; {runs:,} runs per row. `any_of_first_k` covers at least 93, as promised:"
     )
     head = ["| tasks | metric | bias | coverage |", "|---:|---|---:|---:|"]
     return "\n".join([said, "", *head, *rows]), unkept
@@ -223,9 +223,9 @@ def _catastrophes(runs: int, witnesses: int, rng: Rng) -> str:
         )
     said = (
         f"**Rare catastrophes**: 99 % of the tasks near {GRADED:g} (standard deviation {DEVIATION:g}), 1 % at 0; "
-        f"{runs:,} runs a row ({witnesses:,} for `beta_mixture`), in per cent. A run in which no task was lost cannot "
-        "know of the loss. The last columns are half the width of the default interval of a run without a loss, and "
-        "how far its lower end would have to reach to allow for losses that 2.5 % of such runs never see:"
+        f"{runs:,} runs per row ({witnesses:,} for `beta_mixture`), in per cent. A run without a loss does not show "
+        "that losses are possible. The last columns are half the width of the default interval of a run without a "
+        "loss, and how far its lower end would have to reach to allow for losses that 2.5 % of such runs never see:"
     )
     head = [
         "| tasks | runs without a loss | default covers | `--interval beta_mixture` covers | half width | needed |",

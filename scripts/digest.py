@@ -1,6 +1,6 @@
-"""Print the digest of a fixed set of rollouts, scored every way: the same on every interpreter.
+"""Print the digest of a fixed set of rollouts, scored in every way: it is the same on every interpreter.
 
-`make test-interpreters` runs this under each Python at hand and compares the lines.
+`make test-interpreters` runs this with each installed Python and compares the lines.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Run a command beside a Docker engine of its own, and stop the engine with it: `make test-docker`.
+"""Start a private Docker engine, run a command with it, and stop the engine: `make test-docker`.
 
-The engine lives in a temporary directory: its images, containers and socket are nobody else's and go with it. What the
-machine lacks of dockerd, compose v2 and buildx, and the base image, is unpacked from the Debian packages of the mirror
-that apt is configured with; nothing is installed, and no image registry is asked. The command finds the engine by
-DOCKER_HOST, and CALIPERS_DOCKER says that it is there. Exit code 75 with the reason where no engine can be had.
+The engine lives in a temporary directory: its images, containers and socket are private and are deleted with it.
+Missing parts of dockerd, compose v2 and buildx, and the base image, are unpacked from the Debian packages of the mirror
+that apt is configured with. Nothing is installed, and no image registry is used. The command finds the engine through
+DOCKER_HOST, and CALIPERS_DOCKER says that it exists. The exit code is 75, with the reason, if no engine can be started.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NotSetUp(Exception):
 def main() -> int:
     """The command's exit code, or 75."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--parts", type=Path, default=Path(".docker-parts"), help="where what is fetched is kept")
+    parser.add_argument("--parts", type=Path, default=Path(".docker-parts"), help="the folder for downloaded parts")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command")
     given = parser.parse_args()
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
@@ -48,7 +48,7 @@ def main() -> int:
             environment = parts(given.parts.absolute(), Path(scratch))
             return beside_engine(command, environment, given.parts.absolute() / "base.tar", Path(scratch))
     except NotSetUp as error:
-        print(f"no Docker engine here: {error}", file=sys.stderr)
+        print(f"no Docker engine can be started: {error}", file=sys.stderr)
         return NOT_SET_UP
 
 

@@ -31,7 +31,7 @@ from calipers.metrics.cards import CARDS
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^<!-- output: (?P<command>.+?) -->\n(?P<shown>.*?)^<!-- /output -->$", re.MULTILINE | re.DOTALL)
 MARKER = re.compile(r"^<!-- /?output\b.*$", re.MULTILINE)
-EXPECTED = {0, 2, 3}  # done, bad input, incomplete: an error may be what is to be shown
+EXPECTED = {0, 2, 3}  # done, bad input, incomplete: a page may show an error
 SECONDS = 120
 
 
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
             pages[path] = renewed(path.read_text(encoding="utf-8"), path.name)
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
-        print(f"{path.relative_to(ROOT)}: {'out of date; run make docs' if arguments else 'written anew'}")
+        print(f"{path.relative_to(ROOT)}: {'out of date; run make docs' if arguments else 'written'}")
         if not arguments:
             path.write_text(pages[path], encoding="utf-8")
     return 1 if stale and arguments else 0
@@ -93,17 +93,19 @@ def output(command: str) -> str:
     if done.returncode not in EXPECTED:
         raise SystemExit(f"{command}: exit {done.returncode}\n{text}")
     if str(ROOT) in text:
-        raise SystemExit(f"{command}: it prints {ROOT}, which is of no use to a reader; give it a relative path")
+        raise SystemExit(f"{command}: it prints {ROOT}, which is useless to a reader; use a relative path")
     return text
 
 
 def metrics_page() -> str:
     """Every metric's card, in the order of the index."""
     head = (
-        "# Every metric\n\n"
-        "<!-- Made by scripts/docs.py from the cards in src/calipers/metrics/cards. -->\n\n"
-        "`calipers explain NAME` prints the same for one of them, with the k you ask for. T is the number of tasks,\n"
-        "n the samples of a task, c the passes among them, r a reward.\n\n"
+        "# Metrics\n\n"
+        "<!-- Made by scripts/docs.py from the cards in src/calipers/metrics/cards.toml. -->\n\n"
+        "This page defines every built-in metric: its formula and source, its interval, and what other systems mean\n"
+        "by the same name. `calipers explain NAME` prints the entry of one metric, for the k you give. In the\n"
+        "formulas T is the number of tasks, n the number of samples of a task, c the number of passes among them,\n"
+        "and r a reward.\n\n"
     )
     return head + "\n".join(card.to_markdown() for card in CARDS.values())
 

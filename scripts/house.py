@@ -1,11 +1,11 @@
-"""Measure the house: its files, who imports whom, and how far one must walk to see a number made.
+"""Measure the source: its files, its imports, and how many files and stack frames a command goes through.
 
     python scripts/house.py            print the table
     python scripts/house.py --write    put it into docs/architecture.md
 
-The import graph is read with `ast`; the walks are run and watched with `sys.setprofile`, each in a process of its own.
+The import graph is read with `ast`. The commands run in their own processes, and `sys.setprofile` records them.
 A command is one file by rule, named in the table of `calipers.cli`, and so is what a `System` names in the `__init__`
-of its folder: neither counts among the files that have one importer beside them.
+of its folder: neither counts among the files with one importer in the same folder.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ metric_list:
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """The table: what is measured, what it is, what is wanted."""
+    """The rows of the table: measurement, value, target."""
     known = trees()
     lines = sum(len(path.read_text().splitlines()) for path, _ in known.values())
     counts = locals_of(known)
@@ -220,29 +220,29 @@ def rows() -> list[tuple[str, str, str]]:
     rooms = {room(module_of(SOURCE / file)) for file in ran.files} - {""}
     between = [name for name in compared.types if name.startswith(COMPARISON) and not name.startswith(VERDICT)]
     return [
-        ("files under src / lines", f"{len(known)} / {lines / 1000:.1f}k", "about 300 / a tenth fewer lines"),
+        ("files under src / lines", f"{len(known)} / {lines / 1000:.1f}k", "about 300 / 10 % fewer lines"),
         ("files with one importer, in the same folder", str(len(kept_by_one(known))), "at most 10"),
-        *((f"rooms with files of {each}", str(len(rooms_of(each, known))), "1") for each in SYSTEMS),
+        *((f"packages with files of {each}", str(len(rooms_of(each, known))), "1") for each in SYSTEMS),
         ("modules of other systems loaded to score four native JSON lines", str(len(strangers)), "0"),
         (
-            "`score` of four JSON lines: files entered / frames deep",
+            "`score` of four JSON lines: files entered / stack depth",
             f"{len(scored.files)} / {scored.frames}",
             "at most 35 / 14",
         ),
         (
-            "lm-eval task: files / rooms / frames deep",
+            "lm-eval task: files / packages / stack depth",
             f"{len(ran.files)} / {len(rooms)} / {ran.frames}",
             "at most 70 / 10 / 22",
         ),
         ("`compare`: types between two files and a verdict", str(len(between)), "at most 7"),
-        ("class names that mean two things", str(len(classes(known))), "at most 10"),
+        ("class names defined in more than one file", str(len(classes(known))), "at most 10"),
         (f"local variables called {', '.join(sorted(RIDDLES))}", f"{share:.1%}", "below 3 %"),
     ]
 
 
 def table() -> str:
     """The rows as Markdown."""
-    lines = ["| measured | is | wanted |", "|---|---|---|"]
+    lines = ["| measurement | value | target |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows())])
 
 

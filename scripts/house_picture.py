@@ -1,10 +1,10 @@
-"""Draw the house from its import graph: a box for each room, and who imports whom.
+"""Draw the packages of Calipers and their imports: one box for each package.
 
-    python scripts/house_picture.py            say whether docs/house.svg is up to date
+    python scripts/house_picture.py            check whether docs/house.svg is up to date
     python scripts/house_picture.py --write    draw it
 
-A room stands one floor above the highest room it imports, so every import points down, and rooms on one floor do not
-import each other. What a room imports and also reaches through another room has no arrow of its own.
+A package is drawn one row above the highest package it imports, so every import points down, and packages in one row
+do not import each other. An import that is also reachable through another package has no arrow of its own.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ PAGE = ROOT / "docs" / "house.svg"
 WIDTH, FLOOR, GAP, BOX = 940, 70, 24, (200, 36)  # the picture, from floor to floor, between boxes, a box
 SAYS = {
     "cli": "the commands",
-    "systems": "everything about another system",
-    "analyses": "questions asked of results",
-    "running": "the loop that waits, and its log",
+    "systems": "everything about other systems",
+    "analyses": "analyses of results",
+    "running": "the run loop and its log",
     "compat": "imports of other systems, plugins",
-    "pipeline": "the whole of scoring on one page",
-    "request": "what was requested, resolved",
-    "reports": "what is shown",
-    "stats": "how sure we are",
-    "metrics": "what it adds up to",
-    "verifiers": "who judges",
-    "clients": "who answers",
+    "pipeline": "scoring, step by step",
+    "request": "the request, resolved",
+    "reports": "output",
+    "stats": "intervals and tests",
+    "metrics": "from rollouts to numbers",
+    "verifiers": "from completions to rewards",
+    "clients": "models and servers",
     "formats": "files into rollouts",
-    "rollouts": "what happened",
-    "text": "what a completion says",
-    "tasks": "what is asked",
-    "isolate": "programs nobody trusts, shut in",
-    "names": "every named thing, and its file",
-    "errors": "every error raised on purpose",
+    "rollouts": "rollouts as columns, the ledger",
+    "text": "extraction and filters",
+    "tasks": "tasks and their files",
+    "isolate": "the sandbox",
+    "names": "registered names and their modules",
+    "errors": "all errors",
 }
 
 
@@ -101,7 +101,7 @@ def drawn() -> str:
     height = 24 + top * FLOOR + BOX[1]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
-        "<title>The rooms of Calipers; an arrow points to what a room imports</title>",
+        "<title>The packages of Calipers; an arrow points to what a package imports</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="#8a94a3"/></marker></defs>',
@@ -131,7 +131,7 @@ def main() -> None:
     if "--write" in sys.argv[1:]:
         Path(PAGE).write_text(picture)
     elif not PAGE.exists() or PAGE.read_text() != picture:
-        raise SystemExit("docs/house.svg is out of date; python scripts/house_picture.py --write")
+        raise SystemExit("docs/house.svg is out of date: run python scripts/house_picture.py --write")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What users have and keep: public names, commands, options, their values, JSON keys, words.
+"""What users rely on: public names, commands, options, their values, JSON keys, outcomes.
 
-    python scripts/kept.py            say what of tests/kept.json is no longer there; exit 1 if anything
-    python scripts/kept.py --write    add what is new to tests/kept.json; nothing is ever taken out
+    python scripts/kept.py            list what is in tests/kept.json and no longer exists; exit 1 if there is any
+    python scripts/kept.py --write    add what is new to tests/kept.json; nothing is ever removed
 
 Keys are those of the JSON that commands print for the bundled example, as dotted paths; a list is ``[]``, and the keys
 of a mapping by names of the data (metrics, outcomes, slices) are ``*``.
@@ -105,7 +105,7 @@ def main() -> None:
         return
     lost = [f"{kind}: {name}" for kind, some in kept.items() for name in some if name not in set(found[kind])]
     if lost:
-        raise SystemExit("users have this and lose it:\n" + "\n".join(lost))
+        raise SystemExit("tests/kept.json lists these, and they no longer exist:\n" + "\n".join(lost))
 
 
 if __name__ == "__main__":

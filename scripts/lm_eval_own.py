@@ -1,10 +1,10 @@
-"""Count lm-evaluation-harness' own tests: which are ported as cases of ours, and why others are not.
+"""Count lm-evaluation-harness' own tests: which are ported as test cases of Calipers, and why others are not.
 
-    python scripts/lm_eval_own.py                   run our cases and print the counts
-    python scripts/lm_eval_own.py --write           and put them into docs/benchmarks-lm-eval.md
-    python scripts/lm_eval_own.py --names CHECKOUT  list the tests of a checkout of lm-evaluation-harness anew
+    python scripts/lm_eval_own.py                   run the cases and print the counts
+    python scripts/lm_eval_own.py --write           also write them into docs/benchmarks-lm-eval.md
+    python scripts/lm_eval_own.py --names CHECKOUT  list the tests of a checkout of lm-evaluation-harness again
 
-The last writes tests/golden/lm_eval_own/theirs.json; the tests that are new in it are then ported, or given a reason.
+The last command writes tests/golden/lm_eval_own/theirs.json. Then port the new tests in it, or give a reason for each.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Make the bundled example data: 40 sums, tried 8 times each by a model that never existed.
+"""Make the bundled example data: 40 sums, with 8 samples each from a fictional model.
 
     python scripts/make_example.py
 
-Writes ``arith.jsonl`` (our own record, with outcomes, usage and a second number), ``rewards.json``
-(the same rewards as EvSys keeps them, a list for each task), ``arith/`` (the benchmark itself, which
-``replay/arith.jsonl`` answers) and ``arith_next.jsonl`` (the same sums, tried by its somewhat better
-successor). The same bytes on every machine: only `random.Random.random` is used, whose stream Python keeps.
+Writes ``arith.jsonl`` (Calipers' own records, with outcomes, usage and a second number), ``rewards.json``
+(the same rewards in EvSys' format, a list for each task), ``arith/`` (the benchmark itself, which
+``replay/arith.jsonl`` answers) and ``arith_next.jsonl`` (the same sums, answered by a slightly better
+successor). The bytes are the same on every machine: only `random.Random.random` is used, whose stream Python keeps.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Write the hashes of every pinned package into files of pins, for pip's hash mode.
+"""Write the hashes of every pinned package into constraint files, for pip's hash mode.
 
     python scripts/pins.py constraints.txt --python 3.11 3.12 3.13
 
-A wheel of plain Python has one hash. One that was compiled has one for each interpreter, processor and C
-library or system. pip is asked which files of a package there are, and of these the ones are chosen that it would take
-on each kind of machine; nothing is downloaded, built or run. Where pip looks is its own setting, and no file of ours
-names it. Hashes that a file has by now are dropped: all are asked for anew. ``--source`` takes source archives instead,
-for packages that have no wheel; ``--if-there`` leaves a file alone whose packages pip cannot find here.
+A wheel of plain Python has one hash. A compiled package has one for each interpreter, processor and C library or
+system. The script asks pip for the files of a package and chooses those that pip would take on each kind of machine. It
+downloads, builds and runs nothing. pip's own settings decide where it looks, and no file of the repository names it.
+The hashes in a file are dropped and looked up again. ``--source`` takes source archives instead, for packages without
+wheels; ``--if-there`` leaves a file unchanged if pip cannot find its packages.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the hashes of every pinned package into files of pins.")
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--python", nargs="+", default=list(PYTHONS), help="interpreters to look for")
-    parser.add_argument("--linux", action="store_true", help="packages that are for Linux alone")
-    parser.add_argument("--source", action="store_true", help="source archives, for packages that have no wheel")
-    parser.add_argument("--if-there", action="store_true", help="leave a file alone whose packages are not found")
+    parser.add_argument("--linux", action="store_true", help="the packages are for Linux only")
+    parser.add_argument("--source", action="store_true", help="take source archives, for packages without wheels")
+    parser.add_argument("--if-there", action="store_true", help="leave a file unchanged if its packages are not found")
     parser.add_argument("--pins", type=Path, help="take the names and versions from this file instead")
     asked = parser.parse_args()
     for file in asked.files:
@@ -70,7 +70,7 @@ def main() -> None:
         except NotThere as missing:
             if not asked.if_there:
                 raise
-            print(f"{file}: {missing}; the file is left as it is")
+            print(f"{file}: {missing}; the file is unchanged")
             continue
         file.write_text(page(head, pins, found))
         for line in changes(before, had, pins, found):

@@ -1,12 +1,12 @@
-"""Measure what each test costs in processor time, and print the heaviest.
+"""Measure the processor time of each test, and print the slowest.
 
-    python scripts/testtime.py                      the whole suite, on as many workers as there are processors
+    python scripts/testtime.py                      the whole suite, with one worker per processor
     python scripts/testtime.py --top 50 -n 2 tests/cli
-    python scripts/testtime.py --write before.json  and keep every figure
+    python scripts/testtime.py --write before.json  also write every figure to a file
 
-Whatever is not an option of this script goes to pytest. A test is charged with the user and system time of its own
-process and of its children, from its set-up to its clean-up: the first test that asks for a shared
-fixture pays for it. A clock would measure the neighbours as well.
+All other options go to pytest. The time of a test is the user and system time of its own process and of its children,
+from its set-up to its clean-up: the first test that uses a shared fixture pays for it. Wall-clock time would also
+measure other work on the machine.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def main() -> int:
     """Run, print the table, and end as pytest ended."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--top", type=int, default=20, help="how many tests to show (20)")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="keep every test's seconds here, as JSON")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write every test's seconds to this file, as JSON")
     asked, rest = parser.parse_known_args()
     workers = [] if any(argument.startswith("-n") for argument in rest) else ["-n", "auto"]
     code, seconds, total = measure([*workers, *rest])

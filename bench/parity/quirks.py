@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from bench.parity.one import DIFFERENT, QUIRK, REFUSED, Outcome
 
 KNOWN: Sequence[tuple[str, str]] = (  # what Calipers says, and the row of docs/dialects.md that it is
-    (r"the target is choice -?\d+, and there are", "a document whose target is no index of its choices"),
+    (r"the target is choice -?\d+, and there are", "a document whose target is not a valid choice index"),
     (r"counts? from the end|is -\d+; expected", "a negative index counts from the end"),
-    (r"no column of the documents|unknown column of the documents", "a bare word in `doc_to_text` that is no column"),
+    (
+        r"no column of the documents|unknown column of the documents",
+        "a bare word in `doc_to_text` that is not a column",
+    ),
     (r"choices are contexts only in multiple_choice", "a task that generates with an integer `doc_to_text`"),
     (r"lists? of repeats", "an empty `regexes_to_ignore` compares whole lists"),
 )
@@ -28,6 +31,6 @@ def quirk(said: str) -> str | None:
     """The documented difference that a message stands for; None for any other.
 
     >>> quirk("a.yaml:3: doc_to_target: the target is choice 4, and there are 2; expected 0 to 1")
-    'a document whose target is no index of its choices'
+    'a document whose target is not a valid choice index'
     """
     return next((row for pattern, row in KNOWN if re.search(pattern, said)), None)

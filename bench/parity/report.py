@@ -13,16 +13,16 @@ from bench.parity.sides import DRAWS
 
 HEADINGS = {
     "sample": "## The same numbers: a sample of its tasks",
-    "all": "## The same numbers: all tasks, as far as the time goes",
+    "all": "## The same numbers: all tasks that fit in the time limit",
     "names": "## The same numbers: some tasks",
 }
 END = "<!-- /parity -->"
 SHOWN = 5  # differences of one task
 _REASONS = (  # why lm-evaluation-harness itself could not be run on made-up documents
     (r"ModuleNotFound|ImportError|install", "a library that the task needs is not installed here"),
-    (r"module script|offline|Hub|_KEY", "it wants something from the network"),
-    (r"multimodal", "it asks about images or sound"),
-    (r"a group of \d+ tasks", "a large group, whose tasks are run by themselves"),
+    (r"module script|offline|Hub|_KEY", "it needs something from the network"),
+    (r"multimodal", "it uses images or sound"),
+    (r"a group of \d+ tasks", "a large group; its tasks are run separately"),
 )
 
 
@@ -39,7 +39,7 @@ def told(found: Sequence[Outcome], asked: int, seconds: float) -> str:
             lines += [f"    ... and {len(one.differences) - SHOWN} more"] if len(one.differences) > SHOWN else []
     lines += [f"{QUIRK}: {one.name} ({one.family}): {one.said}" for one in found if one.status == QUIRK]
     lines += [f"not compared: {one.name} ({one.family}): {_why(one)}" for one in _left(found)]
-    lines += [f"not begun in time: {asked - len(found)} of {asked}"] if len(found) < asked else []
+    lines += [f"not started in time: {asked - len(found)} of {asked}"] if len(found) < asked else []
     wrong = sum(one.status in (DIFFERENT, REFUSED) for one in found)
     lines.append(f"{_several(wrong, 'task')} with a difference, {_several(_quirks(found), 'documented difference')}")
     return "\n".join(lines)
@@ -55,11 +55,12 @@ def block(found: Sequence[Outcome], scope: str, asked: int, seconds: float) -> s
     lines = [
         HEADINGS[scope],
         "",
-        f"Written by `{command}`: lm_eval {version('lm_eval')}'s own tasks through it and through `calipers run`, on "
-        "made-up documents and one mock model whose answers follow from a hash of the request. Every request must be "
-        f"the same, every number within {CLOSE:g}; a bootstrap has {DRAWS} draws on both sides.",
-        "A request counts once for each filter. Beside the metrics of a sample stand its target, its filtered answers "
-        "and two hashes, beside a task's values its number of examples and which way its metrics are better.",
+        f"Written by `{command}`: lm_eval {version('lm_eval')}'s own tasks in lm-eval and in `calipers run`, with "
+        "made-up documents and a mock model that derives its answers from a hash of the request. Every request must be "
+        f"identical, and every number must agree within {CLOSE:g}; a bootstrap has {DRAWS} resamples on both sides.",
+        "A request counts once for each filter. The sample metrics include the target, the filtered answers and two "
+        "hashes of each sample. The values include each task's number of examples and the direction in which its "
+        "metrics are better.",
         "",
         "| tasks and groups | compared | " + " | ".join(COUNTED) + " | differ | documented differences |",
         "|---|" + "---|" * (len(COUNTED) + 3),
@@ -68,9 +69,9 @@ def block(found: Sequence[Outcome], scope: str, asked: int, seconds: float) -> s
         "",
         *(f"- `{one.name}` ({one.family}): {_told(one)}" for one in found if one.status in (DIFFERENT, REFUSED, QUIRK)),
         *([""] if any(one.status in (DIFFERENT, REFUSED, QUIRK) for one in found) else []),
-        f"{shots} of them with `--num-fewshot 2`. Of {asked:,} tasks and groups {len(found):,} were begun in "
-        f"{seconds:.0f} s, and {len(ran):,} of {len(families(ran))} families compared"
-        + ("." if not why else "; the others:"),
+        f"{shots} of them ran with `--num-fewshot 2`. Of {asked:,} tasks and groups, {len(found):,} were started in "
+        f"{seconds:.0f} s, and {len(ran):,}, from {len(families(ran))} families, were compared"
+        + ("." if not why else ". The others were not:"),
         *([""] if why else []),
         *(f"- {count}: {reason}" for reason, count in why.most_common()),
         "",
@@ -118,9 +119,9 @@ def _quirks(found: Sequence[Outcome]) -> int:
 
 def _reason(one: Outcome) -> str:
     if one.status == LATE:
-        return "it took longer than a task may"
+        return "it exceeded the time limit of a task"
     return next(
-        (reason for pattern, reason in _REASONS if re.search(pattern, one.said)), "no documents that it runs on"
+        (reason for pattern, reason in _REASONS if re.search(pattern, one.said)), "no made-up documents that it accepts"
     )
 
 

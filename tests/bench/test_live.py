@@ -96,10 +96,10 @@ def test_the_ratio_is_the_median_over_pairs(ours, verdict):
 
 def test_a_rate_is_of_the_samples_a_tool_was_given_and_who_is_missing_is_named():
     best = Timing(2.0, 1.0, 4.0, 50.0, 0.0, {"mean_reward": 0.5}, {"Python": "3.11.7"})
-    text = live_section(Found(None, [Whole("a tool", 1000, best, "its command")], [], ["another is left out: no."]))
+    text = live_section(Found(None, [Whole("a tool", 1000, best, "its command")], [], ["another was skipped: no."]))
     assert "| a tool | 1,000 | 2.00 | 4.00 | 500 | 250 | 50 |" in text
     assert "a tool: its command." in text
-    assert "another is left out: no." in text
+    assert "another was skipped: no." in text
 
 
 @pytest.mark.parametrize(

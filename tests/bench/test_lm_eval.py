@@ -80,7 +80,10 @@ def side(title, *turns):
 
 @pytest.mark.parametrize(
     ("ours", "verdict"),
-    [((1.0, 9.0, 1.0), "**0.50** by the clock (met)"), ((2.0, 2.0, 1.0), "**1.00** by the clock (**missed**)")],
+    [
+        ((1.0, 9.0, 1.0), "**0.50** in wall-clock time (met)"),
+        ((2.0, 2.0, 1.0), "**1.00** in wall-clock time (**missed**)"),
+    ],
 )
 def test_the_page(ours, verdict):
     """Ratios are of turns, so one that was disturbed does not decide; seconds are the best of all."""
@@ -97,7 +100,7 @@ def test_the_commands():
     text = commands_section([Turn((5.0, 6.0), (10.0, 10.0), 14), Turn((9.0, 4.0), (12.0, 10.0), 14)], 16)
     assert "| `calipers run` | 5.0 | 4.0 |" in text
     assert "| `lm_eval run` | 10.0 | 10.0 |" in text
-    assert "| ours to theirs, median of the turns | 0.62 | 0.50 |" in text
+    assert "| ratio, median of the repeats | 0.62 | 0.50 |" in text
     assert commands_section([], 1) == ""
 
 
@@ -136,7 +139,9 @@ def test_what_comes_before_the_first_call_is_told_beside_theirs():
     lines = _table(["mmlu", "afrobench"], best, whole=False).splitlines()
     assert "| mmlu | lm-eval | 10.00 |  | 8.00 |  |" in lines
     assert f"| mmlu | {kept} | 2.00 | 0.20 | 0.80 | 0.10 |" in lines
-    assert "| afrobench | lm-eval | it fails |  | it fails |  |" in lines
+    assert "| afrobench | lm-eval | failed |  | failed |  |" in lines
     assert f"| afrobench | {kept} | 4.00 |  | 2.00 |  |" in lines
-    assert lines[-1].startswith(f"{kept}: afrobench takes 2.0 times by the clock, 2.5 times of all cores what mmlu")
+    assert lines[-1].startswith(
+        f"{kept}: afrobench takes 2.0 times the wall-clock time and 2.5 times the CPU time of mmlu"
+    )
     assert f"| mmlu | {kept} | 6.00 | 0.50 | 4.50 | 0.50 |" in _table(["mmlu"], best, whole=True).splitlines()

@@ -141,9 +141,9 @@ def test_a_documented_difference_is_named_and_fails_nothing():
     assert [one.status for one in found] == [SAME, DIFFERENT, QUIRK, REFUSED]
     text = told(found, 6, 1.0)
     assert "    values: b acc: ours 1, theirs 0" in text
-    assert "a documented difference: c (fam): a document whose target is no index of its choices" in text
+    assert "a documented difference: c (fam): a document whose target is not a valid choice index" in text
     assert "refused by Calipers: d (other): anything else" in text
-    assert "not begun in time: 2 of 6" in text
+    assert "not started in time: 2 of 6" in text
     assert text.endswith("2 tasks with a difference, 1 documented difference")
 
 

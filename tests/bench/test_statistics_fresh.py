@@ -77,4 +77,4 @@ def test_the_page_says_what_was_found(monkeypatch):
     text, _ = part(400, 5)
     assert "| rewards of 0 and 1, T >= 30 | 1,020 |" in text
     assert "| skewed: strict |" in text
-    assert "25 replicates a cell" in text
+    assert "25 replicates per cell" in " ".join(text.split())

@@ -207,7 +207,7 @@ def test_a_file_written_twice_is_the_same_and_says_so(shelf, tmp_path, monkeypat
     with pytest.raises(SystemExit, match=r"pip finds no file of torch 1\.0\+cpu"):
         run()
     capsys.readouterr()
-    assert run("--if-there")[-1].endswith("pip finds no file of torch 1.0+cpu; the file is left as it is")
+    assert run("--if-there")[-1].endswith("pip finds no file of torch 1.0+cpu; the file is unchanged")
     assert file.read_text() == written
 
 

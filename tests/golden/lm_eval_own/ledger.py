@@ -37,14 +37,14 @@ NOT_PORTED: Final[dict[str, tuple[str, ...]]] = {
         "test_utils.py::test_check_remote_tokenizer_support",
         "test_utils.py::test_apply_chat_template",
     ),
-    "settings that we do not have: cutting elsewhere than on the left, shorter answers for longer prompts, an end of "
-    "thinking, null for no draws": (
+    "settings that Calipers does not have: truncation other than on the left, shorter answers for longer prompts, an "
+    "end of thinking, null for no bootstrap": (
         "models/test_model_utils.py",
         "models/test_local_chat_completion.py",
         "test_evaluator_utils.py::TestComputeTaskAggregations::test_stderr_with_bootstrap_iters_none",
     ),
     "batches and caches": ("test_utils.py::TestCollator", "test_cache.py"),
-    "windows with a longer context, which nothing there asks for": tuple(
+    "windows with a longer context, which lm-evaluation-harness does not use": tuple(
         f"test_utils.py::test_get_rolling_token_windows_v{number}" for number in (2, 3, 4)
     ),
     "methods of its objects: containers, registries, enumerations, copies": (
@@ -68,14 +68,14 @@ NOT_PORTED: Final[dict[str, tuple[str, ...]]] = {
         f"{MANAGER}TestTaskManagerIntegration",
         "test_tasks.py",
     ),
-    "the Python of one task, which we run as it stands": (
+    "the Python of one task, which Calipers runs unchanged": (
         "test_kormedmcqa.py",
         "test_fewshot_context.py::test_mmlu_pro_fewshot_chat_template_split",
         "test_tasks.py::test_strip_whitespace_in_target_and_metric",
     ),
-    "skipped there, too": ("test_janitor.py", "test_unitxt_tasks.py"),
-    "answered otherwise here, as docs/dialects.md says: seeds of None, a folder as a task, empty settings, a group of "
-    "nothing, a group whose tasks disagree on what is better": (
+    "skipped in lm-evaluation-harness, too": ("test_janitor.py", "test_unitxt_tasks.py"),
+    "different in Calipers, see docs/dialects.md: seeds of None, a folder as a task, empty settings, an empty group, a "
+    "group whose tasks disagree on which direction is better": (
         f"{MANAGER}TestGroupBuilding::test_empty_group_has_no_children",
         f"{CLI}::TestCLIUtils::test_int_or_none_list_with_none",
         f"{CLI}::TestEvaluatorConfigSeedNormalization::test_none_seed_disables_seeding",
@@ -150,10 +150,10 @@ def section(found: Counts) -> str:
     return f"""{HEADING}
 
 Written by `python scripts/lm_eval_own.py --write`. lm-evaluation-harness has {len(TESTS)} tests of its own at commit
-`{THEIRS["commit"][:7]}`, version 0.4.13.dev0. Where they assert a number, an answer, a prompt, a draw or what a task
-file means, their inputs and expected values are cases of ours, in `tests/golden/lm_eval_own`: **{ported} tests, as
-{cases} cases**. All of them pass. Where a test takes documents or tokenizers from the hub, ours has made-up ones of
-the same form.
+`{THEIRS["commit"][:7]}`, version 0.4.13.dev0. If a test asserts a number, an answer, a prompt, a random draw or the
+meaning of a task file, its inputs and expected values are test cases of Calipers, in `tests/golden/lm_eval_own`:
+**{ported} tests, as {cases} cases**. All of them pass. If a test takes documents or tokenizers from the hub, the
+case uses made-up ones of the same form.
 
 | its file | tests | ported | as cases |
 |---|---|---|---|
