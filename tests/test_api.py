@@ -77,6 +77,15 @@ def test_a_verb_has_the_options_of_its_command(verb):
     assert options - there - COMMAND_ONLY == set()
 
 
+@pytest.mark.parametrize(
+    "verb", sorted({*(verb.replace("-", "_") for verb in VERBS), "evaluate", "load", "read", "run"})
+)
+def test_every_parameter_of_a_verb_has_a_type(verb):
+    signature = inspect.signature(getattr(calipers, verb))
+    assert [name for name, each in signature.parameters.items() if each.annotation in (each.empty, "Any")] == []
+    assert signature.return_annotation is not signature.empty
+
+
 def test_the_settings_of_a_run_are_typed():
     decided = {"benchmark", "model", "origins", "among", "lm_eval"}
     settings = {field.name for field in fields(Job)} - decided

@@ -51,7 +51,7 @@ from calipers.request import (
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import total
 from calipers.rollouts.labels import clusters, has, sliced
-from calipers.rollouts.ledger import Ledger, contributed, lacking
+from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
@@ -81,7 +81,7 @@ def score(
     by: str | Sequence[str] = (),
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,

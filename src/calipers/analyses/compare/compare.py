@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, Literal, TypedDict, cast
 
 import numpy as np
 
@@ -63,6 +63,7 @@ from calipers.pipeline import Progress, Source, quietly
 from calipers.request import RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.labels import clusters, has
+from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import Stop, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.intervals import ONE_CLUSTER
@@ -79,7 +80,7 @@ def compare(
     by: str | Sequence[str] = (),
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     reward: str | None = None,
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
@@ -87,8 +88,8 @@ def compare(
     confidence: float = 0.95,
     seed: int = 0,
     margin: float | None = None,
-    test: str = "default",
-    adjust: str = SIDAK,
+    test: Literal["default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap"] = "default",
+    adjust: Literal["sidak", "holm", "bh", "none"] = SIDAK,
     primary: str | None = None,
     baseline: str | None = None,
     flips: int = SHOWN,

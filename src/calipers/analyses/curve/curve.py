@@ -18,7 +18,7 @@ from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters
-from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.ledger import Ledger, Missing, contributed
 from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import (
@@ -57,7 +57,7 @@ def curve(
     upto: int | None = None,
     threshold: float = PASS_THRESHOLD,
     cluster: str | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -292,7 +292,7 @@ def gate(
     model: str | None = None,
     dataset: str | None = None,
     dialect: str | None = None,
-    missing: str | None = None,
+    missing: Literal["gap", "zero", "fail"] | None = None,
     cluster: str | None = None,
     reward: str | None = None,
     range: tuple[float, float] | None = None,

@@ -31,6 +31,7 @@ from calipers.pipeline import Progress, Source, quietly
 from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters
+from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.items import LEVEL
@@ -54,7 +55,7 @@ def items(
     sort: str = "difficulty",
     threshold: float = PASS_THRESHOLD,
     cluster: str | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
