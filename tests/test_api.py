@@ -173,6 +173,13 @@ def test_a_gate_takes_results_in_memory(tmp_path):
     assert calipers.gate(before, require="mean_reward >= 0.9").exit_code == 1
 
 
+def test_a_result_is_not_taken_for_rollouts():
+    result = calipers.score(BEFORE, **HOW)
+    for verb in (calipers.compare, calipers.curve, calipers.plan, calipers.score):
+        with pytest.raises(InputError, match="a Result has numbers, and its rollouts are gone"):
+            verb(result)
+
+
 def test_a_policy_may_be_asked_of_a_table(tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text("critical:\n  - mean_reward >= 0.4\n")

@@ -364,6 +364,8 @@ def _read(
         paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
         if paths and len(paths) == len(source):
             return begin_reading(paths, columns=columns, labels=labels, progress=progress, kept=parts)
+    if isinstance(source, Result):
+        raise InputError("a Result has numbers, and its rollouts are gone; expected the rollouts that were scored")
     if (rollouts := _in_memory(source, columns, labels)) is not None:
         return rollouts, list
     if not isinstance(source, (list, tuple, np.ndarray)):  # the columns of a frame would be taken for tasks
