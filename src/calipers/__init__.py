@@ -18,7 +18,7 @@ _HOME = {  # public name -> the module it lives in, and its name there if that i
     "Comparison": "calipers.analyses.compare.result",
     "Curves": "calipers.analyses.curve.document",
     "Estimate": "calipers.stats.estimate",
-    "Explanation": "calipers.cli.explain",
+    "Explanation": "calipers.glossary.explain",
     "Gate": "calipers.analyses.gate.document",
     "Groups": "calipers.rollouts.groups",
     "Incomplete": "calipers.errors",
@@ -38,7 +38,7 @@ _HOME = {  # public name -> the module it lives in, and its name there if that i
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
     "curve": "calipers.analyses.curve.curve",
     "evaluate": "calipers.running.perform",
-    "explain": "calipers.cli.explain:explained",
+    "explain": "calipers.glossary.explain",
     "gate": "calipers.analyses.gate.gate",
     "harbor_metric": "calipers.systems.harbor.metrics:metric",
     "harbor_pass_ladder": "calipers.systems.harbor.metrics:pass_ladder",
@@ -172,9 +172,8 @@ if TYPE_CHECKING:
     from calipers.analyses.plan_study.plan_study import plan
     from calipers.analyses.rescore.document import Rescored
     from calipers.analyses.rescore.rescore import rescore
-    from calipers.cli.explain import Explanation
-    from calipers.cli.explain import explained as explain
     from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.glossary.explain import Explanation, explain
     from calipers.metrics.metric import Metric
     from calipers.metrics.reduce import mean
     from calipers.pipeline import read, score

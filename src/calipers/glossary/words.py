@@ -63,6 +63,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "native": "JSON Lines with Calipers' own keys: task, sample, reward, outcome, usage, metadata.",
     "jsonl": "Any JSON Lines; --columns task=id,reward=score names the keys.",
     "evsys_predictions": "EvSys' prediction rows: JSON Lines with task_id and sample_idx.",
+    "json_array": "A JSON array with an object for each rollout; --columns names the keys.",
     "evsys_rewards": "EvSys' rewards: a JSON list with a list of rewards for each task.",
     "csv": "CSV with a header line.",
     "parquet": "Parquet with a row for each rollout.",
