@@ -47,7 +47,7 @@ def test_an_object_with_compute_is_a_metric():
         (object(), "metric 'x' is <object object at .*>; expected a calipers.Metric or a class with compute"),
         (type("Empty", (), {}), "metric 'x' is <class .*>; expected a calipers.Metric or a class with compute"),
         (len, "metric 'x' is <built-in function len>; expected"),
-        (type("Needy", (), {"__init__": lambda self, k: None}), "metric 'x' cannot be made: TypeError: "),
+        (type("Needy", (), {"__init__": lambda self, k: None}), "metric 'x' cannot be loaded: TypeError: "),
     ],
 )
 def test_what_is_no_metric(thing, said):
@@ -87,7 +87,7 @@ def test_a_plugin_without_parameters_takes_none():
 
 @pytest.mark.parametrize("asked", [3, None, ["avg"]])
 def test_what_is_no_name(asked):
-    with pytest.raises(InputError, match=r"a metric is asked for as .*; expected a name such as 'pass@3'"):
+    with pytest.raises(InputError, match=r"a metric is requested as .*; expected a name such as 'pass@3'"):
         resolve(asked, NATIVE)
 
 

@@ -1,6 +1,6 @@
-"""Calipers turns rollouts into numbers one can defend.
+"""Calipers turns rollouts into numbers you can defend.
 
-Names are resolved on first use (PEP 562), so that ``import calipers`` costs nothing.
+Names are resolved on first use (PEP 562), so that ``import calipers`` is fast.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOME = {  # public name -> the module it lives in, and its name there if that is another
+_HOME = {  # public name -> its module, and its name there if different
     "Benchmark": "calipers.systems.evsys.benchmark",
     "BenchmarkScore": "calipers.systems.evsys.benchmark",
     "CalipersError": "calipers.errors",

@@ -4,17 +4,17 @@
 
     CalipersError
     ├── InputError            the user's mistake: one line, no traceback, exit 2   (a ValueError)
-    │   └── UnknownName       a name nobody registered; says the nearest           (a KeyError too)
-    ├── PluginError           somebody else's code failed; says whose
+    │   └── UnknownName       an unknown name; suggests the nearest               (a KeyError too)
+    ├── PluginError           code of a plugin failed; names the plugin
     │   └── ScriptError       a metric script gave no metric, exit 3            (systems/harbor)
-    ├── RunError              the world's fault: recorded on the rollout, which becomes a gap
-    │   ├── ClientError       no completion came back; says whether asking again could help
-    │   └── VerifierError     a completion could not be judged
-    ├── SandboxError          no sandbox can be had, or it broke: the program in it has not been judged
-    ├── LogError              what a run made cannot be written; what it made before stays, exit 3
+    ├── RunError              a failure outside Calipers: recorded on the rollout, which is then missing
+    │   ├── ClientError       no completion came back; says whether a retry could help
+    │   └── VerifierError     a completion could not be verified
+    ├── SandboxError          no sandbox is available, or it failed: the program was not judged
+    ├── LogError              a file of a run cannot be written; earlier results are kept, exit 3
     └── Incomplete            numbers were refused because rollouts are missing, exit 3
 
-Anything else that escapes is a bug of ours and keeps its traceback.
+Any other exception is a bug in Calipers and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from collections.abc import Iterable, Mapping
 
 
 class CalipersError(Exception):
-    """An error a user can act on; its text is the whole story."""
+    """An error that a user can act on; its text says what to do."""
 
     exit_code = 2
 
 
 class InputError(CalipersError, ValueError):
-    """What the user gave cannot be used: where, what is wrong, what would be right."""
+    """An input cannot be used; the text says where, what is wrong, and what is expected."""
 
     @classmethod
     def at(cls, place: str, wrong: str, right: str = "") -> InputError:
-        """``place: wrong; right``, the one shape of every input error.
+        """``place: wrong; right``, the format of every input error.
 
         >>> str(InputError.at("a.jsonl:3", "reward is 'high'", "expected a number or null"))
         "a.jsonl:3: reward is 'high'; expected a number or null"
@@ -43,7 +43,7 @@ class InputError(CalipersError, ValueError):
 
 
 class UnknownName(InputError, KeyError):
-    """A name that no index holds."""
+    """A name that is not registered."""
 
     def __str__(self) -> str:  # KeyError would print the repr
         return str(self.args[0])
@@ -64,11 +64,11 @@ class PluginError(CalipersError):
 
 
 class RunError(CalipersError):
-    """What the world did to one rollout. Its text is written to the log: it may hold no secret."""
+    """A failure of one rollout. Its text is written to the log, so it must not contain a secret."""
 
 
 class ClientError(RunError):
-    """A call that brought no completion."""
+    """A request that returned no completion."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ClientError(RunError):
 
 
 class VerifierError(RunError):
-    """A verdict that could not be reached; ``outcome`` is the ledger's word for it."""
+    """A completion that could not be verified; ``outcome`` is its outcome in the ledger."""
 
     def __init__(
         self,
@@ -104,11 +104,11 @@ class VerifierError(RunError):
 
 
 class SandboxError(CalipersError):
-    """No sandbox can be had here, or it broke: the program is not to blame, and has not been judged."""
+    """No sandbox is available, or it failed: that is not the program's fault, and it was not judged."""
 
 
 class LogError(CalipersError):
-    """What a run made cannot be written; what it made before stays."""
+    """A file of a run cannot be written; earlier results are kept."""
 
     exit_code = 3
 
@@ -121,7 +121,7 @@ class LogError(CalipersError):
             errno.EDQUOT: full,
             errno.EFBIG: "raise the limit on the size of a file and run the same command again",
         }
-        remedy = remedies.get(error.errno or 0, "see to the disk and run the same command again")
+        remedy = remedies.get(error.errno or 0, "check the disk and run the same command again")
         return cls(f"{path}: cannot be written ({error.strerror}); what was finished before is kept: {remedy}")
 
 
@@ -132,7 +132,7 @@ class Incomplete(CalipersError):
 
 
 def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
-    """The known names closest to a mistyped one, best first; digits and ``{k}`` count as alike.
+    """The known names closest to a mistyped one, best first; digits and ``{k}`` count as equal.
 
     >>> nearest("pas@3", ["pass@{k}", "mean_reward"])
     ['pass@{k}']

@@ -1,4 +1,4 @@
-"""The whole system on one page: read rollouts, keep the ledger, reduce, aggregate, say how sure.
+"""The whole system on one page: read rollouts, count outcomes, reduce, aggregate, compute intervals.
 
 ::
 
@@ -71,7 +71,7 @@ WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside 
 quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
 
 DEFINITIONS = 2
-"""Stands in every signature, and rises when a number changes its meaning; no package version does."""
+"""Part of every signature; it rises when the meaning of a number changes, unlike the package version."""
 
 
 def score(
@@ -95,15 +95,15 @@ def score(
     progress: Progress | None = None,
     parts: list[Part] | None = None,
 ) -> Result:
-    """Turn rollouts into numbers: files, tables in memory, lists of rewards, or a table that was read before.
+    """Score rollouts: files, tables in memory, lists of rewards, or a table from `read`.
 
-    A table is a frame of polars or pandas, an Arrow table, a dict of columns or a list of records, a row for each
-    rollout. ``columns`` says what it calls a role (``{"task": "id", "reward": "score"}``; ``"sample": "#"`` numbers
-    the samples of a task in order of appearance). ``truth`` says which rewards words are: ``{"yes": 1, "no": 0}``.
-    ``range`` is the lowest and the highest reward there can be, where that is not 0 and 1.
-    ``metric_scripts`` are scripts as Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
-    ``afterwards`` is a last step of your own, over the result and the rollouts, in their place.
-    ``parts`` gets what was read of each file, for who needs more of it than rollouts.
+    A table is a polars or pandas DataFrame, an Arrow table, a dict of columns or a list of records, with a row for
+    each rollout. ``columns`` names the columns: ``{"task": "id", "reward": "score"}``; ``"sample": "#"`` numbers the
+    samples of a task in order of appearance. ``truth`` maps words to rewards: ``{"yes": 1, "no": 0}``.
+    ``range`` is the lowest and the highest possible reward, if that is not 0 and 1.
+    ``metric_scripts`` are scripts like Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
+    ``afterwards`` is your own last step over the result and the rollouts, instead of metric scripts.
+    ``parts`` receives the parts that were read from each file, if you need more than rollouts.
 
     >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
     0.75
@@ -129,7 +129,7 @@ def score(
 
 
 def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, reward: str | None) -> Afterwards | None:
-    """The metric scripts that are named, or that lie with a job, as a last step of a scoring; None without any."""
+    """The given metric scripts, or those of a job, as the last step of a score; None without any."""
     paths = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
     if not scripts and not any(isinstance(path, (str, os.PathLike)) and os.path.isdir(path) for path in paths):
         return None
@@ -138,7 +138,7 @@ def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, r
 
 
 def score_plan(source: Source, plan: Plan) -> Result:
-    """As `score`, by a plan that is made already."""
+    """Like `score`, with a plan from `make_plan`."""
     rollouts, inputs = _read(source, {}, plan.labels)
     return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
@@ -150,7 +150,7 @@ def read(
     truth: Mapping[str, float] | None = None,
     labels: Collection[str] = (),
 ) -> Rollouts:
-    """Read rollouts once, to score them several times; ``labels`` are the keys `by` will ask for."""
+    """Read rollouts once, to score them several times; ``labels`` are the keys for ``by``."""
     return _read(source, Named(columns or {}, truth), labels)[0]
 
 
@@ -171,7 +171,7 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     over = suites(members, means) if plan.dialect.over_datasets and len(members) > 1 else []
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
-    nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
+    nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
     notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
     stopped, notes = _stopped(plan, groups, notes)
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
@@ -179,13 +179,13 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
 
 
 def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple[str | None, list[str]]:
-    """That runs were stopped, in a sentence, and the notes, without the bias: the page says it beside the numbers."""
+    """The sentence on stopped runs, and the notes without the bias, which the page shows beside the numbers."""
     stops = [(group.title, group.stop) for group in groups if group.stop]
     if not stops:
         return None, list(notes)
     kept = not_said(notes, [stop.bias for _, stop in stops])
     if plan.interval not in (DEFAULT, SEQUENCE):
-        kept.append(f"--interval {plan.interval} is for a fixed number of tasks: a stopped run has {SEQUENCE} instead")
+        kept.append(f"--interval {plan.interval} is for a fixed number of tasks; a stopped run has {SEQUENCE} instead")
     named = len(groups) > 1
     return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
 
@@ -225,7 +225,7 @@ def _score_group(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
 
 
 def _uneven(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> list[str]:
-    """What must be said of sample counts that depend on rewards: once for each reward and threshold of a pass."""
+    """Warnings that sample counts depend on rewards: one for each reward and pass threshold."""
     readers: dict[tuple[str, float], list[RewardMetric]] = {}
     for request in requests:
         if request.metric.reads[0] == "reward":
@@ -243,22 +243,22 @@ def _uneven(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> 
 
 
 def _demand_all(part: Rollouts, ledger: Ledger, requests: Sequence[RequestedMetric]) -> None:
-    """Incomplete when a rollout is a gap, or has another reward but not the one that a metric reads."""
+    """Raise Incomplete when a rollout is missing, or has other rewards but not the one that a metric reads."""
     gaps = ""
     if ledger.gaps:
         counts = ", ".join(f"{word} {count}" for word, count in ledger.outcomes.items())
-        gaps = f"{ledger.gaps} of {ledger.planned} rollouts are gaps ({counts})"
+        gaps = f"{ledger.gaps} of {ledger.planned} rollouts are missing ({counts})"
     keys = [request.params["reward"] for request in requests if "reward" in request.metric.reads]
     keys += [request.params["column"] for request in requests if is_reward(part, request)]
     for key in keys:
         if not gaps and (without := len(part) - int(contributed(part, key).given.sum())):
             gaps = f"{without} of {ledger.planned} rollouts have no reward {key!r}"
     if gaps:
-        raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
+        raise Incomplete(f"{gaps}; --missing gap excludes them, --missing zero counts them as 0")
 
 
 def _variance(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> dict[str, Split | Unsplit]:
-    """What the variance of the mean reward is made of, by the reward it reads."""
+    """The parts of the variance of the mean reward, by the reward it reads."""
     readers = [request for request in requests if request.metric is MEAN_REWARD]
     readers = readers or per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
     units = clusters(part, plan.cluster) if plan.cluster else None
@@ -273,13 +273,13 @@ def _variance(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -
 
 
 def _counted(part: Rollouts, plan: Plan, key: str) -> Column:
-    """The number each rollout contributes to a metric of a reward, as gaps are treated, [R]."""
+    """The number that each rollout contributes to a metric of a reward, with ``missing`` applied, [R]."""
     column = contributed(part, key)
     return column.filled(0.0) if plan.missing == "zero" else column
 
 
 def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, float]) -> None:
-    """InputError for a reward, [R], outside the range that the user said it has."""
+    """Raise InputError for a reward, [R], outside the given range."""
     low, high = ends
     outside = np.flatnonzero(column.given & ((column.values < low) | (column.values > high)))
     if len(outside):
@@ -289,12 +289,12 @@ def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, fl
         raise InputError.at(
             f"task {part.tasks[part.task[row]]!r} sample {part.sample[row]}",
             f"{key} is {column.values[row]:g}{because}",
-            f"expected {low:g} to {high:g}, as --range says",
+            f"expected {low:g} to {high:g}, the given --range",
         )
 
 
 def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> Slice:
-    """The ledger of some rollouts, and an estimate for everything asked of them."""
+    """The ledger of some rollouts, and an estimate for every requested metric."""
     settings = Settings(
         by=part.by_task,
         confidence=plan.confidence,
@@ -321,7 +321,7 @@ def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
             failure = PluginError(f"metric {request.text!r} failed: {type(error).__name__}: {error}")
             if not plan.dialect.skips:
                 raise failure from error
-            warnings.warn(f"metric {request.text!r} is left out: {failure}", stacklevel=5)
+            warnings.warn(f"metric {request.text!r} is skipped: {failure}", stacklevel=5)
             return None
 
     if len(part) < WORTH_THREADS or any(request.foreign for request in requests):  # others' code: from one thread only
@@ -335,13 +335,13 @@ def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
 
 
 def _politely() -> None:
-    """Let the thread that hashes the inputs go first: it has the longest way, and cannot be divided."""
+    """Give priority to the thread that hashes the inputs: it takes longest and cannot be split."""
     with suppress(OSError):  # where a thread has no priority of its own
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def _signature(request: RequestedMetric, plan: Plan) -> Signature:
-    """Everything that made a number, but the method of its interval."""
+    """The signature of a number, without the method of its interval."""
     params = [f"{key}:{value}" for key, value in sorted(request.params.items()) if value != ""]
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
     known = [f"range:{plan.range[0]:g},{plan.range[1]:g}"] if plan.range else []

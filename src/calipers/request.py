@@ -1,6 +1,6 @@
-"""What the user asked for, resolved and checked before anything is opened: a dialect's words, metrics, a plan.
+"""The request of the user, resolved and checked before any file is opened: dialect, metrics, plan.
 
-A dialect is data: which names mean what, what is asked for by default, what gaps become.
+A dialect is data: its metric names, its default metrics, and its rule for missing rollouts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from calipers.stats.cards import DEFAULT, canonical
 
 Given = TypeVar("Given")
 Afterwards = Callable[[Result, Rollouts], Result]
-"""A last step over a result and the rollouts it was made of, such as others' metric scripts."""
+"""A last step over a result and its rollouts, such as metric scripts of other systems."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One system's way to name metrics and to treat what is missing."""
+    """The metric names of one system, and its rule for missing rollouts."""
 
     name: str
     metrics: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
@@ -53,7 +53,7 @@ NATIVE = Dialect("native")
 
 @dataclass(frozen=True, slots=True)
 class RequestedMetric:
-    """A metric that was asked for, found and settled: ready to be computed."""
+    """A requested metric, resolved and checked, ready to compute."""
 
     text: str  # the result's key
     metric: Metric | Opaque
@@ -62,7 +62,7 @@ class RequestedMetric:
 
 
 def resolve(wanted: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetric:
-    """Find what a metric string means in a dialect: its table first, then plugins."""
+    """Find the metric of a name in a dialect: first its table, then plugins."""
     request = _request(wanted)
     if dialect.metrics is not None and request.name in dialect.metrics:
         if request.params:
@@ -86,10 +86,10 @@ def resolve(wanted: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetri
 
 
 def _request(wanted: str | Mapping[str, Any]) -> MetricSpec:
-    """What was asked for; a plugin's name is a free string, which need not look like a metric's."""
+    """The requested metric; the name of a plugin's metric can be any string."""
     if not isinstance(wanted, str):
         if not isinstance(wanted, Mapping):
-            raise InputError(f"a metric is asked for as {wanted!r}; expected a name such as 'pass@3'")
+            raise InputError(f"a metric is requested as {wanted!r}; expected a name such as 'pass@3'")
         return MetricSpec.of(wanted)
     if wanted in METRICS.added:
         return MetricSpec(wanted, wanted)
@@ -113,15 +113,15 @@ def _built_in(request: MetricSpec) -> tuple[Metric, dict[str, Any]]:
 def as_metric(name: str, thing: Any) -> Metric | Opaque:
     """A plugin's object as a metric: a `Metric`, or anything with EvSys' ``compute``.
 
-    A class is made anew, without arguments, for every call, as EvSys does: nothing it keeps in
-    itself passes from one draw of the bootstrap to the next.
+    A class is instantiated without arguments for every call, as in EvSys, so that no state passes from one bootstrap
+    draw to the next.
     """
     if isinstance(thing, Metric):
         return thing
     try:
         made = thing() if isinstance(thing, type) else thing
     except Exception as error:
-        raise PluginError(f"metric {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise PluginError(f"metric {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(getattr(made, "compute", None)):
         raise PluginError(f"metric {name!r} is {thing!r}; expected a calipers.Metric or a class with compute()")
     if isinstance(thing, type):
@@ -144,7 +144,7 @@ def _unknown(name: str, dialect: Dialect) -> UnknownName:
 
 
 def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
-    """What a metric reads: the reward that was picked, the column asked for, or one by its name."""
+    """The column that a metric reads: the chosen reward, the requested column, or a column by name."""
     if name == "reward":
         return contributed(part, params.get("reward") or "reward")
     if name == "answer":
@@ -160,13 +160,13 @@ def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
 
 
 def is_reward(part: Rollouts, requested: RequestedMetric) -> bool:
-    """Whether a statistic of a column is one of a reward, so that a gap in it is a rollout without a number."""
+    """Whether the column of a statistic is a reward, so that a gap in it is a missing rollout."""
     wanted = requested.params.get("column")
     return "column" in requested.metric.reads and wanted in part.rewards and wanted not in part.columns
 
 
 def per_column(requested: RequestedMetric, rollouts: Rollouts) -> list[RequestedMetric]:
-    """A statistic of ``column=*`` is one of every column of numbers there is, rewards among them."""
+    """One metric for each numeric column, rewards included, if the request has ``column=*``."""
     if requested.params.get("column") != "*":
         return [requested]
     names = sorted({*rollouts.rewards, *rollouts.columns})
@@ -179,9 +179,9 @@ def per_column(requested: RequestedMetric, rollouts: Rollouts) -> list[Requested
 def per_reward(
     requested: RequestedMetric, rollouts: Rollouts, chosen: str | None, every: bool = False
 ) -> list[RequestedMetric]:
-    """The reward key a metric reads: the one chosen, `reward`, the only one, or each in turn.
+    """The reward key that a metric reads: the chosen one, `reward`, the only one, or each of them.
 
-    ``every`` says that there is nothing special about one called `reward`.
+    With ``every``, a reward named `reward` is not special.
     """
     if "reward" not in requested.metric.reads:
         return [requested]
@@ -202,7 +202,7 @@ def per_reward(
 
 
 def economics_of(used: Collection[str]) -> list[str]:
-    """The metrics of usage that a log with these columns can answer."""
+    """The usage metrics that a log with these columns has data for."""
     needs = {
         "time_per_task": {"latency_s"},
         "tokens_per_task": {"input_tokens", "output_tokens"},
@@ -248,7 +248,7 @@ def no_reward(source: Any, keys: Sequence[str]) -> InputError:
 
 
 def unrewarded(rollouts: Rollouts) -> list[str]:
-    """A word to whoever did not say what the file calls the reward."""
+    """An error for a file without a reward, with the keys that could be it."""
     if rollouts.rewards or not len(rollouts) or bool((rollouts.outcome != MISSING).any()):
         return []
     keys = ", ".join([name for name in rollouts.columns if name not in USAGE][:8])
@@ -257,7 +257,7 @@ def unrewarded(rollouts: Rollouts) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A scoring, fully decided: every name resolved, every number in its range."""
+    """The settings of a score, checked and complete."""
 
     asked: Sequence[RequestedMetric]
     dialect: Dialect
@@ -306,9 +306,9 @@ def make_plan(
     afterwards: Afterwards | None = None,
     source: Any = None,
 ) -> Plan:
-    """Resolve and check everything a scoring is asked to do; InputError for what cannot be done.
+    """Resolve and check the settings of a score; InputError where they are wrong.
 
-    ``source`` is what will be read: a dialect may find in it what to ask for.
+    ``source`` is what will be read: a dialect may choose its default metrics from it.
     """
     speech = _dialect(dialect or "native")
     if missing is not None and missing not in get_args(Missing):
@@ -355,7 +355,7 @@ def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> It
         except CalipersError as error:
             if not dialect.skips:
                 raise
-            warnings.warn(f"metric {metric!r} is left out: {error}", stacklevel=4)
+            warnings.warn(f"metric {metric!r} is skipped: {error}", stacklevel=4)
 
 
 def _dialect(name: str) -> Dialect:

@@ -26,7 +26,7 @@ def test_verifiers_that_can_be_trusted(tmp_path):
         "exact_match  gold           8      0  0.0000 false negatives  [0.0000, 0.3244]",
         "exact_match  empty          8      0  0.0000 false positives  [0.0000, 0.3244]",
     ]
-    assert done.stdout.endswith("\nclean\n")
+    assert done.stdout.endswith("\nclean: all verdicts are right\n")
 
 
 def test_verifiers_that_cannot(tmp_path):
@@ -34,7 +34,7 @@ def test_verifiers_that_cannot(tmp_path):
     lines(tmp_path, told, task("b", "!!!", "contains"), name="suite.jsonl")
     done = calipers("check", "suite.jsonl", "--selftest", cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stdout.splitlines()[-2:] == ["contains: echo passes: a", "1 probe of 5 found fault"]
+    assert done.stdout.splitlines()[-2:] == ["contains: echo answer passes: a", "1 of 5 probes found wrong verdicts"]
     done = calipers("check", "suite.jsonl", "--selftest", "--format", "json", "--limit", "1", cwd=tmp_path)
     assert done.returncode == 1
     found = json.loads(done.stdout)

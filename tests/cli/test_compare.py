@@ -35,9 +35,10 @@ def test_the_page(tmp_path, runs):
         "B  b.jsonl  (10 tasks, 10 samples)",
         "",
         "mean_reward, pass_rate: undecided whether b.jsonl or a.jsonl is better: a difference of +0.2 (95 %",
-        "  interval -0.266 to +0.666, p 0.36); a difference this large would show on about N new tasks,",
-        "  tested by themselves, with a chance of 80 %; the data allow anything from 10 tasks to no number at",
-        "  all, as 0 lies in the interval; to keep adding tasks to these, use compare --anytime",
+        "  interval -0.266 to +0.666, p 0.36); about N new tasks, tested on their own, would show a",
+        "  difference this large with a power of 80 %; for the differences in the interval it takes 10 tasks",
+        "  or more, and for some no number is enough, because the interval contains 0; to add tasks to these",
+        "  runs instead, use compare --anytime",
         "10 common tasks",
         "",
         "metric              A       B    B - A  95 % interval          p  verdict",
@@ -47,7 +48,7 @@ def test_the_page(tmp_path, runs):
         "pass_rate ↑    0.5000  0.7000  +0.2000  [-0.2664, +0.6664]  0.36  undecided",
         "  McNemar: 3 fixed, 1 broken, exact p 0.62, mid-p 0.38",
         "",
-        "by mean_reward, task by task: 1 worse, 3 better, 6 the same",
+        "mean_reward by task: 1 worse, 3 better, 6 the same",
         "worse, 1",
         "      A → B  A answered     B answered",
         "  t8  1 → 0  �[31ma says 1  �[31mb says 0",
@@ -141,8 +142,8 @@ def test_an_ascii_terminal_gets_ascii(tmp_path, runs):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a.jsonl"], "a.jsonl: holds one run only; give a second one to compare it with"),
-        (["a.jsonl", "a.jsonl"], "a.jsonl: is given twice; expected another run: one and the same cannot differ"),
+        (["a.jsonl"], "a.jsonl: has only one run; give a second run to compare it with"),
+        (["a.jsonl", "a.jsonl"], "a.jsonl: is given twice; expected two different runs"),
         (["a.jsonl", "nowhere"], "nowhere: no such file"),
         (["a.jsonl", "b.jsonl", "--metric", "mean_rewrd"], "no metric named 'mean_rewrd'; did you mean 'mean_reward'"),
         (["a.jsonl", "b.jsonl", "--margin", "-1"], "margin is -1; expected a number above 0"),
@@ -163,7 +164,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
 def test_gaps_that_are_not_allowed_are_exit_3(tmp_path):
     a, b = rewards(tmp_path, [[1], [None]], "a.json"), rewards(tmp_path, [[1], [1]], "b.json")
     said = refused("compare", a, b, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("a.json: 1 of 2 rollouts are gaps; --missing gap leaves them out")
+    assert said.startswith("a.json: 1 of 2 rollouts are missing; --missing gap excludes them")
 
 
 def test_the_help_loads_nothing_and_says_it_all(tmp_path):
@@ -177,12 +178,13 @@ def test_a_verdict_that_may_be_asked_again(tmp_path, runs):
     done = calipers("compare", *runs, "--anytime", "--metric", "mean_reward", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     page = " ".join(done.stdout.split())
-    assert "add tasks to the runs and ask again: this verdict may be asked for after every batch" in page
-    order = "tasks in the order of the second run: its plan, when its tasks started, or their first rows"
-    assert f"test betting, confidence 95 %, dialect native, missing gap, seed 0, {order}, digest" in page
+    assert "add tasks to the runs and compare again: this test is valid after every batch" in page
+    order = "tasks in the order of the second run (by its plan, its start times, or its first rows)"
+    made = "confidence level 95 %; native definitions; missing rollouts excluded; seed 0"
+    assert f"anytime test (betting); {made}; {order}; digest" in page
     failed = calipers("compare", *runs, "--anytime", "--test", "sign-flip", cwd=tmp_path)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert "--anytime is a test of its own; expected no --test sign-flip beside it" in failed.stderr
+    assert "--anytime is a test itself; expected no --test sign-flip with it" in failed.stderr
 
 
 def test_the_csv_has_the_range_of_new_tasks(tmp_path, runs):

@@ -32,7 +32,7 @@ def test_a_third_run_without_such_a_table_is_left_out_by_name(folder):
     (folder / "third.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = calipers("compare", "said-before", "said-after", "third.jsonl", "--metric", "bleu", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "third.jsonl have none of these numbers in common" in done.stdout + done.stderr
+    assert "third.jsonl share none of these numbers" in done.stdout + done.stderr
     assert [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("bleu ")] == ["better"]
 
 
@@ -86,5 +86,5 @@ def test_a_reward_is_no_metric_and_the_metric_of_it_is_named(tmp_path):
         (tmp_path / name / "samples_t.jsonl").write_text("\n".join(lines))
     said = refused("compare", "a/samples_t.jsonl", "b/samples_t.jsonl", "--metric", "acc", cwd=tmp_path)
     assert said == (
-        "'acc' is a reward of these runs, and no metric; expected mean_reward(reward=acc), or --dialect lm_eval"
+        "'acc' is a reward of these runs, not a metric; expected mean_reward(reward=acc), or --dialect lm_eval"
     )

@@ -100,6 +100,7 @@ def test_a_folder_without_rollouts(tmp_path, made):
     for name in made:
         (tmp_path / "folder" / name).write_text("{}")
     assert refused("compare", "folder", "folder2", cwd=tmp_path) == (
-        "folder: is a directory; expected a file of rollouts, a run or a Harbor job (plan.json or result.json in it), "
-        "or what lm_eval --output_path wrote (results_*.json beside samples_*.jsonl, or in a folder for each model)"
+        "folder: is a directory; expected a file of rollouts, a run folder or a Harbor job (with plan.json or "
+        "result.json), or the output of lm_eval --output_path (results_*.json and samples_*.jsonl, or a folder for "
+        "each model)"
     )

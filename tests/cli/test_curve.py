@@ -8,6 +8,7 @@ from cli.running import ARITH, calipers, lines, refused, rewards
 
 import calipers as cal
 from calipers.cli import execute as run
+from calipers.reports.plain_words import plain_why
 
 
 def curves(*arguments, cwd):
@@ -69,42 +70,43 @@ def test_beyond_the_samples_a_law_speaks_and_says_what_it_assumes(tmp_path):
     assert hundred["why"] == "k is above 64, 16 times the 4 samples of a task"
     said = " ".join(calipers("curve", name, "--to", "100", cwd=tmp_path).stdout.split())
     assert "16* 0.700" in said
-    assert "* beyond the 4 samples of a task, if chances follow a beta law with a share never solved:" in said
+    assumed = "assuming that pass probabilities follow a beta distribution and that a share of tasks is never solved"
+    assert f"* beyond the 4 samples of a task, {assumed}:" in said
     assert "Beta(0.48, 0.43), and 19 % never solved" in said
-    assert "at k = 4, pass@k 0.600 by the samples, 0.600 by the law" in said
+    assert "at k = 4: pass@k 0.600 from the samples, 0.600 from the model" in said
     assert "* no value: k is above 64, 16 times the 4 samples of a task" in said
     markdown = calipers("curve", name, "--to", "64", "--format", "md", cwd=tmp_path).stdout
-    assert "if chances follow a beta law with a share never solved" in " ".join(markdown.split())
+    assert assumed in " ".join(markdown.split())
     assert document["digest"] != curves(name, cwd=tmp_path)["digest"]
 
 
 def test_a_law_of_passes_says_nothing_of_votes(tmp_path):
     """Tasks with 5 to 8 samples: their log likelihoods add up, and the curve of votes ends where the samples do."""
     shown = " ".join(calipers("curve", ARITH, "--to", "64", cwd=tmp_path).stdout.split())
-    assert "no maj@k beyond the 8 samples of a task: the law is one of passes" in shown
+    assert "no maj@k beyond the 8 samples of a task: the model is for passes only" in shown
     assert "16* 0.812" in shown
-    assert "how well the law fits: at k = 5, pass@k 0.737 by the samples, 0.747 by the law" in shown
+    assert "fit of the model at k = 5: pass@k 0.737 from the samples, 0.747 from the model" in shown
 
 
 def test_a_refused_extrapolation_says_why_everywhere(tmp_path):
     name = rewards(tmp_path, [[1] * 3 + [0] * 7, [0] * 10])
     done = calipers("curve", name, "--to", "100", "--plot", "c.svg", cwd=tmp_path)
     why = "2 tasks; at least 30 are needed to fit a law of chances"
-    assert f"* no value beyond the 10 samples of a task: {why}" in done.stdout
+    assert f"* no value beyond the 10 samples of a task: {plain_why(why)}" in " ".join(done.stdout.split())
     (group,) = curves(name, "--to", "100", cwd=tmp_path)["groups"]
     later = [point for curve in group["curves"] for point in curve["points"] if point["model_based"]]
     assert [(point["value"], point["why"]) for point in later] == [(None, why)] * 8
     assert group["law"]["why"] == why
     table = csv.DictReader(io.StringIO(calipers("curve", name, "--to", "16", "--format", "csv", cwd=tmp_path).stdout))
     assert [(row["value"], row["why"]) for row in table if row["k"] == "16"] == [("", why)] * 2
-    assert b"no value beyond the samples there are" in (tmp_path / "c.svg").read_bytes()
+    assert b"no value beyond the samples" in (tmp_path / "c.svg").read_bytes()
 
 
 def test_bands_say_that_each_is_by_itself(tmp_path):
     name = rewards(tmp_path)
     for more in ((), ("--format", "md")):
         shown = calipers("curve", name, *more, cwd=tmp_path).stdout
-        assert "95 % bands, each by itself: for one k, not for all of them at once" in " ".join(shown.split())
+        assert "95 % bands are valid for each k on its own, not for all k together" in " ".join(shown.split())
 
 
 def test_to_may_end_the_curve_early(tmp_path):
@@ -128,7 +130,7 @@ def test_an_unknown_cost_is_said_not_guessed(tmp_path):
     rows = [{"task": "a", "sample": 0, "reward": 1, "usage": {"cost_usd": 1}}, {"task": "a", "sample": 1, "reward": 0}]
     (group,) = curves(lines(tmp_path, *rows), cwd=tmp_path)["groups"]
     assert [one["cost"] for one in group["first_success"]] == [None, None]
-    assert any("cost_usd is not known" in note for note in group["notes"])
+    assert any("some tasks have no cost_usd" in note for note in group["notes"])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_a_gap_is_no_sample_unless_it_counts_zero(tmp_path, missing, expected):
 def test_missing_fail_refuses_gaps(tmp_path):
     name = rewards(tmp_path, [[1, None], [1, 0]])
     said = refused("curve", name, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("1 of 4 rollouts are gaps; --missing gap leaves them out")
+    assert said.startswith("1 of 4 rollouts are missing; --missing gap excludes them")
 
 
 def test_each_model_and_each_reward_has_its_own_curves(tmp_path):
@@ -216,7 +218,7 @@ def test_no_rewards_no_curve(tmp_path, tasks):
 
 def test_one_task_has_a_curve_and_no_band(tmp_path):
     shown = calipers("curve", rewards(tmp_path, [[1, 0]]), cwd=tmp_path).stdout
-    assert "no band: one task says nothing about others" in shown
+    assert "no band: at least two tasks are needed" in shown
 
 
 def test_without_matplotlib_the_picture_is_one_clear_line(tmp_path, monkeypatch, capsys):
@@ -236,7 +238,7 @@ def test_bands_over_clusters_say_so(tmp_path):
     ]
     run = lines(tmp_path, *rows)
     plain, clustered = (calipers("curve", run, *more, cwd=tmp_path).stdout for more in ((), ("--cluster", "document")))
-    said = "the bands are over clusters: tasks of one document are one unit"
+    said = "bands are over clusters: the tasks of one document are one unit"
     assert said in clustered
     assert said not in plain
 
@@ -255,5 +257,5 @@ def test_a_group_without_rewards_says_so_beside_the_others(tmp_path):
     first, second = curves(run_file, "--to", "8", "--plot", "c.svg", cwd=tmp_path)["groups"]
     assert list(values(first, "pass@k")) == [1, 2, 4, 8]
     assert values(second, "pass@k") == {}
-    assert second["notes"][0] == "no rollout has a reward: there is no sample to draw"
+    assert second["notes"][0] == "no rollout has a reward, so there is no curve"
     assert b">y<" in (tmp_path / "c.svg").read_bytes()

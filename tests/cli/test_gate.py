@@ -14,14 +14,14 @@ import calipers
 
 WARNED = (
     "warning: 5.31 % of the rollouts of result.json are missing (17 of 320): "
-    "which ones may decide a requirement, unless it says worst(...)\n"
+    "requirements without worst(...) may depend on which rollouts are missing\n"
 )
 HOSTILE = "m\x1b[31m<b>&\"'|`::error::x ##[error]y\u202e"
 
 
 @pytest.fixture(scope="module")
 def scored():
-    """The result of the bundled rollouts, by difficulty: mean_reward 0.4402 [0.3391, 0.5465], 17 gaps of 320."""
+    """The result of the bundled rollouts, by difficulty: mean_reward 0.4402 [0.3391, 0.5465], 17 missing of 320."""
     return calipers.score(ARITH, by="difficulty").to_json()
 
 
@@ -43,7 +43,7 @@ def gate(inside):  # noqa: F811
 def test_as_a_user_runs_it(tmp_path, result):
     done = command("gate", result, "--require", "mean_reward >= 0.48", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, WARNED)
-    assert done.stdout.splitlines()[-1] == "gate failed: 0 of 1 requirement met, 1 critical failed"
+    assert done.stdout.splitlines()[-1] == "gate failed: 0 of 1 requirement met, 1 critical requirement failed"
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_the_table(gate, tmp_path, result):
     done = gate(tmp_path, result, *required, options=["--max-gaps", "6%"])
     assert done.stdout.splitlines() == [
         "           requirement                value   95 % interval     n",
-        "─────────────────────────────────────────────────────────────────────────────────",
-        "passed     lower(mean_reward) >= 0.3  0.3391  [0.3391, 0.5465]  40 tasks, 17 gaps",
-        "FAILED     pass_rate > 0.5            0.4455  [0.3465, 0.5491]  40 tasks, 17 gaps",
-        "  the interval holds both answers",
-        "NO ANSWER  lower(latency_p99) > 0     –                         40 tasks, 17 gaps",
-        "  there is no interval: too few tasks: the percentile may lie beyond all that was seen",
+        "────────────────────────────────────────────────────────────────────────────────────",
+        "passed     lower(mean_reward) >= 0.3  0.3391  [0.3391, 0.5465]  40 tasks, 17 missing",
+        "FAILED     pass_rate > 0.5            0.4455  [0.3465, 0.5491]  40 tasks, 17 missing",
+        "  the interval contains both answers",
+        "NO ANSWER  lower(latency_p99) > 0     –                         40 tasks, 17 missing",
+        "  no interval: with so few tasks the true percentile may lie outside the observed values",
         "",
-        "gate failed: 1 of 3 requirements met, 1 critical failed, 1 critical cannot be answered",
+        "gate failed: 1 of 3 requirements met, 1 critical requirement failed, 1 critical requirement has no answer",
     ]
 
 
@@ -97,19 +97,19 @@ def test_a_null_never_passes(gate, tmp_path):
     path = rewards(tmp_path, [[1, 0], [1, 1]])
     for op in ("<", ">", "<=", ">=", "=="):
         done = gate(tmp_path, path, f"pass@3 {op} 0")
-        assert (done.returncode, "the value is null: no task has a value" in done.stdout) == (3, True)
+        assert (done.returncode, "no value: no task has a value" in done.stdout) == (3, True)
 
 
 def test_one_task_has_no_lower_end(gate, tmp_path):
     done = gate(tmp_path, rewards(tmp_path, [[1, 1]]), "lower(mean_reward) > 0")
-    assert (done.returncode, "there is no interval:" in done.stdout) == (3, True)
+    assert (done.returncode, "no interval:" in done.stdout) == (3, True)
 
 
 @pytest.mark.parametrize(("most", "code"), [("17", 0), ("16", 3), ("0", 3), ("6%", 0), ("5%", 3)])
 def test_gaps_beyond_what_is_allowed(gate, tmp_path, result, most, code):
     done = gate(tmp_path, result, "mean_reward > 0", options=["--max-gaps", most])
     assert done.returncode == code
-    assert ("17 of 320 rollouts are gaps, and at most" in done.stdout) == (code == 3)
+    assert ("17 of 320 rollouts are missing, and at most" in done.stdout) == (code == 3)
 
 
 def groups(folder):
@@ -162,7 +162,7 @@ def test_the_difference_of_finished_results_has_no_interval(gate, tmp_path):
     asked = ["--baseline", "before.json"]
     done = gate(tmp_path, "after.json", "delta(mean_reward) > 0.16", options=asked)
     assert done.returncode == 0
-    assert "the difference of two finished results: not paired, so no interval" in done.stdout
+    assert "two finished results are not paired, so their difference has no interval" in done.stdout
     assert gate(tmp_path, "after.json", "lower(delta(mean_reward)) > 0", options=asked).returncode == 3
 
 
@@ -193,7 +193,7 @@ def test_each_model_meets_its_own_baseline(gate, tmp_path):
 def test_a_baseline_of_several_runs_must_be_clear(inside, tmp_path):  # noqa: F811
     before, after = runs(tmp_path, "before.jsonl", ["a", "b"]), runs(tmp_path, "after.jsonl", ["c"])
     said = inside.refused("gate", after, "--baseline", before, "--require", "delta(mean_reward) > 0", cwd=tmp_path)
-    assert "before.jsonl: holds several runs that c could be compared with (a, b)" in said
+    assert "before.jsonl: has several runs that c could be compared with (a, b)" in said
 
 
 def test_gaps_of_the_baseline_count(gate, tmp_path):
@@ -201,7 +201,7 @@ def test_gaps_of_the_baseline_count(gate, tmp_path):
     lines(tmp_path, *({"task": name, "reward": 1} for name in "abc"), name="after.jsonl")
     asked = ["--baseline", "before.jsonl", "--max-gaps", "0"]
     done = gate(tmp_path, "after.jsonl", "delta(mean_reward) > 0", options=asked)
-    assert (done.returncode, "1 of 3 rollouts of the baseline are gaps" in done.stdout) == (3, True)
+    assert (done.returncode, "1 of 3 rollouts of the baseline are missing" in done.stdout) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,17 @@ def test_gaps_of_the_baseline_count(gate, tmp_path):
         (["result.json", "--require", "pass@9 > 0"], "no metric in result.json named 'pass@9'; known: "),
         (["result.json", "--require", "mean_reward[dificulty=easy] > 0"], "did you mean 'difficulty'?"),
         (["result.json", "--require", "mean_reward > 0", "--model", "tiny"], "named 'tiny'; known: tiny-calculator"),
-        (["result.json", "--require", "mean_reward > 0", "--missing", "zero"], "is a finished result, and --missing"),
+        (["result.json", "--require", "mean_reward > 0", "--missing", "zero"], "is a finished result, so --missing"),
         (["result.json", "--require", "delta(mean_reward) > 0"], "expected --baseline PATH"),
         (["result.json"], "--require 'EXPR OP NUMBER' is missing"),
         (["--require", "x > 0"], "RESULT is missing"),
         (["gone.json", "--require", "mean_reward > 0"], "gone.json: no such file"),
-        (["broken.json", "--require", "mean_reward > 0"], "broken.json: is no whole result document"),
+        (["broken.json", "--require", "mean_reward > 0"], "broken.json: is not a complete result document"),
         (["newer.json", "--require", "mean_reward > 0"], "newer.json: its schema is 'calipers.result/9'; expected"),
-        (["result.json", "--require", "mean_reward > 0", "--max-gaps", "few"], "expected a number of gaps such as 5"),
+        (
+            ["result.json", "--require", "mean_reward > 0", "--max-gaps", "few"],
+            "expected a number of rollouts such as 5",
+        ),
         (["result.json", "--require", "mean_reward > 0", "--policy", "p.yaml"], "cannot be combined with --policy"),
         (["result.json", "--require", "mean_reward > 0", "--junit", "result.json"], "is one of the files"),
     ],
@@ -263,7 +266,9 @@ def test_what_github_is_told(gate, tmp_path, result):
         "::error title=critical requirement failed%3A result.json · arith · tiny-calculator::"
         "mean_reward > 1: 0.4402, 95 %25 interval [0.3391, 0.5465]\n"
     )
-    assert summary.read_text().startswith("before\n### Gate failed: 1 of 2 requirements met, 1 critical failed\n")
+    assert summary.read_text().startswith(
+        "before\n### Gate failed: 1 of 2 requirements met, 1 critical requirement failed\n"
+    )
 
 
 def test_a_summary_that_cannot_be_written_does_not_change_the_answer(gate, tmp_path, result):

@@ -31,15 +31,17 @@ def test_a_value_is_asked_at_both_ends(tmp_path, checks, made, required, code): 
     settings = {"metrics": ["pass@1"]} if made is document else {}
     (one,) = checks(made(tmp_path, SEEN, **settings), required, code=code)
     if code == 3:
-        told = "8 of 40 rollouts are missing, and decide it: 0.6000 to 0.8000, whatever they are"
-        assert one["why"] == f"{told}; --max-gaps 8 takes it as it is"
+        told = "8 of 40 rollouts are missing and decide the answer: the value is 0.6000 to 0.8000 depending on them"
+        assert one["why"] == f"{told}; use --max-gaps 8 to decide without them"
 
 
 @pytest.mark.parametrize("option", ["--max-gaps", "--max-missing"])
 def test_so_many_as_are_allowed_decide_nothing(tmp_path, checks, option):  # noqa: F811
     path = of_rollouts(tmp_path, SEEN)
     (one,) = checks(path, "pass@1 >= 0.7", code=0, options=[option, "20%"])
-    assert one["remark"].endswith("the missing rollouts may decide it: 0.6000 to 0.8000, whatever they are")
+    assert one["remark"].endswith(
+        "the missing rollouts may decide the answer: the value is 0.6000 to 0.8000 depending on them"
+    )
     assert checks(path, "pass@1 >= 0.7", code=3, options=[option, "7"])[0]["why"].endswith("at most 7 may be")
     checks(path, "pass@1 >= 0.81", code=1, options=[option, "7"])  # whatever they are
 
@@ -50,7 +52,7 @@ def test_an_end_of_an_interval_is_asked_of_the_filled_rollouts(tmp_path, checks)
     assert worst[0] < seen[0] < best[0]
     checks(path, f"lower(pass@1) >= {worst[0] - 1e-6}", code=0)
     (one,) = checks(path, f"lower(pass@1) >= {worst[0] + 1e-6}", code=3)
-    assert f"decide it: {worst[0]:.4f} to {best[0]:.4f}" in one["why"]
+    assert f"decide the answer: the value is {worst[0]:.4f} to {best[0]:.4f}" in one["why"]
     checks(path, f"lower(pass@1) >= {best[0] + 1e-6}", code=1)
     checks(path, f"upper(pass@1) <= {best[1] + 1e-6}", code=0)
     checks(path, f"upper(pass@1) <= {best[1] - 1e-6}", code=3)
@@ -59,7 +61,7 @@ def test_an_end_of_an_interval_is_asked_of_the_filled_rollouts(tmp_path, checks)
 def test_a_finished_result_passes_on_no_end_that_missing_rollouts_could_move(tmp_path, checks):  # noqa: F811
     path = document(tmp_path, SEEN, metrics=["pass@1"])
     (one,) = checks(path, "lower(pass@1) >= 0.1", code=3)
-    assert "a finished result keeps no interval with its missing rollouts filled; expected the rollouts" in one["why"]
+    assert "a finished result has no interval with the missing rollouts filled in; expected the rollouts" in one["why"]
     checks(path, "lower(pass@1) >= 0.1", code=0, options=["--max-gaps", "8"])
     checks(path, "lower(pass@1) >= 0.7", code=1)
 
@@ -69,7 +71,7 @@ def test_rewards_without_a_known_range(tmp_path, checks, number):  # noqa: F811
     path = lines(tmp_path, *({"task": f"t{n}", "reward": 7 + n % 2} for n in range(6)), {"task": "t6"})
     for required in (f"mean_reward >= {number}", f"lower(mean_reward) >= {number}"):
         (one,) = checks(path, required, code=3)
-        assert one["why"].startswith("1 of 7 rollouts are missing, and may decide it: no bounds are known")
+        assert one["why"].startswith("1 of 7 rollouts are missing and may decide the answer: no bounds are known")
     checks(path, f"mean_reward >= {number}", code=number and 1, options=["--max-gaps", "1"])
 
 
@@ -107,7 +109,9 @@ def test_a_difference_is_asked_at_both_ends(tmp_path, checks):  # noqa: F811
     assert worst.delta < best.delta
     checks(paths[1], f"delta(mean_reward) >= {worst.delta - 1e-6}", code=0, **asked)
     (one,) = checks(paths[1], f"delta(mean_reward) >= {worst.delta + 1e-6}", code=3, **asked)
-    assert one["why"].startswith("1 of 26 rollouts and 2 of 26 rollouts of the baseline are missing, and decide it: ")
+    assert one["why"].startswith(
+        "1 of 26 rollouts and 2 of 26 rollouts of the baseline are missing and decide the answer: "
+    )
     checks(paths[1], f"delta(mean_reward) <= {worst.delta - 1e-6}", code=1, **asked)
     checks(paths[1], f"lower(delta(mean_reward)) > {worst.interval[0] - 1e-6}", code=0, **asked)
     checks(paths[1], f"lower(delta(mean_reward)) > {worst.interval[0] + 1e-6}", code=3, **asked)
@@ -128,7 +132,7 @@ def test_every_task_is_asked_at_both_ends(tmp_path, checks):  # noqa: F811
     path = of_rollouts(tmp_path, [[1, 1, 1, None], [1, 1, 1, 1]])
     checks(path, "pass_rate[task=*] >= 0.75", code=0)
     (one,) = checks(path, "pass_rate[task=*] >= 0.8", code=3)
-    assert "1 of 2 tasks cannot be answered: t0 (1 of 4 rollouts are missing, and decide it" in one["why"]
+    assert "1 of 2 tasks have no answer: t0 (1 of 4 rollouts are missing and decide the answer" in one["why"]
     checks(path, "pass_rate[task=*] >= 0.8", code=0, options=["--max-gaps", "1"])
 
 
@@ -137,7 +141,7 @@ def test_the_worst_task_is_asked_at_both_ends(tmp_path, checks):  # noqa: F811
     good = [[1] * 12] * 9
     path = of_rollouts(tmp_path, [[*[1] * 4, *[None] * 8], *good])
     (one,) = checks(path, "worst(pass_rate[task]) >= 0.8", code=3)
-    assert one["why"] == "8 of 120 rollouts are missing, and decide it; --max-gaps 8 takes it as it is"
+    assert one["why"] == "8 of 120 rollouts are missing and decide the answer; use --max-gaps 8 to decide without them"
     checks(path, "worst(pass_rate[task]) >= 0.1", code=0)
     checks(path, "worst(pass_rate[task]) >= 0.8", code=0, options=["--max-gaps", "8"])
     checks(of_rollouts(tmp_path, [[0] * 12, [None, *[1] * 11], *good]), "worst(pass_rate[task]) >= 0.8", code=1)
@@ -150,7 +154,7 @@ def test_a_policy_has_both_spellings(tmp_path, inside):  # noqa: F811
         policy.write_text(f"{text}critical: ['pass@1 >= 0.7']\n")
         done = inside("gate", "new.jsonl", "--policy", "p.yaml", cwd=tmp_path)
         assert done.returncode == code, done.stdout + done.stderr
-    assert "max_gaps and max_missing are two names of one thing; expected one of them" in done.stderr
+    assert "max_gaps and max_missing mean the same; expected one of them" in done.stderr
 
 
 def test_an_agent_that_makes_its_failures_missing_does_not_pass(tmp_path, checks):  # noqa: F811

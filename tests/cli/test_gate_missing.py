@@ -70,9 +70,9 @@ def test_without_missing_rollouts_worst_is_the_value(tmp_path, checks):
 @pytest.mark.parametrize(
     ("required", "why"),
     [
-        ("worst(cost_per_task) <= 9", "no bounds are known for a metric that reads anything but the reward"),
-        ("worst(mean(column=reward)) >= 0", "no bounds are known for a metric that reads anything but the reward"),
-        ("worst(mean_reward(reward=points)) >= 0", "no bounds are known: rewards are not all from 0 to 1"),
+        ("worst(cost_per_task) <= 9", "no bounds are known for a metric that reads more than the reward"),
+        ("worst(mean(column=reward)) >= 0", "no bounds are known for a metric that reads more than the reward"),
+        ("worst(mean_reward(reward=points)) >= 0", "no bounds are known: some rewards are outside 0 to 1"),
     ],
 )
 def test_what_nobody_can_fill_has_no_worst(tmp_path, checks, required, why):
@@ -85,7 +85,7 @@ def test_a_finished_result_has_bounds_and_no_interval_of_filled_rollouts(tmp_pat
     path = document(tmp_path, SEEN, metrics=["pass@1"])
     assert checks(path, "worst(pass@1) >= 0.6", code=0)[0]["value"] == pytest.approx(0.6)
     why = checks(path, "worst(lower(pass@1)) >= 0", code=3)[0]["why"]
-    assert why.endswith("a finished result keeps no interval with its missing rollouts filled; expected the rollouts")
+    assert why.endswith("a finished result has no interval with the missing rollouts filled in; expected the rollouts")
 
 
 def test_a_difference_with_every_missing_rollout_against_it(tmp_path, checks):
@@ -127,7 +127,7 @@ def test_more_than_five_per_cent_missing_is_warned_of(tmp_path, inside):  # noqa
     path = of_rollouts(tmp_path, SEEN)
     assert said(path, "mean_reward > 0") == (
         "warning: 20 % of the rollouts of new.jsonl are missing (8 of 40): "
-        "which ones may decide a requirement, unless it says worst(...)\n"
+        "requirements without worst(...) may depend on which rollouts are missing\n"
     )
     assert said(path, "worst(mean_reward) > 0", "missing < 1") == ""  # which do say it
     few = of_rollouts(tmp_path, [*[[1]] * 19, [None]], "few.jsonl")
@@ -154,10 +154,10 @@ def test_a_task_without_a_value_is_no_task_that_holds(tmp_path, checks):
     path = of_rollouts(tmp_path, SEEN)
     one = checks(path, "pass_rate[task=*] >= 0.5", code=3)[0]
     assert (one["value"], one["word"]) == (None, "undefined")
-    assert one["why"] == "2 of 10 tasks cannot be answered: t8, t9 (the value is null: no task has a value)"
+    assert one["why"] == "2 of 10 tasks have no answer: t8, t9 (no value: no task has a value)"
     failed = checks(path, "pass_rate[task=*] >= 0.9", code=1)[0]  # no is no
     assert failed["failing"] == ["t4", "t5", "t6", "t7"]
-    assert "2 of 10 tasks cannot be answered: t8, t9" in failed["remark"]
+    assert "2 of 10 tasks have no answer: t8, t9" in failed["remark"]
     assert checks(path, "worst(pass_rate[task=*]) >= 0.5", code=1)[0]["failing"] == ["t8", "t9"]
 
 
@@ -178,15 +178,15 @@ def test_some_task_is_shown_to_be_below(tmp_path, checks):
     assert one["remark"] == f"1 task shown to be below 0.8 (Holm over 10 tasks): 0 (1 of 8, p {p:.2g})"
     passed = checks(path, "worst(pass@1[task]) >= 0.5", code=0)[0]
     assert (passed["value"], passed["word"]) == (0.125, "passed")  # lower than 0.5, and not shown to be
-    assert passed["remark"] == "no task has been shown to be below 0.5 (Holm over 10 tasks, smallest p 0.35)"
+    assert passed["remark"] == "no task is shown to be below 0.5 (Holm over 10 tasks, smallest p 0.35)"
 
 
 def test_the_worst_task_of_so_few_samples_that_nothing_can_be_shown(tmp_path, checks):
     one = checks(rewards(tmp_path, [[0], [1], [1], [None]]), "worst(pass_rate[task]) > 0.5", code=0)[0]
     assert one["value"] == 0.0
     assert one["remark"] == (
-        "no task has been shown to be below 0.5 (Holm over 3 tasks, smallest p 1); with so few samples no task "
-        "could have been, not even one without a pass; 1 task without a value"
+        "no task is shown to be below 0.5 (Holm over 3 tasks, smallest p 1); with so few samples not "
+        "even a task without a pass could be; no value for 1 task"
     )
 
 
@@ -197,7 +197,7 @@ def test_slices_by_task_of_a_finished_result(tmp_path, checks, inside):  # noqa:
     assert checks(path, "pass_rate[task=*] >= 0.6", code=1)[0]["failing"] == ["t0"]
     bare = document(tmp_path, tasks, "bare.json")
     said = inside.refused("gate", bare, "--require", "pass_rate[task=*] >= 0.6", cwd=tmp_path)
-    assert "it has no slices: expected a result of calipers score --by task" in said
+    assert "it has no slices; expected a result of calipers score --by task" in said
 
 
 def test_standard_input_cannot_be_filled(tmp_path):

@@ -64,7 +64,8 @@ def test_a_policy_holds(gate, folder):
 def test_what_is_let_pass_is_seen(gate, folder):
     done = gate(folder, "--junit", "gate.xml")
     assert done.stdout.splitlines()[-1] == (
-        "gate passed: 4 of 6 requirements met, 1 supporting failed of 1 allowed, 1 advisory failed"
+        "gate passed: 4 of 6 requirements met, 1 supporting requirement failed (1 allowed), "
+        "1 advisory requirement failed"
     )
     root = ElementTree.parse(folder / "gate.xml").getroot()
     assert (root.get("failures"), root.get("skipped")) == ("0", "2")
@@ -101,10 +102,10 @@ def test_a_policy_without_results_is_asked_of_the_one_given(inside, folder):  # 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("critical: [x", "p.yaml:1: is no YAML"),
-        ("[]", "is no mapping"),
-        ("", "is no mapping"),
-        ("critical: []", "requires nothing"),
+        ("critical: [x", "p.yaml:1: is not YAML"),
+        ("[]", "is not a mapping"),
+        ("", "is not a mapping"),
+        ("critical: []", "has no requirements"),
         ("crtical: [x > 1]", "no key of a policy named 'crtical'; did you mean 'critical'?"),
         ("critical: x > 1", "critical is 'x > 1'; expected a list"),
         ("critical: [3]", "p.yaml: critical[0]: 3 cannot be read"),
@@ -115,11 +116,11 @@ def test_a_policy_without_results_is_asked_of_the_one_given(inside, folder):  # 
         ("critical: [x > 1]\nresults: {a: 3}", "expected a path, or"),
         ("critical: [x > 1]\nresults: {a: {path: b, basline: c}}", "did you mean 'baseline'?"),
         ("critical: [x > 1]\nallowed_failures: -1", "allowed_failures is -1; expected an integer >= 0"),
-        ("critical: [x > 1]\nallowed_failures: 1", "1 failures are allowed of no requirement"),
+        ("critical: [x > 1]\nallowed_failures: 1", "allowed_failures is 1, but there are no supporting requirements"),
         ("critical: [x > 1]\nmax_gaps: lots", "p.yaml: max_gaps: 'lots' cannot be read"),
         ("critical: [x > 1]", "names no results"),
-        ("critical: [x > 1]\nadvisory: [x > 2]\ncritical: [x > 0]", "p.yaml:3: 'critical' stands twice"),
-        ("critical: [!!python/object/apply:os.system [ls]]", "is no YAML"),
+        ("critical: [x > 1]\nadvisory: [x > 2]\ncritical: [x > 0]", "p.yaml:3: 'critical' appears twice"),
+        ("critical: [!!python/object/apply:os.system [ls]]", "is not YAML"),
     ],
 )
 def test_a_policy_that_is_none(inside, tmp_path, text, said):  # noqa: F811

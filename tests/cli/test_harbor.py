@@ -24,7 +24,7 @@ def test_harbor_s_tables_stand_beneath_ours(small):
     assert done.returncode == 0, done.stderr
     ours, theirs = done.stdout.split("\nas Harbor prints it\n")
     assert "mean ↑  0.4444" in ours
-    assert "18 planned (from lock.json) = 17 scored + 1 client_failed; 1 gap, counted as 0" in ours
+    assert "18 planned (from lock.json) = 17 scored + 1 client_failed; 1 missing (counted as 0)" in ours
     assert "arith-mini • terminus-2 • coder-1\n" in theirs
     assert "    17           2  0.444   0.667\n" in theirs
 
@@ -80,6 +80,7 @@ def test_a_broken_configuration_is_one_line(tmp_path):
 
 def test_the_word_explained(tmp_path):
     assert (
-        "In harbor, mean is Calipers' pooled_mean." in calipers("explain", "mean", "--dialect", "harbor", cwd=tmp_path).stdout
+        "In harbor, mean is Calipers' pooled_mean."
+        in calipers("explain", "mean", "--dialect", "harbor", cwd=tmp_path).stdout
     )
     assert "count 0, as Harbor counts" in calipers("explain", "harbor", cwd=tmp_path).stdout

@@ -62,9 +62,9 @@ def test_one_run_has_difficulties_and_no_discrimination(tmp_path):
         ("0", pytest.approx(1 / 3)),
         ("3", 0.0),
     ]
-    assert "three runs or more" in table["why"]
+    assert "at least three runs" in table["why"]
     shown = calipers("items", rewards(tmp_path), cwd=tmp_path).stdout
-    assert shown.startswith("4 tasks: 1 always solved, 1 never.")
+    assert shown.startswith("4 tasks: 1 always solved, 1 never solved.")
     assert "everyone" not in shown  # one run is not everyone
 
 
@@ -83,7 +83,7 @@ def test_the_variance_is_divided_and_says_what_to_do(tmp_path):
 def test_one_sample_each_cannot_be_divided(tmp_path):
     (table,) = looked_at(rewards(tmp_path, [[1], [0]]), cwd=tmp_path)["tables"]
     assert table["runs"][0]["split"] is None
-    assert table["runs"][0]["advice"] == "the variance is not divided: no task has two samples"
+    assert table["runs"][0]["advice"] == "the variance cannot be split: no task has two samples"
 
 
 def test_a_task_that_a_run_lacks_is_no_failure(tmp_path):
@@ -144,18 +144,18 @@ def test_information_takes_five_runs(tmp_path):
     assert told[-1] == 0
     (table,) = looked_at(*files[:4], cwd=tmp_path)["tables"]
     assert {item["information"] for item in table["items"]} == {None}
-    assert table["why_information"] == "a curve over abilities takes five runs or more"
+    assert table["why_information"] == "it needs at least five runs"
     shown = calipers("items", *files, cwd=tmp_path).stdout
     assert "information" in shown
     fewer = calipers("items", *files[:4], cwd=tmp_path).stdout
-    assert "no information: a curve over abilities takes five runs or more" in fewer
+    assert "no information: it needs at least five runs" in fewer
     alone = calipers("items", files[0], cwd=tmp_path).stdout
     assert "information" not in alone  # one note, on discrimination, is enough where nobody asked
 
 
 def test_limit_cuts_what_is_shown(tmp_path):
     shown = calipers("items", ARITH, "--limit", "3", cwd=tmp_path).stdout
-    assert "3 of 40 tasks, by difficulty; --limit 0 shows all" in shown
+    assert "3 of 40 tasks, sorted by difficulty; --limit 0 shows all" in shown
     assert len(looked_at(ARITH, cwd=tmp_path)["tables"][0]["items"]) == 40
     assert len(looked_at(ARITH, "--limit", "3", cwd=tmp_path)["tables"][0]["items"]) == 3
 
@@ -168,7 +168,7 @@ def test_the_shapes_agree(tmp_path):
     assert [(row["task"], float(row["difficulty"]), row["kind"]) for row in rows] == [
         (item["task"], item["difficulty"], item["kind"]) for item in table["items"]
     ]
-    assert "everyone solves 1, nobody 1, 1 contradicts the rest. 20 % of the tasks do not tell" in calipers(
+    assert "all runs solve 1, no run solves 1, 1 contradicts the rest. 20 % of the tasks do not separate" in calipers(
         "items", *files, cwd=tmp_path
     ).stdout.replace("\n  ", " ")
     assert "| `odd` | 0.500 |" in calipers("items", *files, "--format", "md", cwd=tmp_path).stdout
@@ -179,10 +179,10 @@ def test_the_shapes_agree(tmp_path):
     [
         (["--sort", "hard"], "invalid value for '--sort': 'hard' is not one of 'difficulty'"),
         (["--limit", "-1"], "--limit is -1; expected a number of tasks, or 0 for all"),
-        ([ARITH], f"{ARITH}: is given twice; expected another run"),
+        ([ARITH], f"{ARITH}: is given twice; expected different runs"),
         (["--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
         (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),
-        (["--missing", "fail"], "17 of 320 rollouts are gaps; --missing gap leaves them out"),
+        (["--missing", "fail"], "17 of 320 rollouts are missing; --missing gap excludes them"),
         (["nowhere.jsonl"], "nowhere.jsonl: no such file"),
     ],
 )
@@ -208,8 +208,8 @@ def test_tasks_of_one_run_alone_tell_nothing_of_the_others(tmp_path):
     paths = runs(tmp_path, {"a": "1-", "b": "0-", "both": "11", "c": "-1"})
     said = " ".join(calipers("items", *paths, cwd=tmp_path).stdout.split("\n\n")[0].split())
     assert said == (
-        "4 tasks: everyone solves 3, nobody 1. The one task that several runs have does not tell them "
-        "apart. 3 are of one run alone, and tell nothing of the others."
+        "4 tasks: all runs solve 3, no run solves 1. The only task that several runs have does not "
+        "separate them. Only one run has 3 of the tasks, which cannot separate runs."
     )
 
 
@@ -217,5 +217,5 @@ def test_p_says_what_of(tmp_path):
     files = runs(tmp_path, LADDER)
     shown = " ".join(calipers("items", *files, cwd=tmp_path).stdout.split())
     assert "discrimination p (contradicts) information" in shown
-    assert "p (contradicts): the chance of a discrimination so low for a task that does not tell runs apart" in shown
+    assert "p (contradicts): one-sided p of a discrimination this low, for a task that does not separate runs" in shown
     assert "p (contradicts)" not in calipers("items", files[0], cwd=tmp_path).stdout  # one run has none

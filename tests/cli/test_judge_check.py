@@ -99,7 +99,7 @@ def test_graded_labels_are_corrected_as_they_are(tmp_path):
     assert scores["ppi"]["value"] == pytest.approx(truth[30:].mean())  # a constant error is all taken out
     assert scores["ppi++"]["stderr"] < 0.8 * scores["labels"]["stderr"]
     assert group["bias"]["value"] == pytest.approx(0.5)
-    assert group["corrected"][-1]["why"] == "only for labels and judgements of 0 and 1"
+    assert group["corrected"][-1]["why"] == "only for labels and scores of 0 and 1"
     assert group["agreement"][0]["level"] == "interval"
 
 
@@ -144,8 +144,11 @@ def test_labels_may_name_the_model(tmp_path):
         (["t0,first,1"], "l.csv:2: sample is 'first'; expected a whole number from 0 on"),
         (["t0,0"], "l.csv:2: has 2 cells; expected 3, as the first line has"),
         ([",0,1"], "l.csv:2: task is empty; expected the id of a task"),
-        (["t0,0,", "t1,0,"], "l.csv: holds no label: all 2 rows wait for one"),
-        (["t0,0,1", "t0,0,0"], "l.csv:3: task 't0' sample 0 stands twice, first on line 2; expected one label each"),
+        (["t0,0,", "t1,0,"], "l.csv: has no label: the label of all 2 rows is empty"),
+        (
+            ["t0,0,1", "t0,0,0"],
+            "l.csv:3: task 't0' sample 0 appears twice, first on line 2; expected one label for each",
+        ),
         ([' "t0"x,0,1'], "l.csv:2: "),
     ],
 )
@@ -160,14 +163,14 @@ def test_bad_labels_are_one_clear_line(tmp_path, labels, said):
     ("content", "said"),
     [
         (b"", "l.csv: is empty; expected CSV with the columns task, sample, label"),
-        (b"task,sample,label\n", "l.csv: holds no label: it has a header only"),
+        (b"task,sample,label\n", "l.csv: has no label: it has a header only"),
         (b"task,sample,labels\nt0,0,1\n", "l.csv:1: has no column 'label' (there is 'labels'); expected the columns"),
         (b"task,task,label\nt0,0,1\n", "l.csv:1: has the column 'task' twice"),
         (
             b"task;sample;label\nt0;0;1\n",
             "l.csv:1: has ';' between its cells; expected commas",
         ),  # where commas are points
-        (b"\xff\xfe\x00", "l.csv: is no text in UTF-8"),
+        (b"\xff\xfe\x00", "l.csv: is not UTF-8 text"),
         (b"task,label\nt0,1\n", "l.csv:2: task 't0' has 2 samples; expected a column sample"),
         (None, "l.csv: cannot be read (No such file or directory)"),
     ],
@@ -187,18 +190,18 @@ def test_one_kind_of_label_says_what_it_cannot_tell(tmp_path):
         "value": None,
         "interval": None,
         "of": 0,
-        "why": "nothing to measure it on",
+        "why": "no labelled rollouts for it",
     }
-    assert group["corrected"][-1]["why"] == "all labels are alike: sensitivity or specificity is unknown"
+    assert group["corrected"][-1]["why"] == "all labels are the same, so sensitivity or specificity is unknown"
     shown = calipers("judge-check", run, "--labels", labels, cwd=tmp_path).stdout
-    assert "note: every label (30) is good: the judge's specificity is unknown; label some bad rollouts, too" in shown
+    assert "note: every label (30) is good: the judge's specificity is unknown; also label some bad rollouts" in shown
 
 
 @pytest.mark.parametrize(
     ("label_of", "said"),
     [
-        (lambda label: 1 - label, "the judge is right in 20 % of these only: are good and bad swapped in the labels?"),
-        (lambda label: 100 * label, "labels go from 0 to 100, the judge's scores from 0 to 1"),
+        (lambda label: 1 - label, "the judge is right for only 20 % of these: are good and bad swapped in the labels?"),
+        (lambda label: 100 * label, "labels range from 0 to 100 and the judge's scores from 0 to 1"),
     ],
 )
 def test_labels_that_can_hardly_mean_the_same_are_doubted(tmp_path, label_of, said):
@@ -215,7 +218,7 @@ def test_a_judge_that_rates_low_is_told_so_in_plain_numbers(tmp_path):
     run = run_of(tmp_path, labelled=few)
     rows = [f"t{n},0,{label}" for n, (label, _) in enumerate(few)]
     shown = calipers("judge-check", run, "--labels", labels_of(tmp_path, *rows), cwd=tmp_path).stdout
-    assert "it rates 0.6000 too low (between 0.49" in " ".join(shown.split())
+    assert "it rates 0.6000 too low (interval 0.49" in " ".join(shown.split())
 
 
 def test_no_label_reaches_a_threshold_that_is_none(tmp_path):
@@ -232,9 +235,9 @@ def test_what_is_left_out_is_counted(tmp_path):
     found = checked(run, "--labels", labels, cwd=tmp_path)
     (group,) = found["groups"]
     assert group["labelled"] == 3
-    assert "1 labelled rollout without a judgement: left out" in group["notes"]
-    assert "raters are split evenly on 1 rollout, left out of the judge's errors" in group["notes"]
-    assert found["notes"] == ["labels.csv: 1 row without a label is left out"]
+    assert "excluded: 1 labelled rollout without a score of the judge" in group["notes"]
+    assert "excluded from the judge's errors: 1 rollout on which raters are evenly split" in group["notes"]
+    assert found["notes"] == ["labels.csv: 1 row without a label is excluded"]
 
 
 def test_the_shapes_agree(tmp_path):
@@ -245,8 +248,8 @@ def test_the_shapes_agree(tmp_path):
     assert float(table["score.ppi++"]["low"]) == group["corrected"][0]["interval"][0]
     assert int(table["false_positives"]["value"]) == 12
     shown = calipers("judge-check", run, "--labels", labels, cwd=tmp_path).stdout
-    assert shown.startswith("The score is 0.6800, between 0.59")
-    assert "The judge alone says 0.7200; that it rates too high or too low is not shown" in " ".join(shown.split())
+    assert shown.startswith("The corrected score is 0.6800 (interval 0.59")
+    assert "The judge alone gives 0.7200; a bias of the judge is not shown" in " ".join(shown.split())
     markdown = calipers("judge-check", run, "--labels", labels, "--format", "md", cwd=tmp_path).stdout
     assert "| label: good | 60 | 8 |" in markdown
 

@@ -26,15 +26,15 @@ def test_what_flipped_and_how_far_the_numbers_moved(tmp_path, run):
     done = calipers("rescore", run, "--benchmark", "suite.jsonl", "--filter", "last_number", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "3 rollouts, 3 judged: reward 'last_number-again' beside reward 'reward'",
+        "3 rollouts, 3 rescored: reward 'last_number-again', compared with reward 'reward'",
         "run.rescored-last_number-again.jsonl",
         "",
-        "pass to fail   0",
-        "fail to pass   1  a/0",
-        "other reward   0",
-        "number to gap  0",
-        "gap to number  0",
-        "the same       2",
+        "pass to fail       0",
+        "fail to pass       1  a/0",
+        "reward changed     0",
+        "reward to missing  0",
+        "missing to reward  0",
+        "the same           2",
         "outcomes: scored 3 to 2, unparsed 0 to 1",
         "",
         "metric         reward  interval          last_number-again  interval          difference",
@@ -62,10 +62,10 @@ def test_scores_that_people_gave(tmp_path, run):
     done = calipers("rescore", run, "--scores", "people.csv", "--columns", "task=id,reward=given", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
-        "note: people.csv: 2 rollouts without a score in it: a gap each",
-        "note: people.csv: 1 score for no rollout of the run: not used",
+        "note: people.csv: 2 rollouts without a score in it: the new reward is missing",
+        "note: people.csv: 1 score not used: the run has no such rollout",
     ]
-    assert "number to gap  2  b/0, c/0" in done.stdout
+    assert "reward to missing  2  b/0, c/0" in done.stdout
     assert "not every rollout has both rewards" in done.stdout
 
 
@@ -81,15 +81,15 @@ def test_code_of_ones_own(tmp_path, run):
     done = calipers("rescore", run, *asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "judging" not in done.stdout
-    assert "the same       3" in done.stdout
+    assert "the same           3" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["nowhere"], "nowhere: no such file"),
-        (["-"], "-: a run is read from its file; expected a folder or a file"),
-        (["run.jsonl"], "run.jsonl: does not say which benchmark it is of; give it: --benchmark DIR"),
+        (["-"], "-: a run cannot be read from standard input; expected a folder or a file"),
+        (["run.jsonl"], "run.jsonl: does not name its benchmark; give it: --benchmark DIR"),
         (["run.jsonl", "--benchmark", "gone"], "no benchmark named 'gone' in this project"),
         (["run.jsonl", "--filter", "last_numbr"], "no filter named 'last_numbr'; did you mean 'last_number'"),
         (["run.jsonl", "--param", "x"], "--param: 'x' cannot be read; expected KEY=VALUE, such as ignore_case=true"),

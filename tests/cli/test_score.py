@@ -27,7 +27,7 @@ def test_the_same_words_in_two_dialects(tmp_path, dialect, expected):
     ("dialect", "said"),
     [
         ("evsys", "any pass among the first 3 samples, in order"),
-        ("native", "unbiased: the Codex estimator over all samples"),
+        ("native", "unbiased estimate: probability of a pass in 3 samples (Chen et al. 2021)"),
     ],
 )
 def test_each_number_says_which_it_is(tmp_path, dialect, said):
@@ -68,7 +68,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
     [
         (["--metric", "pass@" + "9" * 5000], "no metric named 'pass@9"),
         (["--metric", "mean(column=f3)"], "no column of numbers named 'f3'; did you mean 'f1'?"),
-        (["--metric", "mean"], "metric 'mean' lacks column"),
+        (["--metric", "mean"], "metric 'mean' needs column"),
         (["--metric", "pass@3("], "metric 'pass@3(' cannot be read"),
         (["--dialect", "evsys", "--metric", "pass@5"], "no evsys metric named 'pass@5'; it is a native name"),
         (["--columns", "task=a,task=b"], "--columns: task is given twice; expected it once"),
@@ -109,7 +109,7 @@ def test_a_failure_leaves_the_result_file_as_it_was(tmp_path, arguments, code):
 
 def test_missing_rollouts_can_be_refused(tmp_path):
     said = refused("score", ARITH, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("17 of 320 rollouts are gaps (scored 281, refused 8,")
+    assert said.startswith("17 of 320 rollouts are missing (scored 281, refused 8,")
 
 
 def test_the_input_is_not_overwritten(tmp_path):
@@ -174,7 +174,7 @@ def test_a_known_range(tmp_path):
     (group,) = scored(name, "--range", "-1,2", "--metric", "mean_reward", cwd=tmp_path)["groups"]
     assert group["metrics"]["mean_reward"]["method"] == "wilson_t"
     said = refused("score", name, "--range", "-1,1.5", cwd=tmp_path)
-    assert said == "task '0' sample 1: reward is 2; expected -1 to 1.5, as --range says"
+    assert said == "task '0' sample 1: reward is 2; expected -1 to 1.5, the given --range"
 
 
 def test_json_is_strict(tmp_path):
@@ -211,7 +211,7 @@ def test_several_files_are_one_set(tmp_path):
 def test_notes_go_to_standard_error(tmp_path):
     done = calipers("score", rewards(tmp_path), "--by", "level", "--format", "json", cwd=tmp_path)
     assert json.loads(done.stdout)["groups"][0]["breakdowns"]["level"].keys() == {"__missing__"}
-    assert done.stderr == "note: no rollout has 'level': all of them are in __missing__\n"
+    assert done.stderr == "note: no rollout has 'level': all rollouts are in the slice __missing__\n"
 
 
 def test_a_plugin_brings_a_metric(tmp_path):
@@ -224,7 +224,7 @@ def test_a_plugin_brings_a_metric(tmp_path):
     )
     done = calipers("score", rewards(tmp_path), "--plugin", "worst.py", "--metric", "worst", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "a plugin's own function of all rewards" in done.stdout
+    assert "computed by a plugin from all rewards" in done.stdout
 
 
 def test_what_a_plugin_prints_is_no_data(tmp_path):

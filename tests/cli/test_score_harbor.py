@@ -18,10 +18,11 @@ def test_one_command_on_a_finished_job(tmp_path):
     done = calipers("score", JOB, "--metric", "mean_reward", "--metric", "pass@3", cwd=tmp_path)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[:3] == [
+    assert lines[:4] == [
         "arith-mini · coder-1 · terminus-2",
-        "6 tasks; 18 planned (from lock.json) = 16 scored + 1 timed_out + 1 client_failed; 1 gap, left out",
-        "exceptions in 2 of 18 planned: AgentTimeoutError 1, EnvironmentStartTimeoutError 1",
+        "6 tasks; 18 planned (from lock.json) = 16 scored + 1 timed_out + 1 client_failed;",
+        "  1 missing (excluded)",
+        "exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1, EnvironmentStartTimeoutError 1",
     ]
     for name in ("mean_reward", "pass@3", "time_per_task", "cost_per_task", "cost_per_solved"):
         assert any(line.startswith(f"{name} ") for line in lines), name
@@ -42,7 +43,9 @@ def test_the_document(tmp_path):
 
 def test_markdown_has_the_exceptions_too(tmp_path):
     done = calipers("score", JOB, "--format", "md", cwd=tmp_path)
-    assert "; exceptions in 2 of 18 planned: AgentTimeoutError 1, EnvironmentStartTimeoutError 1" in done.stdout
+    assert (
+        "; exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1, EnvironmentStartTimeoutError 1" in done.stdout
+    )
 
 
 def test_a_hostile_name_does_not_reach_the_terminal(tmp_path):
@@ -50,7 +53,7 @@ def test_a_hostile_name_does_not_reach_the_terminal(tmp_path):
     done = calipers("score", "job", cwd=tmp_path)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
-    assert "exceptions in 1 of 1 planned: Oh" in done.stdout
+    assert "exceptions in 1 of 1 planned rollouts: Oh" in done.stdout
 
 
 def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
@@ -58,7 +61,7 @@ def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
     job(tmp_path / "job", *(result(f"a__{n}", None, kind) for n, kind in enumerate([*raised, "Error07"])))
     done = calipers("score", "job", cwd=tmp_path)
     said = " ".join(done.stdout.split())
-    assert "exceptions in 26 of 26 planned: Error07 2, Error00 1, Error01 1" in said
+    assert "exceptions in 26 of 26 planned rollouts: Error07 2, Error00 1, Error01 1" in said
     assert "Error18 1, Error19 1, and 5 kinds more" in said
 
 
@@ -66,7 +69,7 @@ def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
     ("arguments", "said"),
     [
         (["."], f".: is a directory; {RIGHT}"),
-        ([JOB, JOB], f"{JOB}: stands twice, first as {JOB}; expected each job once"),
+        ([JOB, JOB], f"{JOB}: appears twice, first as {JOB}; expected each job once"),
         ([JOB, "--columns", "task=id"], "--columns: a Harbor job has names of its own; expected none beside a job"),
         ([JOB, "--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
     ],
@@ -77,7 +80,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
 
 def test_a_gap_may_be_forbidden(tmp_path):
     said = refused("score", JOB, "--missing", "fail", cwd=tmp_path, code=3)
-    assert said.startswith("1 of 18 rollouts are gaps (scored 16, timed_out 1, client_failed 1)")
+    assert said.startswith("1 of 18 rollouts are missing (scored 16, timed_out 1, client_failed 1)")
 
 
 def test_what_is_printed_to_a_terminal_names_the_exceptions(tmp_path):
@@ -93,4 +96,4 @@ def test_what_is_printed_to_a_terminal_names_the_exceptions(tmp_path):
         pass
     os.close(ours)
     assert child.wait() == 0
-    assert b"exceptions in 2 of 18 planned: AgentTimeoutError 1," in said
+    assert b"exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1," in said

@@ -27,7 +27,7 @@ class Picky:
 
 
 def test_an_unknown_metric_is_left_out_with_one_warning(skipping):
-    said = "metric 'pass@5' is left out: no evsys metric named 'pass@5'"
+    said = "metric 'pass@5' is skipped: no evsys metric named 'pass@5'"
     with pytest.warns(UserWarning, match=said) as caught:
         result = evsys([[1], [0]], ["pass@5", "avg"])
     assert len(caught) == 1
@@ -47,14 +47,14 @@ def test_a_metric_that_fails_is_left_out(skipping, broken):
     register_metric("picky")(Picky)
     register_metric("unmade")(type("Unmade", (), {"__init__": lambda self, needed: None}))
     register_metric("uncomputed")(type("Uncomputed", (), {}))
-    with pytest.warns(UserWarning, match="is left out: ") as caught:
+    with pytest.warns(UserWarning, match="is skipped: ") as caught:
         result = evsys([[1], [0]], [broken, "avg"])
     assert len(caught) == 1
     assert list(result.groups[0].metrics) == ["avg"]
 
 
 def test_nothing_may_be_left(skipping):
-    with pytest.warns(UserWarning, match="is left out: "):
+    with pytest.warns(UserWarning, match="is skipped: "):
         result = evsys([[1], [0]], "pass@5")
     assert (result.groups[0].metrics, result.groups[0].ledger.tasks) == ({}, 2)
 

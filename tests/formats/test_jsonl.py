@@ -70,12 +70,12 @@ def split_up(monkeypatch, processes=3):
         ('{"task":\n"b"}', "not JSON (Expecting value"),
         ('{"task":"b"}\x0c', "two values on one line"),  # a form feed is no blank in JSON
         ("\x0b", "not JSON (Expecting value"),
-        ('{"task":"b","a\\"b":1}', 'key "a\\"b" holds a quote, a backslash or a control character'),
-        ('{"task":"b","rewards":{"\\u0007":1}}', 'key "\\u0007" holds a quote, a backslash or a control character'),
-        ('{"task":"b","reward":0,"reward":1}', 'key "reward" stands twice; expected it once'),
-        ('{"task":"b","reward":1,"rewards":{"reward":0}}', "reward stands twice in one row; expected it once"),
-        ('{"task":"b","latency_s":1,"usage":{"latency_s":1}}', "latency_s stands twice in one row"),
-        ('{"task":"a","reward":0}', "task 'a' sample 0 attempt 1 stands twice, first at "),
+        ('{"task":"b","a\\"b":1}', 'key "a\\"b" contains a quote, a backslash or a control character'),
+        ('{"task":"b","rewards":{"\\u0007":1}}', 'key "\\u0007" contains a quote, a backslash or a control character'),
+        ('{"task":"b","reward":0,"reward":1}', 'key "reward" appears twice; expected it once'),
+        ('{"task":"b","reward":1,"rewards":{"reward":0}}', "reward appears twice in one row; expected it once"),
+        ('{"task":"b","latency_s":1,"usage":{"latency_s":1}}', "latency_s appears twice in one row"),
+        ('{"task":"a","reward":0}', "task 'a' sample 0 attempt 1 appears twice, first at "),
         ('{"task":"b","completion":"\\ud83d"}', "half of a surrogate pair stands alone"),
         ("[1]", "a rollout is a list; expected a JSON object"),
         ("3", "a rollout is a number; expected a JSON object"),
@@ -176,7 +176,7 @@ def test_integers_are_tasks_and_equal_to_their_text(tmp_path):
     found = table(tmp_path, '{"task":7,"sample":0}', '{"task":"7","sample":1}', f'{{"task":{2**70}}}')
     assert list(found.tasks) == ["7", str(2**70)]
     text = refused(written(tmp_path, '{"task":7}\n{"task":"7"}'))
-    assert text.startswith(":2: task '7' sample 0 attempt 1 stands twice, first at ")
+    assert text.startswith(":2: task '7' sample 0 attempt 1 appears twice, first at ")
 
 
 def test_a_key_may_be_called_anything_plain(tmp_path):
@@ -291,7 +291,7 @@ def test_both_places_of_a_rollout_that_stands_twice_are_right_across_processes(t
     lines = text.split("\n")
     lines[at[39] - 1] = lines[at[1] - 1]
     path = written(tmp_path, "\n".join(lines))
-    assert refused(path).startswith(f":{at[39]}: task '1' sample 0 attempt 1 stands twice, first at {path}:{at[1]};")
+    assert refused(path).startswith(f":{at[39]}: task '1' sample 0 attempt 1 appears twice, first at {path}:{at[1]};")
 
 
 def test_processes_do_not_change_what_is_read(tmp_path, monkeypatch):

@@ -127,7 +127,7 @@ def test_several_files_are_one_set(tmp_path):
 def test_the_same_file_twice_is_refused_and_both_places_named(tmp_path, kind):
     first, second = (written(tmp_path, EXAMPLES[kind], name) for name in ("one", "two"))
     for twice in ([first, first], [first, second]):
-        with pytest.raises(InputError, match="stands twice, first at ") as caught:
+        with pytest.raises(InputError, match="appears twice, first at ") as caught:
             read(twice)
         assert str(caught.value).startswith(twice[1])
         assert f"first at {first}:" in str(caught.value)
@@ -143,7 +143,7 @@ def test_an_unknown_role_names_the_nearest(tmp_path):
     ("columns", "expected"),
     [
         ({"task": "id", "reward": "id"}, "--columns: task and reward are both 'id'; expected a key for each"),
-        ({"sample": "task"}, "--columns: sample takes the key 'task'; name another with task=KEY"),
+        ({"sample": "task"}, "--columns: sample uses the key 'task'; name another with task=KEY"),
     ],
 )
 def test_roles_that_cannot_be_told_apart(tmp_path, columns, expected):
@@ -165,12 +165,14 @@ def test_a_name_that_one_of_the_files_has_is_enough(tmp_path):
         ("a", 3),
         ("b", 0),
     ]
-    assert refused(*paths, columns={"sample": "m"}).startswith(": no row has 'm', nor has one in 1 more files")
+    assert refused(*paths, columns={"sample": "m"}).startswith(
+        ": no row has 'm', and neither has a row of 1 more files"
+    )
 
 
 def test_a_key_that_no_reader_can_look_for_is_refused(tmp_path):
     for asked in ({"labels": ['a"b']}, {"columns": {"reward": "a\\b"}}):
-        with pytest.raises(InputError, match="holds a quote, a backslash or a control character"):
+        with pytest.raises(InputError, match="contains a quote, a backslash or a control character"):
             read([written(tmp_path, EXAMPLES["native"])], **asked)
 
 

@@ -51,7 +51,7 @@ def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path, line, key):
     """Each of them balanced by rows that lack keys, so that no total gives it away."""
     for others in ("", GOOD, GOOD + '{"task":"c"}\n'):
         number = others.count("\n") + 1
-        expected = f':{number}: key "{key}" stands twice; expected it once'
+        expected = f':{number}: key "{key}" appears twice; expected it once'
         assert refused(written(tmp_path, others + line + '\n{"task":"d"}\n')) == expected
 
 
@@ -95,7 +95,7 @@ def test_a_line_is_refused_exactly_where_a_key_stands_twice(rows, spaced):
         JsonLines("x", {}, ()).read(b"\n".join(lines) + b"\n")
     except LineError as error:
         said = error.args[1]
-    assert ("stands twice" in said) <= (doubled is not None)
+    assert ("appears twice" in said) <= (doubled is not None)
     assert bool(said) >= (doubled is not None)  # there may be another fault before it, such as a number for a text
     assert [twice(line) is not None for line in lines] == [len(dict(row)) < len(row) for row in rows]
 
@@ -105,7 +105,7 @@ class Pairs(list):
 
 
 def repeats(value, *, deep):
-    """Whether a key stands twice in an object, or with ``deep`` in any within it."""
+    """Whether a key appears twice in an object, or with ``deep`` in any within it."""
     own = isinstance(value, Pairs) and len({key for key, _ in value}) < len(value)
     inner = [one[1] for one in value] if isinstance(value, Pairs) else value if isinstance(value, list) else []
     return own or (deep and any(repeats(one, deep=True) for one in inner))
@@ -138,7 +138,7 @@ def test_the_checkers_agree_with_pythons_decoder(pairs, colon):
     assert (twice(text) is not None) == top
     assert (twice(text, ["in"]) is not None) == inside
     assert not (once_by_raws(text.encode()) and top)
-    with pytest.raises(InputError, match="stands twice; expected it once") if inside else nullcontext():
+    with pytest.raises(InputError, match="appears twice; expected it once") if inside else nullcontext():
         refuse_twice(text.encode(), "x", ["in"])
 
 
@@ -205,7 +205,7 @@ def test_a_rollout_of_nemo_gym_is_refused_exactly_where_a_key_stands_twice(rows,
         GymLines("x", {}, (), None).read("".join(f"{line}\n" for line in lines).encode())
     except LineError as error:
         said = error.args[:2]
-    assert said is None if not wrongs else said[0] in wrongs and said[1].endswith("stands twice")
+    assert said is None if not wrongs else said[0] in wrongs and said[1].endswith("appears twice")
 
 
 def refusal(path):
@@ -217,7 +217,7 @@ def refusal(path):
 def test_a_rollout_of_nemo_gym_with_a_key_twice_is_refused_with_its_line(tmp_path):
     good = json.dumps(GYM)
     bad = good[:-1] + ', "reward": 0.0}'
-    said = ':2: key "reward" stands twice; expected it once'
+    said = ':2: key "reward" appears twice; expected it once'
     assert refusal(written(tmp_path, f"{good}\n{bad}\n")) == said
     strange = bad.replace('"id": "a"', '"x": NaN')
     assert refusal(written(tmp_path, f"{good}\n{strange}\n")) == said
@@ -229,13 +229,13 @@ def test_a_sample_of_lm_eval_with_a_key_twice_is_refused_with_its_line(tmp_path)
     for bad in (good[:-1] + ', "acc": 0.0}', good[:-1] + ', "acc": NaN}'):
         path = tmp_path / "samples_t.jsonl"
         path.write_text(f"{good}\n{bad}\n")
-        assert refusal(path) == ':2: key "acc" stands twice; expected it once'
+        assert refusal(path) == ':2: key "acc" appears twice; expected it once'
 
 
 def test_results_of_lm_eval_with_a_key_twice_are_refused(tmp_path):
     path = tmp_path / "results.json"
     path.write_text('{"results": {"t": {"acc,none": 1, "acc,none": 0}}, "configs": {"t": {"x": 1, "x": 1}}}')
-    assert refusal(path) == ': key "acc,none" stands twice; expected it once'
+    assert refusal(path) == ': key "acc,none" appears twice; expected it once'
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -259,7 +259,7 @@ def test_a_log_of_inspect_with_a_key_twice_is_refused(tmp_path, packed, good, ba
         path = whole(tmp_path, header(["a"]), one)
         Path(path).write_text(Path(path).read_text().replace(good, bad).replace(', "epochs": 2', ""))
     place = ": samples/a_epoch_1.json" if packed else ""
-    assert refusal(path) == f'{place}: key "{key}" stands twice; expected it once'
+    assert refusal(path) == f'{place}: key "{key}" appears twice; expected it once'
 
 
 def test_a_log_of_inspect_may_say_in_its_metadata_what_it_likes(tmp_path):
@@ -273,4 +273,4 @@ def test_a_trial_of_harbor_with_a_key_twice_is_refused(tmp_path):
     file = next(Path(path).glob("*/result.json"))
     text = json.dumps(json.loads(file.read_text())).replace('"reward": 1.0', '"reward": 0.0, "reward": 1.0')
     file.write_text(text)
-    assert refusal(path).endswith(f'{file.relative_to(path)}: key "reward" stands twice; expected it once')
+    assert refusal(path).endswith(f'{file.relative_to(path)}: key "reward" appears twice; expected it once')

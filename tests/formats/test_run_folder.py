@@ -166,9 +166,9 @@ def test_a_line_broken_in_the_middle_is_an_error(tmp_path):
     [
         ({"tasks": []}, ": no rollouts; expected at least one"),
         ({"schema": "calipers.plan/9"}, "/plan.json: schema is 'calipers.plan/9'; expected 'calipers.plan/1'"),
-        ({"samples": -1}, "/plan.json: is no plan of a run (Expected `int` >= 0 - at `$.samples`)"),
+        ({"samples": -1}, "/plan.json: is not the plan of a run (Expected `int` >= 0 - at `$.samples`)"),
         ({"samples": 2**30}, "/plan.json: 1073741824 rollouts are planned; expected at most 100000000"),
-        ({"tasks": [{"task": "a"}, {"task": "a"}]}, "/plan.json: task 'a' stands twice; expected each task once"),
+        ({"tasks": [{"task": "a"}, {"task": "a"}]}, "/plan.json: task 'a' appears twice; expected each task once"),
     ],
 )
 def test_a_plan_that_cannot_be(tmp_path, plan, said):

@@ -73,8 +73,8 @@ def test_the_file_of_a_stop_comes_before_the_result(tmp_path):
 @pytest.mark.parametrize(
     ("content", "wrong"),
     [
-        ("{", "is no stop of a run"),
-        ('{"rule": "lower(pass@1) > 0.6"}', "is no stop of a run"),
+        ("{", "is not the stop file of a run"),
+        ('{"rule": "lower(pass@1) > 0.6"}', "is not the stop file of a run"),
         (
             '{"schema": "calipers.stopped/9", "rule": "", "metric": "", "side": "", "tasks": 1, "planned_tasks": 2}',
             "schema is 'calipers.stopped/9'",

@@ -37,7 +37,7 @@ def parquet(frame: dict | pl.DataFrame, **options) -> bytes:
         ("task,reward\na,1\nb\n", ":3: a row of 1 cells; expected 2, as in the header"),
         ("id,reward\na,1\n", ":1: no column 'task'; name it with --columns task=KEY (columns here: id, reward)"),
         ("\n\nid\na\n", ":3: no column 'task'"),  # the header is the first line that is not blank
-        ("task,x,x\na,1,2\n", ":1: column 'x' stands twice"),
+        ("task,x,x\na,1,2\n", ":1: column 'x' appears twice"),
         ("task,reward\n,1\n", ":2: task is missing; expected text or an integer"),
         ('task,reward\n"",1\n', ":2: task is missing"),  # quoted, but nothing in it
         ("task,reward\na,high\n", ':2: reward is "high"; expected a finite number, or an empty cell'),
@@ -59,8 +59,8 @@ def parquet(frame: dict | pl.DataFrame, **options) -> bytes:
         ("task,outcome\na,scord\n", ':2: outcome is "scord"; expected one of scored, refused, '),
         ("task,outcome,reward\na,scored,\n", ":2: outcome is 'scored' but there is no reward"),
         ("task,rewards\na,{}\n", ':2: rewards is "{}"; expected a column for each key, such as rewards.accuracy'),
-        ("task,reward,rewards.reward\na,1,\nb,1,1\n", ":3: reward stands twice in one row; expected it once"),
-        ("task,reward\na,1\nb,1\na,1\n", ":4: task 'a' sample 0 attempt 1 stands twice, first at "),
+        ("task,reward,rewards.reward\na,1,\nb,1,1\n", ":3: reward appears twice in one row; expected it once"),
+        ("task,reward\na,1\nb,1\na,1\n", ":4: task 'a' sample 0 attempt 1 appears twice, first at "),
         ('task,reward\na,"1\n', ":2: a quote is opened and never closed"),
         ('task,reward\na,1\n"b\nc""d\n', ":3: a quote is opened and never closed"),
         ('task,reward\na,1\nb"c,1\n', ":3: a quote inside a cell"),
@@ -75,7 +75,7 @@ def parquet(frame: dict | pl.DataFrame, **options) -> bytes:
         ("reward\ttask\n1\ta\n", ":1: no column 'task'; expected commas between columns, not \"\\t\""),
         ("hello world\n", ":1: no column 'task'"),
         ("task,reward\na,\0\n", ": is not a file of rollouts"),
-        ("task,reward\n" + "a,1\n" * 99_999 + "a,\0\n", ":100001: a cell holds a NUL byte"),
+        ("task,reward\n" + "a,1\n" * 99_999 + "a,\0\n", ":100001: a cell contains a NUL byte"),
     ],
 )
 def test_a_bad_csv_is_refused(tmp_path, text, expected):
@@ -85,14 +85,14 @@ def test_a_bad_csv_is_refused(tmp_path, text, expected):
 def test_the_line_of_a_record_counts_the_newlines_inside_quotes(tmp_path):
     text = 'task,note,reward\na,"one\ntwo\n\nthree",1\n\nb,"x\r\ny",1\nb,,1\n'
     path = written(tmp_path, text)
-    assert refused(path).startswith(f":9: task 'b' sample 0 attempt 1 stands twice, first at {path}:7;")
+    assert refused(path).startswith(f":9: task 'b' sample 0 attempt 1 appears twice, first at {path}:7;")
     assert refused(written(tmp_path, text.replace("b,,1", "b,,x"))).startswith(':9: reward is "x"')
 
 
 def test_lines_are_right_in_every_block_of_a_long_file(tmp_path):
     text = "task,note,reward\n" + "".join(f'{n},"{"x" * 90}\n",1\n' for n in range(200_000))
     assert len(text) > 2 * tables.CHUNK
-    assert refused(written(tmp_path, text + "0,,1\n")).startswith(":400002: task '0' sample 0 attempt 1 stands twice")
+    assert refused(written(tmp_path, text + "0,,1\n")).startswith(":400002: task '0' sample 0 attempt 1 appears twice")
     assert refused(written(tmp_path, text + "a,,x\n")).startswith(':400002: reward is "x"')
 
 
@@ -214,9 +214,9 @@ def test_what_python_writes_as_csv_is_read_back(tmp_path_factory, rows):
         ({"task": ["a"], "outcome": [1]}, ": column 'outcome' is Int64; expected one of scored, refused, "),
         ({"task": ["a"], "outcome": ["scored"]}, ":row 1: outcome is 'scored' but there is no reward"),
         ({"task": ["a"], "model": [1]}, ": column 'model' is Int64; expected text"),
-        ({"task": [7, 8, 7]}, ":row 3: task '7' sample 0 attempt 1 stands twice, first at "),
-        ({"task": ["a"], "reward": [1], "rewards": [{"reward": 1}]}, ":row 1: reward stands twice in one row"),
-        ({"task": ["a"], "rewards.x": [1], "rewards": [{"x": 1}]}, ": column 'rewards.x' stands twice"),
+        ({"task": [7, 8, 7]}, ":row 3: task '7' sample 0 attempt 1 appears twice, first at "),
+        ({"task": ["a"], "reward": [1], "rewards": [{"reward": 1}]}, ":row 1: reward appears twice in one row"),
+        ({"task": ["a"], "rewards.x": [1], "rewards": [{"x": 1}]}, ": column 'rewards.x' appears twice"),
         ({"task": pl.Series([], dtype=pl.String)}, ": no rollouts; expected at least one"),
     ],
 )

@@ -39,12 +39,12 @@ def test_a_metric_is_read_from_its_string_or_mapping(asked, name, params):
         ("pass@3(", "cannot be read"),
         ("mean(column=a) (b)", "cannot be read"),
         ("mean(column=a(b)", "cannot be read"),
-        ("percentile(column=f1)", "lacks q; expected percentile(column=..., q=...)"),
+        ("percentile(column=f1)", "needs q; expected percentile(column=..., q=...)"),
         ("", "cannot be read"),
         ("mean(column)", "expected key=value"),
-        ("mean", "lacks column"),
+        ("mean", "needs column"),
         ("percentile(column=reward, q=101)", "expected 0 to 100"),
-        ({"threshold": 1}, "without its name"),
+        ({"threshold": 1}, "a metric has no name"),
     ],
 )
 def test_a_metric_that_cannot_be_meant_is_refused(asked, message):

@@ -8,7 +8,7 @@ from calipers.reports.figures import RewardMetric, depends, heavy
 from calipers.stats.variance import Dependence, Retries
 
 RETRIED = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3, 4)] + [[0] * 4] * 4
-LATER = "as a stopped task is known to have passed"
+LATER = "because a stopped task is known to have passed"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ LATER = "as a stopped task is known to have passed"
 )
 def test_after_retries_what_is_right_is_named(asked, outright, said):
     found = depends(Retries(38, 60, 8), asked, outright)
-    assert found == f"38 of 60 tasks stop at their first pass, so sample counts depend on results and {said}"
+    assert found == f"38 of 60 tasks stop at their first pass: sample counts depend on results, so {said}"
 
 
 def test_where_only_what_is_right_was_asked_for_nothing_is_said():
@@ -84,7 +84,7 @@ def test_one_task_that_decides_is_named():
     pulls = [(reward - result["mean_reward"].value) ** 2 for reward in [*graded.values(), 0.0]]
     assert (task, share) == ("lost", pytest.approx(pulls[-1] / sum(pulls)))
     assert list(result.groups[0].warnings) == [
-        f"task lost has {100 * share:.0f} % of the variance of mean_reward and max@1: the interval rests on it"
+        f"task lost has {100 * share:.0f} % of the variance of mean_reward and max@1: the interval depends mostly on it"
     ]
     assert result.to_dict()["groups"][0]["metrics"]["mean_reward"]["heaviest"] == {"task": "lost", "share": share}
 

@@ -44,14 +44,14 @@ def test_one_is_not_many():
     ("fields", "said"),
     [
         ({}, []),
-        ({"undefined_tasks": 2}, ["2 tasks undefined"]),
-        ({"bounds": (0.5, 1.0)}, ["0.5000 to 1.0000 whatever the gaps hold"]),
+        ({"undefined_tasks": 2}, ["undefined for 2 tasks"]),
+        ({"bounds": (0.5, 1.0)}, ["0.5000 to 1.0000 if all missing rollouts failed / passed"]),
         (
             {"bounds": (0.5, 1.0), "undefined_tasks": 1},
-            ["1 task undefined", "0.5000 to 1.0000 whatever the missing samples hold"],
+            ["undefined for 1 task", "0.5000 to 1.0000 if all missing samples failed / passed"],
         ),
-        ({"bounds": (0.5, 0.5)}, ["0.5000 whatever the gaps hold"]),
-        ({"why": "one task says nothing about others"}, ["no interval: one task says nothing about others"]),
+        ({"bounds": (0.5, 0.5)}, ["0.5000 whether the missing rollouts failed or passed"]),
+        ({"why": "one task says nothing about others"}, ["no interval: at least two tasks are needed"]),
         ({"value": None, "why": "3 rewards are NaN"}, ["no value: 3 rewards are NaN"]),
         ({"value": float("nan"), "why": "3 rewards are NaN"}, ["no value: 3 rewards are NaN"]),
         ({"value": None, "why": "no task has a value"}, ["no task has a value"]),  # says it already
@@ -61,16 +61,35 @@ def test_what_must_be_said(fields, said):
     assert remarks(estimate(**fields)) == said
 
 
+@pytest.mark.parametrize(
+    ("fields", "counts", "said"),
+    [
+        ({}, {}, "0.5000 to 1.0000 if all 2 missing rollouts failed / passed"),
+        ({}, {"gaps": 1}, "0.5000 to 1.0000 if the 1 missing rollout failed / passed"),
+        ({}, {"lacking": {"style": 3}}, "0.5000 to 1.0000 if all missing rollouts failed / passed"),
+        ({"bounds": (0.5, 0.5)}, {}, "0.5000 whether the 2 missing rollouts failed or passed"),
+        ({"signature": "maj@{k}|k:3"}, {}, "0.5000 to 1.0000 for every possible outcome of the 2 missing rollouts"),
+        (
+            {"signature": "mean_reward|range:-1,1"},
+            {},
+            "0.5000 to 1.0000 if all 2 missing rollouts had the lowest / the highest reward",
+        ),
+    ],
+)
+def test_the_bounds_say_how_many_rollouts_are_missing(fields, counts, said):
+    assert remarks(estimate(**{"bounds": (0.5, 1.0), **fields}), ledger(**counts)) == [said]
+
+
 def test_a_reason_is_only_given_where_something_is_missing():
     assert reason(estimate()) == []
 
 
 def test_the_ledger_adds_up_on_one_line():
     text = account(ledger(), "gap").replace("\N{NO-BREAK SPACE}", " ")
-    assert text == "12 planned = 9 scored + 1 refused + 2 client_failed; 2 gaps, left out"
+    assert text == "12 planned = 9 scored + 1 refused + 2 client_failed; 2 missing (excluded)"
 
 
 def test_where_the_plan_came_from():
     made = ledger(planned_from="inputs", gaps=0, outcomes={"scored": 12})
     text = whole_account(made, "gap").replace("\N{NO-BREAK SPACE}", " ")
-    assert text == "4 tasks; 12 planned (from inputs) = 12 scored; no gaps"
+    assert text == "4 tasks; 12 planned (from inputs) = 12 scored; none missing"

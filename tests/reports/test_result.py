@@ -16,10 +16,13 @@ def lines(made, columns=100):
 @pytest.mark.parametrize(
     ("signature", "expected"),
     [
-        ("pass@{k}|k:3|dialect:native", "unbiased: the Codex estimator over all samples"),
+        (
+            "pass@{k}|k:3|dialect:native",
+            "unbiased estimate: probability of a pass in 3 samples (Chen et al. 2021)",
+        ),
         ("any_of_first_{k}|k:3|dialect:evsys", "any pass among the first 3 samples, in order"),
         ("any_of_first_{k}|k:1|dialect:evsys", "any pass among the first sample, in order"),
-        ("worst_task|dialect:evsys", "a plugin's own function of all rewards"),
+        ("worst_task|dialect:evsys", "computed by a plugin from all rewards"),
     ],
 )
 def test_a_number_is_described_by_its_estimator_not_by_its_name(signature, expected):
@@ -29,14 +32,14 @@ def test_a_number_is_described_by_its_estimator_not_by_its_name(signature, expec
 @pytest.mark.parametrize(
     ("signature", "short"),
     [
-        ("pass@{k}|k:3", "the Codex estimator over all samples"),
-        ("pass^{k}|k:3", "the chance of no failure in 3 samples"),
-        ("max@{k}|k:3", "the best reward of 3 samples"),
+        ("pass@{k}|k:3", "probability of a pass in 3 samples (Chen et al. 2021)"),
+        ("pass^{k}|k:3", "probability that all of 3 samples pass"),
+        ("max@{k}|k:3", "expected best reward of 3 samples"),
         ("gpass@{k}|k:3", "at least a share tau of 3 samples pass"),
     ],
 )
 def test_unbiased_is_said_only_where_every_task_has_as_many_samples(signature, short):
-    assert described(estimate(signature=signature)) == f"unbiased: {short}"
+    assert described(estimate(signature=signature)) == f"unbiased estimate: {short}"
     assert described(estimate(signature=signature, samples_per_task=(7, 8))) == short
     assert described(estimate(None, signature=signature)) == short
 
@@ -56,9 +59,9 @@ def test_slices_stand_under_one_another():
     parts = {value: Slice(ledger(), {"pass@3": estimate()}) for value in ("easy", "hard")}
     text = lines(result(group(breakdowns={"level": parts})))
     start = text.index("by level")
-    assert text[start + 1] == "  easy: 12 planned = 9 scored + 1 refused + 2 client_failed; 2 gaps, left out"
+    assert text[start + 1] == "  easy: 12 planned = 9 scored + 1 refused + 2 client_failed; 2 missing (excluded)"
     assert [line.split()[0] for line in text[start + 6 : start + 9]] == ["pass@3", "easy", "hard"]
-    assert text[start + 9] == "intervals of slices hold each by itself: they are not adjusted for the number of slices"
+    assert text[start + 9] == "each slice has its own interval: the intervals are not adjusted for the number of slices"
 
 
 def test_no_slices_are_said():
@@ -82,9 +85,9 @@ def test_a_long_name_does_not_push_the_figures_aside():
 @pytest.mark.parametrize(
     ("columns", "row", "note"),
     [
-        (100, "┤·  4 tasks, 12 samples", "over all samples"),
-        (75, "┤·", "over all samples; 4 tasks, 12 samples"),
-        (60, "[0.3000, 0.9500]", "over all samples; 4 tasks,"),
+        (100, "┤·  4 tasks, 12 samples", "(Chen et al. 2021)"),
+        (75, "┤·", "in 3 samples (Chen et al. 2021);"),
+        (60, "[0.3000, 0.9500]", "a pass in 3 samples"),
     ],
 )
 def test_a_narrow_terminal_loses_pictures_before_figures(columns, row, note):
@@ -103,7 +106,7 @@ def test_no_picture_without_a_value_and_an_interval(absent):
 def test_counts_that_are_alike_are_said_once():
     text = lines(result(group({"pass@3": estimate(), "pass@2": estimate()})), 70)
     assert sum("4 tasks, 12 samples" in line for line in text) == 1
-    assert "  each from 4 tasks, 12 samples" in text
+    assert "  every row: 4 tasks, 12 samples" in text
 
 
 def test_economics_and_totals():
@@ -156,7 +159,7 @@ def test_means_over_datasets_stand_under_the_groups():
     assert text[start + 6].split()[:3] == ["macro", "0.7500", "0.2500"]
     assert text[start + 8 : start + 10] == [
         "    no value on 'b': no task has a value",
-        "macro: every dataset counts alike; micro: every task does",
+        "macro: every dataset has the same weight; micro: every task has the same weight",
     ]
 
 
@@ -172,7 +175,7 @@ def test_many_inputs_are_not_all_named():
 
 def test_attempts_that_were_replaced_are_said():
     text = lines(result(group(ledger=ledger(attempts=15)), missing="zero"), 200)
-    assert text[0].endswith("; 2 gaps, counted as 0; 3 earlier attempts not counted")
+    assert text[0].endswith("; 2 missing (counted as 0); 3 earlier attempts excluded")
 
 
 @pytest.mark.parametrize(("k", "said"), [(4, False), (5, True)])

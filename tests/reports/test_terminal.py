@@ -84,18 +84,19 @@ def test_the_whole_page():
     made = group({"pass@3": bounded, "pass@1": lonely}, dataset="sums", model="m")
     assert render(result(made)).splitlines() == [
         "sums · m",
-        "4 tasks; 12 planned = 9 scored + 1 refused + 2 client_failed; 2 gaps, left out",
+        "4 tasks; 12 planned = 9 scored + 1 refused + 2 client_failed; 2 missing (excluded)",
         "",
         "metric     value  ± stderr  95 % interval     0                   1  n",
         "─" * 88,
         "pass@3 ↑  0.7500    0.2500  [0.3000, 0.9500]  ······├────────●───┤·  4 tasks, 12 samples",
-        "  unbiased: the Codex estimator over all samples; 1 task undefined; 0.7000 to 0.8000 whatever the",
-        "    missing samples hold",
+        "  unbiased estimate: probability of a pass in 3 samples (Chen et al. 2021); undefined for 1 task;",
+        "    0.7000 to 0.8000 if all missing samples failed / passed",
         "pass@1 ↑  1.0000         –                                           4 tasks, 12 samples",
-        "  unbiased: the Codex estimator over all samples; no interval: one task says nothing about others",
+        "  unbiased estimate: probability of a pass in 3 samples (Chen et al. 2021); no interval: at least",
+        "    two tasks are needed",
         "",
         "rollouts.jsonl: native, 12 rollouts",
-        f"dialect native, missing gap, seed 0, digest {result(made).digest[:23]}…",
+        f"native definitions; missing rollouts excluded; seed 0; digest {result(made).digest[:23]}…",
     ]
 
 

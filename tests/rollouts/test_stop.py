@@ -9,7 +9,7 @@ from calipers.rollouts.stop import Stop, not_said
         ("lower", "is too high on average"),
         ("upper", "is too low on average"),
         ("width", "at most slightly biased"),
-        ("", "which rule stopped the run is not known"),
+        ("", "the rule that stopped the run is not known"),
     ],
 )
 def test_the_bias_is_told_with_its_direction(side, words):
@@ -20,7 +20,7 @@ def test_a_stop_is_told_with_how_far_the_run_came():
     stop = Stop("lower(pass@1) > 0.6", "pass@1", "lower", 1200, 5000)
     assert stop.sentence == (
         "--until 'lower(pass@1) > 0.6' stopped the run after 1,200 of 5,000 tasks; "
-        "its intervals (beta_mixture) hold whenever a run is stopped"
+        "its intervals (beta_mixture) are valid at any stopping time"
     )
     assert stop.notes == (stop.sentence, stop.bias)
     assert Stop().fact == "a stopping rule ended the run early"

@@ -39,7 +39,7 @@ def test_the_highest_attempt_counts_and_all_are_counted():
 
 def test_a_rollout_that_stands_twice_is_refused_and_both_places_named():
     with pytest.raises(
-        InputError, match=r"^made.jsonl:3: task 'a' sample 0 attempt 1 stands twice, first at made.jsonl:1"
+        InputError, match=r"^made.jsonl:3: task 'a' sample 0 attempt 1 appears twice, first at made.jsonl:1"
     ):
         rollouts({"task": "a", "reward": 1}, {"task": "b", "reward": 1}, {"task": "a", "reward": 1})
 

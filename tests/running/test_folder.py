@@ -17,7 +17,7 @@ from calipers.running.folder import Folder, Past
 from calipers.running.resume import fingerprint
 
 IDENTITY = {"model": "openai/m", "tasks": "ab" * 32, "sampling": {"temperature": 0, "stop": ["\n"]}}
-TORN = "rollouts.jsonl: the last line was cut off by a crash and is dropped; its rollout is owed again"
+TORN = "rollouts.jsonl: the last line was cut off by a crash and is dropped; its rollout will run again"
 
 
 def untouched(data):
@@ -270,18 +270,22 @@ def test_a_child_does_not_inherit_the_lock(tmp_path):
             record(),
             ": holds a rollouts.jsonl of something else; expected none, or plan.json beside it",
         ),
-        ("plan.json", "{", "/plan.json: is no plan of a run (Input data was truncated)"),
+        ("plan.json", "{", "/plan.json: is not the plan of a run (Input data was truncated)"),
         (
             "plan.json",
             '{"schema":"calipers.plan/2"}',
             "/plan.json: schema is 'calipers.plan/2'; expected 'calipers.plan/1'",
         ),
         ("plan.json", '{"tasks":[]}', "/plan.json: schema is ''"),
-        ("plan.json", '{"schema":"calipers.plan/1","samples":1}', "/plan.json: is no plan of a run (Object missing"),
+        (
+            "plan.json",
+            '{"schema":"calipers.plan/1","samples":1}',
+            "/plan.json: is not the plan of a run (Object missing",
+        ),
         (
             "plan.json",
             '{"schema":"calipers.plan/1","samples":1,"tasks":[{"task":"a","metadata":[]}]}',
-            "/plan.json: the metadata of task 'a' is no object; expected an object or null",
+            "/plan.json: the metadata of task 'a' is not an object; expected an object or null",
         ),
     ],
 )

@@ -87,7 +87,7 @@ def test_slices_share_out_what_was_not_run(home):
 
 def test_the_page_says_that_the_value_is_biased_and_in_which_direction(home):
     page = " ".join(terminal.render(document_of(calipers.score(home / "run", "pass@1"))).split())
-    assert f"not run (stopped early); no gaps stopped early by --until {RULE!r}: the value of pass@1" in page
+    assert f"not run (stopped early); none missing stopped early by --until {RULE!r}: the value of pass@1" in page
     assert "is too high on average" in page
     assert "unbiased" not in page
 
@@ -140,7 +140,7 @@ def test_a_comparison_claims_nothing_by_a_test_for_a_fixed_number_of_tasks(home)
     assert "a test for a fixed number of tasks does not hold then" in one.sentence
     assert one.tasks == len(records(home / "run"))
     [pair] = found.contests[0].pairs
-    assert any("how many tasks are compared depends on what it showed" in note for note in pair.notes)
+    assert any("the number of compared tasks depends on its results" in note for note in pair.notes)
     wanted = [parse(f"{end}(delta(pass@1)) >= -0.9") for end in ("lower", "upper")] + [parse("delta(pass@1) >= -0.9")]
     answer = held_against(Policy(wanted, [NamedResult("run", str(home / "worse"), str(home / "run"))]))
     assert [check.word for check in answer.checks] == ["undefined", "undefined", "passed"]
@@ -178,7 +178,7 @@ def test_a_check_of_the_judge_says_that_its_intervals_do_not_hold(home):
     lines = ["task,sample,label", *(f"{row['task']},0,{row['reward']:g}" for row in rows[:30])]
     (home / "labels.csv").write_text("\n".join(lines) + "\n")
     found = calipers.judge_check(home / "run", home / "labels.csv")
-    assert [note for note in found.notes if "do not hold for a run that its results stopped" in note]
+    assert [note for note in found.notes if "are not valid for a run that its results stopped" in note]
     assert not [note for note in found.notes if "beta_mixture" in note]
 
 

@@ -124,7 +124,7 @@ def test_no_name_that_can_be_asked_for_lacks_a_card(names):
 def test_a_card_answers_what_a_reader_asks(name):
     card = METHODS[name]
     assert isinstance(card, MethodCard)
-    assert [label for label, _ in card.parts()][:3] == ["answers", "formula", "when"]
+    assert [label for label, _ in card.parts()][:3] == ["question", "formula", "use"]
     assert {"limit", "source"} <= {label for label, _ in card.parts()}
     assert card.one_line.endswith((".", "?"))
 

@@ -63,7 +63,7 @@ def test_what_is_missing_is_dropped_zeroed_or_bounded():
 
 
 def test_missing_fail_refuses_any_gap():
-    with pytest.raises(calipers.Incomplete, match="10 of 100 rollouts are gaps"):
+    with pytest.raises(calipers.Incomplete, match="10 of 100 rollouts are missing"):
         calipers.score(planned(80, 90, 100), missing="fail")
     assert calipers.score(planned(80, 100, 100), missing="fail")["mean_reward"].value == 0.8
 
@@ -199,7 +199,7 @@ def test_a_key_nobody_has_is_noted():
 @pytest.mark.parametrize(
     ("books", "message"),
     [
-        ([[1, 2], [1, 1]], "task 'a' has several values of 'book'"),
+        ([[1, 2], [1, 1]], "task 'a' has several values for 'book'"),
         ([[1, 1], [None, None]], "task 'b' has no 'book'"),
     ],
 )
@@ -367,5 +367,5 @@ def test_all_or_nothing_means_the_reward_that_is_asked_for():
     assert calipers.score(rollouts(*rows), reward="acc", missing="fail")["mean_reward"].value == 0.5
     asked = [{"reward": "style"}, {"metrics": ["pass@1(reward=style)"]}, {"metrics": ["max(column=style)"]}]
     for choice in [*asked, {}]:  # without a choice: each of them
-        with pytest.raises(Incomplete, match=r"^1 of 2 rollouts have no reward 'style'; --missing gap leaves"):
+        with pytest.raises(Incomplete, match=r"^1 of 2 rollouts have no reward 'style'; --missing gap excludes"):
             calipers.score(rollouts(*rows), missing="fail", **choice)

@@ -63,7 +63,7 @@ def test_a_vote_without_votes_counts_0_whatever_the_range():
 @pytest.mark.parametrize(
     ("tasks", "options", "said"),
     [
-        (TASKS, {"range": (0, 2)}, "task '0' sample 0: reward is -1; expected 0 to 2, as --range says"),
+        (TASKS, {"range": (0, 2)}, "task '0' sample 0: reward is -1; expected 0 to 2, the given --range"),
         (TASKS, {"range": (2, 0)}, "range is 2,0; expected two numbers, the lower one first, such as -1,1"),
         (TASKS, {"range": (0, float("inf"))}, "range is 0,inf; expected two numbers"),
         (TASKS, {"range": (1, 2, 3)}, "range is (1, 2, 3); expected the lowest and the highest reward"),

@@ -48,8 +48,8 @@ def test_words(counts, options, word):
         ),
         (
             of(0, 0, 30),
-            "undecided: a difference of 0 (95 % interval -0.116 to +0.116, p 1); no difference was seen, and only a "
-            "margin can show that there is none",
+            "undecided: a difference of 0 (95 % interval -0.116 to +0.116, p 1); no difference was observed, and "
+            "only a margin (--margin) can show that there is none",
         ),
         (verdict(paired(np.array([]), limits=UNIT)), "undecided: no task has a value in both runs"),
         (
@@ -71,9 +71,9 @@ def test_undecided_says_what_a_new_comparison_needs():
     assert power_of(variance, found.difference.interval[1], least) == pytest.approx(0.8, abs=0.01)
     assert most is None  # 0 lies in the interval: there may be nothing to find
     assert found.sentence.endswith(
-        f"; a difference this large would show on about {found.more_tasks:,} new tasks, tested by themselves, with a "
-        f"chance of 80 %; the data allow anything from {least:,} tasks to no number at all, as 0 lies in the interval; "
-        "to keep adding tasks to these, use compare --anytime"
+        f"; about {found.more_tasks:,} new tasks, tested on their own, would show a difference this large with a power "
+        f"of 80 %; for the differences in the interval it takes {least:,} tasks or more, and for some no number is "
+        "enough, because the interval contains 0; to add tasks to these runs instead, use compare --anytime"
     )
 
 
@@ -81,7 +81,7 @@ def test_the_advice_has_an_upper_end_where_the_interval_leaves_0_out():
     found = of(10, 2, 88, p=0.06)  # significant by itself, not among the others
     least, most = found.new_tasks
     assert least < found.more_tasks < most
-    assert f"the data allow anything from {least:,} to {most:,} tasks;" in found.sentence
+    assert f"it takes {least:,} to {most:,} tasks;" in found.sentence
 
 
 def test_no_command_is_named_that_would_refuse():
@@ -92,9 +92,7 @@ def test_no_command_is_named_that_would_refuse():
 def test_an_anytime_verdict_asks_for_more_of_the_same():
     moved = np.tile([1.0, 0, 0, -1.0, 0], 6)
     found = verdict(anytime(moved, limits=UNIT))
-    assert found.sentence.endswith(
-        "; add tasks to the runs and ask again: this verdict may be asked for after every batch"
-    )
+    assert found.sentence.endswith("; add tasks to the runs and compare again: this test is valid after every batch")
 
 
 def test_more_is_needed_where_more_was_compared():
@@ -137,7 +135,7 @@ def test_tasks_that_never_differ_say_how_many_more_would_show_it():
     found = of(0, 0, 30, margin=0.05)
     assert (found.more_tasks, found.new_tasks) == (59, (59, None))  # 0.95^59 is the first below .05
     assert (
-        "59 new tasks without any difference, tested by themselves, would show that it is within 0.05" in found.sentence
+        "59 new tasks without any difference, tested on their own, would show that it is within 0.05" in found.sentence
     )
     assert of(0, 0, 59, margin=0.05).word == "equivalent"
     assert of(0, 0, 58, margin=0.05).more_tasks == 59
@@ -150,9 +148,9 @@ def test_a_margin_may_be_nearer_than_a_difference():
     assert (without.word, within.word) == ("undecided", "undecided")
     assert within.more_tasks < without.more_tasks  # showing that it is small takes fewer than showing that it is
     assert within.new_tasks[1] is None
-    shown = "new tasks, tested by themselves, would show with a chance of 80 % that it is within 0.006"
+    shown = "new tasks, tested on their own, would show with a power of 80 % that it is within 0.006"
     assert f"about {within.more_tasks:,} {shown}" in within.sentence
-    assert "to no number at all, as the interval reaches beyond the margin" in within.sentence
+    assert "for some no number is enough, because the interval reaches beyond the margin" in within.sentence
 
 
 def test_more_samples_where_sampling_is_the_noise():
@@ -160,7 +158,7 @@ def test_more_samples_where_sampling_is_the_noise():
     difference = Difference(0.05, 0.05, (-0.05, 0.15), 0.3, "floored_t", 100, 100, 99, 1.0)
     found = verdict(difference, pair=noisy, samples=2)
     assert found.more_samples == 16  # 0.5 / K = 100 (0.05 / 2.8)^2
-    assert "new tasks (or 100 with 16 samples each), tested by themselves," in found.sentence
+    assert "new tasks (or 100 with 16 samples each), tested on their own," in found.sentence
     steady = PairVariance(tasks=0.2, first=0.25, second=0.25)
     assert more_samples(difference, steady) is None  # the tasks themselves differ by more than that
     assert more_samples(difference, PairVariance(0.2, 0.0, 0.0, divided=False)) is None
@@ -169,7 +167,7 @@ def test_more_samples_where_sampling_is_the_noise():
 def test_clusters_are_asked_for_where_they_are_the_units():
     values = np.array([1.0, 0, 0, -1, 1, 0])
     found = verdict(paired(values, clusters=np.array([0, 0, 1, 1, 2, 2]), limits=UNIT), clustered=True)
-    assert "new clusters, tested by themselves," in found.sentence
+    assert "new clusters, tested on their own," in found.sentence
 
 
 def test_few_units_need_more_than_the_normal_distribution_says():
@@ -178,7 +176,7 @@ def test_few_units_need_more_than_the_normal_distribution_says():
     found = verdict(difference, clustered=True)
     assert found.more_tasks == 7
     assert power_of(3 * 0.02895**2, 0.0708, 7) > 0.8 > power_of(3 * 0.02895**2, 0.0708, 6)
-    assert "about 7 new clusters, tested by themselves," in found.sentence
+    assert "about 7 new clusters, tested on their own," in found.sentence
 
 
 def test_no_difference_is_neither_better_nor_worse():
@@ -203,7 +201,7 @@ def test_the_strict_test_needs_no_fewer_than_the_default_one():
 def test_no_margin_is_promised_where_it_could_not_help():
     """Costs have no range: where none differs, nothing says how far they might."""
     found = verdict(paired(np.zeros(30), limits=None))
-    assert found.sentence.endswith("no difference was seen, and nothing here can show that there is none")
+    assert found.sentence.endswith("no difference was observed, and this comparison cannot show that there is none")
     assert verdict(paired(np.zeros(30), limits=None), margin=10.0).word == "undecided"
 
 

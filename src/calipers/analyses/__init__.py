@@ -1,1 +1,1 @@
-"""Questions one asks of results, a folder each: the question, what it finds, and how that is shown."""
+"""Analyses of results, a folder each: the question, its result, and its page."""

@@ -1,4 +1,4 @@
-"""A format: one kind of files, from the first bytes that show it to rollouts, and what else the files say.
+"""A format: how one kind of files is recognised and read into rollouts, and what else it provides.
 
 Every format has a line in `names.FORMATS`. That of another system is loaded when the sign beside its name there is
 seen, so that who reads only records of ours loads no other system.
@@ -16,7 +16,7 @@ from calipers.rollouts.part import Part
 
 Raw = msgspec.Raw
 BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What is raised by JSON that is none, or that is nested too deeply."""
+"""Errors for text that is not JSON, or is nested too deeply."""
 
 COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
 

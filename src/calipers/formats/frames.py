@@ -1,4 +1,4 @@
-"""Columns of a table in the making: batches of polars columns, checked as columns, joined to one `Part`.
+"""Builds the columns of a table: batches of polars columns, checked as columns, joined to one `Part`.
 
 Nothing here walks over rows in Python, but for labels that are lists or objects.
 """
@@ -200,7 +200,7 @@ class Frames:
             other = columns[name]
             twice = np.flatnonzero(other.given & column.given)
             if len(twice):
-                wrong = f"{named(name)} stands twice in one row"
+                wrong = f"{named(name)} appears twice in one row"
                 raise InputError.at(self.places.of(int(twice[0])), wrong, "expected it once")
             values = np.where(other.given, other.values, column.values)
             column = Column(values, other.given | column.given)

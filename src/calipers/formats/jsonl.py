@@ -1,4 +1,4 @@
-"""Records of ours, one a line: decoded in blocks into columns, every surprise noticed; and what they say."""
+"""Calipers' own records, one per line: decoded in blocks into columns; unknown keys are noticed."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def _odd(row: dict[str, Any], names: Mapping[str, str]) -> tuple[str, str] | Non
     key = odd_key(name for keyed in (row, *inside) for name in keyed)
     if key is None:
         return None
-    return f"key {json.dumps(key)} holds a quote, a backslash or a control character", "expected a plain key"
+    return f"key {json.dumps(key)} contains a quote, a backslash or a control character", "expected a plain key"
 
 
 class _Constant(Exception):

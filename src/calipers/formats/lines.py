@@ -1,4 +1,4 @@
-"""Lines of JSON into columns, for every reader of them: one stream, or a large file divided among processes.
+"""Lines of JSON into columns, for every reader of them: one stream, or a large file split among processes.
 
 What the lines mean, a reader says, by the schema of its rows: a strict decoder that is widened on surprise.
 Decoding into a fixed `msgspec` struct is several times faster than decoding into dicts, and a strict one can
@@ -249,7 +249,7 @@ def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
 
 def unreadable(error: Exception) -> tuple[str, str]:
     """What Python's decoder found in a line, one of `UNREADABLE`: what is wrong, and what would be right."""
-    right = "expected one JSON object a line"
+    right = "expected one JSON object per line"
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
     if isinstance(error, UnicodeEncodeError):
@@ -342,7 +342,7 @@ def _drive(reader: Lines[P], readinto: Callable[[memoryview], int | None], left:
             progress(len(block))
     except LongLine:
         wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise LineError(reader.lines + 1, wrong, "expected one rollout a line") from None
+        raise LineError(reader.lines + 1, wrong, "expected one rollout per line") from None
     return reader.finish()
 
 

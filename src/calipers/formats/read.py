@@ -1,4 +1,4 @@
-"""The door: paths in, one table of rollouts out, whatever the files are made of.
+"""Reads paths of any known format into one table of rollouts.
 
 What a file is, its content says, never its name.
 """
@@ -28,8 +28,8 @@ from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble, numbered
 
 RIGHT = (
-    "expected a file of rollouts, a run or a Harbor job (plan.json or result.json in it), "
-    "or what lm_eval --output_path wrote (results_*.json beside samples_*.jsonl, or in a folder for each model)"
+    "expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json), "
+    "or the output of lm_eval --output_path (results_*.json and samples_*.jsonl, or a folder for each model)"
 )
 
 
@@ -49,9 +49,9 @@ def with_folders(paths: Sequence[str]) -> tuple[list[str | OpenInput], list[str]
         contents, folder_notes = _inside(path)
         for each in contents:
             if isinstance(each, str):
-                _once(each, files, path, "stands twice, also by way of", "expected each results file once")
+                _once(each, files, path, "appears twice, also as", "expected each results file once")
             else:
-                _once(each.path, jobs, each.path, "stands twice, first as", "expected each job once")
+                _once(each.path, jobs, each.path, "appears twice, first as", "expected each job once")
         given += contents
         notes += folder_notes
     return given, notes
@@ -99,10 +99,10 @@ def read(
     labels: Collection[str] = (),
     progress: Progress | None = None,
 ) -> tuple[Rollouts, list[Input]]:
-    """All rollouts of some files as one table, and what the files were.
+    """All rollouts of some files as one table, and the files.
 
-    ``columns`` says what the files call a role (``{"task": "id"}``); ``labels`` are the keys whose
-    values are to be kept, for slices and clusters. InputError for the first thing that is wrong.
+    ``columns`` gives the names of roles in the files (``{"task": "id"}``); ``labels`` are the keys to keep, for slices
+    and clusters. InputError for the first error.
     """
     rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress)
     return rollouts, inputs()
@@ -271,7 +271,7 @@ def _check_columns(columns: Mapping[str, str]) -> None:
             raise InputError.at("--columns", f"{owners[key]} and {role} are both {key!r}", "expected a key for each")
         owners[key] = role
     if owners.get("task", "task") != "task" and "task" not in columns:
-        raise InputError.at("--columns", f"{owners['task']} takes the key 'task'", "name another with task=KEY")
+        raise InputError.at("--columns", f"{owners['task']} uses the key 'task'", "name another with task=KEY")
 
 
 def check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequence[Part]) -> None:
@@ -279,7 +279,9 @@ def check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequenc
     met = frozenset[str]().union(*(part.named for part in parts))
     for role, key in columns.items():
         if key not in met and (role, key) != ("sample", NUMBERED):
-            wrong = f"no row has {key!r}" + (f", nor has one in {len(paths) - 1} more files" if len(paths) > 1 else "")
+            wrong = f"no row has {key!r}" + (
+                f", and neither has a row of {len(paths) - 1} more files" if len(paths) > 1 else ""
+            )
             raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
 
 

@@ -1,8 +1,8 @@
-"""Whether a key stands twice in a record, found out by counting.
+"""Detects a key that appears twice in a record, by counting.
 
 A decoder keeps the last of two values and says nothing. In JSON every key is followed by a colon, so the
 colons are at least as many as the keys. Where they are exactly as many as the values that were decoded, no
-key stands twice. Texts and nested values hold colons, too: those within values that were kept as raw bytes are
+key appears twice. Texts and nested values hold colons, too: those within values that were kept as raw bytes are
 counted apart. Where a name or a time beside them holds a colon, only colons with a quote or a blank before them
 are counted: there is one after each key. Where that does not prove it either, the lines are looked at.
 """
@@ -127,7 +127,7 @@ def _is_written_by_number(word: int) -> bool:
 
 
 class Doubled:
-    """A hook for Python's decoder: objects as dicts, and whether a key stands twice in one of them."""
+    """A hook for Python's decoder: objects as dicts, and whether a key appears twice in one of them."""
 
     def __init__(self) -> None:
         self.found = False
@@ -140,7 +140,7 @@ class Doubled:
 
 
 def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
-    """The first key that stands twice at the top of a record, or anywhere within these values of it.
+    """The first key that appears twice at the top of a record, or anywhere within these values of it.
 
     A value within another has both their names, with a point between them.
     """
@@ -154,7 +154,7 @@ def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
 
 def said_twice(key: str) -> tuple[str, str]:
     """What is wrong with a record that has a key twice, and what would be right."""
-    return f"key {json.dumps(key, ensure_ascii=False)} stands twice", "expected it once"
+    return f"key {json.dumps(key, ensure_ascii=False)} appears twice", "expected it once"
 
 
 def refuse_twice(text: bytes, location: str, inside: Collection[str] = ()) -> None:
@@ -171,7 +171,7 @@ def refuse_twice(text: bytes, location: str, inside: Collection[str] = ()) -> No
 
 
 def once_by_raws(line: bytes, *path: str) -> bool:
-    """Whether no key stands twice at the top of a line, nor in the object that a path of names leads to.
+    """Whether no key appears twice at the top of a line, nor in the object that a path of names leads to.
 
     False where counting does not prove it, or there is something else.
     """
@@ -216,7 +216,7 @@ def _again(pairs: _Pairs) -> str | None:
 
 
 def _within(value: Any) -> str | None:
-    """The first key that stands twice in a value, however deep."""
+    """The first key that appears twice in a value, however deep."""
     if not isinstance(value, list):
         return None
     repeated = _again(value) if isinstance(value, _Pairs) else None

@@ -1,4 +1,4 @@
-"""Rewards as a JSON list of lists, a list for each task, or in memory as EvSys has them: groups of trajectories.
+"""Rewards as a JSON list of lists, one list per task, or in memory as EvSys has them: groups of trajectories.
 
 They name nothing: tasks and samples are numbered by their place.
 """
@@ -97,7 +97,7 @@ def _or_text(number: type[float]) -> Callable[[str], float | str]:
 
 def _list(value: Any, what: str, path: str) -> Sequence[Any]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        right = f"{_RIGHT}, or one JSON object a line" if isinstance(value, Mapping) else _RIGHT
+        right = f"{_RIGHT}, or one JSON object per line" if isinstance(value, Mapping) else _RIGHT
         raise InputError.at(path, f"{what} is {shown(value)}", right)
     return value if isinstance(value, (list, tuple)) else list(value)
 

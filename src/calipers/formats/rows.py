@@ -1,4 +1,4 @@
-"""Arrays in the making: they grow in place, a block of rows at a time, so that no row is copied twice."""
+"""Arrays that grow in place, a block of rows at a time, so that no row is copied twice."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class Gather:
         columns: dict[str, dict[str, Column]] = {"reward": {}, "column": {}}
         for (kind, name), numbers in self._numbers.items():
             if numbers.twice is not None:
-                raise BadRow(numbers.twice, f"{name} stands twice in one row", "expected it once")
+                raise BadRow(numbers.twice, f"{name} appears twice in one row", "expected it once")
             if numbers.some:
                 columns[kind][name] = numbers.finish(self.rows)
         coded = {name: growing.finish(self.rows) for name, growing in self._labels.items()}

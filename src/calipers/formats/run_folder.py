@@ -1,4 +1,4 @@
-"""The directory of a run: its log, and a row for every rollout that its plan still owes."""
+"""The folder of a run: its log, and a row for every planned rollout that is not in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from calipers.rollouts.part import Part
 AT_ONCE = 4096  # owed rows made at a time
 MOST_PLANNED = 100_000_000  # rollouts; more is a slip of the pen
 WHO = ("model", "endpoint")
-"""What of a run's identity says who answered."""
+"""The parts of a run's identity that name the model."""
 
 
 class RunLog(Source):
@@ -120,11 +120,11 @@ class PlanCoverage:
 
     @property
     def owed(self) -> int:
-        """How many rollouts are planned and not there."""
+        """How many planned rollouts are not in the log."""
         return int(np.count_nonzero(~self.there))
 
     def lacking(self, plan: RunPlan, stop: RunStop | None) -> Iterator[tuple[PlannedTask, list[int], bool]]:
-        """Each task that lacks samples, which these are, and whether a stopping rule spared the run them."""
+        """Each task with missing samples, these samples, and whether a stopping rule is the reason."""
         columns = (self.starts.tolist(), self.counts.tolist(), self.spared(stop).tolist())
         for task, start, count, spared in zip(plan.tasks, *columns, strict=True):
             samples = np.flatnonzero(~self.there[start : start + count]).tolist()
@@ -132,7 +132,7 @@ class PlanCoverage:
                 yield task, samples, spared
 
     def spared(self, stop: RunStop | None) -> Bools:
-        """The tasks whose owed rollouts a stopping rule spared the run, [T]; all others' are still to be run.
+        """The tasks with rollouts that were not run because of a stopping rule, [T]; other tasks are still to be run.
 
         Where the calls that were in flight at the stop were lost, the tasks up to the last one that was
         begun are among the others.

@@ -1,4 +1,4 @@
-"""What a run writes about itself beside its log: its plan, and how it stopped.
+"""The files of a run beside its log: its plan, and how it stopped.
 
 The stop of a run that ``--until`` ended, as its folder keeps it.
 
@@ -26,7 +26,7 @@ from calipers.rollouts.stop import Stop
 PLAN, LOG = "plan.json", "rollouts.jsonl"
 DOCUMENTS = "documents.jsonl"  # what each document of a task keeps for numbers of all of them together
 PLAN_SCHEMA = "calipers.plan/1"
-TORN = f"{LOG}: the last line was cut off by a crash and is dropped; its rollout is owed again"
+TORN = f"{LOG}: the last line was cut off by a crash and is dropped; its rollout will run again"
 
 _Samples = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
@@ -90,13 +90,17 @@ def read_plan(folder: str) -> RunPlan:
             raise InputError.at(path, f"schema is {schema[:60]!r}", right)
         plan = msgspec.json.decode(data, type=RunPlan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError.at(path, f"is no plan of a run ({error})", "expected the file as calipers wrote it") from None
+        raise InputError.at(
+            path, f"is not the plan of a run ({error})", "expected the file as calipers wrote it"
+        ) from None
     seen = set[str]()
     for task in plan.tasks:
         if task.task in seen:
-            raise InputError.at(path, f"task {task.task!r} stands twice", "expected each task once")
+            raise InputError.at(path, f"task {task.task!r} appears twice", "expected each task once")
         if bytes(memoryview(task.metadata)[:1]) not in (b"{", b"n"):
-            raise InputError.at(path, f"the metadata of task {task.task!r} is no object", "expected an object or null")
+            raise InputError.at(
+                path, f"the metadata of task {task.task!r} is not an object", "expected an object or null"
+            )
         seen.add(task.task)
     return plan
 
@@ -108,7 +112,7 @@ def read_settings(folder: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             settings = msgspec.json.decode(file.read(), type=_PlannedSettings).settings
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError.at(path, f"is no plan of a run ({error})") from None
+        raise InputError.at(path, f"is not the plan of a run ({error})") from None
     return {name: setting.value for name, setting in settings.items()}
 
 
@@ -201,7 +205,7 @@ def read_stop(folder: str) -> RunStop | None:
         stop = msgspec.json.decode(data, type=RunStop)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         right = "expected the file as calipers wrote it"
-        raise InputError.at(path, f"is no stop of a run ({error})", right) from None
+        raise InputError.at(path, f"is not the stop file of a run ({error})", right) from None
     if stop.schema != STOP_SCHEMA:
         right = f"expected {STOP_SCHEMA!r}; was it written by another version?"
         raise InputError.at(path, f"schema is {stop.schema[:60]!r}", right)

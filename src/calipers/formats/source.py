@@ -125,7 +125,7 @@ class Source:
         if self._hashing is not None:
             self._hashing.join()
             if self._state != _state(self.path):
-                raise InputError.at(self.path, "changed while it was read", "expected a file nobody writes to")
+                raise InputError.at(self.path, "changed while it was read", "expected a file that does not change")
         return self._hash.hexdigest()
 
     def _hash_file(self) -> None:
@@ -151,14 +151,16 @@ class Source:
         except (OSError, EOFError, zlib.error) as error:
             if not self.packing:
                 raise InputError.at(self.path, f"cannot be read ({error})") from None
-            raise InputError.at(self.path, f"cannot be unpacked as {self.packing} ({error})", "is it whole?") from None
+            raise InputError.at(
+                self.path, f"cannot be unpacked as {self.packing} ({error})", "is it complete?"
+            ) from None
         if not self.packing:
             return data
         self._unpacked_bytes += len(data)
         limit = max(FREE_UNPACKED, MOST_RATIO * (self.size or FREE_UNPACKED))
         if self._unpacked_bytes > limit:
             wrong = f"unpacks to more than {MOST_RATIO} times its size"
-            raise InputError.at(self.path, wrong, "expected rollouts, not a bomb")
+            raise InputError.at(self.path, wrong, "expected rollouts, not a decompression bomb")
         return data
 
 
@@ -220,7 +222,9 @@ def _open(path: str) -> Any:
     except FileNotFoundError:
         raise InputError.at(path, "no such file", "expected a file of rollouts, or - for standard input") from None
     except IsADirectoryError:
-        raise InputError.at(path, "is a directory", "expected a file of rollouts, a run or a Harbor job") from None
+        raise InputError.at(
+            path, "is a directory", "expected a file of rollouts, a run folder or a Harbor job"
+        ) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', error)})") from None
 

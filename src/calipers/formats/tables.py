@@ -1,4 +1,4 @@
-"""CSV and Parquet: a row for each rollout, its rewards and its texts.
+"""CSV and Parquet: one row per rollout, with its rewards and its texts.
 
 CSV text: cut into records, each with its line, nothing guessed and nothing repaired.
 
@@ -83,7 +83,7 @@ def _blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
         cut = int(ends[-1]) + 1 if len(ends) else 0
         if (int(ends[0]) if cut else len(data)) > LONGEST_LINE:
             wrong = f"a record is longer than {LONGEST_LINE >> 20} MiB"
-            raise LineError(line, wrong, "expected one rollout a record; is a quote left open?")
+            raise LineError(line, wrong, "expected one rollout per record; is a quote not closed?")
         _check(data if not more else data[:cut], quotes, line)
         if cut:
             yield _block(data[:cut], ends, quotes, line)
@@ -113,7 +113,7 @@ def _check(data: bytes, quotes: Ints, line: int) -> None:
     except UnicodeDecodeError as error:
         faults.append((error.start, "a cell is not UTF-8", "expected UTF-8 text"))
     if (at := data.find(b"\0")) >= 0:
-        faults.append((at, "a cell holds a NUL byte", "expected text"))
+        faults.append((at, "a cell contains a NUL byte", "expected text"))
     if b"\r" in data:
         returns = _outside(data, _RETURN, quotes)
         wrong, right = "a carriage return inside a line", r"expected lines that end in \n or \r\n"
@@ -241,7 +241,7 @@ def read_table(
             progress(before, frames.rows, rows)
     if frames.rows != rows:  # polars ends early, without a word, where its own code gave up
         wrong = f"only {frames.rows} of its {rows} rows can be read as Parquet"
-        raise InputError.at(path, wrong, "is it whole?")
+        raise InputError.at(path, wrong, "is it complete?")
     others = [key for key in keys if key and key not in meant(names)]
     return [frames.finish(frozenset(keys) & frozenset(names.values()), others)] if rows else []
 
@@ -324,7 +324,7 @@ def _check_keys(location: str, keys: list[str], names: Mapping[str, str]) -> Non
     """InputError unless every column has a name of its own, if any, and one is the task."""
     for key, count in Counter(keys).items():
         if key and count > 1:
-            raise InputError.at(location, f"column {key!r} stands twice", "expected each column once")
+            raise InputError.at(location, f"column {key!r} appears twice", "expected each column once")
     task = names.get("task", "task")
     if task not in keys:
         here = ", ".join(map(named, keys))
@@ -398,7 +398,7 @@ def explained(path: str) -> Iterator[None]:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         reason = str(error).partition("\n")[0][:120]
-        raise InputError.at(path, f"cannot be read as Parquet ({reason})", "is it whole?") from None
+        raise InputError.at(path, f"cannot be read as Parquet ({reason})", "is it complete?") from None
 
 
 READ = ("task", "sample", *GROUP, *TEXTS, "answer")

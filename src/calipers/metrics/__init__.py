@@ -1,1 +1,1 @@
-"""What rollouts add up to: a metric is a reduction per task and an aggregation over tasks."""
+"""Metrics: a metric is a reduction per task and an aggregation over tasks."""

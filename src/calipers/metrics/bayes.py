@@ -1,4 +1,4 @@
-"""Posterior means: what the samples say of these very tasks, under a uniform prior."""
+"""Posterior means for these tasks, under a uniform prior."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cards: what each built-in metric is, in plain words, out of cards.toml; no arithmetic is loaded."""
+"""Cards: a description of each built-in metric, from cards.toml; no arithmetic is loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a metric means. ``{k}`` in any text stands for the k that was asked for."""
+    """The description of a metric. ``{k}`` in any text is the requested k."""
 
     name: str  # the entry in `names.METRICS`
     short: str  # what a table says beside the number
@@ -35,9 +35,9 @@ class Card:
     one_sample: str
     interval: str
     edges: tuple[str, ...] = ()
-    others: Mapping[str, str] = field(default_factory=dict)  # system -> what it means by the word
+    others: Mapping[str, str] = field(default_factory=dict)  # system -> what the name means there
     unit: str = ""
-    unbiased: bool = False  # where every task has the same number of samples; then a table says so
+    unbiased: bool = False  # if every task has the same number of samples; then a page says so
 
     def parts(self, k: int | None = None) -> list[tuple[str, str]]:
         """The labelled texts in the order they are shown, ``{k}`` filled in."""
@@ -46,8 +46,8 @@ class Card:
             ("formula", self.formula),
             ("unit", self.unit),
             ("source", self.source),
-            ("on nothing", self.nothing),
-            ("on gaps", self.gaps),
+            ("no data", self.nothing),
+            ("missing", self.gaps),
             ("one sample", self.one_sample),
             ("interval", self.interval),
         ]
@@ -59,9 +59,9 @@ class Card:
         for label, text in self.parts(k):
             lines += _wrapped(text, f"{label:<{_LABEL}}")
         for number, edge in enumerate(self.edges):
-            lines += _wrapped(filled(edge, k), f"{'mind' if not number else '':<{_LABEL}}- ")
+            lines += _wrapped(filled(edge, k), f"{'note' if not number else '':<{_LABEL}}- ")
         if self.others:
-            lines += ["", "what other systems mean by the word"]
+            lines += ["", "in other systems"]
             lines += [
                 line for who, text in self.others.items() for line in _wrapped(filled(text, k), f"  {who:<{_SYSTEM}}")
             ]
@@ -73,15 +73,15 @@ class Card:
         for label, text in self.parts():
             shown = f"`{text}`" if label == "formula" else escaped(text)
             lines.append(f"- **{label}**: {shown}")
-        lines += [f"- **mind**: {escaped(filled(edge, None))}" for edge in self.edges]
+        lines += [f"- **note**: {escaped(filled(edge, None))}" for edge in self.edges]
         if self.others:
-            lines += ["", "| system | what it means by the word |", "|---|---|"]
+            lines += ["", "| system | meaning there |", "|---|---|"]
             lines += [f"| {who} | {escaped(filled(text, None))} |" for who, text in self.others.items()]
         return "\n".join(lines) + "\n"
 
 
 def filled(text: str, k: int | None) -> str:
-    """The text with the k that was asked for, or the letter.
+    """The text with the requested k, or the letter.
 
     >>> filled("pass@{k}", 3), filled("pass@{k}", None), filled("the first {k} samples", 1)
     ('pass@3', 'pass@k', 'the first sample')
@@ -92,7 +92,7 @@ def filled(text: str, k: int | None) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in which Markdown sees nothing to format: names and powers stay as they are written."""
+    """Text with Markdown's special characters escaped."""
     for mark in ("\\", "`", "*", "_", "|", "<"):
         text = text.replace(mark, "\\" + mark)
     return text
@@ -110,9 +110,9 @@ def _wrapped(text: str, first: str) -> list[str]:
 
 
 class Cards(Mapping[str, C], Generic[C]):
-    """Cards by name, out of a file of TOML; ``kinds`` says what is made of a table ``[kind."name"]``.
+    """Cards by name, from a TOML file; ``kinds`` makes a card from a table ``[kind."name"]``.
 
-    A card is parsed when it is asked for: all of them together take longer than a small score.
+    A card is parsed when it is first used: parsing all of them takes longer than a small score.
     """
 
     def __init__(self, path: str, kinds: Mapping[str, Callable[[str, dict[str, Any]], C]]) -> None:
@@ -136,7 +136,7 @@ class Cards(Mapping[str, C], Generic[C]):
 
 @cache
 def _tables(path: str) -> dict[str, tuple[str, str]]:
-    """Each card's kind and its table, not yet parsed; the shared texts stand under no name."""
+    """The kind and the unparsed table of each card; the shared texts are under the name ""."""
     with open(path, encoding="utf-8") as file:
         shared, *rest = re.split(r'^\[(\w+)\."(.+)"\]$', file.read(), flags=re.MULTILINE)
     tables = {name: (kind, table) for kind, name, table in zip(rest[::3], rest[1::3], rest[2::3], strict=True)}

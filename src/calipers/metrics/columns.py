@@ -1,4 +1,4 @@
-"""Statistics of any numeric column, and of what rollouts cost: time, tokens and money."""
+"""Statistics of any numeric column, and of the usage of rollouts: time, tokens and cost."""
 
 from __future__ import annotations
 

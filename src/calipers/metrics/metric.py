@@ -1,4 +1,4 @@
-"""A metric: two pure functions, a name, and what it reads; and how one asks for it."""
+"""A metric: two pure functions, a name, and what it reads; and how to request it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Reduce = Callable[..., Column]
 """``reduce(*columns, by, **params)``: columns [R] to task values [T], or [T, S] counts per task."""
 
 Aggregate = Callable[..., Floats]
-"""``aggregate(values, **params)``: task values ``[..., T]`` to numbers ``[...]``; one call serves
-the value and any number of bootstrap draws."""
+"""``aggregate(values, **params)``: task values ``[..., T]`` to numbers ``[...]``; the same function computes
+the value and all bootstrap draws."""
 
 PASS_THRESHOLD = 1.0
 """A sample passes when its reward is at least this."""
@@ -24,19 +24,19 @@ PASS_THRESHOLD = 1.0
 UNIT = (0.0, 1.0)
 
 IntervalKind = Literal["mean", "pooled", "posterior", "quantile", "bootstrap", "none"]
-"""How sure a metric is: as a mean of task values, a rate pooled over samples, a mean of posteriors, a percentile; by
-drawing tasks again; or not at all."""
+"""The kind of interval: for a mean of task values, a rate pooled over samples, a mean of posteriors, a percentile; by
+the bootstrap; or none."""
 
 SHORT = ("undefined", "judged")
-"""What becomes of a task with fewer than k samples, for a metric with the parameter ``short``."""
+"""What happens with a task with fewer than k samples, for a metric with the parameter ``short``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number for a benchmark, and how it comes about.
+    """A metric: how one number is computed from the rollouts of a benchmark.
 
-    Its values lie in ``range`` where that is known; ``of_rewards`` says that rewards in [0, 1] keep
-    them there too. ``rows`` says that the aggregate sees rollouts, not tasks.
+    Its values are in ``range`` if that is known; with ``of_rewards``, values are in [0, 1] if rewards are. With
+    ``rows``, the aggregate receives rollouts, not tasks.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Metric:
     breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
 
     def __post_init__(self) -> None:
-        """A mean and a pooled rate have their own interval, a percentile has its order statistics, all else draws."""
+        """Means and pooled rates have their own interval, percentiles use order statistics, others the bootstrap."""
         if self.interval is None:
             kind: IntervalKind = "bootstrap"
             if self.no_interval:
@@ -70,18 +70,18 @@ class Metric:
 
     @property
     def is_mean(self) -> bool:
-        """Whether it is a weighted mean of task values: each task alike, or by its samples."""
+        """Whether it is a mean of task values, weighted equally or by samples."""
         return self.interval in ("mean", "pooled")
 
     def reach(self, ends: tuple[float, float]) -> tuple[float, float]:
-        """The range of its values where rewards lie between these ends; a vote in which nobody votes counts 0."""
+        """The range of its values for rewards between these ends; a vote without votes counts as 0."""
         low, high = ends
         return (min(low, 0.0), max(high, 0.0)) if "answer" in self.reads else ends
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Somebody's own function of all rewards, ``compute(list of tasks of rewards) -> float``."""
+    """A plugin's function of all rewards, ``compute(list of tasks of rewards) -> float``."""
 
     name: str
     compute: Callable[[Sequence[Sequence[float]]], float]
@@ -93,7 +93,7 @@ _SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """What was asked for: the text that names the result, the metric's name, its parameters."""
+    """A metric request: the text that names the result, the metric's name, its parameters."""
 
     text: str
     name: str
@@ -109,9 +109,7 @@ class MetricSpec:
         if isinstance(written, Mapping):
             params = {str(key): value for key, value in written.items() if key != "metric"}
             if not isinstance(written.get("metric"), str):
-                raise InputError(
-                    f"a metric is asked for without its name; expected {{metric: NAME, ...}}, not {written}"
-                )
+                raise InputError(f"a metric has no name; expected {{metric: NAME, ...}}, not {written}")
             inner = ", ".join(f"{key}={value}" for key, value in params.items())
             return cls(f"{written['metric']}({inner})" if inner else written["metric"], written["metric"], params)
         match = _SHAPE.fullmatch(written)
@@ -133,7 +131,7 @@ def _params(written: str, text: str) -> dict[str, str | float]:
 
 
 def _value(text: str) -> str | float:
-    """A number that reads back as it was written, else the text: 007 and 12345678 may be names of columns."""
+    """A number if it reads back exactly as written, else the text: 007 may be the name of a column."""
     number = _number(text)
     return text if number is None or f"{number:g}" != text else number
 
@@ -146,9 +144,9 @@ def _number(text: str) -> float | None:
 
 
 def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]:
-    """The parameters a metric is called with: those asked for, checked, over its defaults.
+    """The parameters of a metric: the requested ones, checked, over its defaults.
 
-    ``reward`` may be asked of any metric that reads rewards; it picks the reward key.
+    Any metric that reads rewards accepts ``reward``, the reward key.
     """
     given = dict(request.params)
     known = dict(metric.params)
@@ -165,7 +163,7 @@ def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]
             settled[key] = _typed(request, key, given[key], default if isinstance(default, type) else type(default))
         elif isinstance(default, type):
             needed = ", ".join(f"{name}=..." for name, kind in known.items() if isinstance(kind, type) and name != "k")
-            raise InputError(f"metric {request.text!r} lacks {key}; expected {request.name}({needed})")
+            raise InputError(f"metric {request.text!r} needs {key}; expected {request.name}({needed})")
         else:
             settled[key] = default
     return settled

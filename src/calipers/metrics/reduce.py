@@ -1,4 +1,4 @@
-"""Reductions and aggregations: the samples of each task to one value, or a few counts, and those to one number.
+"""Reductions and aggregations: from the samples of each task to one value or a few counts, and then to one number.
 
 An aggregation maps ``[..., N]`` to ``[...]``. None is ever handed nothing: a metric over no tasks is undefined before
 it is aggregated.
@@ -17,7 +17,7 @@ from calipers.rollouts.groups import Groups, total
 
 
 def task_mean(column: Column, by: Groups) -> Column:
-    """The mean of each task's given values, [T]; a gap where a task has none."""
+    """The mean of each task's given values, [T]; a gap for a task without values."""
     n = by.count(column.given)
     return Column(by.sum(column) / np.maximum(n, 1), n > 0)
 

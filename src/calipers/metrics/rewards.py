@@ -1,4 +1,4 @@
-"""Metrics of rewards: means, rates, and what k drawn samples are worth."""
+"""Metrics of rewards: means, rates, and the value of k drawn samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of answers: what a majority vote over k samples is worth."""
+"""Metrics of answers: the reward of a majority vote over k samples."""
 
 from __future__ import annotations
 

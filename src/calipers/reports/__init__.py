@@ -1,1 +1,1 @@
-"""What is shown: the result, and its forms for people and for programs."""
+"""Reports: the result, and its output formats for people and for programs."""

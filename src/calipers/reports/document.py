@@ -1,4 +1,4 @@
-"""A report as a Document: titles, sentences, lists, tables, pictures, and its data; renderers make the outputs of it.
+"""A report as a Document: titles, sentences, lists, tables, pictures, and its data; renderers turn it into outputs.
 
 Where Markdown has other words than a terminal, a block carries both; "" there means that one of them leaves it out.
 """
@@ -17,7 +17,7 @@ Output = Literal["terminal", "markdown"]
 
 
 class Name(Struct, frozen=True):
-    """Others' words inside a text, cut to ``longest`` characters: Markdown shows them as code."""
+    """Untrusted text inside a text, cut to ``longest`` characters; Markdown shows it as code."""
 
     text: str
     longest: int | None = LONGEST
@@ -25,7 +25,7 @@ class Name(Struct, frozen=True):
 
 
 class Styled(Struct, frozen=True):
-    """Words that stand out of their text; Markdown knows strong ones only."""
+    """Emphasised words; Markdown supports only strong ones."""
 
     text: str
     style: Style = "strong"
@@ -40,7 +40,7 @@ class Blank(Struct, frozen=True):
 
 
 class Title(Struct, frozen=True):
-    """What the blocks after it are about."""
+    """A heading for the blocks after it."""
 
     text: Text
     markdown: Text | None = None
@@ -48,7 +48,7 @@ class Title(Struct, frozen=True):
 
 
 class Sentence(Struct, frozen=True):
-    """Words that a terminal breaks into lines, unless they are to stay ``whole``."""
+    """Text that a terminal wraps, unless it is ``whole``."""
 
     text: Text
     style: Style = "plain"
@@ -75,7 +75,7 @@ Cell = Text | Picture
 
 
 class TableColumn(Struct, frozen=True):
-    """What stands under one head."""
+    """A column of a table."""
 
     head: Text = ""
     align: Literal["left", "right", "point"] = "left"  # point: flush right, with the decimal points in one line
@@ -97,7 +97,7 @@ class Instead(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """The cells of a row, and what is said of it: under it on a terminal, in a cell of Markdown."""
+    """The cells of a row, and its notes: under it on a terminal, in a cell in Markdown."""
 
     cells: Sequence[Cell]
     notes: Sequence[str | Instead] = ()
@@ -120,7 +120,7 @@ Block = Blank | Title | Sentence | SentenceList | Table
 
 
 class Document(Struct, frozen=True):
-    """A report: its blocks for people, its data for programs; each is made when a renderer asks for it."""
+    """A report: its blocks for people and its data for programs; each is made when a renderer needs it."""
 
     blocks: Callable[[], Iterable[Block]]
     data: Callable[[], Mapping[str, Any]]

@@ -1,6 +1,6 @@
-"""Numbers as people read them: enough digits, the same for a value and for how sure it is; and what to say beside them.
+"""Numbers as people read them: the same decimals for a value and its interval; and the remarks beside them.
 
-Cautions say why a number that is right for its rollouts may mislead about the model.
+A caution says why a number that is right for its rollouts may mislead about the model.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
@@ -17,17 +18,18 @@ from calipers.stats.suite import SuiteMeans
 from calipers.stats.variance import Dependence, Retries, Split, Unsplit
 
 NONE = "–"
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 MOST_KINDS = 20  # of exceptions that are named
 MOST_DECIMALS = 12
-EACH_BY_ITSELF = "intervals of slices hold each by itself: they are not adjusted for the number of slices"
-_SAID = {"stopped_early": "not run (stopped early)"}
-_POLICY = {"gap": "left out", "zero": "counted as 0", "fail": "not allowed"}
+EACH_BY_ITSELF = "each slice has its own interval: the intervals are not adjusted for the number of slices"
+_OUTCOMES = {"stopped_early": "not run (stopped early)"}
+POLICY = {"gap": "excluded", "zero": "counted as 0", "fail": "not allowed"}
 
 
 def decimals(estimate: Estimate) -> int:
-    """How many decimals an estimate is shown with: four for what lies around 1, fewer above, more below.
+    """The number of decimals of an estimate: four for values around 1, fewer above, more below.
 
-    The standard error always gets two digits, since it says which of the value's digits matter.
+    The standard error always has two digits, because it shows which digits of the value matter.
     """
     ends = estimate.interval or ()
     size = max((abs(x) for x in (estimate.value, *ends) if x is not None and math.isfinite(x)), default=0.0)
@@ -43,7 +45,7 @@ def _decimals(size: float) -> int:
 
 
 def figure(value: float | None, places: int | None = None) -> str:
-    """A number with so many decimals, thousands apart; a dash for none.
+    """A number with this many decimals and with thousands separators; a dash for None.
 
     >>> figure(0.71875), figure(12345.678), figure(0.0001234), figure(None)
     ('0.7188', '12,345.7', '0.0001234', '–')
@@ -72,48 +74,70 @@ def size(estimate: Estimate) -> str:
     return f"{counted(estimate.tasks, 'task')}, {counted(estimate.samples, 'sample')}"
 
 
-def remarks(estimate: Estimate) -> list[str]:
-    """What must be said beside the figures: undefined tasks, what gaps could do, why something is absent."""
-    sentences = []
-    if estimate.undefined_tasks:
-        sentences.append(f"{counted(estimate.undefined_tasks, 'task')} undefined")
-    if estimate.bounds:
-        low, high = (figure(end, decimals(estimate)) for end in estimate.bounds)
-        missing = "missing samples" if estimate.undefined_tasks else "gaps"
-        sentences.append(f"{low if low == high else f'{low} to {high}'} whatever the {missing} hold")
-    return [*sentences, *reason(estimate)]
+def remarks(estimate: Estimate, ledger: Ledger | None = None) -> list[str]:
+    """The remarks beside an estimate: undefined tasks, the effect of missing rollouts, why something is absent."""
+    return [*undefined(estimate.undefined_tasks), *_bounds(estimate, ledger), *reason(estimate)]
+
+
+def undefined(tasks: int) -> list[str]:
+    """``undefined for 12 tasks``; nothing where every task has a value."""
+    return [f"undefined for {counted(tasks, 'task')}"] if tasks else []
+
+
+def _bounds(estimate: Estimate, ledger: Ledger | None) -> list[str]:
+    """The value if all missing rollouts failed, and if all passed.
+
+    Of a metric that is undefined for some tasks the bounds fill up these tasks, too: the ledger does not count that.
+    """
+    if not estimate.bounds:
+        return []
+    low, high = (figure(end, decimals(estimate)) for end in estimate.bounds)
+    missing = "missing samples" if estimate.undefined_tasks else "missing rollouts"
+    every = f"all {missing}"
+    if ledger is not None and not estimate.undefined_tasks and not ledger.lacking and ledger.gaps:
+        missing = counted(ledger.gaps, "missing rollout")
+        every = f"all {missing}" if ledger.gaps > 1 else f"the {missing}"
+    if estimate.made.metric.startswith("maj@"):  # a missing vote may also bring a new answer
+        return [f"{low if low == high else f'{low} to {high}'} for every possible outcome of the {missing}"]
+    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
+    worst, best = ("had the lowest", "the highest reward") if ranged else ("failed", "passed")
+    if low == high:
+        return [f"{low} whether the {missing} {worst} or {best}"]
+    return [f"{low} to {high} if {every} {worst} / {best}"]
 
 
 def reason(estimate: Estimate) -> list[str]:
     """Why there is no value, or no interval: one remark, or none."""
     if not estimate.why:
         return []
-    if estimate.why.startswith("no "):
-        return [estimate.why]
+    why = plain_why(estimate.why)
+    if why.startswith("no "):
+        return [why]
     no_value = estimate.value is None or not math.isfinite(estimate.value)
-    return [f"{'no value' if no_value else 'no interval'}: {estimate.why}"]
+    return [f"{'no value' if no_value else 'no interval'}: {why}"]
 
 
 def account(ledger: Ledger, missing: str) -> str:
-    """The ledger on one line: ``320 planned = 300 scored + 12 refused + 8 missing; 8 gaps, left out``."""
-    words = {outcome: _SAID.get(outcome, outcome) for outcome in ledger.outcomes}
-    parts = " + ".join(f"{n:,}\N{NO-BREAK SPACE}{words[outcome]}" for outcome, n in ledger.outcomes.items()) or "0"
-    origin = "" if ledger.planned_from == "rows" else f" (from {ledger.planned_from})"
-    gaps = f"{counted(ledger.gaps, 'gap')}, {_POLICY.get(missing, missing)}" if ledger.gaps else "no gaps"
+    """The ledger on one line: ``320 planned = 300 scored + 12 refused + 8 client_failed; 8 missing (excluded)``."""
+    words = {outcome: _OUTCOMES.get(outcome, outcome) for outcome in ledger.outcomes}
+    parts = " + ".join(f"{n:,}{_NO_BREAK}{words[outcome]}" for outcome, n in ledger.outcomes.items()) or "0"
+    origin = "" if ledger.planned_from in ("rows", "plan") else f" (from {ledger.planned_from})"
+    policy = f"({POLICY.get(missing, missing)})".replace(" ", _NO_BREAK)
+    gaps = f"{ledger.gaps:,}{_NO_BREAK}missing{_NO_BREAK}{policy}" if ledger.gaps else "none missing"
     return f"{ledger.planned:,} planned{origin} = {parts}; {gaps}"
 
 
 def whole_account(ledger: Ledger, missing: str) -> str:
-    """The ledger of a group: its tasks, its account, and the attempts that later ones replaced."""
+    """The ledger of a group: its tasks, its outcomes, and the attempts that later attempts replaced."""
     sentences = [counted(ledger.tasks, "task"), account(ledger, missing)]
     if ledger.attempts > ledger.planned:
-        sentences.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} not counted")
+        sentences.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} excluded")
     sentences += [f"{number:,} scored without reward {clean(key)!r}" for key, number in ledger.lacking.items()]
     return "; ".join(sentences)
 
 
 def stopped(stop: Stop | None) -> str:
-    """What a stopping rule does to the numbers under it; nothing where none ended the run."""
+    """How a stopping rule biases the numbers under it; empty where no rule stopped the run."""
     if stop is None:
         return ""
     rule = f" by --until {clean(stop.rule, None)!r}" if stop.rule else ""
@@ -121,17 +145,19 @@ def stopped(stop: Stop | None) -> str:
 
 
 def exceptions(ledger: Ledger) -> str:
-    """What was raised, by kind: ``exceptions in 2 of 18 planned: KeyError 1, OSError 1``; nothing when nothing was."""
+    """Exceptions by type: ``exceptions in 2 of 18 planned rollouts: KeyError 1, OSError 1``; empty without any."""
     if not ledger.exceptions:
         return ""
-    kinds = [f"{clean(kind)}\N{NO-BREAK SPACE}{number:,}" for kind, number in ledger.exceptions.items()]
+    kinds = [f"{clean(kind)}{_NO_BREAK}{number:,}" for kind, number in ledger.exceptions.items()]
     if len(kinds) > MOST_KINDS:
         kinds[MOST_KINDS:] = [f"and {counted(len(kinds) - MOST_KINDS, 'kind')} more"]
-    return f"exceptions in {sum(ledger.exceptions.values()):,} of {ledger.planned:,} planned: {', '.join(kinds)}"
+    return (
+        f"exceptions in {sum(ledger.exceptions.values()):,} of {ledger.planned:,} planned rollouts: {', '.join(kinds)}"
+    )
 
 
 def advice(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unsplit]) -> list[tuple[str, str]]:
-    """What would narrow the interval of a mean reward that is shown, after the reward's key if there are several."""
+    """What would narrow the interval of a mean reward that is shown, with the reward's key if there are several."""
     if not any(estimate.made.metric == "mean_reward" for estimate in metrics.values()):
         return []
     return [
@@ -145,7 +171,7 @@ def over(suite: SuiteMeans) -> str:
 
 
 def letters(count: int) -> list[str]:
-    """What so many runs are called in a table: ``A``, ``B``; numbers, where there are more than letters."""
+    """Short names of runs in a table: ``A``, ``B``; numbers, where there are more runs than letters."""
     return [chr(ord("A") + number) if count <= 26 else str(number + 1) for number in range(count)]
 
 
@@ -155,7 +181,7 @@ def percent(share: float) -> str:
 
 
 def on_the_point(texts: Sequence[str]) -> list[str]:
-    """Texts padded on the right so that, set flush right, their decimal points stand in one line.
+    """Texts padded on the right so that their decimal points align when they are right-aligned.
 
     >>> on_the_point(["0.5000", "12.5", "–"])
     ['0.5000', '12.5   ', '–']
@@ -169,22 +195,22 @@ def on_the_point(texts: Sequence[str]) -> list[str]:
 
 
 ONE_TRY = ("pass_rate", "solved_rate", "mean_reward")
-"""Metrics of one sample, which after retries is the first one."""
+"""Metrics of one sample; after retries that is the first sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardMetric:
-    """A metric of rewards that was asked for, and may mislead."""
+    """A requested metric of rewards that may mislead."""
 
-    text: str  # as it was asked for
+    text: str  # as requested
     metric: str  # the entry in `names.METRICS`
-    k: int = 0  # samples it looks at, where it says so
+    k: int = 0  # the k in its name, if any
 
 
 def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], outright: bool) -> str:
-    """Why numbers of samples that depend on rewards make metrics of these rewards wrong; nothing where none is.
+    """Which metrics are biased because sample counts depend on rewards, and why; empty where none is.
 
-    ``outright`` says that rewards are passes and failures, so that a mean reward is a chance to pass.
+    ``outright``: every reward is a pass or a failure, so that a mean reward is a pass rate.
     """
     if isinstance(evidence, Dependence):
         way = "higher" if evidence.z > 0 else "lower"
@@ -198,17 +224,17 @@ def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], out
         return ""
     instead = dict.fromkeys(k for metric in wrong if (k := _tries(metric, outright)) and k <= evidence.most)
     names = _listed([f"any_of_first_{k}" for k in sorted(instead)])
-    right = f"{names} {'is' if len(instead) == 1 else 'are'} not, as a stopped task is known to have passed"
+    right = f"{names} {'is' if len(instead) == 1 else 'are'} not, because a stopped task is known to have passed"
     if not instead:
-        right = f"any_of_first_k, for k up to {evidence.most}, is not, as a stopped task is known to have passed"
+        right = f"any_of_first_k, for k up to {evidence.most}, is not, because a stopped task is known to have passed"
     return (
-        f"{evidence.stopped:,} of {counted(evidence.tasks, 'task')} stop at their first pass, so sample counts "
-        f"depend on results and {_are(wrong)} biased; {right}"
+        f"{evidence.stopped:,} of {counted(evidence.tasks, 'task')} stop at their first pass: sample counts "
+        f"depend on results, so {_are(wrong)} biased; {right}"
     )
 
 
 def heavy(metrics: Mapping[str, Estimate], clustered: bool) -> Iterator[str]:
-    """Which task has more than half of the variance of a mean, for each metric of which one has."""
+    """For each metric, the task that has more than half of the variance of the mean, if any."""
     named: dict[tuple[str, str], list[str]] = {}
     for name, estimate in metrics.items():
         if estimate.heaviest:
@@ -216,7 +242,7 @@ def heavy(metrics: Mapping[str, Estimate], clustered: bool) -> Iterator[str]:
             named.setdefault((task, f"{100 * part:.0f} %"), []).append(clean(name))
     for (task, share), names in named.items():
         unit = f"{'the cluster of ' if clustered else ''}task {clean(task)}"
-        yield f"{unit} has {share} of the variance of {_listed(names)}: the interval rests on it"
+        yield f"{unit} has {share} of the variance of {_listed(names)}: the interval depends mostly on it"
 
 
 def _answered(metric: RewardMetric, most: int) -> bool:
@@ -224,7 +250,7 @@ def _answered(metric: RewardMetric, most: int) -> bool:
 
 
 def _tries(metric: RewardMetric, outright: bool) -> int | None:
-    """How many tries the metric is the chance of a pass in; None where it is none."""
+    """The number of tries in which the metric expects a pass; None for other metrics."""
     if metric.metric in ONE_TRY:
         return 1 if metric.metric != "mean_reward" or outright else None
     if metric.metric == "pass@{k}" or (metric.metric in ("pass^{k}", "all_of_first_{k}") and metric.k == 1):

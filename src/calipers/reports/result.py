@@ -1,4 +1,4 @@
-"""The result of a scoring: groups of rollouts, each with its ledger and its estimates."""
+"""The result of a score: groups of rollouts, each with its ledger and its estimates."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from calipers.reports.document import (
 )
 from calipers.reports.figures import (
     EACH_BY_ITSELF,
+    POLICY,
     account,
     advice,
     counted,
@@ -48,6 +49,7 @@ from calipers.reports.figures import (
     remarks,
     size,
     stopped,
+    undefined,
     whole_account,
 )
 from calipers.reports.json import encoded
@@ -69,11 +71,12 @@ FIELDS = (
 )
 NOT_SAID = "the document does not say why"
 _WIDEST_NAME = 20  # columns of a name that has its figures beside it
+UNBIASED = "unbiased estimate: "
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some rollouts of a group: their ledger and their estimates, by the names asked for."""
+    """Some rollouts of a group: their ledger and their estimates, by the requested metric names."""
 
     ledger: Ledger
     metrics: Mapping[str, Estimate]
@@ -94,10 +97,10 @@ class Group(Slice):
     breakdowns: Mapping[str, Mapping[str, Slice]] = field(default_factory=dict)  # key -> value -> slice
     economics: Mapping[str, Estimate] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)  # usage column -> sum
-    variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> what its variance is made of
-    own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under a key of its own
-    warnings: Sequence[str] = ()  # why its numbers may mislead; no part of the digest
-    stop: Stop | None = None  # the rule that ended its run before the plan did; no part of the digest
+    variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> the parts of its variance
+    own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under its own key
+    warnings: Sequence[str] = ()  # why its numbers may mislead; not in the digest
+    stop: Stop | None = None  # the rule that stopped its run early; not in the digest
 
     @property
     def title(self) -> str:
@@ -107,7 +110,7 @@ class Group(Slice):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result(Page):
-    """What a scoring found. ``result["pass@3"]`` is the estimate when there is one group."""
+    """The result of a score. ``result["pass@3"]`` is the estimate when there is one group."""
 
     dialect: str
     missing: str
@@ -115,21 +118,21 @@ class Result(Page):
     seed: int
     inputs: Sequence[Input]
     groups: Sequence[Group]
-    notes: Sequence[str] = ()  # for the reader; no part of the JSON
-    suites: Sequence[SuiteMeans] = ()  # means over datasets; no part of the digest
-    stopped: str | None = None  # the rule that ended the run before its plan did; no part of the digest
-    own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; likewise
-    failed: Sequence[str] = ()  # among the notes: what went wrong in code that came with the rollouts
+    notes: Sequence[str] = ()  # for the reader; not in the JSON
+    suites: Sequence[SuiteMeans] = ()  # means over datasets; not in the digest
+    stopped: str | None = None  # the rule that stopped the run early; not in the digest
+    own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; not in the digest
+    failed: Sequence[str] = ()  # the notes about errors in code that came with the rollouts
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:
             titles = ", ".join(group.title or "(unnamed)" for group in self.groups)
-            raise KeyError(f"there are {len(self.groups)} groups ({titles}); ask result.groups[i][{name!r}]")
+            raise KeyError(f"there are {len(self.groups)} groups ({titles}); use result.groups[i][{name!r}]")
         return self.groups[0][name]
 
     @property
     def digest(self) -> str:
-        """The hash of everything that must not change: settings and groups, without economics."""
+        """The hash of the settings and the groups, without economics: equal digests mean equal numbers."""
         parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
         left_out = ("economics", "stopped", "warnings")
         documents = list(map(_group, self.groups))
@@ -238,7 +241,7 @@ def _suite(suite: SuiteMeans) -> dict[str, Any]:
 
 
 def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
-    """The parts of each reward's variance, numbers only: words would make the digest depend on them."""
+    """The parts of each reward's variance: numbers only, so that the digest does not depend on words."""
     return {
         key: {"tasks": part.tasks, "sampling": part.sampling, "samples_per_task": part.samples_per_task}
         if isinstance(part, Split)
@@ -251,7 +254,7 @@ def _slice(part: Slice) -> dict[str, Any]:
     metrics = dict(zip(part.metrics, map(_estimate, part.metrics.values()), strict=True))
     ledger = asdict(part.ledger)
     for name in ("exceptions", "lacking"):
-        if not ledger[name]:  # where none are known, the document, and so the digest, says nothing of them
+        if not ledger[name]:  # absent where there are none, so that older digests stay the same
             del ledger[name]
     return {"ledger": ledger, "metrics": metrics}
 
@@ -269,7 +272,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "higher_is_better": estimate.higher_is_better,
         "why": estimate.why,
         "signature": str(estimate.made),
-        # these stand where there is something to say
+        # only where they apply
         **({"samples_per_task": list(estimate.samples_per_task)} if estimate.samples_per_task else {}),
         **({"heaviest": dict(zip(("task", "share"), estimate.heaviest, strict=True))} if estimate.heaviest else {}),
     }
@@ -344,7 +347,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def document(result: Result) -> Document:
-    """A result for people: each group with its ledger and a table of its numbers, then the means over datasets."""
+    """A result as a page: each group with its ledger and a table of its numbers, then the means over datasets."""
     return Document(partial(_blocks, result), result.to_dict, FIELDS, result.rows, escaped="|_<")
 
 
@@ -355,26 +358,26 @@ def _blocks(result: Result) -> Iterator[Block]:
 
 
 def described(estimate: Estimate) -> str:
-    """What a number is, in a few words: the estimator its signature names, not the word it was asked by."""
+    """What a number is, in a few words: the estimator in its signature, not the name it was requested by."""
     from calipers.metrics.cards import CARDS, filled
 
     card, k = CARDS.get(estimate.made.metric), estimate.made.k
     if card is None or estimate.made.over:
         script = estimate.made.metric == "metric_script"
-        return "a metric script's own number" if script else "a plugin's own function of all rewards"
+        return "computed by a metric script" if script else "computed by a plugin from all rewards"
     beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
-    even = estimate.value is not None and not estimate.samples_per_task  # else nobody knows what counts depend on
-    unbiased = "unbiased: " if card.unbiased and even else ""
+    even = estimate.value is not None and not estimate.samples_per_task  # else sample counts may depend on results
+    unbiased = UNBIASED if card.unbiased and even else ""
     return unbiased + filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
 
 
 def title(group: Group, result: Result) -> str:
-    """What a group is called; nothing when it has no name and there is no other."""
+    """The name of a group; empty when it has none and is the only group."""
     return clean(group.title, 200) or ("(unnamed)" if len(result.groups) > 1 else "")
 
 
 def named(name: str, estimate: Estimate) -> tuple[Name, str]:
-    """A metric's name with an arrow that says which way is better."""
+    """A metric's name with an arrow that shows which direction is better."""
     return Name(name), {True: " ↑", False: " ↓", None: ""}[estimate.higher_is_better]
 
 
@@ -390,9 +393,9 @@ def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
         rows = []
         for name, estimate in group.metrics.items():
             what = described(estimate)
-            if group.stop:  # no estimate is unbiased of a run that its results stopped
-                what = what.removeprefix("unbiased: ")
-            rows.append(_row([named(name, estimate)], estimate, [what, *remarks(estimate)]))
+            if group.stop:  # a run that its results stopped has no unbiased estimate
+                what = what.removeprefix(UNBIASED)
+            rows.append(_row([named(name, estimate)], estimate, [what, *remarks(estimate, group.ledger)]))
         yield _estimates([_first("metric")], rows, result, notes_head="what it is")
     for key, words in advice(group.metrics, group.variance):
         yield Sentence(("mean reward (", Name(key), f"): {words}") if key else f"mean reward: {words}", "note")
@@ -420,9 +423,9 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
     for name in next(iter(cut.values())).metrics:
         for value, part in cut.items():
             estimate = part[name]
-            undefined = [f"{counted(estimate.undefined_tasks, 'task')} undefined"] if estimate.undefined_tasks else []
-            notes = [*undefined, *reason(estimate)]
-            rows.append(_row([Name(value), named(name, estimate)], estimate, notes, "; ".join(remarks(estimate))))
+            notes = [*undefined(estimate.undefined_tasks), *reason(estimate)]
+            full = "; ".join(remarks(estimate, part.ledger))
+            rows.append(_row([Name(value), named(name, estimate)], estimate, notes, full))
     yield _estimates([_first(Name(key), ("by ", Name(key))), TableColumn("metric", heading=True)], rows, result)
     if len(cut) > 1:
         yield Sentence(EACH_BY_ITSELF, "note")
@@ -441,7 +444,9 @@ def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
             names = tuple(Name(words, None) for words in why)
             rows.append(_row([kind, named(name, estimate)], estimate, why, names))
     yield _estimates([_first("over datasets"), TableColumn("metric", heading=True)], rows, result)
-    yield Sentence("macro: every dataset counts alike; micro: every task does", "note", whole=True)
+    yield Sentence(
+        "macro: every dataset has the same weight; micro: every task has the same weight", "note", whole=True
+    )
     yield Blank()
 
 
@@ -478,7 +483,7 @@ def _first(head: Text, markdown: Text | None = None) -> TableColumn:
 def _estimates(
     first: Sequence[TableColumn], rows: Sequence[Row], result: Result, notes_head: str = "", only: Output | None = None
 ) -> Table:
-    """A table of estimates. A terminal without room says under a row how many tasks and samples there were."""
+    """A table of estimates. A narrow terminal shows the number of tasks and samples under a row."""
     columns = [
         *first,
         TableColumn("value", "point", "value", optional=True),
@@ -488,7 +493,7 @@ def _estimates(
         TableColumn("unit", only="terminal", optional=True),
         TableColumn("n", optional=True, yields=1),
     ]
-    return Table(columns, rows, notes_head=notes_head, once="each from", only=only)
+    return Table(columns, rows, notes_head=notes_head, once="every row:", only=only)
 
 
 def _row(
@@ -509,7 +514,7 @@ def _row(
 
 
 def _origin(result: Result) -> Iterator[Block]:
-    """Where the numbers came from, and the digest that proves them the same."""
+    """The inputs, the settings and the digest: equal digests mean equal numbers."""
     sources: list[Piece] = []
     for source in result.inputs[:3]:
         what = source.format, counted(source.rollouts, "rollout")
@@ -519,7 +524,8 @@ def _origin(result: Result) -> Iterator[Block]:
     if len(result.inputs) > 3:
         more = f"and {counted(len(result.inputs) - 3, 'file')} more"
         yield Sentence(more, "note", whole=True, markdown="")
-    settings = "dialect ", Name(result.dialect), ", missing ", Name(result.missing), f", seed {result.seed}, digest "
+    policy = POLICY.get(result.missing, result.missing)
+    settings = Name(result.dialect), f" definitions; missing rollouts {policy}; seed {result.seed}; digest "
     before = (*sources, f" {more}" if more else "", "; " if sources else "")
     digest = Name(result.digest[:23])
-    yield Sentence((*settings, digest, "…"), "note", whole=True, markdown=(*before, *settings, digest))
+    yield Sentence((*settings, digest, "…"), "note", markdown=(*before, *settings, digest))

@@ -1,4 +1,4 @@
-"""A document on a terminal: coloured, or plain aligned lines of the same content anywhere else."""
+"""A document on a terminal in colour, or as plain aligned lines of the same content elsewhere."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _coloured(line: Line) -> RichText:
 
 
 def lines(document: Document, columns: int = PLAIN_WIDTH) -> Iterator[Line]:
-    """Everything a document has to say, in lines of about so many columns."""
+    """The lines of a document, of about this many columns."""
     for block in document.blocks():
         if isinstance(block, Blank):
             yield []
@@ -113,7 +113,7 @@ def _sentence(sentence: Sentence, columns: int) -> Iterator[Line]:
 
 
 def _shown(text: Text) -> str:
-    """A text with nothing harmful in it; where it must not be broken it still says so."""
+    """A text without harmful characters; no-break spaces stay."""
     if isinstance(text, tuple):
         return "".join(map(_shown, text))
     if isinstance(text, Name):
@@ -162,7 +162,7 @@ class _Laid:
 
 
 def _table(table: Table, room: int) -> Iterator[Line]:
-    """Columns side by side, and under each row what is said of it."""
+    """Columns side by side, with the notes of each row under it."""
     rows = list(_table_lines(table))
     every = _columns(table, rows, room)
     shown = [laid for laid in every if not laid.column.optional or any(map(str.strip, laid.cells))]
@@ -214,7 +214,7 @@ def _heads(shown: Sequence[_Laid], table: Table, room: int) -> Iterator[Line]:
 
 
 def _table_lines(table: Table) -> Iterator[_TableLine]:
-    """The rows, those of one heading under it; a wide name in the first column stands on a line of its own."""
+    """The rows under their headings; a wide name in the first column has its own line."""
     places = [number for number, column in enumerate(table.columns) if column.only != "markdown" and not column.heading]
     above = next((number for number, column in enumerate(table.columns) if column.heading), None)
     groups: dict[Cell, list[Row]] = {}

@@ -1,4 +1,4 @@
-"""Text made fit for where it is shown: nothing harmful in it, and no signs the terminal does not know."""
+"""Text made safe for its output: no harmful characters, and no characters that the terminal cannot show."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What happened: one table of rollouts, and the ledger that accounts for every one of them."""
+"""Rollouts: one table of rollouts, and the ledger of their outcomes."""

@@ -1,4 +1,4 @@
-"""A column: numbers, and which of them are there."""
+"""A column: numbers, and a mask of which of them exist."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def alike(size: int, flag: bool) -> Bools:
 class Column:
     """Numbers with a mask of the ones that exist.
 
-    A gap is a place where ``given`` is false, whatever ``values`` holds there. NaN under a true
-    ``given`` is a number somebody sent, and stays one.
+    A gap is a row where ``given`` is false; its value does not matter. NaN where ``given`` is true is a number from the
+    input, and stays a number.
     """
 
     values: Floats  # [N] or [N, S]
@@ -39,14 +39,14 @@ class Column:
 
     @classmethod
     def of(cls, values: ArrayLike, given: ArrayLike | None = None) -> Column:
-        """A column of these values; without ``given``, all of them are there."""
+        """A column of these values; without ``given``, all of them exist."""
         numbers = np.asarray(values, dtype=np.float64)
         there = alike(len(numbers), True) if given is None else np.asarray(given, dtype=bool)
         return cls(numbers, there)
 
     @classmethod
     def gaps(cls, rows: int) -> Column:
-        """A column with nothing in it."""
+        """A column with gaps only."""
         return cls(np.zeros(rows), alike(rows, False))
 
     @classmethod
@@ -61,7 +61,7 @@ class Column:
         return len(self.given)
 
     def kept(self) -> Floats:
-        """The values that are there, gaps left out."""
+        """The values without gaps."""
         return self.values if self.given.all() else self.values[self.given]
 
     def take(self, rows: slice | Ints | Bools) -> Column:

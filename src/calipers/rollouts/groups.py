@@ -96,7 +96,7 @@ def _with_infinities(values: Floats, most: int, add: Add) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """A partition of R rows into T tasks. Rows stand task by task, in the order of their samples."""
+    """A partition of R rows into T tasks. Rows are sorted by task, then by sample."""
 
     code: Ints  # [R] the task of each row, ascending
     starts: Ints  # [T + 1] where each task's rows begin; a task may have none
@@ -132,7 +132,7 @@ class Groups:
         return sums
 
     def rank(self, mask: Bools) -> Ints:
-        """For each marked row its place among the marked rows of its task, from 0; -1 elsewhere.
+        """For each marked row its index among the marked rows of its task, from 0; -1 elsewhere.
 
         >>> Groups.of(np.array([0, 0, 0, 1]), 2).rank(np.array([True, False, True, True])).tolist()
         [0, -1, 1, 0]
@@ -143,7 +143,7 @@ class Groups:
 
     def blocks(self, column: Column) -> list[tuple[Ints, Floats]]:
         """The given values as matrices: for each number n of values a task has, the tasks that
-        have it and their values, ``([t], [t, n])``. Tasks without values are left out.
+        have it and their values, ``([t], [t, n])``. Tasks without values are excluded.
         """
         counts = self.count(column.given)
         kept = column.kept()

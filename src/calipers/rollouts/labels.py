@@ -1,4 +1,4 @@
-"""Slices and clusters: rollouts told apart by a value they carry."""
+"""Slices and clusters: rollouts grouped by a value that they carry."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def clusters(rollouts: Rollouts, key: str) -> Ints:
     for task in np.flatnonzero((lowest != highest) | (lowest == absent))[:1].tolist():
         wrong = f"task {rollouts.tasks[task]!r} has no {key!r}"
         if lowest[task] != highest[task] and highest[task] >= 0:
-            wrong = f"task {rollouts.tasks[task]!r} has several values of {key!r}"
+            wrong = f"task {rollouts.tasks[task]!r} has several values for {key!r}"
         raise InputError(f"--cluster {key}: {wrong}; expected one cluster for each task")
     return lowest
 

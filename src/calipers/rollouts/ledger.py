@@ -13,15 +13,15 @@ from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, OUTCOMES, SCORED, STO
 from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
-"""What a gap becomes: it leaves the estimate, it counts 0, or it stops the scoring."""
+"""What happens with missing rollouts: they are excluded, count as 0, or stop the score."""
 
 ERROR_KIND = "error.kind"
-"""The label of what went wrong in a rollout, where its reader knows a word for it."""
+"""The label for the type of error of a rollout, if the reader knows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What became of the planned rollouts of one group."""
+    """The outcomes of the planned rollouts of one group."""
 
     planned: int
     planned_from: str
@@ -35,12 +35,12 @@ class Ledger:
 
     @property
     def stopped_early(self) -> int:
-        """Rollouts that a stopping rule spared the run: planned, not run, and no gaps."""
+        """Rollouts that were not run because of a stopping rule: planned, but not missing."""
         return self.outcomes.get(OUTCOMES[STOPPED_EARLY], 0)
 
     @classmethod
     def of(cls, rollouts: Rollouts) -> Ledger:
-        """Count a group's rollouts, those that a stopping rule spared it too; its sums are checked, never assumed."""
+        """Count the rollouts of a group, also those not run because of a stopping rule; the sums are checked."""
         parts = [rollouts] if rollouts.left is None else [rollouts, rollouts.left]
         counts = np.bincount(np.concatenate([part.outcome for part in parts]), minlength=len(OUTCOMES)).tolist()
         ledger = cls(
@@ -59,7 +59,7 @@ class Ledger:
 
 
 def lacking(rollouts: Rollouts, keys: Iterable[str]) -> dict[str, int]:
-    """How many scored rollouts have a reward, but not this one, by the reward; only rewards that some lack."""
+    """For each reward, how many scored rollouts have other rewards but not this one; only rewards that some lack."""
     if len(rollouts.rewards) < 2:
         return {}
     some = np.logical_or.reduce([column.given for column in rollouts.rewards.values()])
@@ -82,9 +82,9 @@ def _exceptions(rollouts: Rollouts) -> dict[str, int]:
 def contributed(rollouts: Rollouts, key: str) -> Column:
     """The number each rollout contributes to a reward metric, [R].
 
-    Its reward, whatever the outcome, unless the outcome is one that leaves a gap; without a reward,
-    0 for an outcome that is the model's own doing (`refused`, `truncated`, ...), else a gap. What broke
-    its verifier, or tampered with it, is 0 even with a reward.
+    Its reward, unless the outcome means that the rollout is missing. Without a reward, 0 for an outcome that the model
+    caused (`refused`, `truncated`, ...), else a gap. A rollout that broke its verifier, or tampered with it, is 0 even
+    with a reward.
     """
     reward = rollouts.rewards.get(key) or Column.gaps(len(rollouts))
     numbered = rollouts.outcome < FIRST_GAP

@@ -1,4 +1,4 @@
-"""What a reader hands over: the rows of one file, as columns, before they are joined and checked."""
+"""The output of a reader: the rows of one file, as columns, before they are joined and checked."""
 
 from __future__ import annotations
 

@@ -24,22 +24,22 @@ Outcome = Literal[
     "missing",
     "stopped_early",
 ]
-"""What became of a planned rollout: the first eight contribute a number, the others leave a gap.
+"""Outcomes of a planned rollout: the first eight contribute a number, the others are missing.
 
-The last is no gap: a stopping rule ended the run before the rollout's turn came, as was planned.
+The last is not missing: a stopping rule ended the run before this rollout, as planned.
 """
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}
 SCORED, MISSING, STOPPED_EARLY = CODE["scored"], CODE["missing"], CODE["stopped_early"]
 FIRST_NIL = CODE["broke_verifier"]
-"""Outcomes from this code to the first gap count 0, whatever reward stands beside them."""
+"""Outcomes from this code to the first gap count as 0, even with a reward."""
 
 FIRST_GAP = CODE["filter_timeout"]
-"""Outcomes from this code on have no number, whatever reward stands beside them; all but the last are gaps."""
+"""Outcomes from this code on have no number, even with a reward; all but the last are gaps."""
 
 UNSTATED = 255
-"""No outcome was written: `scored` with a reward, `missing` without."""
+"""The record has no outcome: `scored` with a reward, `missing` without."""
 
 ABSENT = "__missing__"
 """The slice of rollouts that have no value for a ``--by`` key."""
@@ -51,7 +51,7 @@ ROLES: Final = (
     *("task", "sample", "attempt", "outcome", "reward", "rewards", "answer"),
     *(*TEXTS, "usage", "error", "metadata", *GROUP),
 )
-"""The keys with a meaning of their own. Any other key is a column, or a label for ``--by``."""
+"""The keys with a special meaning. Any other key is a column, or a label for ``--by``."""
 
 
 COMMON_WORDS: Final = {  # words that people write for a reward -> their usual opposite
@@ -76,7 +76,7 @@ def words_hint(value: object) -> str:
 def meant(names: Mapping[str, str]) -> dict[str, str]:
     """The role of each key of a file, when ``names`` says what the file calls some of the roles.
 
-    A key that is given away means nothing else: under ``{"task": "prompt"}`` no key is the prompt.
+    A key that is used for a role has no other meaning: with ``{"task": "prompt"}`` no key is the prompt.
     """
     unchanged = {role: role for role in ROLES if role not in names and role not in names.values()}
     return unchanged | {key: role for role, key in names.items() if role in ROLES}
@@ -96,8 +96,8 @@ def label(value: Any) -> str:
 def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
     """What is wrong with one decoded record, and what would be right; None for a good one.
 
-    ``names`` says what this file calls a role (``--columns task=id``). Slow and thorough: it is
-    asked only about rows that the fast path refused.
+    ``names`` gives the file's names of roles (``--columns task=id``). It is slow and thorough, and used only for rows
+    that the fast path refused.
     """
     if not isinstance(row, dict):
         return f"a rollout is {_kind(row)}", "expected a JSON object"

@@ -1,4 +1,4 @@
-"""A run that its own results ended: the rule, how far the run came, and what that does to its numbers."""
+"""A run that was stopped by its own results: the rule, how far the run came, and the bias of its numbers."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from typing import Final
 
 SEQUENCE: Final = "beta_mixture"
-"""The interval of a stopped run: a confidence sequence, valid whatever made the number of its tasks."""
+"""The interval of a stopped run: a confidence sequence, valid at any stopping time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A stopping rule that ended a run before its plan did, and how far the run had come by then."""
+    """A stopping rule that ended a run before its plan, and how far the run had come."""
 
-    rule: str = ""  # as it was asked for, such as "lower(pass@1) > 0.6"; "" where a file does not say
+    rule: str = ""  # as given, such as "lower(pass@1) > 0.6"; "" where the file does not have it
     metric: str = ""
     side: str = ""  # width, lower or upper
-    tasks: int | None = None  # settled at the stop
+    tasks: int | None = None  # finished at the stop
     planned_tasks: int | None = None
-    continued: bool = False  # a later start went on, and did not come to the end of the plan
+    continued: bool = False  # a later start resumed the run and did not finish the plan
 
     @property
     def fact(self) -> str:
         """What happened."""
-        if not self.rule:  # a file of rows tells no more than that some were spared
+        if not self.rule:  # a file of rows shows only that some rollouts were not run
             return "a stopping rule ended the run early"
         far = "" if self.tasks is None else f" after {self.tasks:,} of {self.planned_tasks or 0:,} tasks"
         later = ", and a later start did not complete the plan" if self.continued else ""
@@ -33,11 +33,11 @@ class Stop:
     @property
     def sentence(self) -> str:
         """What happened, and how the intervals allow for it."""
-        return f"{self.fact}; its intervals ({SEQUENCE}) hold whenever a run is stopped"
+        return f"{self.fact}; its intervals ({SEQUENCE}) are valid at any stopping time"
 
     @property
     def notes(self) -> tuple[str, str]:
-        """All that a reader must know, a sentence each."""
+        """The notes for a reader, one sentence each."""
         return self.sentence, self.bias
 
     @property
@@ -48,16 +48,16 @@ class Stop:
         word = "high" if self.side == "lower" else "low"
         return (
             f"the value of {self.metric}, and of metrics that rise and fall with it, is too {word} on average: a run "
-            f"that stops on {self.side}({self.metric}) stops more often after a stretch of tasks that came out {word}; "
-            "report the interval"
+            f"that stops on {self.side}({self.metric}) stops more often after tasks with {word} values; report the "
+            "interval"
         )
 
 
-BY_WIDTH: Final = "its values are at most slightly biased: a width says little about whether the value is high or low"
-UNKNOWN: Final = "its values may be biased: which rule stopped the run is not known"
+BY_WIDTH: Final = "its values are at most slightly biased: the width depends little on whether the value is high or low"
+UNKNOWN: Final = "its values may be biased: the rule that stopped the run is not known"
 
 
 def not_said(notes: Sequence[str], sentences: Iterable[str]) -> list[str]:
-    """The notes of readers but for these sentences, whatever file they name first: they stand elsewhere."""
+    """The notes of readers without these sentences, which are shown elsewhere; a file name before them is ignored."""
     known = tuple(sentences)
     return [note for note in notes if not note.endswith(known)] if known else list(notes)

@@ -1,4 +1,4 @@
-"""The one table: a row per rollout, columns by name, in an order that no file layout can change."""
+"""The table of rollouts: a row per rollout, columns by name, in an order that does not depend on files."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def order_of(numbers: Ints) -> Ints | None:
 
 
 NAMELESS = (None, None, None)
-"""The group of rollouts that name no agent, no model and no dataset."""
+"""The group of rollouts without agent, model and dataset."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rollouts:
     """Rollouts of one or more groups (agent, model, dataset), a row per planned (task, sample).
 
-    Rows are sorted by group, task and sample; of several attempts only the highest stands here. Tasks that a
-    stopping rule spared the run are no rows here: they stand in ``left``, for the ledger alone.
+    Rows are sorted by group, task and sample; of several attempts only the highest is kept. Tasks that were not run
+    because of a stopping rule have no rows here: they are in ``left``, for the ledger only.
     """
 
     keys: Sequence[tuple[str | None, ...]]  # (agent, model, dataset) of each group
@@ -105,7 +105,7 @@ class Rollouts:
 
     @property
     def stop(self) -> Stop | None:
-        """The rule that ended the run of this group, where one did; of several groups, that of the first such."""
+        """The rule that stopped the run of this group, if any; of several groups, the first such rule."""
         return next((self.stops[key] for group in self.keys if (key := tuple(group)) in self.stops), None)
 
     def groups(self) -> Iterator[Rollouts]:
@@ -149,10 +149,10 @@ class Rollouts:
 
 
 def assemble(parts: Sequence[Part]) -> Rollouts:
-    """Join what the readers found into one table; the row order and the split into files vanish.
+    """Join the parts of the readers into one table; it does not depend on the row order or the split into files.
 
-    What is left of the row order is each task's turn, for those who look at tasks one after another.
-    InputError names both places of a (task, sample, attempt) that stands twice in one group, and
+    Of the row order only each task's turn is kept, for tests that look at tasks one after another.
+    InputError names both places of a (task, sample, attempt) that appears twice in one group, and
     the place of a `scored` rollout without a reward.
     """
     ids, task = _join_codes([part.tasks for part in parts], [part.task for part in parts])
@@ -228,9 +228,9 @@ def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group:
 
 
 def _without_left(table: Rollouts) -> Rollouts:
-    """The table without the tasks of which a rollout was spared by a stopping rule: these are its ``left``.
+    """The table without the tasks that a stopping rule did not finish: these are its ``left``.
 
-    What such a task has beside it is not counted either: the rule looked at whole tasks.
+    Finished rollouts of such a task do not count either: the rule looks at whole tasks.
     """
     spared = table.outcome == STOPPED_EARLY
     if not spared.any():
@@ -345,9 +345,9 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
         task, number = parts_task(parts, earlier), int(sample[earlier])
         raise InputError.at(
             place(parts, later),
-            f"task {task!r} sample {number} attempt {int(attempt[earlier])} stands twice, "
+            f"task {task!r} sample {number} attempt {int(attempt[earlier])} appears twice, "
             f"first at {place(parts, earlier)}",
-            "give each try its own sample number, or each retry a higher attempt"
+            "give each rollout its own sample number, or each retry a higher attempt"
             + ("" if sample.any() else "; --columns sample=# numbers them in order of appearance"),
         )
     if not same.any():

@@ -1,1 +1,1 @@
-"""How sure we are: standard errors and intervals around every number."""
+"""Statistics: standard errors, intervals and tests for every number."""

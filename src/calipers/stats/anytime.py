@@ -1,4 +1,4 @@
-"""Two runs compared again and again: a test that holds its level however often one looks, and after whichever look.
+"""Repeated comparison of two runs: a test with a valid level at any stopping time.
 
 Tasks come one after another in an order that does not depend on their results. Against a candidate mean of their
 differences one bets, before each task, on what it will bring: if the candidate is the true mean, no bet gains on

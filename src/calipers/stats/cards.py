@@ -1,4 +1,4 @@
-"""Cards: what each interval, test, adjustment and estimator is, in plain words, out of cards.toml."""
+"""Cards: a description of each interval, test, adjustment and estimator, from cards.toml."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 from calipers.errors import UnknownName
 from calipers.metrics.cards import Cards
 
-ONE_TASK = "No interval: one task, or one cluster, says nothing about others."
+ONE_TASK = "No interval: at least two tasks, or two clusters, are needed."
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalCard:
-    """What a reader should know of an interval before believing it."""
+    """What a reader should know about an interval before using it."""
 
     one_line: str
     formula: str
@@ -32,36 +32,36 @@ class IntervalCard:
         labelled = [
             ("formula", self.formula),
             ("source", self.source),
-            ("when", self.use),
+            ("use", self.use),
             ("at 0 %", self.none),
             ("at 100 %", self.full),
             ("one task", self.one_task),
-            ("mind", self.mind),
+            ("note", self.mind),
             ("coverage", self.coverage),
-            ("on request", "" if self.on_request else "no name of --interval: it comes by itself"),
+            ("option", "" if self.on_request else "not available with --interval; it is used automatically"),
         ]
         return [(label, text) for label, text in labelled if text]
 
 
 @dataclass(frozen=True, slots=True)
 class MethodCard:
-    """What a reader should know of a test, an adjustment or an estimator before believing it."""
+    """What a reader should know about a test, an adjustment or an estimator before using it."""
 
     one_line: str
     answers: str  # the question
     formula: str
     source: str
-    use: str  # when to use it, and when it comes by itself
+    use: str  # when to use it, and when it is used automatically
     limit: str  # what it cannot do
     measured: str = ""  # only what was simulated or enumerated
-    option: str = ""  # how to ask for it
+    option: str = ""  # how to request it
 
     def parts(self) -> list[tuple[str, str]]:
         """The labelled texts in the order they are shown."""
         labelled = [
-            ("answers", self.answers),
+            ("question", self.answers),
             ("formula", self.formula),
-            ("when", self.use),
+            ("use", self.use),
             ("measured", self.measured),
             ("limit", self.limit),
             ("source", self.source),
@@ -73,7 +73,7 @@ class MethodCard:
 DEFAULT: Final = "default"
 ALIASES: Final[Mapping[str, str]] = {"exact": "clopper-pearson"}
 ON_REQUEST: Final = ("wilson", "t", "clopper-pearson", "jeffreys", "beta", "bootstrap", "bca", "beta_mixture")
-"""The names that ``--interval`` takes beside these; other intervals come by themselves."""
+"""The names that ``--interval`` accepts; other intervals are used automatically."""
 
 
 def _interval(name: str, fields: dict[str, Any]) -> IntervalCard:
@@ -86,9 +86,9 @@ def _method(_: str, fields: dict[str, Any]) -> MethodCard:
 
 _FILE: Final = __file__.removesuffix("py") + "toml"
 INTERVALS: Final = Cards(_FILE, {"interval": _interval})
-"""Name of an interval, as it stands in a result -> its card."""
+"""Name of an interval in a result -> its card."""
 METHODS: Final = Cards(_FILE, {"method": _method})
-"""Name of a test, an adjustment or an estimator, as it stands in a result -> its card."""
+"""Name of a test, an adjustment or an estimator in a result -> its card."""
 CARDS: Final[Mapping[str, IntervalCard | MethodCard]] = Cards(_FILE, {"interval": _interval, "method": _method})
 EXPLAINED: Final[Mapping[str, str]] = {
     **ALIASES,
@@ -120,11 +120,11 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "discrimination": "item_rest",
     "information": "two_parameter",
 }
-"""Other words -> the card that answers them."""
+"""Other names -> the card that explains them."""
 
 
 def method_named(name: str) -> str | None:
-    """The card that a name means, - and _ and capitals aside; None where there is none.
+    """The card for a name, ignoring case and the difference of - and _; None where there is none.
 
     >>> method_named("mid-p"), method_named("PPI++"), method_named("clopper_pearson"), method_named("mean_reward")
     ('mid_p', 'ppi++', 'clopper-pearson', None)
@@ -139,7 +139,7 @@ def _plain(name: str) -> str:
 
 
 def canonical(name: str) -> str:
-    """The method that ``--interval`` means by a name; UnknownName where there is none.
+    """The method for a name of ``--interval``; UnknownName where there is none.
 
     >>> canonical("exact"), canonical("default")
     ('clopper-pearson', 'default')
@@ -151,5 +151,5 @@ def canonical(name: str) -> str:
 
 
 def asked_names() -> list[str]:
-    """Every name that ``--interval`` takes."""
+    """Every name that ``--interval`` accepts."""
     return [DEFAULT, *ON_REQUEST, *ALIASES]

@@ -1,4 +1,4 @@
-"""Curves over k: what k samples are worth, with a band at every k.
+"""Curves over k: the value of k samples, with a band for every k.
 
 Up to a task's n samples every point is an estimate from draws without replacement. Beyond them only a model can
 speak (`calipers.stats.extrapolation`); such points are marked, say what they assume, and are refused where the

@@ -1,4 +1,4 @@
-"""An estimate: a number, how sure it is, and where it came from; never a bare float."""
+"""An estimate: a number with its interval, its counts and its signature; never a bare float."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ HUGE = 1e150  # its square is still a number, and so are sums of many
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Everything that made a number; its text is one line.
+    """Everything that determines a number; its text is one line.
 
     >>> str(Signature("pass@{k}", 3, ("k:3",), "wilson", ("seed:0",)))
     'pass@{k}|k:3|interval:wilson|seed:0'
     """
 
-    metric: str  # the name of the definition, not the word it was asked by
+    metric: str  # the name of the definition, not the requested name
     k: int | None = None
     settings: tuple[str, ...] = ()
     method: str | None = None  # of the interval
@@ -84,7 +84,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One metric's answer for one group of rollouts."""
+    """The estimate of one metric for one group of rollouts."""
 
     value: float | None
     stderr: float | None
@@ -92,8 +92,10 @@ class Estimate:
     method: str | None
     tasks: int  # tasks with a value
     samples: int  # samples that entered
-    undefined_tasks: int  # tasks without one: too few samples, or none
-    bounds: tuple[float, float] | None  # over all tasks, with whatever is missing at its worst and at its best
+    undefined_tasks: int  # tasks without a value: too few samples, or none
+    bounds: (
+        tuple[float, float] | None
+    )  # over all tasks, with everything missing at the lowest and at the highest reward
     higher_is_better: bool | None
     why: str | None  # why the value or the interval is absent
     made: Signature
@@ -102,7 +104,7 @@ class Estimate:
 
     @property
     def signature(self) -> str:
-        """Everything that made the number, on one line."""
+        """Everything that determines the number, on one line."""
         return str(self.made)
 
 
@@ -128,10 +130,10 @@ def estimate(
     settings: Settings,
     made: Signature,
 ) -> Estimate:
-    """Reduce, aggregate, and say how sure.
+    """Reduce, aggregate, and compute the interval.
 
-    ``columns`` stand in the order of ``metric.reads``, gaps and all; ``made`` is all of the signature but the
-    interval's method.
+    ``columns`` are in the order of ``metric.reads``, with gaps; ``made`` is the signature without the method of the
+    interval.
     """
     if isinstance(metric, Opaque):
         return _opaque(metric, columns[0], settings, made)
@@ -191,7 +193,7 @@ def _odd(value: float | None, what: str, columns: Sequence[Column]) -> str | Non
 def _how_sure(
     metric: Metric, params: Mapping[str, Any], source: Column, reduced: Column, value: float, settings: Settings
 ) -> Interval:
-    """The interval of a weighted mean of task values, each task alike or by its samples; else the metric's own."""
+    """The interval of a mean of task values, weighted equally or by samples; else the metric's own interval."""
     if not reduced.given.any():
         return Interval(None, None, None, NO_TASKS)
     if metric.interval == "none":
@@ -219,7 +221,7 @@ def _how_sure(
 
 
 def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings: Settings) -> Interval:
-    """The interval of an aggregate of somebody's own: it is computed anew on tasks, or clusters, drawn again."""
+    """The interval of a plugin's aggregate: the bootstrap over tasks or clusters."""
     tasks = settings.by.code if metric.rows else np.arange(settings.by.size)  # [R] or [T]
     units = tasks if settings.clusters is None else settings.clusters[tasks]
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
@@ -251,7 +253,7 @@ def _scaled(how: Interval, power: int) -> Interval:
 
 
 def _range(rewards: Column, settings: Settings) -> tuple[float, float] | None:
-    """The range of rewards: the one the user knows, [0, 1] while all lie in it, else None."""
+    """The range of rewards: the given range, [0, 1] if all rewards are in it, else None."""
     if settings.range is not None:
         return settings.range
     kept = rewards.kept()
@@ -266,10 +268,10 @@ def _bounds(
     defined: Bools,
     settings: Settings,
 ) -> tuple[float, float] | None:
-    """The value over all tasks with whatever is missing at its worst and at its best.
+    """The value over all tasks with everything missing at the lowest and at the highest reward.
 
-    None where nothing is missing, for a metric of more than rewards that does not say how, and where the
-    range of rewards is not known.
+    None where nothing is missing, for a metric that reads more than rewards and does not define it, and where the range
+    of rewards is not known.
     """
     rewards = columns[0]
     if metric.reads != ("reward",) and metric.extremes is None:
@@ -299,8 +301,8 @@ def _uneven(rewards: Column, by: Groups) -> tuple[int, int] | None:
 def _heaviest(metric: Metric, reduced: Column, settings: Settings) -> tuple[str, float] | None:
     """The task, or the first task of the cluster, that has more than half of the variance, and its share.
 
-    None below ten units, and for tasks that all pass or fail outright: of few passes one is always most of
-    the spread, and the interval knows how passes scatter.
+    None below ten units, and for tasks that all pass or fail: with few passes, one task always has most of the
+    variance, and the interval allows for that.
     """
     if not len(settings.tasks) or not metric.is_mean:
         return None

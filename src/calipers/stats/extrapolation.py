@@ -1,4 +1,4 @@
-"""pass@k and pass^k beyond the samples there are: if chances follow a beta law with a share never solved.
+"""pass@k and pass^k beyond the samples: a beta distribution of pass probabilities, with a share of tasks never solved.
 
 The law is fitted by maximum likelihood. The band at each k is the hull of two: the
 middle of 200 bootstrap draws of the tasks, each with a fit of its own, and what all laws within half a chi-squared

@@ -1,4 +1,4 @@
-"""Intervals: the default rule, the seeded bootstrap, and each method that can be asked for by its name.
+"""Intervals: the default rule, the seeded bootstrap, and each method with a name.
 
 The default is Wilson with an effective number of tasks and a t quantile: one closed form for every weighted mean of
 task values on a known range. It is exactly Wilson's interval when every value is 0 or 1, turns into the t interval as

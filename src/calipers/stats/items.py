@@ -1,4 +1,4 @@
-"""The tasks themselves: which are hard, which tell runs apart, and which contradict all the others.
+"""The tasks: which are hard, which separate runs, and which contradict the others.
 
 The two-parameter logistic model: how much a task tells about runs of an ability.
 
@@ -115,10 +115,10 @@ def _chance(logit: Floats) -> Floats:
 
 
 LEAST_RUNS = 3
-FEW_RUNS = "telling runs apart takes three runs or more: samples of one run are one test-taker"
+FEW_RUNS = "it needs at least three runs; more samples of one run do not help"
 LEAST_CURVE = 5
-FEW_CURVE = "a curve over abilities takes five runs or more"
-ONE_ABILITY = "all runs have the same mean: there are no abilities to tell apart"
+FEW_CURVE = "it needs at least five runs"
+ONE_ABILITY = "all runs have the same mean"
 LEVEL = 0.05
 
 
@@ -139,9 +139,9 @@ class Items:
 
     @property
     def contradicts(self) -> Bools:
-        """Tasks that better runs fail and worse ones pass, by more than chance: wrong labels live here.
+        """Tasks that better runs fail and worse runs pass, by more than chance: their targets may be wrong.
 
-        One in twenty of the tasks without any discrimination is among them by chance alone.
+        One in twenty of the tasks without discrimination is among them by chance alone.
         """
         return self.contradiction.given & (self.contradiction.values <= LEVEL)
 

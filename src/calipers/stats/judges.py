@@ -1,4 +1,4 @@
-"""Judges and labels: how often they agree, beyond chance, and in which way a judge errs.
+"""Judges and labels: agreement beyond chance, and the errors of a judge.
 
 A judge's score put right by labels: many rows that only a judge has seen, few that have labels too.
 
@@ -22,7 +22,7 @@ from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.stats.intervals import ONE_TASK, Spread, interval, t_quantile, wilson_ends
 
 NOMINAL, INTERVAL = "nominal", "interval"
-NOBODY = "nothing to measure it on"
+NOBODY = "no labelled rollouts for it"
 
 
 def krippendorff_alpha(ratings: Floats, given: Bools, level: str = NOMINAL) -> float | None:
@@ -222,11 +222,11 @@ def _parts(judged: Floats, labelled: Bools, task: Ints) -> Iterator[_Part]:
             yield _Part(scores[np.lexsort(scores.T)], counts[counts > 0], float(scores[marks].sum()))
 
 
-NO_JUDGED = "no row without a label was judged"
-NO_LABELS = "no row has a label"
-BLIND = "the judge's sensitivity and specificity add up to no more than 1: it knows nothing to correct"
-ONE_KIND = "all labels are alike: sensitivity or specificity is unknown"
-TOO_WIDE = "these labels do not determine it: its standard error would be more than half of the range"
+NO_JUDGED = "the judge scored no rollout without a label"
+NO_LABELS = "no rollout has a label"
+BLIND = "the judge's sensitivity and specificity add up to 1 or less, so its score cannot be corrected"
+ONE_KIND = "all labels are the same, so sensitivity or specificity is unknown"
+TOO_WIDE = "these labels do not determine it: the standard error would be more than half of the range"
 UNIT = (0.0, 1.0)
 
 
@@ -356,7 +356,7 @@ def _variance(values: Floats) -> float:
     return float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-UNSTEADY = "one task alone decides whether the judge can tell good from bad"
+UNSTEADY = "one task alone decides whether the judge can separate good from bad"
 
 
 def ppi_by_task(

@@ -1,4 +1,4 @@
-"""No worse than a margin: one-sided tests of a loss that the data may not have shown yet.
+"""No worse than a margin: one-sided tests that allow for losses not in the data.
 
 A test that learns its spread from the data does not know losses it has not seen. A version that breaks one
 task in twenty, on fifty tasks, breaks none in one evaluation of thirteen, and the spread is then 0. So the

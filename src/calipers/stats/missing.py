@@ -1,4 +1,4 @@
-"""How far missing rollouts could move a difference, and how many of them it takes to undo a verdict.
+"""How far missing rollouts could change a difference, and how many of them change a verdict.
 
 Nobody knows what a missing rollout would have been. Filled with the worst there is, they bound the difference
 (Manski 1990); filled one after another, they say at how many the verdict ends: its tipping point (Yan, Lee and

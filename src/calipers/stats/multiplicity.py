@@ -1,4 +1,4 @@
-"""Many comparisons at once: p values adjusted for their number, and what being the best of many is worth.
+"""Many comparisons at once: p values adjusted for their number, and the correction for picking the best.
 
 Among twenty tests of nothing one succeeds at 5 %, and the best of ten equal models looks better than it is.
 """

@@ -1,4 +1,4 @@
-"""Two runs on the same tasks: the difference of their means, how sure it is, and whether it is one at all.
+"""Two runs on the same tasks: the difference of their means, its interval, and its test.
 
 The default test is the floored t. A paired t test learns the spread of the differences from the data, and
 where few tasks differ that is too small: so half of the largest contribution is added to the standard error.

@@ -1,4 +1,4 @@
-"""The paired bootstrap: the tasks drawn again with replacement, the same draw for both runs.
+"""The paired bootstrap: tasks resampled with replacement, with the same draw for both runs.
 
 For whatever is no mean of task values: corpus metrics, medians, ratios. A metric that is a function of sums
 (BLEU, F1, pooled rates) keeps a row of S sufficient statistics per task, of which 10,000 draws are gathers

@@ -1,4 +1,4 @@
-"""Before the run: how many tasks and samples show a difference, and which difference is the smallest shown.
+"""Before a run: the tasks and samples that show a difference, and the smallest difference that is shown.
 
 The difference of two runs over T common tasks with K samples each has the variance ``(w^2 + s_1^2/K_1 +
 s_2^2/K_2) / T``: w^2 is the variance over tasks of the true difference, s^2 that of one sample of a task

@@ -1,4 +1,4 @@
-"""Several runs on the same tasks: which ranks are not ruled out, and what the picked winner is worth.
+"""Several runs on the same tasks: the ranks that are not ruled out, and the corrected value of the winner.
 
 Both answers hold for all runs at once. Signs and draws come from raw bits and sums of integers, so that one seed
 has one answer on every machine, whatever the order of the tasks.

@@ -1,4 +1,4 @@
-"""A confidence sequence: an interval that may be looked at as often as one likes, and acted upon.
+"""A confidence sequence: an interval that is valid at any stopping time.
 
 Task values on [0, 1] settle one after another in a random order; after t of them their sum is S.
 A candidate mean stays in the interval while the evidence against it, a nonnegative martingale that
@@ -17,13 +17,13 @@ Ends = tuple[float, float]
 
 
 def finite(total: float, settled: int, planned: int, confidence: float) -> Ends:
-    """The mean over all planned tasks, the number a run will end with, from those settled so far.
+    """The mean over all planned tasks, the final number of a run, from the tasks finished so far.
 
     Kept is every K = N m in [S, N - t + S] with ``ln B(1+S, 1+t-S) - [lnG(K+1) - lnG(K-S+1) +
     lnG(N-K+1) - lnG(N-K-t+S+1) - lnG(N+1) + lnG(N-t+1)] < ln(1/alpha)``, lnG the log of the gamma
     function: for values of 0 and 1 the prior-posterior ratio of a uniform beta-binomial
     (Waudby-Smith and Ramdas 2020), for values between them still valid by Gautschi's inequality.
-    [0, 1] before the first task; the value itself when all have settled.
+    [0, 1] before the first task; the value itself when all tasks have finished.
 
     >>> [round(end, 6) for end in finite(40, 50, 500, 0.95)]
     [0.600688, 0.928924]

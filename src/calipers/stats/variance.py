@@ -1,8 +1,8 @@
-"""Where the variance of a mean reward comes from: from the choice of tasks, or from sampling each anew.
+"""The parts of the variance of a mean reward: the choice of tasks, and the sampling of each task.
 
-The mean over T tasks of the means of K samples has the variance ``(Var(x) + E[sigma^2] / K) / T``:
-x is what a task would give with endlessly many samples, sigma^2 the variance of one sample of it
-(Miller 2024, section 3). More samples shrink the second term alone, more tasks shrink both.
+The mean over T tasks of the means of K samples has the variance ``(Var(x) + E[sigma^2] / K) / T``: x is the mean of a
+task over infinitely many samples, sigma^2 the variance of one sample of it (Miller 2024, section 3). More samples
+shrink only the second term; more tasks shrink both.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 
 NO_REPEATS = "no task has two samples"
 NOT_FINITE = "the variance of these rewards is not a finite number"
-TOO_SMALL = "the variance of these rewards is too small to be a number"
-ALL_ALIKE = "all rewards are alike: there is no variance to divide"
+TOO_SMALL = "the variance of these rewards is too small for a floating-point number"
+ALL_ALIKE = "all rewards are equal, so there is no variance"
 AT_A_TIME = 1 << 18  # rows
 TWICE = 1 - math.sqrt(1 / 2)
-"""How much narrower the interval becomes with twice the tasks."""
+"""By how much the interval shrinks with twice the tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Split:
     samples_per_task: float  # K
 
     def variance(self, samples: float) -> float:
-        """The variance of a task's mean over so many samples, ``Var(x) + E[sigma^2] / K``.
+        """The variance of a task's mean over this many samples, ``Var(x) + E[sigma^2] / K``.
 
         >>> Split(1 / 12, 1 / 6, 1).variance(2)  # a chance of success that is uniform on [0, 1]
         0.16666666666666666
@@ -50,13 +50,13 @@ class Split:
 
     @property
     def share(self) -> float:
-        """The part of the squared standard error that endlessly many samples would remove, 0 to 1."""
+        """The share of the squared standard error that infinitely many samples would remove, 0 to 1."""
         noise = self.sampling / self.samples_per_task
         return noise / (self.tasks + noise) if noise else 0.0
 
     @property
     def advice(self) -> str:
-        """What more samples could do for the interval, and what twice the tasks would do.
+        """How much more samples, and twice the tasks, would narrow the interval.
 
         >>> Split(0.77, 0.92, 4).advice.partition(": ")[2]
         'more samples per task can narrow the interval by at most 12 %, twice the tasks by 29 %'
@@ -72,18 +72,18 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Unsplit:
-    """Why the variance cannot be divided."""
+    """Why the variance cannot be split."""
 
     why: str
 
 
 def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | Unsplit:
-    """Divide the variance of the task means of a column, [R], by what causes it.
+    """Split the variance of the task means of a column, [R], into its parts.
 
     ``E[sigma^2]`` is the mean of the variances within tasks, n - 1, over tasks with two samples or
     more. The variance of the task means, n - 1 over tasks (or over ``clusters``, [T]), less what
     sampling adds to it, the mean of sigma^2 / n, is ``Var(x)``, never below 0. A task with one sample
-    is taken to have the mean sigma^2. Gaps are no samples, and a task of gaps is no task.
+    is assumed to have the mean sigma^2. A gap is not a sample, and a task of gaps does not count.
     """
     n = by.count(column.given)
     there, repeated = n > 0, n > 1

@@ -1,8 +1,8 @@
-"""What a comparison amounts to, in one word and one sentence, and what it would take where it is open.
+"""The verdict of a comparison in one word and one sentence, and what an undecided comparison needs.
 
-Tasks that are added to those of an undecided comparison, to be tested together with them, make a second look of it:
-followed once under no difference, such advice gives about 10 % false claims in place of 5. So what is counted here are
-tasks of a new comparison, tested by themselves.
+If new tasks are added to an undecided comparison and tested together with the old ones, that is a second look: without
+a true difference, following such advice once gives about 10 % false claims instead of 5 %. So the advice counts the
+tasks of a new comparison, which is tested on its own.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from calipers.stats.margins import equivalence, too_few, unseen_loss
 from calipers.stats.paired import Difference
 from calipers.stats.power import MOST_TASKS, POWER, PairVariance, fewest, tasks_needed
 
-_CHANCE = f"{100 * POWER:g} %"
+_POWER = f"{100 * POWER:g} %"
 
 Word = Literal["better", "worse", "equivalent", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonVerdict:
-    """One word on the first run against the second."""
+    """The verdict on the first run compared with the second."""
 
     word: Word
     difference: Difference
-    p: float | None  # of no difference, as judged by: adjusted where several were compared
+    p: float | None  # of no difference; adjusted where several were compared
     confidence: float
     margin: float | None = None
-    # that a new comparison needs, tested by themselves, if the truth is what was seen; clusters, where they are units
+    # tasks that a new comparison needs if the true difference is the observed one; clusters, where they are units
     more_tasks: int | None = None
-    more_samples: int | None = None  # per task and run of a new comparison on as many tasks; None where none would do
+    more_samples: int | None = None  # per task and run, on as many tasks; None where no number is enough
     clustered: bool = False
-    new_tasks: tuple[int, int | None] | None = None  # the same from the ends of the interval; None: no number would do
-    within: bool = False  # whether they would show that it lies within the margin, and not that there is a difference
-    anytime: bool = True  # whether an anytime comparison could go on from here
+    new_tasks: tuple[int, int | None] | None = None  # the same at the ends of the interval; None: no number is enough
+    within: bool = False  # whether they would show that the difference is within the margin, not that there is one
+    anytime: bool = True  # whether an anytime comparison could add tasks to these
 
     @property
     def sentence(self) -> str:
-        """The verdict for somebody who has to act on it."""
+        """The verdict as a sentence, with advice where it is undecided."""
         value = self.difference.value
         if value is None:
             return f"undecided: {self.difference.why}"
@@ -52,7 +52,7 @@ class ComparisonVerdict:
         return f"undecided: a difference of {_signed(value)}{self._backing()}{self._remedy()}"
 
     def _shown(self) -> str:
-        """The p of equivalence: that of no difference says nothing for it, and beside it would be taken for it."""
+        """The p of equivalence; the p of no difference would be mistaken for it."""
         p = None if self.margin is None else equivalence(self.difference, self.margin, confidence=self.confidence).p
         return "" if p is None else f", p {p:.2g}"
 
@@ -66,14 +66,14 @@ class ComparisonVerdict:
 
     def _remedy(self) -> str:
         if self.difference.method == BETTING and self.p is not None:
-            return "; add tasks to the runs and ask again: this verdict may be asked for after every batch"
+            return "; add tasks to the runs and compare again: this test is valid after every batch"
         if self.more_tasks:
-            more = "; to keep adding tasks to these, use compare --anytime" if self._may_go_on else ""
+            more = "; to add tasks to these runs instead, use compare --anytime" if self._may_go_on else ""
             return f"; {self._needed(self.more_tasks)}{self._allowed()}{more}"
         if self.difference.value == 0 and self.difference.interval is None:
-            return "; no difference was seen, and nothing here can show that there is none"
+            return "; no difference was observed, and this comparison cannot show that there is none"
         if self.difference.value == 0 and self.margin is None:
-            return "; no difference was seen, and only a margin can show that there is none"
+            return "; no difference was observed, and only a margin (--margin) can show that there is none"
         return ""
 
     @property
@@ -82,29 +82,30 @@ class ComparisonVerdict:
 
     def _needed(self, tasks: int) -> str:
         """What a new comparison on so many tasks would show."""
-        new, alone = f"{tasks:,} new {self._unit}s", "tested by themselves"
+        new, alone = f"{tasks:,} new {self._unit}s", "tested on their own"
         if self.within and self.difference.stderr == 0:
             return f"{new} without any difference, {alone}, would show that it is within {self.margin:g}"
         if self.more_samples:
             samples = f"{self.more_samples:,} sample{'' if self.more_samples == 1 else 's'}"
             new += f" (or {self.difference.units:,} with {samples} each)"
         if not self.within:
-            return f"a difference this large would show on about {new}, {alone}, with a chance of {_CHANCE}"
-        shown = f"would show with a chance of {_CHANCE} that it is within {self.margin:g}"
-        return f"if it is the true one, about {new}, {alone}, {shown}"
+            return f"about {new}, {alone}, would show a difference this large with a power of {_POWER}"
+        shown = f"would show with a power of {_POWER} that it is within {self.margin:g}"
+        return f"if this is the true difference, about {new}, {alone}, {shown}"
 
     def _allowed(self) -> str:
-        """From how many to how many, over the differences that the interval holds."""
+        """The number of tasks needed at both ends of the interval."""
         ends = self.difference.interval
         if self.new_tasks is None or ends is None or self.difference.stderr == 0:
             return ""
         least, most = self.new_tasks
         if most is not None:
-            return f"; the data allow anything from {least:,} to {most:,} {self._unit}s"
-        beyond = "" if not ends[0] <= 0 <= ends[1] else ", as 0 lies in the interval"
+            return f"; for the differences in the interval it takes {least:,} to {most:,} {self._unit}s"
+        beyond = "" if not ends[0] <= 0 <= ends[1] else ", because the interval contains 0"
         if self.within:
-            beyond = ", as the interval reaches beyond the margin"
-        return f"; the data allow anything from {least:,} {self._unit}s to no number at all{beyond}"
+            beyond = ", because the interval reaches beyond the margin"
+        takes = f"{least:,} {self._unit}s or more, and for some no number is enough"
+        return f"; for the differences in the interval it takes {takes}{beyond}"
 
     @property
     def _unit(self) -> str:
@@ -124,17 +125,17 @@ def verdict(
     tests: int = 1,
     anytime: bool = True,
 ) -> ComparisonVerdict:
-    """Judge the first run against the second: better, worse, equivalent within a margin, or undecided.
+    """Compare the first run with the second: better, worse, equivalent within a margin, or undecided.
 
-    Equivalent where the difference has been shown to lie within the margin, be it significant or not: a
-    margin says which differences do not matter. Else better or worse where p is at most 1 - confidence;
-    ``p`` replaces that of the difference where it was adjusted for others, ``tests`` in all. Not significant
-    is undecided, never equal.
+    Equivalent where the difference is shown to lie within the margin, significant or not: a margin defines which
+    differences do not matter. Otherwise better or worse where p is at most 1 - confidence; ``p`` replaces the p of the
+    difference where it was adjusted for ``tests`` tests. A difference that is not significant is undecided, never
+    equal.
 
-    What a new comparison needs asks for a power of 80 %, at the difference that was seen and at both ends of its
-    interval. With ``pair``, the parts of the variance, and the ``samples`` per task that each run has, it also says
-    how many samples would do on as many tasks. ``anytime`` says whether an anytime comparison of this metric is to
-    be had.
+    The advice for a new comparison assumes a power of 80 %, at the observed difference and at both ends of its
+    interval. With ``pair``, the parts of the variance, and the ``samples`` per task that each run has, it also gives
+    the samples per task that are enough on as many tasks. ``anytime`` says whether an anytime comparison of this
+    metric is possible.
     """
     raw, value = difference.p, difference.value
     p = raw if p is None else p

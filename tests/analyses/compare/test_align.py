@@ -67,13 +67,13 @@ def test_prompts_that_moved_to_other_ids_are_said(tmp_path):
         put(tmp_path / f"{name}.jsonl", *({"task": n, "prompt": p, "reward": 1} for n, p in enumerate(prompts)))
         for name, prompts in (("a", "xyz"), ("b", "yxz"))
     )
-    assert pair(calipers.compare(a, b)).notes[1].startswith("2 of these prompts stand under another id")
+    assert pair(calipers.compare(a, b)).notes[1].startswith("2 of these prompts have another id")
 
 
 def test_different_sample_counts_are_said_and_compared(tmp_path):
     a, b = run(tmp_path / "a.jsonl", {"t": [1, 0], "u": [1, 1]}), run(tmp_path / "b.jsonl", {"t": [1], "u": [0]})
     found = pair(calipers.compare(a, b, metric=["mean_reward", "pass@2"]))
-    assert found.notes == ["on the common tasks a.jsonl has 4 samples, b.jsonl 2"]
+    assert found.notes == ["on the common tasks a.jsonl has 4 samples and b.jsonl has 2"]
     assert found.findings[0].delta == pytest.approx(-0.25)
     assert found.findings[1].why == "no task has a value in both runs"  # two samples are not to be had of one
 
@@ -109,7 +109,7 @@ def test_lm_eval_says_its_version_its_shots_and_other_documents(tmp_path):
     b = harness(tmp_path / "b", rows, versions={"sums": 2}, **{"n-shot": {"sums": 0}})
     found = pair(calipers.compare(a, b))
     assert found.notes == [
-        "the same id, another document: 2 (1 in all), left out",
+        "excluded, because the same id has another document: 2 (1 in all)",
         "task version differs: 1 in a/results.json, 2 in b/results.json",
     ]
     assert (found.alignment.common, found.alignment.only_first.count) == (5, 0)
@@ -121,14 +121,14 @@ def test_documents_under_other_numbers_find_each_other(tmp_path):
     b = harness(tmp_path / "b", [sample(n, 1) | {"doc_id": n + 1} for n in range(5)])
     found = pair(calipers.compare(a, b))
     assert (found.alignment.by, found.alignment.common) == ("content", 5)
-    assert found.notes == ["no id means the same document in both runs"]
+    assert found.notes == ["no id has the same document in both runs"]
 
 
 def test_the_same_ids_of_other_documents_are_no_common_tasks(tmp_path):
     """Both count their documents from 0; a user who sees the same ids must be told why they are not the same."""
     a = harness(tmp_path / "a", [sample(n, 1) for n in range(3)])
     b = harness(tmp_path / "b", [sample(n, 1, doc_hash=f"other {n}") for n in range(3)])
-    with pytest.raises(InputError, match="have no task in common: no id means the same document in both runs"):
+    with pytest.raises(InputError, match="have no task in common: no id has the same document in both runs"):
         calipers.compare(a, b)
 
 
@@ -159,9 +159,9 @@ def test_rewards_that_only_one_run_has_are_left_out_aloud(tmp_path):
     b = put(tmp_path / "b.jsonl", *({"task": t, "rewards": {"acc": 0, "em": 1}} for t in "uvw"))
     found = pair(calipers.compare(a, b, metric="mean_reward"))
     assert [finding.metric for finding in found.findings] == ["mean_reward(reward=acc)"]
-    assert [note.split(":")[0] for note in found.notes] == [
-        "only a.jsonl has mean_reward(reward=f1)",
-        "only b.jsonl has mean_reward(reward=em)",
+    assert list(found.notes) == [
+        "mean_reward(reward=f1) is excluded, because only a.jsonl has it",
+        "mean_reward(reward=em) is excluded, because only b.jsonl has it",
     ]
     with pytest.raises(InputError, match=r"no reward in a\.jsonl named 'em'"):
         calipers.compare(a, b, metric="mean_reward", reward="em")
@@ -174,7 +174,7 @@ def test_a_single_reward_meets_its_namesake_among_several(tmp_path):
     two = put(tmp_path / "two.jsonl", *rows)
     found = calipers.compare(one, two, metric="mean_reward")
     assert found["mean_reward(reward=match)"].delta == -1
-    assert pair(found).notes == ["only two.jsonl has mean_reward(reward=style): left out"]
+    assert pair(found).notes == ["mean_reward(reward=style) is excluded, because only two.jsonl has it"]
     turned = calipers.compare(two, one, metric="mean_reward")
     assert turned["mean_reward(reward=match)"].delta == 1
 
@@ -198,7 +198,7 @@ def test_plans_say_what_was_set_otherwise(tmp_path):
         paths.append(str(folder))
     found = pair(calipers.compare(*paths))
     assert found.notes[:2] == [f"{name}: 1 of 3 rollouts of these tasks is missing (excluded)" for name in "ab"]
-    assert found.notes[4].startswith("the content of the tasks, with targets and verifiers, differs: aaaa")
+    assert found.notes[4].startswith("the content of the tasks (with targets and verifiers) differs: aaaa")
     assert found.notes[5:] == ["sampling.temperature differs: 0.0 in a, 0.7 in b"]
     assert found.findings[0].undefined_tasks == 1  # v is owed in both
 

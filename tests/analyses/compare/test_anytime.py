@@ -102,7 +102,7 @@ def test_a_run_has_the_order_of_its_plan(made, folders):
     whole = calipers.compare(before, after, metric="mean_reward", anytime=True)
     assert whole["mean_reward"].tasks == 25
     assert whole["mean_reward"].p == pytest.approx(prefix_p(old, new, 25), rel=1e-12)
-    said = "35 tasks left out, from the first unfinished one on: finish the runs to count them"
+    said = "35 tasks excluded, from the first unfinished task on: finish the runs to include them"
     assert said in whole.contests[0].pairs[0].notes
     assert calipers.compare(before, after, metric="mean_reward")["mean_reward"].tasks == 59  # by a fixed test
 
@@ -202,7 +202,7 @@ def test_a_margin_may_be_asked_at_every_look():
 
 
 def test_another_test_beside_it_is_refused():
-    with pytest.raises(InputError, match="--anytime is a test of its own; expected no --test strict beside it"):
+    with pytest.raises(InputError, match="--anytime is a test itself; expected no --test strict with it"):
         calipers.compare([[1], [0]], [[1], [1]], test="strict", anytime=True)
 
 

@@ -87,7 +87,7 @@ def test_what_a_new_comparison_needs():
     assert found.verdict == "undecided"
     assert found.more_tasks > 0
     assert (
-        f"about {found.more_tasks:,} new tasks (or 40 with {found.more_samples} samples each), tested by themselves,"
+        f"about {found.more_tasks:,} new tasks (or 40 with {found.more_samples} samples each), tested on their own,"
         in found.sentence
     )
     assert found.new_tasks[0] < found.more_tasks
@@ -215,14 +215,14 @@ def test_all_equal_is_undecided_with_an_interval_that_says_how_little_was_seen()
     found = calipers.compare([[1]] * 30, [[1]] * 30)["mean_reward"]
     assert (found.delta, found.p, found.verdict) == (0, 1, "undecided")
     assert found.interval == pytest.approx((-0.115703, 0.115703), abs=1e-6)
-    assert "only a margin can show that there is none" in found.sentence
+    assert "only a margin (--margin) can show that there is none" in found.sentence
 
 
 def test_gaps_leave_the_task_or_count_zero():
     first, second = [[1], [1], [0]], [[1], [GAP], [1]]
     assert calipers.compare(first, second)["mean_reward"].undefined_tasks == 1
     assert calipers.compare(first, second, missing="zero")["mean_reward"].second == pytest.approx(2 / 3)
-    with pytest.raises(Incomplete, match="1 of 3 rollouts are gaps"):
+    with pytest.raises(Incomplete, match="1 of 3 rollouts are missing"):
         calipers.compare(first, second, missing="fail")
 
 
@@ -237,9 +237,9 @@ def test_gaps_leave_the_task_or_count_zero():
         ({"reward": "rewrad"}, "no reward named 'rewrad'; did you mean 'reward'"),
         ({"metric": "mean_reward(reward=x)"}, "no reward named 'x'"),
         ({"baseline": "x"}, "no run named 'x'"),
-        ({"cluster": "doc", "test": "mid-p"}, "takes every task for itself"),
+        ({"cluster": "doc", "test": "mid-p"}, "needs independent tasks"),
         ({"cluster": "doc"}, "has no 'doc'"),
-        ({"metric": "mean(column=f1)"}, "run 1 cannot answer it: no column of numbers named 'f1'"),
+        ({"metric": "mean(column=f1)"}, "run 1 has no data for it: no column of numbers named 'f1'"),
     ],
 )
 def test_what_cannot_be_asked(asked, said):
@@ -248,7 +248,7 @@ def test_what_cannot_be_asked(asked, said):
 
 
 def test_mcnemar_needs_one_verdict_a_task():
-    with pytest.raises(InputError, match="needs one pass or fail for each task, which mean_reward has not"):
+    with pytest.raises(InputError, match="needs one pass or fail for each task, which mean_reward does not have"):
         calipers.compare([[1, 0], [1, 1]], [[1, 0], [0, 1]], test="mcnemar")
 
 

@@ -137,11 +137,11 @@ def grown(run):
     [
         (
             lambda run: (run / "documents.jsonl").unlink(),
-            "documents.jsonl is not there",
+            "documents.jsonl does not exist",
         ),
         (
             grown,
-            "documents.jsonl is of an earlier state of the run",
+            "documents.jsonl is older than the log of the run",
         ),
     ],
 )
@@ -151,7 +151,7 @@ def test_without_what_documents_keep_it_says_what_to_do(runs, tmp_path, spoil, w
     found = pair(calipers.compare(runs["said"][0], spoiled))
     assert [one.metric for one in found.findings] == ["mean_reward", "pass_rate"]
     assert why in found.notes[0]
-    assert "the same calipers run command again writes what documents keep, or says why not" in found.notes[0]
+    assert "run the same calipers run command again to write it, or to see why that is not possible" in found.notes[0]
     with pytest.raises(InputError, match=why):
         calipers.compare(runs["said"][0], spoiled, metric="bleu")
 
@@ -160,7 +160,7 @@ def test_a_file_that_is_none_is_refused_where_it_stands(runs, tmp_path):
     spoiled = copied(runs["said"][1], tmp_path)
     text = (spoiled / "documents.jsonl").read_text().splitlines()
     (spoiled / "documents.jsonl").write_text("\n".join([*text[:3], '{"document": 3}']))
-    with pytest.raises(InputError, match=r"documents.jsonl:4: no values of documents .*; expected the file as"):
+    with pytest.raises(InputError, match=r"documents.jsonl:4: not a line of document values .*; expected the file as"):
         calipers.compare(runs["said"][0], spoiled)
 
 
@@ -170,7 +170,10 @@ def test_a_number_of_one_run_is_named_and_left_out(runs, tmp_path):
     path.write_text(path.read_text().replace("ter", "chrf"))
     found = pair(calipers.compare(runs["said"][0], spoiled))
     names = [f"python/{Path(runs['said'][0]).parent / 'models.py'}:{model}" for model in ("before", "after")]
-    assert found.notes == [f"only {names[0]} has ter,none: left out", f"only {names[1]} has chrf,none: left out"]
+    assert found.notes == [
+        f"only {names[0]} has ter,none: left out",
+        f"only {names[1]} has chrf,none: left out",
+    ]
     with pytest.raises(
         InputError, match=r"metric 'ter': only .*:before has ter, and .*:after has bleu,none, chrf,none"
     ):

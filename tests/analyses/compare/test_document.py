@@ -68,11 +68,19 @@ def written(tmp_path, name, *rewards, latency):
 @pytest.mark.parametrize(
     ("metrics", "test", "said"),
     [
-        (["mean_reward"], "default", "test floored_t, confidence"),
-        (["mean_reward", "latency_p50"], "default", "test floored_t, paired_bootstrap for latency_p50, confidence"),
-        (["latency_p50"], "sign-flip", "test paired_bootstrap, confidence"),  # no other test was made
-        (["mean_reward", "latency_p50"], "sign-flip", "paired_bootstrap for latency_p50, intervals floored_t"),
-        (["mean_reward", "latency_p50"], "bootstrap", "test paired_bootstrap, confidence"),
+        (["mean_reward"], "default", "paired t test (floored_t); confidence"),
+        (
+            ["mean_reward", "latency_p50"],
+            "default",
+            "paired t test (floored_t); paired bootstrap for latency_p50; confidence",
+        ),
+        (["latency_p50"], "sign-flip", "paired bootstrap; confidence"),  # no other test was made
+        (
+            ["mean_reward", "latency_p50"],
+            "sign-flip",
+            "paired bootstrap for latency_p50; intervals from the paired t test (floored_t)",
+        ),
+        (["mean_reward", "latency_p50"], "bootstrap", "paired bootstrap; confidence"),
     ],
 )
 def test_the_settings_name_the_tests_that_were_made(tmp_path, metrics, test, said):

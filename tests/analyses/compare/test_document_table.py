@@ -68,7 +68,7 @@ def test_the_shortest_name_tells_numbers_apart():
     ("text", "said"),
     [
         ("", "cannot be read (it is empty)"),
-        ("[]", ":1: no values of documents"),
+        ("[]", ":1: not a line of document values"),
         (json.dumps({"schema": "calipers.documents/2", "log_bytes": 10, "metrics": []}), "its schema is 'calipers.doc"),
     ],
 )
@@ -81,4 +81,4 @@ def test_a_file_that_is_none(run, tmp_path, text, said):
 
 
 def test_an_older_file_is_not_believed(run):
-    assert stored(run(("0", "a", {"acc,strict": 1.0}), log_bytes=9)).why.endswith("is of an earlier state of the run")
+    assert stored(run(("0", "a", {"acc,strict": 1.0}), log_bytes=9)).why.endswith("is older than the log of the run")

@@ -30,12 +30,12 @@ def test_every_pair_and_the_ranks_are_on_the_page(three):
     for said in ("high is better than low", "high is better than middle", "middle is better than low"):
         assert f"mean_reward: {said} by" in text
     assert "mean_reward ↑ by half" in text
-    assert "ranks by mean_reward over 60 tasks of all runs" in text
-    assert "high was picked from 3 candidates for its" in text
-    assert "of draws of the tasks: a share of draws" in text
+    assert "ranks by mean_reward over 60 tasks that all runs have" in text
+    assert "high is the best of 3 candidates, with" in text
+    assert "of bootstrap draws of the tasks: this is not its" in text
     assert "chance of being best" not in text
     shown = text.replace("\n  ", " ")
-    assert "primary question mean_reward, one of 3 pairs, the others adjusted in one step (sidak, intervals at" in shown
+    assert "primary question mean_reward, one of 3 pairs, all others adjusted together (sidak, intervals at" in shown
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])

@@ -83,7 +83,7 @@ def test_a_hint_fails_no_build(tmp_path, command):
     shown = command("compare", *paths, "--metric", "mean_reward", "--by", "level", cwd=tmp_path)
     text = " ".join(shown.stdout.split())
     assert "hint: worse" in text
-    assert "the primary question is undecided: slices and further metrics are hints, not claims" in text
+    assert "the primary question is undecided, so slices and other metrics are hints, not claims" in text
     failing = ["compare", *paths, "--metric", "mean_reward", "--by", "level", "--fail-on", "worse"]
     assert command(*failing, cwd=tmp_path).returncode == 0
 
@@ -112,8 +112,8 @@ def test_three_runs_share_the_level_among_their_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("primary", "error", "said"),
     [
-        ("", InputError, "names no metric"),
-        ("[level=easy]", InputError, "names no metric"),
+        ("", InputError, "is not a metric"),
+        ("[level=easy]", InputError, "is not a metric"),
         ("mean_rewrd", UnknownName, "mean_reward"),
         ("mean_reward[level=esy]", UnknownName, "easy"),
     ],
@@ -149,7 +149,7 @@ def test_a_margin_that_so_few_tasks_cannot_rule_out(tmp_path, command):
     old, new = runs(tmp_path, easy=(50, 0, 0), hard=(0, 0, 0))
     done = command("gate", new, "--baseline", old, "--require", "lower(delta(mean_reward)) >= -0.05", cwd=tmp_path)
     assert done.returncode == 1
-    assert "do not rule out a loss of 0.05: at least" in " ".join(done.stdout.split())
+    assert "would not rule out a loss of 0.05: at least" in " ".join(done.stdout.split())
     shown = command("compare", old, new, "--metric", "mean_reward", "--margin", "0.05", cwd=tmp_path)
     assert "would not rule out the margin: at least" in " ".join(shown.stdout.split())
 
@@ -161,7 +161,7 @@ def test_a_claim_that_one_task_would_undo_says_so(tmp_path):
     paths = put(tmp_path / "a.jsonl", *steady), put(tmp_path / "b.jsonl", *wild)
     one = calipers.compare(*paths, metric="mean_reward")["mean_reward"]
     assert (one.verdict, one.undone_by_one) == ("better", True)
-    assert "one more task lost outright would undo this, and --test strict allows for that" in one.sentence
+    assert "one more task lost outright would undo this verdict; --test strict allows for that" in one.sentence
     worse = calipers.compare(*paths[::-1], metric="mean_reward")["mean_reward"]
     assert "one more task won outright" in worse.sentence
     assert calipers.compare(*paths, metric="mean_reward", test="strict")["mean_reward"].verdict == "undecided"

@@ -92,9 +92,9 @@ def test_pages_say_share_of_draws_and_how_many_were_looked_at(tmp_path):
     for text in (terminal.render(document(found), columns=1000), markdown.render(document(found))):
         plain = text.replace("\\", "").replace("&gt;", ">")
         assert "95 % rank set" in plain
-        assert "m2 is best in >99.9 % of draws of the tasks: a share of draws" in plain
-        assert "m2 was picked from 3 candidates for its 0.7500" in plain
-        assert "optimism, if all 3 were equal" in plain
+        assert "m2 is best in >99.9 % of bootstrap draws of the tasks: this is not its" in plain
+        assert "m2 is the best of 3 candidates, with 0.7500" in plain
+        assert "optimism: if all 3 runs were equal" in plain
         assert "chance of being best" not in plain
 
 

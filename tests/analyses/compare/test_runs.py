@@ -78,7 +78,7 @@ def test_a_dataset_of_one_run_is_named(tmp_path):
     b = put(tmp_path / "b.jsonl", *rows(("n", None, "d")))
     found = calipers.compare(a, b)
     assert met(found) == [("d", ["m", "n"])]
-    assert found.notes == ["in one run only, and left out: 'e'"]
+    assert found.notes == ["excluded, because only one run has them: 'e'"]
 
 
 def test_two_names_for_a_dataset_are_said(tmp_path):
@@ -89,11 +89,11 @@ def test_two_names_for_a_dataset_are_said(tmp_path):
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
-        ([("m", None, "d")], None, "a.jsonl: holds one run only; give a second one"),
+        ([("m", None, "d")], None, "a.jsonl: has only one run; give a second run"),
         (
             [("m", None, "d"), ("n", None, "d")],
             [("o", None, "d"), ("p", None, "d")],
-            "which runs belong together is not clear",
+            "it is not clear which runs to compare",
         ),
         ([("m", None, "d"), ("m", None, "e")], [("n", None, "f"), ("n", None, "g")], "no dataset in common"),
     ],
@@ -106,14 +106,14 @@ def test_what_is_not_clear_is_refused(tmp_path, first, second, said):
 
 def test_a_file_cannot_differ_from_itself(tmp_path):
     path = put(tmp_path / "a.jsonl", *rows(("m", None, "d")))
-    with pytest.raises(InputError, match=r"is given twice; expected another run"):
+    with pytest.raises(InputError, match=r"is given twice; expected two different runs"):
         calipers.compare(path, str(tmp_path / "." / "a.jsonl"))
 
 
 def test_the_same_bytes_under_two_names_are_noticed(tmp_path):
     a, b = (put(tmp_path / f"{name}.jsonl", *rows(("m", None, "d"))) for name in "ab")
     (note,) = calipers.compare(a, b).notes
-    assert note.endswith("hold the same bytes: there is no difference to be found")
+    assert note.endswith("have the same content, so there is no difference")
 
 
 def test_the_baseline_may_be_called_by_model_path_or_name(tmp_path):

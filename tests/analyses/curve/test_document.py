@@ -33,14 +33,14 @@ def test_the_picture_says_what_it_shows():
     said = texts(picture(curve(table())))
     for word in ("m", "5 tasks, 4 samples each", "pass@k", "pass^k", "maj@k", "k, samples"):
         assert word in said
-    assert "bands: 95 % over tasks, each by itself" in said
+    assert "bands: 95 % over tasks, for each k on its own" in said
     assert "max@k" not in said  # it lies on pass@k where rewards are 0 and 1
 
 
 def test_beyond_the_samples_lines_are_dashed_and_that_is_said():
     seen = [[1] * c + [0] * (4 - c) for c in range(5) for _ in range(8)]
     drawn = picture(curve(seen, upto=64))
-    assumed = "dashed: beyond the samples there are, if chances follow a beta law with a share never solved"
+    assumed = "dashed: beyond the samples, assuming that pass probabilities follow a beta distribution"
     assert any(assumed in text for text in texts(drawn))
     assert b"stroke-dasharray" in drawn
     assert b"stroke-dasharray" not in picture(curve(seen))
@@ -49,7 +49,7 @@ def test_beyond_the_samples_lines_are_dashed_and_that_is_said():
 
 def test_a_refused_extrapolation_is_not_drawn_and_that_is_said():
     drawn = picture(curve(table(), upto=64))
-    assert any("no value beyond the samples there are" in text for text in texts(drawn))
+    assert any("no value beyond the samples" in text for text in texts(drawn))
     assert b"stroke-dasharray" not in drawn
     assert "64" not in texts(drawn)
 

@@ -43,7 +43,8 @@ def test_what_the_gate_says(checks, allowed, word):
 def test_the_sentence():
     found = Gate([check(C, "passed"), check(S, "failed"), check(A, "undefined")], 1)
     assert found.sentence == (
-        "passed: 1 of 3 requirements met, 1 supporting failed of 1 allowed, 1 advisory cannot be answered"
+        "passed: 1 of 3 requirements met, 1 supporting requirement failed (1 allowed), "
+        "1 advisory requirement has no answer"
     )
 
 
@@ -54,5 +55,8 @@ def test_tasks_that_are_left_out_may_decide_and_retries_are_said(tmp_path):
     asked = Policy([parse("pass@4 >= 0.5")], [NamedResult(str(path), str(path), None)], None)
     found = held_against(asked, alone=True)
     assert found.word == "failed"  # the three that never passed are all that have four samples
-    assert "the missing rollouts may decide it: 0.7000 to 0.7000, whatever they are" in found.checks[0].remark
+    assert (
+        "the missing rollouts may decide the answer: the value is 0.7000 to 0.7000 depending on them"
+        in found.checks[0].remark
+    )
     assert found.notes[0].startswith("warning: 7 of 10 tasks stop at their first pass")

@@ -42,24 +42,24 @@ def test_what_is_read(text, metric, end, delta, by, cut, op, number):
         ("pass@1 = 0.5", "no operator '='; did you mean '=='?"),
         ("pass@1 => 0.5", "no operator '=>'; did you mean '>='?"),
         ("pass@1 <> 0.5", "no operator '<>'; expected one of"),
-        ("pass@1 >= high", "'high' is no finite number"),
-        ("pass@1 >= nan", "'nan' is no finite number"),
-        ("pass@1 >= 60%", "'60%' is no finite number; expected a number such as 0.6, shares from 0 to 1"),
+        ("pass@1 >= high", "'high' is not a finite number"),
+        ("pass@1 >= nan", "'nan' is not a finite number"),
+        ("pass@1 >= 60%", "'60%' is not a finite number; expected a number such as 0.6, shares from 0 to 1"),
         ("lowr(pass@1) >= 1", "no function named 'lowr'; did you mean 'lower'?"),
-        ("lower(upper(x)) >= 1", "means nothing"),
+        ("lower(upper(x)) >= 1", "has no meaning"),
         ("delta(lower(x)) >= 1", "expected lower(delta(METRIC))"),
-        ("lower() >= 1", "is no metric"),
-        ("x[level] >= 1", "is no metric, or"),
-        ("pass_rate[task] >= 1", "is no metric, or"),
+        ("lower() >= 1", "is not a metric"),
+        ("x[level] >= 1", "is not a metric, or"),
+        ("pass_rate[task] >= 1", "is not a metric, or"),
         ("lower(worst(x)) >= 1", "expected worst(lower(delta(METRIC)))"),
-        ("worst(worst(x)) >= 1", "means nothing"),
-        ("worst(delta(lower(x))) >= 1", "means nothing"),
-        ("lower(missing) <= 1", "lower(missing) means nothing; expected missing, the share of planned rollouts"),
-        ("worst(missing) <= 1", "means nothing"),
-        ("worst(pass_rate[level]) >= 1", "[level] names no slice; expected worst(METRIC[task])"),
-        ("worst(mean_reward[task]) >= 1", "counts no passes; expected worst(pass_rate[task]), or pass@1"),
-        ("worst(pass_rate[task]) <= 1", "the worst task is the lowest, and <= asks for less; expected >= or >"),
-        ("delta(x[level=*]) >= 0", "a difference is of one slice at a time"),
+        ("worst(worst(x)) >= 1", "has no meaning"),
+        ("worst(delta(lower(x))) >= 1", "has no meaning"),
+        ("lower(missing) <= 1", "lower(missing) has no meaning; expected missing, the share of planned rollouts"),
+        ("worst(missing) <= 1", "has no meaning"),
+        ("worst(pass_rate[level]) >= 1", "[level] is not a slice; expected worst(METRIC[task])"),
+        ("worst(mean_reward[task]) >= 1", "does not count passes; expected worst(pass_rate[task]), or pass@1"),
+        ("worst(pass_rate[task]) <= 1", "the worst task has the lowest rate, but <= asks for less; expected >= or >"),
+        ("delta(x[level=*]) >= 0", "a difference needs one slice"),
     ],
 )
 def test_what_cannot_be_read(text, said):
@@ -91,7 +91,7 @@ def test_how_many_gaps(text, found):
 
 @pytest.mark.parametrize("text", ["-1", "some", "0.5", "101%", True, "nan", "inf", ""])
 def test_gaps_that_are_no_number(text):
-    with pytest.raises(InputError, match="expected a number of gaps such as 5, or a share: 2%"):
+    with pytest.raises(InputError, match="expected a number of rollouts such as 5, or a share such as 2%"):
         gaps_allowed(text, "--max-gaps")
 
 

@@ -77,14 +77,14 @@ def test_two_finished_results_have_a_plain_difference(gate, folder):
     values = [told(folder, run, "said")["ter,none"]["value"] for run in ("said-before", "said-after")]
     assert (code, check["interval"]) == (0, None)
     assert check["value"] == pytest.approx(values[1] - values[0])
-    assert check["remark"] == "the difference of two finished results: not paired, so no interval"
+    assert check["remark"] == "two finished results are not paired, so their difference has no interval"
 
 
 @pytest.mark.parametrize(
     ("required", "said"),
     [
-        ("ter >= 1", "lower is better of ter, and this asks for the contrary"),
-        ("bleu <= 99.5", "higher is better of bleu, and this asks for the contrary"),
+        ("ter >= 1", "lower is better for ter, but this asks for the opposite"),
+        ("bleu <= 99.5", "higher is better for bleu, but this asks for the opposite"),
         ("ter <= 99", None),
         ("bleu == 3", None),
     ],
@@ -121,7 +121,7 @@ def test_without_what_documents_keep_there_is_no_answer(gate, folder):
     finally:
         path.write_bytes(text)
     assert (code, check["word"]) == (3, "undefined")
-    assert "said-after/documents.jsonl is not there" in check["why"]
+    assert "said-after/documents.jsonl does not exist" in check["why"]
 
 
 def test_the_group_that_has_it_is_to_be_picked(gate, folder):
@@ -134,7 +134,7 @@ def test_the_group_that_has_it_is_to_be_picked(gate, folder):
     }
     (folder / "whole.json").write_text(json.dumps(whole))
     code, error = gate("whole.json", "bleu >= 1")
-    assert (code, "has no bleu, and said" in error) == (2, True)
+    assert (code, "has no bleu, but said" in error) == (2, True)
     assert gate("whole.json", "bleu >= 1", options=("--dataset", "said"))[0] == 0
 
 
@@ -158,4 +158,4 @@ supporting:
 
 def test_a_slice_has_a_difference_and_no_value(gate):
     code, (check,) = gate("said-after", "bleu[doc_id=0] >= 1")
-    assert (code, check["why"]) == (3, "the value is null: bleu has no value in a slice, only delta(bleu[...])")
+    assert (code, check["why"]) == (3, "no value: bleu has no value in a slice, only delta(bleu[...])")

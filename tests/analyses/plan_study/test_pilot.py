@@ -33,8 +33,8 @@ def test_the_parts_come_back(tmp_path):
     runs = [written(tmp_path, name, (rng.random((4000, 3)) < chances[:, None]).astype(float).tolist()) for name in "ab"]
     alone = pilots(runs[0])
     assert (alone.parts.tasks, alone.parts.sampling) == pytest.approx((1 / 12, 1 / 6), rel=0.05)
-    assert alone.pair.tasks == pytest.approx(2 / 12, rel=0.05)  # no correlation is assumed, and that is said
-    assert "no correlation is assumed" in alone.notes[0]
+    assert alone.pair.tasks == pytest.approx(2 / 12, rel=0.05)  # it is assumed to be 0, and that is said
+    assert "it is assumed to be 0" in alone.notes[0]
     assert alone.pilot.interval(float("inf")) == pytest.approx((2 / 12, 2 / 12), rel=0.15)
     both = pilots(*runs)
     assert both.pair.tasks == pytest.approx(0.0, abs=0.005)  # both find the same tasks hard
@@ -98,14 +98,14 @@ def test_clusters_that_say_nothing(tmp_path):
     one = by_source(tmp_path, "a", [[1], [0]], [0, 0])
     other = by_source(tmp_path, "b", [[1, 0], [0, 1]], [0, 1])
     for paths in ([one], [one, one]):
-        with pytest.raises(InputError, match=r"one cluster says nothing about others; expected .*two clusters"):
+        with pytest.raises(InputError, match=r"at least two clusters are needed; expected .*two clusters"):
             pilots(*paths, cluster="source")
     with pytest.raises(InputError, match="--cluster sauce: task '0' has no 'sauce'"):
         pilots(one, cluster="sauce")
-    with pytest.raises(InputError, match="one cluster says nothing"):
+    with pytest.raises(InputError, match="at least two clusters are needed"):
         pilots(one, other, cluster="source")  # the first run's clusters count, as in a comparison
     said = pilots(other, one, cluster="source").notes
-    assert "the runs do not agree on 'source': the clusters are those of the first" in said
+    assert "the runs do not agree on 'source': the clusters of the first run are used" in said
 
 
 def test_flips_are_measured_in_accuracy(tmp_path):
@@ -136,7 +136,7 @@ def test_the_cost_of_a_rollout_is_the_pilots(tmp_path):
 
 def test_a_pilot_without_variance_plans_nothing(tmp_path):
     path = written(tmp_path, "a", [[1, 1], [1, 1], [1, 1]])
-    with pytest.raises(InputError, match="nothing varies"):
+    with pytest.raises(InputError, match="the rewards have no variance"):
         study(pilots(path), StudyRequest(detect=0.1))
 
 
@@ -163,7 +163,7 @@ def test_pilots_that_do_not_fit(tmp_path):
     second.write_text('{"task": "x", "reward": 1}\n{"task": "y", "reward": 0}\n')
     with pytest.raises(InputError, match="no task in common"):
         pilots(first, str(second))
-    with pytest.raises(InputError, match="two pilots say it themselves"):
+    with pytest.raises(InputError, match="two pilots already determine it"):
         pilots(first, first, correlation=0.5)
 
 
@@ -171,7 +171,7 @@ def test_one_group_must_be_meant(tmp_path):
     path = tmp_path / "a.jsonl"
     rows = [{"task": str(n), "model": model, "reward": n % 2} for n in range(4) for model in ("one", "two")]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(InputError, match="holds 2 groups"):
+    with pytest.raises(InputError, match="has 2 groups"):
         pilots(str(path))
     assert pilots(str(path), model="one").tasks == 4
     with pytest.raises(InputError, match="named 'thre'"):

@@ -183,7 +183,7 @@ def test_a_judge_that_fails_everywhere_is_no_reward_without_a_name(tmp_path, mon
     with pytest.raises(Incomplete) as caught:
         judge_again(Rescoring(run, benchmark=suite, verifier="moody"))
     why = "1 judge_failed: no idea; 1 judge_failed: no score"
-    assert str(caught.value) == f"{run}: nothing came to a verdict, and nothing is written: {why}"
+    assert str(caught.value) == f"{run}: no completion could be verified, and nothing is written: {why}"
     assert not list(tmp_path.glob("*rescored*"))
 
 
@@ -298,17 +298,15 @@ def test_another_benchmark_is_refused_unless_it_is_named(home):
     changed = (home / "sums" / "tasks.jsonl").read_text().replace('"expected": "0"', '"expected": "1"')
     (home / "sums" / "tasks.jsonl").write_text(changed)
     found = again(home)
-    assert found.notes == [
-        f"{home / 'sums'} holds other tasks than those that were run; they were judged by these all the same"
-    ]
+    assert found.notes == [f"{home / 'sums'} has other tasks than the run; they were used anyway"]
     plan = json.loads((home / "run" / "plan.json").read_text())
     plan["settings"]["benchmark"]["value"] = str(home / "sums")
     (home / "run" / "plan.json").write_text(json.dumps(plan))
-    with pytest.raises(InputError, match=r"holds other tasks than those that were run; --benchmark .* takes them"):
+    with pytest.raises(InputError, match=r"has other tasks than the run; --benchmark .* uses them anyway"):
         judge_again(Rescoring(str(home / "run")))
     plan["settings"]["benchmark"]["value"] = str(home / "gone")
     (home / "run" / "plan.json").write_text(json.dumps(plan))
-    with pytest.raises(InputError, match="its benchmark is gone"):
+    with pytest.raises(InputError, match="its benchmark cannot be found"):
         judge_again(Rescoring(str(home / "run")))
 
 
@@ -336,19 +334,23 @@ def test_what_is_not_safe_to_run_again_is_refused(tmp_path):
     ("row", "more", "said"),
     [
         ({"completion": None}, {}, "no rollout has a completion; expected a log with completions in it"),
-        ({"task": "z"}, {}, "task 'z': is not in the benchmark; give the one that was run"),
+        ({"task": "z"}, {}, "task 'z': is not in the benchmark; give the benchmark of the run"),
         ({}, {"verifier": "exct_match"}, "no verifier named 'exct_match'; did you mean 'exact_match'"),
         ({}, {"verifier": "contains", "params": {"x": 1}}, "task 'a': no param of contains named 'x'"),
         ({"task": "b"}, {"verifier": "contains"}, "task 'b': target is None; contains needs one to look for"),
         ({"sample": -1}, {}, "r.jsonl:1: sample is -1; expected an integer >= 0"),
         ({"reward": "high"}, {}, 'r.jsonl:1: reward is "high"; expected a number or null'),
         ({"outcome": "scored", "reward": None}, {}, "r.jsonl:1: outcome is 'scored' but there is no reward"),
-        ({"rewards": {"p": 1, "q": 0}, "reward": None}, {}, "--reward: there are p, q; say which to compare with"),
+        (
+            {"rewards": {"p": 1, "q": 0}, "reward": None},
+            {},
+            "--reward: there are several rewards: p, q; name the one to compare with",
+        ),
         ({}, {"reward": "p"}, "--reward: no rollout has a reward 'p'; known: reward"),
-        ({}, {"metrics": ("tokens_per_task",)}, "--metric: tokens_per_task reads no reward"),
-        ({}, {"name": "reward"}, "--name: a reward cannot be called 'reward'"),
-        ({}, {"name": "a/b"}, "--name: a reward cannot be called 'a/b'"),
-        ({}, {"out": "no/such"}, "no/such: there is no folder 'no'; make it first"),
+        ({}, {"metrics": ("tokens_per_task",)}, "--metric: tokens_per_task does not read a reward"),
+        ({}, {"name": "reward"}, "--name: 'reward' cannot be the name of a reward"),
+        ({}, {"name": "a/b"}, "--name: 'a/b' cannot be the name of a reward"),
+        ({}, {"out": "no/such"}, "no/such: there is no folder 'no'; create it first"),
         ({}, {"scores": "x.csv"}, "--scores: does not go with --benchmark; give one or the other"),
         ({}, {"columns": {"task": "id"}}, "--columns: there is no file of scores; expected --scores FILE"),
         ({}, {"concurrency": 0}, "--concurrency: is 0; expected an integer >= 1"),
@@ -369,23 +371,23 @@ def test_what_is_no_run(tmp_path):
     (tmp_path / "empty").mkdir()
     for path, said in [
         ("nowhere", "no such file"),
-        ("empty", "is no run: there is no plan.json in it"),
-        ("r.csv", "is csv; expected the folder of a run, or JSON Lines"),
+        ("empty", "is not a run folder: it has no plan.json"),
+        ("r.csv", "is csv; expected a run folder, or JSON Lines"),
     ]:
         with pytest.raises(InputError, match=said):
             judge_again(Rescoring(str(tmp_path / path), benchmark=suite))
-    with pytest.raises(InputError, match="does not say which benchmark it is of"):
+    with pytest.raises(InputError, match="does not name its benchmark"):
         judge_again(Rescoring(run))
-    with pytest.raises(InputError, match="is the file that is read"):
+    with pytest.raises(InputError, match="is the input file"):
         judge_again(Rescoring(run, benchmark=suite, out=run))
     (tmp_path / "r.jsonl").write_text('{"task": "a"}\n{"task":\n')
-    with pytest.raises(InputError, match=r"r\.jsonl:2: is no rollout"):
+    with pytest.raises(InputError, match=r"r\.jsonl:2: is not a rollout"):
         judge_again(Rescoring(run, benchmark=suite))
     (tmp_path / "r.jsonl").write_text('{"task": "a"}\n{"id": "b"}\n')
-    with pytest.raises(InputError, match=r"r\.jsonl:2: no key 'task'; expected one rollout a line, as in a run's"):
+    with pytest.raises(InputError, match=r"r\.jsonl:2: no key 'task'; expected one rollout per line, as in a run's"):
         judge_again(Rescoring(run, benchmark=suite))
     (tmp_path / "r.jsonl").write_text('{"task":"a","completion":"4","reward":1}\n' * 2)
-    with pytest.raises(InputError, match=r"r\.jsonl:2: task 'a' sample 0 attempt 1 stands twice"):
+    with pytest.raises(InputError, match=r"r\.jsonl:2: task 'a' sample 0 attempt 1 appears twice"):
         judge_again(Rescoring(run, benchmark=suite))
 
 
@@ -413,8 +415,8 @@ def test_scores_of_somebody_else(tmp_path, kind):
     assert [row.get("rewards") for row in written(found)] == [{"people": 0.5}, {"people": 1.0}, None]
     assert counts(found) == {"pass to fail": 1, "fail to pass": 1, "number to gap": 1}
     assert found.notes == [
-        f"{path}: 1 rollout without a score in it: a gap each",
-        f"{path}: 1 score for no rollout of the run: not used",
+        f"{path}: 1 rollout without a score in it: the new reward is missing",
+        f"{path}: 1 score not used: the run has no such rollout",
     ]
 
 
@@ -422,7 +424,7 @@ def test_a_score_for_what_never_came_is_not_used(tmp_path):
     _, run = files(tmp_path, {}, [("a", "4", 1), ("b", None, None)], outcomes={"b": "client_failed"})
     (tmp_path / "s.jsonl").write_text('{"task":"a","reward":1}\n{"task":"b","reward":0}\n')
     found = judge_again(Rescoring(run, scores=str(tmp_path / "s.jsonl")))
-    assert found.notes == [f"{tmp_path / 's.jsonl'}: 1 score for rollouts that brought no completion: not used"]
+    assert found.notes == [f"{tmp_path / 's.jsonl'}: 1 score not used: the rollout has no completion"]
     assert found.after["mean_reward"].value == 1.0
     (tmp_path / "s.jsonl").write_text('{"task":"z","reward":1}\n')
     with pytest.raises(InputError, match="has no score for any rollout of the run"):
@@ -465,7 +467,7 @@ def test_lines_of_every_kind(tmp_path):
     found = judge_again(Rescoring(run, benchmark=suite))
     assert [row.get("rewards") for row in written(found)] == [{"again": 1.0}, {"again": 0.0}, None]
     (tmp_path / "r.jsonl").write_text("\n".join([*rows, '{"task":"a","reward":1} {"task":"a"}']))
-    with pytest.raises(InputError, match=r"r\.jsonl:5: is no rollout"):
+    with pytest.raises(InputError, match=r"r\.jsonl:5: is not a rollout"):
         judge_again(Rescoring(run, benchmark=suite))
 
 

@@ -101,10 +101,10 @@ def test_what_is_not_tried_is_said():
     try:
         tasks = [Task("a", "?", "elsewhere"), Task("b", "?"), Task("c", "?", "exact_match", "4")]
         assert tried(*tasks).notes == [
-            "1 task without a verifier: not tried",
-            "verifier 'elsewhere' judges more than a text: not tried",
+            "not tested: 1 task without a verifier",
+            "not tested: verifier 'elsewhere', which needs more than a text",
         ]
-        with pytest.raises(InputError, match="there is no verifier to try"):
+        with pytest.raises(InputError, match="there is no verifier to test"):
             tried(*tasks[:2])
     finally:
         VERIFIERS.discard("elsewhere")

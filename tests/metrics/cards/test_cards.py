@@ -23,7 +23,7 @@ def test_no_text_is_missing(name):
     assert card.one_line.endswith(".")
     assert not card.short.endswith(".")
     labels = [label for label, _ in card.parts() if label != "unit"]
-    assert labels == ["estimates", "formula", "source", "on nothing", "on gaps", "one sample", "interval"]
+    assert labels == ["estimates", "formula", "source", "no data", "missing", "one sample", "interval"]
 
 
 @pytest.mark.parametrize("name", EVERY)

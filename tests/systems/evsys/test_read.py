@@ -80,7 +80,7 @@ def test_latin_1_is_refused(tmp_path):
 def test_two_files_of_rewards_are_the_same_tasks_twice(tmp_path):
     first, second = written(tmp_path, "[[1]]", "a"), written(tmp_path, "[[0, 1]]", "b")
     text = refused(first, second)
-    assert text.startswith(f":reward 1: task '0' sample 0 attempt 1 stands twice, first at {first}:reward 1")
+    assert text.startswith(f":reward 1: task '0' sample 0 attempt 1 appears twice, first at {first}:reward 1")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_usage_that_is_there_already_stays(tmp_path):
         ('{"task_id":"b","step":1e400}', "a number is out of range"),
         ('{"task_id":"b","metadata":' + '{"x":' * 100_000 + "1" + "}" * 100_001, "it is nested too deeply"),
         ('{"task_id":"b"}{"task_id":"c"}', "two values on one line"),
-        ('{"task_id":"a"}', "task 'a' sample 0 attempt 1 stands twice, first at "),
+        ('{"task_id":"a"}', "task 'a' sample 0 attempt 1 appears twice, first at "),
         ('{"task_id":"b","output":"' + "x" * LONGEST_LINE + '"}', "a line is longer than 64 MiB"),
     ],
 )

@@ -138,7 +138,7 @@ def test_other_folders_in_a_job_are_no_trials(tmp_path):
 def test_a_directory_of_anything_else_is_refused(tmp_path, files):
     for name in files:
         write(tmp_path / name, {"hidden_size": 3})
-    with pytest.raises(InputError, match="is a directory; expected a file of rollouts, a run or a Harbor job"):
+    with pytest.raises(InputError, match="is a directory; expected a file of rollouts, a run folder or a Harbor job"):
         read([str(tmp_path)])
 
 

@@ -174,7 +174,7 @@ def test_a_job_given_twice_is_refused(tmp_path, monkeypatch, again):
     monkeypatch.chdir(tmp_path)
     job(tmp_path / "x", result("a__1", ONE))
     (tmp_path / "link").symlink_to("x")
-    with pytest.raises(InputError, match=rf"{again}: stands twice, first as x; expected each job once"):
+    with pytest.raises(InputError, match=rf"{again}: appears twice, first as x; expected each job once"):
         read(["x", again])
 
 

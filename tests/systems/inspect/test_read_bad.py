@@ -87,7 +87,7 @@ def test_a_log_without_samples(tmp_path):
         ({"id": "a", "epoch": 0}, "expected epochs from 1"),
         ({"id": "a", "epoch": "one"}, "is not as inspect writes it"),
         ({"id": "a", "epoch": 1, "scores": [1]}, "is not as inspect writes it"),
-        ({"id": "a", "epoch": 1, "scores": {'m"x': {"value": 1}}}, "holds a quote"),
+        ({"id": "a", "epoch": 1, "scores": {'m"x': {"value": 1}}}, "contains a quote"),
     ],
 )
 def test_a_sample_that_is_none(tmp_path, broken, said):

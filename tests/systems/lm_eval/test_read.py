@@ -287,9 +287,9 @@ def test_a_folder_of_anything_else_says_what_it_would_take(tmp_path, name):
     (tmp_path / name).write_text('{"results": {}}' if name.startswith("deep") else '{"answer": 42}')
     said = refused(str(tmp_path))
     assert said.startswith(
-        ": is a directory; expected a file of rollouts, a run or a Harbor job (plan.json or result.json"
+        ": is a directory; expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json"
     )
-    assert said.endswith("(results_*.json beside samples_*.jsonl, or in a folder for each model)")
+    assert said.endswith("(results_*.json and samples_*.jsonl, or a folder for each model)")
 
 
 def test_other_folders_mean_what_they_meant(tmp_path):
@@ -312,5 +312,5 @@ def test_a_fifo_and_linked_folders_are_not_looked_into(tmp_path):
 def test_what_is_given_twice_is_refused(tmp_path, again):
     output(tmp_path / "out" / "m")
     (tmp_path / "link").symlink_to(tmp_path / "out")
-    with pytest.raises(InputError, match=rf"results_{NEW}\.json: stands twice, also by way of .*out"):
+    with pytest.raises(InputError, match=rf"results_{NEW}\.json: appears twice, also as .*out"):
         read([str(tmp_path / "out"), str(tmp_path / again)])

@@ -67,7 +67,7 @@ def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ([row(0, 0), row(0, 0)], ":2: task '0' sample 0 attempt 1 stands twice, first at"),
+        ([row(0, 0), row(0, 0)], ":2: task '0' sample 0 attempt 1 appears twice, first at"),
         ([row(0, 0), row("b", 0)], ":2: task indices are text in some rows and numbers in others; expected one kind"),
         ([row("b", 0), row(0, 0)], ":2: task indices are text in some rows and numbers in others; expected one kind"),
         ([row(0, 0), row(0, 1, x=2**64)], ":2: x is 18446744073709551616; expected an integer of at most 64 bits"),
@@ -79,7 +79,7 @@ def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
         ([row(0, "0")], ':1: _ng_rollout_index is "0"; expected an integer'),
         ([row(1.5, 0)], ":1: _ng_task_index is 1.5; expected an integer or text"),
         ([row(1, 0), row(1, 1.5)], ":2: _ng_rollout_index is 1.5; expected an integer"),
-        ([row(1.0, 0), row(1.0, 0.0)], ":2: task '1' sample 0 attempt 1 stands twice, first at"),
+        ([row(1.0, 0), row(1.0, 0.0)], ":2: task '1' sample 0 attempt 1 appears twice, first at"),
         ([row(1.0, 0), row("1.0", 0)], ":2: task indices are text in some rows and numbers in others"),
         ([row(1e30, 0)], ":1: _ng_task_index is 1000000000000000019884624838656; expected an integer or text of at"),
         ([row(True, 0)], ":1: _ng_task_index is true; expected an integer or text"),

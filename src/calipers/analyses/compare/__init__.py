@@ -1,1 +1,1 @@
-"""Two runs or more, side by side: which tasks they share, how far apart they are, and what that amounts to."""
+"""Compare two runs or more: their common tasks, the differences, and the verdicts."""

@@ -1,4 +1,4 @@
-"""Who is compared with whom, and on what: runs matched by agent, model and dataset; then the tasks two of them share.
+"""Which runs are compared: matched by agent, model and dataset; then the tasks that two runs share.
 
 ::
 
@@ -58,16 +58,16 @@ def runs_of(source: int, path: str, rollouts: Rollouts) -> list[ReadRun]:
 
 
 def contests_of(sources: Sequence[Sequence[ReadRun]]) -> tuple[list[Sequence[ReadRun]], list[str]]:
-    """Which runs are compared with which, and what is left out; InputError where that is not clear.
+    """Which runs are compared with which, and notes on runs that are excluded; InputError where that is not clear.
 
-    One source is compared within itself. Of several, the runs of one name meet each other: of the same
-    agent and model, else of the same agent where each source has one model, or of the same model where
-    each has one agent. A source with a single run meets every run of the others.
+    With one source its runs are compared with each other. With several, runs of the same name are compared: the same
+    agent and model, else the same agent where each source has one model, or the same model where each has one agent.
+    A source with a single run is compared with every run of the others.
     """
     matched = _matched(sources)
     there = {id(run) for runs in matched for run in runs}
     alone = [run for runs in sources for run in runs if id(run) not in there]
-    notes = [f"{_titled(run)} is only in {_called(run)}, and left out" for run in alone]
+    notes = [f"{_titled(run)} is only in {_called(run)} and is excluded" for run in alone]
     contests: list[Sequence[ReadRun]] = []
     for runs in matched:
         by_dataset, more = _by_dataset(
@@ -79,7 +79,7 @@ def contests_of(sources: Sequence[Sequence[ReadRun]]) -> tuple[list[Sequence[Rea
 
 
 def dataset_of(contest: Sequence[ReadRun]) -> str | None:
-    """What the runs call the dataset; None where they call it differently, or not at all."""
+    """The name of the dataset; None where the runs have different names for it, or none."""
     names = _dataset_names(contest)
     return names[0] if len(names) == 1 else None
 
@@ -91,8 +91,8 @@ def _dataset_names(contest: Sequence[ReadRun]) -> list[str]:
 def _matched(sources: Sequence[Sequence[ReadRun]]) -> list[list[ReadRun]]:
     if len(sources) == 1:
         if len(sources[0]) < 2:
-            wrong = "holds one run only"
-            raise InputError.at(_called(sources[0][0]), wrong, "give a second one to compare it with")
+            wrong = "has only one run"
+            raise InputError.at(_called(sources[0][0]), wrong, "give a second run to compare it with")
         return [list(sources[0])]
     if all(len(runs) == 1 for runs in sources):
         return [[runs[0] for runs in sources]]
@@ -104,8 +104,8 @@ def _matched(sources: Sequence[Sequence[ReadRun]]) -> list[list[ReadRun]]:
             return [[keys[key] for keys in keyed] for key in shared]
     if sum(len(runs) > 1 for runs in sources) == 1 or len(sources[0]) == 1:
         return [[run for runs in sources for run in runs]]
-    listed = "; ".join(f"{_called(runs[0])} holds {', '.join(map(_titled, runs))}" for runs in sources)
-    raise InputError(f"which runs belong together is not clear: {listed}; expected one run in each, or the same names")
+    listed = "; ".join(f"{_called(runs[0])} has {', '.join(map(_titled, runs))}" for runs in sources)
+    raise InputError(f"it is not clear which runs to compare: {listed}; expected one run in each, or the same names")
 
 
 def _by_dataset(runs: Sequence[ReadRun]) -> tuple[list[Sequence[ReadRun]], list[str]]:
@@ -120,14 +120,14 @@ def _by_dataset(runs: Sequence[ReadRun]) -> tuple[list[Sequence[ReadRun]], list[
         listed = "; ".join(f"{run.name} has {_listed(run.parts)}" for run in runs)
         raise InputError(f"the runs have no dataset in common: {listed}; expected the same datasets")
     alone = [dataset for dataset in every if dataset not in shared]
-    notes = [f"in one run only, and left out: {_listed(alone)}"] if alone else []
+    notes = [f"excluded, because only one run has them: {_listed(alone)}"] if alone else []
     return [
         [replace(run, parts={dataset: run.parts[dataset]}) for run in some] for dataset, some in shared.items()
     ], notes
 
 
 def names_of(runs: Sequence[ReadRun]) -> list[str]:
-    """What tells the runs apart: model, agent, both, path, or all of them."""
+    """Names that distinguish the runs: model, agent, both, path, or all of them."""
     paths = _tails([_called(run) for run in runs])
     ways: list[list[str | None]] = [
         [run.who[1] for run in runs],
@@ -144,7 +144,7 @@ def names_of(runs: Sequence[ReadRun]) -> list[str]:
 
 
 def _tails(paths: Sequence[str]) -> list[str]:
-    """As much of the end of each path as tells it from the others."""
+    """The shortest ends of the paths that distinguish them."""
     split = [path.rstrip(os.sep).split(os.sep) for path in paths]
     for count in range(1, max(map(len, split)) + 1):
         tails = [os.sep.join(parts[-count:]) for parts in split]
@@ -226,7 +226,7 @@ def by_id(first: Rollouts, second: Rollouts, apart: frozenset[str] = frozenset()
 def by_content(
     first: Rollouts, second: Rollouts, first_contents: Mapping[str, bytes], second_contents: Mapping[str, bytes]
 ) -> Common:
-    """The tasks of the same content, by the hash of each task's; content that stands twice in a run is left out."""
+    """The tasks of the same content, by the hash of each task's; content that appears twice in a run is left out."""
     indices = [
         _once([(contents[task], index) for index, task in enumerate(part.tasks) if task in contents])
         for part, contents in ((first, first_contents), (second, second_contents))
@@ -315,11 +315,11 @@ def cut(common: Common, key: str, label: Callable[[Any], str]) -> dict[str, Comm
 
 
 def units(common: Common, key: str) -> tuple[Ints, str | None]:
-    """The cluster of each common task, [T], and what must be said where the runs do not agree on them."""
+    """The cluster of each common task, [T], and a note where the runs do not agree on them."""
     known = [side for side in common.sides if has(side, key)]
     codes = [clusters(side, key) for side in known or [common.first]]
     if len(codes) == 2:
         pairs = len(np.unique(np.stack(codes, axis=1), axis=0))
         if not pairs == len(np.unique(codes[0])) == len(np.unique(codes[1])):
-            return codes[0], f"the runs do not agree on {key!r}: the clusters are those of the first"
+            return codes[0], f"the runs do not agree on {key!r}: the clusters of the first run are used"
     return codes[0], None

@@ -1,4 +1,4 @@
-"""What is checked before two runs are compared: whose the named metrics are, and what the reader must know."""
+"""Checks before two runs are compared: which system the metrics belong to, and notes for the reader."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def may_have_table(source: Any) -> bool:
 
 
 def gap_notes(name: str, part: Rollouts, missing: str) -> list[str]:
-    """A sentence on the rollouts of a run that have no number; none where all have one."""
+    """A note on the missing rollouts of a run; none where no rollout is missing."""
     gaps = Ledger.of(part).gaps
     if not gaps:
         return []
@@ -79,21 +79,21 @@ def gap_notes(name: str, part: Rollouts, missing: str) -> list[str]:
 
 
 def waiting_notes(settled: Bools) -> list[str]:
-    """A sentence on the tasks that are not looked at yet, as tasks before them are unfinished."""
+    """A note on the tasks that are not compared yet, because a task before them is unfinished."""
     waiting = int((~settled).sum())
     if not waiting:
         return []
-    return [f"{counted(waiting, 'task')} left out, from the first unfinished one on: finish the runs to count them"]
+    return [f"{counted(waiting, 'task')} excluded, from the first unfinished task on: finish the runs to include them"]
 
 
 def check_gaps(contest: Sequence[ReadRun], question: Question) -> None:
-    """Incomplete where a run has gaps and none may be."""
+    """Raise Incomplete where rollouts are missing and --missing fail is given."""
     if question.plan.missing != "fail":
         return
     for run in contest:
         if gaps := Ledger.of(run.rollouts).gaps:
-            refusal = f"{run.name}: {gaps:,} of {len(run.rollouts):,} rollouts are gaps"
-            raise Incomplete(f"{refusal}; --missing gap leaves them out, --missing zero counts them 0")
+            refusal = f"{run.name}: {gaps:,} of {len(run.rollouts):,} rollouts are missing"
+            raise Incomplete(f"{refusal}; --missing gap excludes them, --missing zero counts them as 0")
 
 
 def check_sources(sources: Sequence[Source]) -> None:
@@ -104,7 +104,7 @@ def check_sources(sources: Sequence[Source]) -> None:
     real = [path if path == STDIN else os.path.realpath(path) for path in paths]
     for index, path in enumerate(real):
         if path in real[:index]:
-            raise InputError.at(paths[index], "is given twice", "expected another run: one and the same cannot differ")
+            raise InputError.at(paths[index], "is given twice", "expected two different runs")
 
 
 def check_tables(
@@ -124,7 +124,7 @@ def check_tables(
             raise InputError(f"metric {name!r}: {'; '.join(why)}")
         elif any(name in source.rollouts.rewards for source in sources):
             right = f"expected mean_reward(reward={name}), or --dialect lm_eval"
-            raise InputError(f"{name!r} is a reward of these runs, and no metric; {right}")
+            raise InputError(f"{name!r} is a reward of these runs, not a metric; {right}")
         elif names and nearest(name, names):
             raise UnknownName.of("metric of these runs", name, names)
         else:
@@ -138,13 +138,13 @@ def _means(name: str, key: str) -> bool:
 
 
 def source_notes(sources: Sequence[ReadSource]) -> list[str]:
-    """What the readers passed over, and files that are one and the same."""
+    """Notes of the readers, and a note on files with the same content."""
     notes = [note for source in sources for note in source.rollouts.notes if not note.endswith(COMPARED)]
     seen: dict[tuple[str, ...], str] = {}
     for source in sources:
         whole = [file for file in source.hashed() if file.format != "lm_eval_results"]  # whose rollouts stand beside it
         hashes = tuple(file.sha256 for file in whole)
         if hashes and hashes in seen:
-            notes.append(f"{source.path} and {seen[hashes]} hold the same bytes: there is no difference to be found")
+            notes.append(f"{source.path} and {seen[hashes]} have the same content, so there is no difference")
         seen.setdefault(hashes, source.path)
     return notes

@@ -1,4 +1,4 @@
-"""Is B better than A? Read both, find the tasks they share, measure every metric, judge, and say what flipped.
+"""Compare runs: read them, find their common tasks, measure every metric, decide, and list changed tasks.
 
 ::
 
@@ -97,16 +97,16 @@ def compare(
     filled: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare runs on the tasks they share; every difference is the later run less the earlier one.
+    """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
-    A source is anything that `score` reads, with its ``columns`` and ``truth``; ``metric`` is another name of
-    ``metrics``. One source is compared within itself, by agent and model;
-    more than two in all pairs, or each against the ``baseline``. A metric may also be a number of
-    lm-evaluation-harness' table, where sources have one: ``bleu``, or of one pipeline ``exact_match,strict``.
-    The first metric on all tasks is the ``primary`` question, unless another is named, such as
-    ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only when it is decided.
-    ``filled`` takes the missing rollouts of the first and of the second run for rewards of these values.
-    With ``anytime`` the verdict may be asked for after every batch of tasks that is added to the runs.
+    A source is anything that `score` reads, with ``columns`` and ``truth`` as there; ``metric`` is another name of
+    ``metrics``. With one source, its agents and models are compared with each other; with more than two runs, all
+    pairs are compared, or each run with the ``baseline``. A metric may also be a number of
+    lm-evaluation-harness' table, if the sources have one: ``bleu``, or for one pipeline ``exact_match,strict``. The
+    first metric on all tasks is the ``primary`` question, unless another is named, such as
+    ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
+    ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
+    verdict is valid after every batch of tasks that is added to the runs.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -174,7 +174,7 @@ def _compared(sources: Sequence[ReadSource], question: Question, theirs: Mapping
         if not family:
             names = f"{contest[pair.first].name} and {contest[pair.second].name}"
             because = "".join(f"; {metric}: {reason}" for metric, reason in reasons.items())
-            unshared.append(f"{names} have none of these numbers in common{because}")
+            unshared.append(f"{names} share none of these numbers{because}")
     pairs = [pair for pair, family in zip(pairs, families, strict=True) if family]
     families = [family for family in families if family]
     families, tests = adjusted(families, question)
@@ -211,7 +211,7 @@ def _compared(sources: Sequence[ReadSource], question: Question, theirs: Mapping
 
 
 def _common(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> tuple[Common, list[str]]:
-    """The common tasks: by id, and by content where no id is common, or none means the same document."""
+    """The common tasks: by id, or by content where no id is common or no id has the same document in both runs."""
     runs = first, second
     common = by_id(first.rollouts, second.rollouts)
     documented = common.alignment.common and all(sources[run.source].documented for run in runs)
@@ -226,9 +226,9 @@ def _common(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> t
     if not others:
         return common, []
     if len(others) == common.alignment.common:
-        return by_content(first.rollouts, second.rollouts, *contents), ["no id means the same document in both runs"]
+        return by_content(first.rollouts, second.rollouts, *contents), ["no id has the same document in both runs"]
     some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-    note = f"the same id, another document: {some} ({len(others):,} in all), left out"
+    note = f"excluded, because the same id has another document: {some} ({len(others):,} in all)"
     return by_id(first.rollouts, second.rollouts, frozenset(others)), [note]
 
 
@@ -240,13 +240,13 @@ def _no_common(first: ReadRun, second: ReadRun, notes: Sequence[str]) -> str:
 def _measured(
     first: ReadRun, second: ReadRun, common: Common, sources: Sequence[ReadSource], question: Question
 ) -> tuple[list[Measured], list[str], Mapping[str, str]]:
-    """Two runs measured on their common tasks, what must be said of that, and why numbers of tables are not there."""
+    """Two runs measured on their common tasks, notes on that, and why numbers of their tables are absent."""
     plan, names = question.plan, (first.name, second.name)
     of_tasks, disagreement = units(common, plan.cluster) if plan.cluster else (None, None)
     metrics, reward_notes = metrics_of(plan.asked, common.sides, names, plan.reward)
     notes = [*([disagreement] if disagreement else []), *reward_notes]
     absent = [key for key in plan.by if not any(has(side, key) for side in common.sides)]
-    notes += [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
+    notes += [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
     tables = [sources[run.source].table(run.key) for run in (first, second)]
     family: list[Measured] = []
     refused: Mapping[str, str] = {}
@@ -283,7 +283,7 @@ def _measured(
     notes += warnings_of(names, common.sides)
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:
-        notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples, {names[1]} {counts[1]:,}")
+        notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples and {names[1]} has {counts[1]:,}")
     stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
     if stops:
         family, notes = [_untested(measured) for measured in family], [*notes, *map(_biased, stops)]
@@ -300,7 +300,7 @@ def _columns(
 
 
 SEQUENTIAL: Final = frozenset({"betting"})
-"""Tests that hold after every task, and so after a stop."""
+"""Tests that are valid after every task, and so after a stop."""
 
 UNTESTED: Final = (
     "a run was stopped by what it showed, and a test for a fixed number of tasks does not hold then; "
@@ -321,24 +321,24 @@ def _untested(measured: Measured) -> Measured:
 def _biased(stopped: tuple[str, Stop]) -> str:
     name, stop = stopped
     leans = {"lower": "too high", "upper": "too low"}.get(stop.side)
-    biased = f"; its value is {leans} on average, and the difference is off by up to as much" if leans else ""
-    return f"{name}: {stop.fact}: how many tasks are compared depends on what it showed{biased}"
+    biased = f"; its value is {leans} on average, and the difference may be off by as much" if leans else ""
+    return f"{name}: {stop.fact}: the number of compared tasks depends on its results{biased}"
 
 
 def _stop_notes(sources: Sequence[ReadSource]) -> list[str]:
-    """What the readers say of stops, which the pairs say in their own words."""
+    """The notes of the readers on stops; the pairs have notes of their own."""
     return [note for source in sources for stop in source.rollouts.stops.values() for note in stop.notes]
 
 
 def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list[Ranks]:
-    """The ranks of several runs; none where a stopping rule ended one of the runs."""
+    """The ranks of several runs; none where a stopping rule stopped one of the runs."""
     if all(run.rollouts.stop is None for run in contest):
         return list(ranks)
     return [replace(by_metric, places=[], optimism=None, corrected=None, why=UNRANKED) for by_metric in ranks]
 
 
 def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
-    """The differences of two runs judged: the primary question first, as the others hang on it."""
+    """The verdicts on two runs: the primary question first, because the others depend on it."""
     leading = finding_of(next(measured for measured in family if measured.primary), question, tests)
     open_to_all = question.adjust != SIDAK or leading.verdict in DECIDED
     return [
@@ -350,7 +350,7 @@ def _findings(family: Sequence[Measured], question: Question, tests: int) -> lis
 
 
 def _flips(family: Sequence[Measured], tasks: Sequence[str], most: int) -> Flips | None:
-    """The tasks whose value differs, by the first metric that has a value per task; None where none has."""
+    """The tasks with different values, by the first metric with a value per task; None where there is none."""
     for measured in family:
         if measured.metric_pair.by is not None or measured.values is None:
             continue

@@ -1,4 +1,4 @@
-"""A comparison as a Document: the verdict in a sentence first, then the numbers that back it."""
+"""A comparison as a Document: first the verdict in a sentence, then the numbers behind it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from calipers.reports.document import (
     TableColumn,
     Title,
 )
-from calipers.reports.figures import NONE, counted, figure, letters, percent
+from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
+from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.untrusted_text import clean, note_line
 
-FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
+FEW_TASKS = 20  # below it a tipping point that was not tried out is approximate
 NAME = 40  # characters of a run's name
 ANSWER = 120  # characters of an answer in a cell of Markdown
 _NAMED = 5  # tasks of one side that are named
@@ -36,7 +37,7 @@ _EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums
 
 
 def document(comparison: Comparison) -> Document:
-    """A comparison for people: of each pair of runs the verdicts, the figures and what flipped, then the ranks."""
+    """A comparison as a page: the verdicts, figures and changed tasks of each pair of runs, then the ranks."""
     return Document(
         partial(_blocks, comparison),
         comparison.to_dict,
@@ -77,7 +78,7 @@ def _contest(contest: Contest, comparison: Comparison) -> Iterator[Block]:
 def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], comparison: Comparison) -> Iterator[Block]:
     names = all_names[pair.first], all_names[pair.second]
     labels = all_labels[pair.first], all_labels[pair.second]
-    yield Title("", markdown=(Name(names[1], None), " against ", Name(names[0], None)), level=4)
+    yield Title("", markdown=(Name(names[1], None), " compared with ", Name(names[0], None)), level=4)
     verdicts = []
     for (verdict, text), below in zip(sentences(pair, names), under_verdicts(pair, names), strict=True):
         verdicts.append(Sentence(text.replace(" %", f"{_NO_BREAK}%"), "strong", (Styled(verdict), f": {text}")))
@@ -90,7 +91,7 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], compa
     if pair.flips and (pair.flips.worse or pair.flips.better):
         flips = pair.flips
         yield Blank()
-        yield Sentence(("by ", Name(flips.metric), f", task by task: {tally(pair)}"), "strong", whole=True)
+        yield Sentence((Name(flips.metric), f" by task: {tally(pair)}"), "strong", whole=True)
         counts, lists = (flips.worse, flips.better), (flips.regressions, flips.fixes)
         for what, count, those in zip(ways(pair), counts, lists, strict=True):
             if those:
@@ -100,7 +101,7 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], compa
 
 
 def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], comparison: Comparison) -> Table:
-    """All findings of a pair: those of all tasks first, then on a terminal the slices of each metric together."""
+    """All findings of a pair: first those over all tasks, then the slices, by metric on a terminal."""
     first, second = labels
     several = comparison.tests > 1
     adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(comparison.adjust, "p adjusted")
@@ -135,7 +136,7 @@ def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], compa
 
 
 def _changed(what: str, those: Sequence[Changed], labels: tuple[str, str]) -> Table:
-    """Tasks under one another, both answers beside them as far as there is room."""
+    """Changed tasks, one a row, with both answers as far as there is room."""
     given = any(text is not None for task in those for text in task.answers)
     columns = [
         TableColumn("", style="strong", markdown=what),
@@ -156,7 +157,7 @@ def _changed(what: str, those: Sequence[Changed], labels: tuple[str, str]) -> Ta
 
 
 def answer(text: str | None, longest: int | None = None) -> str:
-    """An answer on one line: of a long one the end, where answers stand."""
+    """An answer on one line; of a long answer the end, where the final answer usually is."""
     if text is None:
         return NONE
     text = " ".join(text.split())
@@ -164,10 +165,11 @@ def answer(text: str | None, longest: int | None = None) -> str:
 
 
 def _ranks(ranks: Ranks, names: Sequence[str], comparison: Comparison) -> Iterator[Block]:
-    by: tuple[Piece, ...] = "ranks by ", Name(ranks.metric), f" over {counted(ranks.tasks, 'task')} of all runs"
+    by: tuple[Piece, ...] = "ranks by ", Name(ranks.metric), f" over {counted(ranks.tasks, 'task')} that all runs have"
     yield Sentence(by, "strong", whole=True, markdown="")
     if ranks.why:
-        yield Sentence(f"no ranks: {ranks.why}", "note", f"no ranks by {ranks.metric}: {ranks.why}", indent=1)
+        why = plain_why(ranks.why)
+        yield Sentence(f"no ranks: {why}", "note", f"no ranks by {ranks.metric}: {why}", indent=1)
         return
     columns = [
         TableColumn("rank", "right"),
@@ -193,9 +195,9 @@ def _ranks(ranks: Ranks, names: Sequence[str], comparison: Comparison) -> Iterat
 
 
 def shown_names(runs: Sequence[Run]) -> list[str]:
-    """What runs are called on the page: long names lose their middle, unless that made two of them alike.
+    """The names of runs on the page: long names are cut in the middle, unless two would then be the same.
 
-    Models of one family differ at the end of their names, where a plain cut would leave them the same.
+    Models of one family differ at the end of their names, so that a cut at the end would make them the same.
     """
     short = [clean(_shortened(run.name), None) for run in runs]
     return [name if short.count(name) == 1 else clean(run.name, None) for name, run in zip(short, runs, strict=True)]
@@ -207,7 +209,7 @@ def _shortened(name: str) -> str:
 
 
 def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
-    """The verdicts of the primary question and over all tasks, (word, sentence); what shares a sentence shares a line.
+    """The verdicts of the primary question and over all tasks, (word, sentence); equal sentences share a line.
 
     ``names`` are those of the first and the second run, as `shown_names` makes them.
     """
@@ -217,7 +219,7 @@ def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
 
 
 def _by_sentence(pair: Pair) -> list[list[Finding]]:
-    """The findings that have a sentence on the page, together where it is the same one."""
+    """The findings that have a sentence on the page, grouped by it."""
     by_sentence: dict[str, list[Finding]] = {}
     for finding in sorted(pair.findings, key=lambda each: each.role != "primary"):  # stable: the rest in their order
         if finding.by is None or finding.role == "primary":
@@ -231,12 +233,12 @@ def _question(finding: Finding) -> str:
 
 
 def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
-    """A finding for somebody who has to act on it.
+    """A finding as a sentence with the names of both runs.
 
-    The word of the verdict stands first in its own sentence, and so says what to put before it.
+    ``finding.sentence`` begins with the word of the verdict; the names go before it.
     """
     first, second = names
-    text = finding.sentence
+    text = plain_why(finding.sentence)
     if finding.verdict == "undecided" and finding.hint is None:
         which = "higher" if finding.higher_is_better is None else "better"
         return f"{of}: undecided whether {second} or {first} is {which}{text.removeprefix('undecided')}"
@@ -248,9 +250,9 @@ def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
 
 
 def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
-    """What missing rollouts could make of each verdict of `sentences`, in their order; [] where none is missing.
+    """How missing rollouts could change each verdict of `sentences`, in their order; [] where none is missing.
 
-    Where metrics share a sentence and not this, each line begins with those it is of.
+    Where metrics share a sentence but not this line, each line begins with its metrics.
     """
     lines = []
     for those in _by_sentence(pair):
@@ -268,30 +270,30 @@ def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
 
 
 def of_missing(finding: Finding, names: tuple[str, str]) -> str:
-    """Whether the verdict survives the missing rollouts, and where they leave the difference; "" without any.
+    """Whether the verdict depends on the missing rollouts, and the range of the difference; "" without any.
 
     ``names`` are those of the first and the second run.
     """
     if not any(finding.missing) or finding.delta is None:
         return ""
     if finding.bounds is None:
-        return f"no bounds are known for what {_missing(finding, names)} would make of {clean(finding.metric)}"
+        return f"no bounds are known for {clean(finding.metric)} with {_missing(finding, names)}"
     low, high = (_signed(end, 4) for end in finding.bounds)
     survives = _survives(finding, names)
     if survives:
-        return f"{survives}; the difference is from {low} to {high}, whatever they are"
-    verb = "leaves" if sum(finding.missing) == 1 else "leave"
-    return f"{_missing(finding, names)} {verb} the difference anywhere from {low} to {high}"
+        return f"{survives}; the difference is {low} to {high}, depending on the missing rollouts"
+    return f"the difference is {low} to {high}, depending on the {_missing(finding, names)}"
 
 
 def _survives(finding: Finding, names: tuple[str, str]) -> str:
-    """The verdict under the worst filling, or at how many adverse rollouts it ends."""
+    """Whether the verdict is the same in the worst case, or how many adverse rollouts change it."""
     tipping = finding.tipping
     if tipping is None:
         return ""
     whose, other = names[::-1] if tipping.run == "second" else names
     others = finding.missing[0] if tipping.run == "second" else 0
     contrary = {"failed": "passed", "passed": "failed"}[tipping.outcome]
+    fails = f"not {finding.verdict} if"
     rest = f" and {_every(others)} of {other} {contrary}" if others else ""
     every = f"{_every(tipping.missing, 'missing rollout')} of {whose}"
     if tipping.most >= tipping.missing:
@@ -300,13 +302,13 @@ def _survives(finding: Finding, names: tuple[str, str]) -> str:
         if not others:
             return f"not {finding.verdict} even if {every} {contrary}"
         against = f"{_every(others, 'missing rollout')} of {other}"
-        return f"not if {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary}, too"
+        return f"{fails} {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary} too"
     if tipping.most == 0:
         any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
-        return f"not if {any_of} {tipping.outcome}{rest}"
+        return f"{fails} {any_of} {tipping.outcome}{rest}"
     about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
     more = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {whose}"
-    return f"not if more than {more} {tipping.outcome}{rest}"
+    return f"{fails} more than {more} {tipping.outcome}{rest}"
 
 
 def _every(count: int, what: str = "") -> str:
@@ -327,7 +329,7 @@ def _missing(finding: Finding, names: tuple[str, str]) -> str:
 def common_tasks(pair: Pair, names: tuple[str, str]) -> str:
     """Which tasks the runs share, and which only one of them has."""
     aligned = pair.alignment
-    how = "" if aligned.by == "id" else ", paired by the same content under other ids"
+    how = "" if aligned.by == "id" else ", paired by content, because their ids differ"
     parts = [f"{counted(aligned.common, 'common task')}{how}"]
     sides = aligned.only_first, aligned.only_second
     for side, name in zip(sides, names, strict=True):
@@ -337,41 +339,38 @@ def common_tasks(pair: Pair, names: tuple[str, str]) -> str:
 
 
 def settings(comparison: Comparison) -> str:
-    """How it was made, and the digest that proves it the same."""
-    parts = [f"test {comparison.test}"]
+    """The settings and the digest: equal digests mean equal numbers."""
+    parts = [plain_method(comparison.test)]
     used = _tests(comparison)
     if set(used) == {_DRAWN}:
-        parts = [f"test {_DRAWN}"]
+        parts = [plain_method(_DRAWN)]
     elif comparison.test != _DRAWN and _DRAWN in used:
-        parts.append(f"{_DRAWN} for {', '.join(map(clean, used[_DRAWN]))}")
+        parts.append(f"{plain_method(_DRAWN)} for {', '.join(map(clean, used[_DRAWN]))}")
     if set(used) & set(_OF_P_ONLY):
-        parts.append("intervals floored_t")
-    parts += [f"confidence {percent(comparison.confidence)}", f"dialect {comparison.dialect}"]
-    parts += [f"missing {comparison.missing}", f"seed {comparison.seed}"]
+        parts.append("intervals from the paired t test (floored_t)")
+    parts += [f"confidence level {percent(comparison.confidence)}", f"{comparison.dialect} definitions"]
+    parts += [f"missing rollouts {POLICY.get(comparison.missing, comparison.missing)}", f"seed {comparison.seed}"]
     if comparison.cluster:
-        parts.append(f"clusters {clean(comparison.cluster)}")
+        parts.append(f"clusters by {clean(comparison.cluster)}")
     if comparison.margin is not None:
         how = sorted({finding.margin_method for finding in _all(comparison) if finding.margin_method in _OF_MARGINS})
-        parts.append(f"margin {comparison.margin:g}" + (f" by {' and '.join(how)}" if how else ""))
+        parts.append(f"margin {comparison.margin:g}" + (f" ({' and '.join(how)})" if how else ""))
     if comparison.order is not None:
-        parts.append(f"tasks in the order of the {comparison.order}")
+        parts.append(f"tasks in the order of the {plain_why(comparison.order)}")
     if comparison.tests > 1:
         parts.append(_family(comparison))
-    return f"{', '.join(parts)}, digest {comparison.digest[:23]}…"
+    return f"{'; '.join(parts)}; digest {comparison.digest[:23]}…"
 
 
 def _family(comparison: Comparison) -> str:
-    """How several questions were kept apart."""
+    """How several tests were adjusted."""
     if comparison.adjust != SIDAK:
-        each = "intervals each by itself" if comparison.adjust != "none" else "each by itself"
-        return f"{comparison.tests} tests, verdicts by {_ADJUSTED[comparison.adjust]}, {each}"
+        return f"{comparison.tests} tests, {_ADJUSTED[comparison.adjust]}"
     pairs = sum(len(contest.pairs) for contest in comparison.contests)
     among = f", one of {pairs} pairs" if pairs > 1 else ""
     rest = {f"{100 * finding.confidence:.4g} %" for finding in _all(comparison) if finding.role == "secondary"}
     at = f", intervals at {rest.pop()}" if len(rest) == 1 else ""
-    return (
-        f"primary question {clean(comparison.primary or '', None)}{among}, the others adjusted in one step (sidak{at})"
-    )
+    return f"primary question {clean(comparison.primary or '', None)}{among}, all others adjusted together (sidak{at})"
 
 
 def _all(comparison: Comparison) -> Iterator[Finding]:
@@ -381,7 +380,7 @@ def _all(comparison: Comparison) -> Iterator[Finding]:
 
 
 def _tests(comparison: Comparison) -> dict[str, list[str]]:
-    """The tests that were made, each with its metrics: what is no mean is drawn again, whatever was asked for."""
+    """The tests that were used, each with its metrics: a metric that is not a mean always uses the bootstrap."""
     used: dict[str, dict[str, None]] = {}
     for finding in _all(comparison):
         if finding.p is not None:
@@ -390,15 +389,19 @@ def _tests(comparison: Comparison) -> dict[str, list[str]]:
 
 
 _DRAWN = "paired_bootstrap"
-_OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of their own
-_ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
+_OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests without an interval
+_ADJUSTED = {
+    "holm": "verdicts from p adjusted by Holm, intervals not adjusted",
+    "bh": "verdicts from p adjusted by Benjamini and Hochberg, intervals not adjusted",
+    "none": "not adjusted",
+}
 
 
 def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
-    """What must be said beside the figures of a finding; of all tasks together what is missing stands above."""
+    """The remarks on a finding; missing rollouts only for a slice, as the verdict above covers all tasks."""
     remarks = [f"in {counted(finding.units, 'cluster')}"] if finding.units not in (0, finding.tasks) else []
     if finding.undefined_tasks:
-        remarks.append(f"{counted(finding.undefined_tasks, 'common task')} without a value in both")
+        remarks.append(f"not defined in both runs for {counted(finding.undefined_tasks, 'common task')}")
     if finding.mcnemar:
         test = finding.mcnemar
         moved = _moved(test.second_only, test.first_only, finding.higher_is_better)
@@ -408,15 +411,15 @@ def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
     if finding.p_not_worse is not None:
         remarks.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
     if finding.margin_method not in (None, *_OF_MARGINS):
-        remarks.append("the margin has no protection against losses not yet seen: no range is known")
+        remarks.append("the margin test cannot allow for unseen losses, because the range of rewards is not known")
     if finding.tasks_for_margin is not None and finding.verdict == "undecided":
         unit = "task" if finding.units == finding.tasks else "cluster"
         remarks.append(
-            f"{counted(finding.units, unit)} without any difference would not rule out the margin: "
+            f"even {counted(finding.units, unit)} without any difference would not rule out the margin: "
             f"at least {finding.tasks_for_margin:,} are needed"
         )
     if finding.why:
-        remarks.append(finding.why)
+        remarks.append(plain_why(finding.why))
     if finding.by is not None and (lost := of_missing(finding, names)):
         remarks.append(lost)
     return remarks
@@ -431,14 +434,14 @@ def word(finding: Finding) -> str:
 
 
 def hints(pair: Pair) -> str:
-    """A sentence on lines that make no claim; "" where all do."""
+    """A note that some lines are hints; "" where none is."""
     if not any(finding.hint for finding in pair.findings):
         return ""
-    return "the primary question is undecided: slices and further metrics are hints, not claims"
+    return "the primary question is undecided, so slices and other metrics are hints, not claims"
 
 
 def _moved(up: int, down: int, higher_is_better: bool | None) -> str:
-    """How many tasks went from 0 to 1 and back, by what that means: nothing is fixed where no way is better."""
+    """How many tasks were fixed and broken; where no direction is better, how many went from 0 to 1 and back."""
     if higher_is_better is None:
         return f"{up:,} from 0 to 1, {down:,} from 1 to 0"
     fixed, broken = (up, down) if higher_is_better else (down, up)
@@ -457,7 +460,7 @@ def chance(p: float | None) -> str:
 
 
 def likely(share: float) -> str:
-    """A chance that was seen in draws, in per cent: never nothing and never certain, as draws are a sample.
+    """A share of draws in per cent: never 0 and never 100 %, because draws are a sample.
 
     >>> likely(0.5871), likely(0.0002), likely(1.0)
     ('58.7 %', '<0.1 %', '>99.9 %')
@@ -484,45 +487,45 @@ def _signed(value: float | None, places: int) -> str:
 
 
 def ways(pair: Pair) -> tuple[str, str]:
-    """What the two lists of changed tasks are called: worse and better, where a metric has a better way."""
+    """The titles of the two lists of changed tasks: worse and better, or lower and higher."""
     of = pair.flips.metric if pair.flips else None
     known = [finding.higher_is_better for finding in pair.findings if finding.by is None and finding.metric == of]
     return ("lower", "higher") if known == [None] else ("worse", "better")
 
 
 def tally(pair: Pair) -> str:
-    """How many tasks went which way."""
+    """How many tasks became worse, became better, or stayed the same."""
     flips = pair.flips
     worse, better = ways(pair)
     return "" if flips is None else f"{flips.worse:,} {worse}, {flips.better:,} {better}, {flips.same:,} the same"
 
 
 def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterator[str]:
-    """What the table of ranks means, and what being picked as the best of many is worth; ``names`` of all runs."""
+    """Notes on the table of ranks, and the corrected value of the best run; ``names`` of all runs."""
     if not ranks.places:
         return
     count, first = len(ranks.places), ranks.places[0]
     yield (
-        f"{percent(confidence)} rank set: the ranks that are not ruled out; the sets of all {count} runs hold at once "
-        "(rank_sets: signs of task differences flipped, step down)"
+        f"{percent(confidence)} rank set: the ranks that are not ruled out; the sets of all {count} runs are valid "
+        "together (rank_sets: sign-flip test, step-down)"
     )
     yield (
-        f"{names[first.run]} is best in {likely(first.chance_best)} of draws of the tasks: a share of draws, not its "
-        "chance of being the best"
+        f"{names[first.run]} is best in {likely(first.chance_best)} of bootstrap draws of the tasks: this is not its "
+        "probability of being the best"
     )
     winner = ranks.winner
     if winner is not None:
         ends = "no interval" if winner.interval is None else _ends(winner.interval, confidence)
-        why = f": {winner.why}" if winner.why else ""
+        why = f": {plain_why(winner.why)}" if winner.why else ""
         yield (
-            f"{names[winner.run]} was picked from {winner.candidates} candidates for its {figure(winner.observed)}. "
-            f"Less the bias of picking, {figure(abs(winner.bias))}, its value is {figure(winner.value)} "
-            f"({ends}{why}; {winner.method}). This holds if no other candidates were looked at"
+            f"{names[winner.run]} is the best of {winner.candidates} candidates, with {figure(winner.observed)}. "
+            f"Less the selection bias of {figure(abs(winner.bias))}, its value is {figure(winner.value)} "
+            f"({ends}{why}; {plain_method(winner.method)}). This is valid if no other candidates were considered"
         )
     if ranks.optimism is not None:
         yield (
-            f"optimism, if all {count} were equal: the best would look {figure(abs(ranks.optimism))} too good; less "
-            f"that, its value is {figure(ranks.corrected)}"
+            f"optimism: if all {count} runs were equal, the best would look {figure(abs(ranks.optimism))} too good; "
+            f"less that, its value is {figure(ranks.corrected)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What each document keeps for every number of lm-evaluation-harness' table: a file beside the log of a run.
+"""The values of each document for lm-evaluation-harness' table: a file beside the log of a run.
 
 ::
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "calipers.documents/1"
 _Kind = TypeVar("_Kind")
-AGAIN: Final = "the same calipers run command again writes what documents keep, or says why not"
-UNSCORED: Final = "the same command without --predict-only and with --model replay/{}/{} scores what it kept"
+AGAIN: Final = "run the same calipers run command again to write it, or to see why that is not possible"
+UNSCORED: Final = "run the same command without --predict-only and with --model replay/{}/{} to score its log"
 
 DocumentValues = tuple[str, str, dict[str, Any]]
 """Its number, the hash of what it says, and its values by ``metric,pipeline``."""
@@ -184,14 +184,14 @@ def stored(folder: str) -> DocumentTable:
             return DocumentTable(
                 why=f"{folder} was run with --predict-only, which scores nothing", cure=UNSCORED.format(folder, LOG)
             )
-        return DocumentTable(why=f"{path} is not there")
+        return DocumentTable(why=f"{path} does not exist")
     except (OSError, ValueError) as error:
         raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', None) or 'it is empty'})") from None
     head = _decoded(first, _TableHead, f"{path}:1")
     if head.schema != SCHEMA:
         raise InputError.at(path, f"its schema is {head.schema[:60]!r}", f"expected {SCHEMA!r}")
     if head.log_bytes != os.path.getsize(os.path.join(folder, LOG)):
-        return DocumentTable(why=f"{path} is of an earlier state of the run")
+        return DocumentTable(why=f"{path} is older than the log of the run")
     documents = [_decoded(text, _DocumentLine, f"{path}:{number}") for number, text in enumerate(rest, start=2)]
     ways = {way.key: way for way in head.metrics}
     values: dict[str, dict[str, Any]] = {key: {} for key in ways}
@@ -206,7 +206,7 @@ def _decoded(text: bytes, kind: type[_Kind], where: str) -> _Kind:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        wrong = f"no values of documents ({str(error).rstrip('.')})"
+        wrong = f"not a line of document values ({str(error).rstrip('.')})"
         raise InputError.at(where, wrong, "expected the file as calipers run wrote it") from None
 
 

@@ -1,4 +1,4 @@
-"""What measured differences amount to: adjusted for each other, judged, and under what the missing rollouts could be.
+"""Findings from measured differences: adjusted, decided, and checked against the missing rollouts.
 
 ::
 
@@ -134,7 +134,7 @@ def _key(number: int, measured: Measured, first: Measured) -> TestKey | None:
 
 
 def _what(measured: Measured) -> object:
-    """What a test looks at: the differences of the tasks, where they have one; else the metric, whatever its name."""
+    """What a test uses: the differences of the tasks, if there are any; else the metric, independent of its name."""
     if measured.values is None:
         metric = measured.metric_pair.metrics[0]
         return metric.metric.name, str(sorted(metric.params.items()))
@@ -146,7 +146,7 @@ DECIDED = ("better", "worse", "higher", "lower", "equivalent")
 
 
 def finding_of(measured: Measured, question: Question, tests: int, *, claims: bool = True) -> Finding:
-    """An adjusted difference with its verdict, one of so many tests; a hint, where it may make no claim."""
+    """An adjusted difference with its verdict, one of ``tests`` tests; a hint, where it may not claim anything."""
     stepwise = question.adjust in ("holm", "bh")
     metric_pair, confidence, difference = measured.metric_pair, measured.confidence, measured.difference
     if confidence != question.plan.confidence:
@@ -169,11 +169,11 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
     if shaky:
         unit = "cluster" if question.plan.cluster else "task"
         lost = "lost" if (difference.value or 0.0) > 0 else "won"
-        sentence += f"; one more {unit} {lost} outright would undo this, and --test strict allows for that"
+        sentence += f"; one more {unit} {lost} outright would undo this verdict; --test strict allows for that"
     hint = word if not claims and word in DECIDED else None
     if hint is not None:
         word = "undecided"
-        sentence = f"undecided, as the primary question is: that alone would be called {sentence}; a hint, not a claim"
+        sentence = f"undecided, because the primary question is: on its own, {sentence}; a hint, not a claim"
     able = margin is not None and difference.p is not None
     return Finding(
         metric=metric_pair.text,
@@ -244,18 +244,18 @@ def _signature(measured: Measured, question: Question) -> str:
     return "|".join([f"delta({metric.metric.name})", *params, *policy, *made, f"definitions:{DEFINITIONS}"])
 
 
-NO_RANGE: Final = "no bounds are known: rewards are not all from 0 to 1, and --range names no other range"
+NO_RANGE: Final = "no bounds are known: some rewards are outside 0 to 1, and no --range is given"
 _DECIDED: Final = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
-"""Verdicts that missing rollouts could turn, and what each would turn into."""
+"""Verdicts that missing rollouts could change, and the opposite of each."""
 
 
 def no_filling(request: RequestedMetric) -> str | None:
-    """Why nobody knows what missing rollouts do to a metric; None where a worse reward never raises it."""
+    """Why the effect of missing rollouts on a metric is not known; None where a lower reward never raises it."""
     metric = request.metric
     if request.foreign or not isinstance(metric, Metric):
-        return "no bounds are known for a metric of somebody else's"
+        return "no bounds are known for a metric of a plugin or another system"
     if metric.reads != ("reward",):
-        return "no bounds are known for a metric that reads anything but the reward"
+        return "no bounds are known for a metric that reads more than the reward"
     return None
 
 
@@ -443,10 +443,10 @@ def _kinds(values: Floats, others: Floats) -> Ints:
 
 
 def warnings_of(names: tuple[str, str], sides: tuple[Rollouts, Rollouts]) -> Iterator[str]:
-    """A warning where so many rollouts are missing, or so differently many, that the difference may come from it."""
+    """A warning where many rollouts are missing, or many more in one run: the difference may come from that."""
     shares = [float(lost(side, None).mean()) if len(side) else 0.0 for side in sides]
     (low, few), (high, many) = sorted(zip(shares, names, strict=True), key=lambda pair: pair[0])
-    why = "the difference may come from which ones are missing"
+    why = "the difference may depend on which rollouts are missing"
     if high - low > MOST_MISSING:
         yield f"warning: {_per_cent(high)} of the rollouts of {many} are missing and {_per_cent(low)} of {few}: {why}"
         return

@@ -1,4 +1,4 @@
-"""One metric of two runs on their common tasks: what it reads of each, the difference, its interval and its test.
+"""One metric of two runs on their common tasks: its columns, the difference, its interval and its test.
 
 What `stats.paired` calls the first run is our second: delta is second less first. What no value per task carries
 (percentiles over rollouts, somebody's own function) is drawn again: tasks, or whole clusters, with all their samples,
@@ -106,7 +106,7 @@ class MetricPair:
 
     @property
     def counted(self) -> Bools:
-        """The tasks that are looked at, [T]: all, or where the verdict is asked for on the way, the settled ones."""
+        """The tasks that are compared, [T]: all, or for an anytime test the finished ones."""
         if self.question.anytime:
             return self.common.settled
         return np.ones(len(self.common.own_ids), dtype=bool)
@@ -122,7 +122,7 @@ class MetricPair:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A difference, second run less first, what it is made of, and where it stands among the others of its page."""
+    """A difference, second run minus first, with its parts, and its p adjusted for the others on its page."""
 
     metric_pair: MetricPair  # gaps and all; without columns for a number of a table
     higher_is_better: bool | None  # None where neither way is known to be better
@@ -169,11 +169,11 @@ def metrics_of(
         shared = [text for text in first if text in second]
         if not shared:
             rewards = "; ".join(f"{name} has {_listed(run)}" for run, name in zip(runs, names, strict=True))
-            why = f"no reward that both runs have ({rewards})"
+            why = f"the runs have no reward in common ({rewards})"
             raise InputError(f"metric {metric.text!r}: {why}; pick one with --reward KEY")
         pairs += [(first[text], second[text]) for text in shared]
         for alone, name in ((first.keys() - second.keys(), names[0]), (second.keys() - first.keys(), names[1])):
-            notes |= {f"only {name} has {text}: left out": None for text in sorted(alone)}
+            notes |= {f"{text} is excluded, because only {name} has it": None for text in sorted(alone)}
     return pairs, list(notes)
 
 
@@ -198,7 +198,7 @@ def columns_of(metric: RequestedMetric, run: Rollouts, name: str, *, zero: bool)
         try:
             column = column_of(run, what, metric.params)
         except InputError as error:
-            raise InputError(f"metric {metric.text!r}: {name} cannot answer it: {error}") from None
+            raise InputError(f"metric {metric.text!r}: {name} has no data for it: {error}") from None
         columns.append(column.filled(0.0) if zero and (what == "reward" or is_reward(run, metric)) else column)
     return columns
 
@@ -402,7 +402,7 @@ def rounded_alike(first: Column, second: Column) -> tuple[Column, Column]:
 
 
 def tested(metric_pair: MetricPair, first: Column, second: Column) -> Difference:
-    """The difference between task values of both runs, by the test that the question asks for."""
+    """The difference between task values of both runs, by the requested test."""
     metric = metric_pair.metrics[0].metric
     if not isinstance(metric, Metric):
         raise TypeError(f"{metric.name} has no task values")
@@ -419,7 +419,7 @@ def _tested(
     there: Bools,
     outright: tuple[Bools, Bools] | None,
 ) -> Difference:
-    """The difference by the test asked for where the metric is a mean, by the bootstrap where it is none."""
+    """The difference by the requested test if the metric is a mean, else by the bootstrap."""
     first, second = pair
     test = metric_pair.question.test
     units = None if metric_pair.clusters is None else metric_pair.clusters[there]
@@ -441,7 +441,7 @@ def _tested(
     if outright is None:
         right = "expected a metric of 0 and 1, such as solved_rate, or --test sign-flip"
         raise InputError(
-            f"McNemar's test needs one pass or fail for each task, which {metric_pair.text} has not; {right}"
+            f"McNemar's test needs one pass or fail for each task, which {metric_pair.text} does not have; {right}"
         )
     counted = flips(outright[0][there], outright[1][there])
     return replace(difference, p=counted.exact if test == "mcnemar" else counted.mid_p, method=test)
@@ -450,7 +450,7 @@ def _tested(
 def _in_order(
     metric: Metric, metric_pair: MetricPair, pair: tuple[Floats, Floats], there: Bools, units: Ints | None
 ) -> Difference:
-    """The difference by the test that may be asked after every task, where the metric is a mean of task values."""
+    """The difference by the anytime test, if the metric is a mean of task values."""
     order = metric_pair.common.order
     order = (np.cumsum(there) - 1)[order[there[order]]]  # places among the tasks that are there
     first, second = (side[order] for side in pair)

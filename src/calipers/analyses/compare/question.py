@@ -1,4 +1,4 @@
-"""What is asked of a comparison beside what is asked of a scoring, checked before anything is opened."""
+"""The settings of a comparison beyond those of a score, checked before any file is opened."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ADJUSTMENTS: Final = (SIDAK, "holm", "bh", "none")
 SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
 SHOWN = 10  # flips of a kind
 ORDER: Final = "second run: its plan, when its tasks started, or their first rows"
-"""Whose order tasks have where they are looked at one after another."""
+"""The order of tasks for a test that looks at them one after another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """The question that is asked first: a metric on all tasks, or in one slice, ``mean_reward[difficulty=hard]``."""
+    """The primary question: a metric on all tasks, or in one slice, ``mean_reward[difficulty=hard]``."""
 
     text: str
     metric: str
@@ -45,7 +45,7 @@ class Primary:
         sliced = SLICED.fullmatch(text)
         metric = (sliced["metric"] if sliced else text).strip()
         if not metric or (sliced is None and "[" in metric):
-            raise InputError.at("--primary", f"{text!r} names no metric", "expected METRIC or METRIC[KEY=VALUE]")
+            raise InputError.at("--primary", f"{text!r} is not a metric", "expected METRIC or METRIC[KEY=VALUE]")
         if sliced is None:
             return cls(text, metric)
         return cls(text, metric, sliced["key"].strip(), sliced["value"].strip())
@@ -66,7 +66,7 @@ def metric_key(metric: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A comparison, fully decided."""
+    """The settings of a comparison, checked and complete."""
 
     plan: Plan
     test: str  # one of the values of TESTS, or betting
@@ -97,7 +97,7 @@ def make_question(
     primary: Primary | None = None,
     filled: tuple[float, float] | None = None,
 ) -> Question:
-    """Check what is asked; InputError for what cannot be done."""
+    """Check the settings; InputError where they do not go together."""
     if test not in TESTS:
         raise UnknownName.of("test", test, TESTS)
     if adjust not in ADJUSTMENTS:
@@ -109,7 +109,7 @@ def make_question(
     if flips < 0:
         raise InputError(f"flips is {flips}; expected an integer >= 0")
     if plan.cluster and test in ("mcnemar", "mid-p"):
-        raise InputError(f"--test {test} takes every task for itself; expected another test beside --cluster")
+        raise InputError(f"--test {test} needs independent tasks; expected another test with --cluster")
     if anytime and test != "default":
-        raise InputError(f"--anytime is a test of its own; expected no --test {test} beside it")
+        raise InputError(f"--anytime is a test itself; expected no --test {test} with it")
     return Question(plan, BETTING if anytime else TESTS[test], adjust, margin, baseline, flips, tables, primary, filled)

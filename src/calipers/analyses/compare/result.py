@@ -1,4 +1,4 @@
-"""What a comparison found: who met whom, on which tasks, how far apart they are, and what that amounts to."""
+"""The result of a comparison: the runs, their common tasks, the differences and the verdicts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Tipping:
-    """How many missing rollouts of one run may be adverse with the verdict intact, the other run's all being so."""
+    """How many missing rollouts of one run may be adverse without changing the verdict, if all of the other run are."""
 
     run: str  # whose are counted: first or second
     outcome: str  # that is adverse: failed or passed
@@ -76,7 +76,7 @@ class Tipping:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One metric of two runs on their common tasks: second less first, how sure, and in words."""
+    """One metric of two runs on their common tasks: second minus first, with interval, p and verdict."""
 
     metric: str
     by: str | None  # the key of a slice; None for all tasks
@@ -121,7 +121,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A task whose value differs between two runs, and what each of them answered."""
+    """A task with different values in two runs, and the answer of each run."""
 
     task: str
     first: float
@@ -131,7 +131,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Which tasks the second run does worse and better; the lists hold the largest changes first."""
+    """The tasks where the second run is worse and better; the largest changes come first."""
 
     metric: str
     worse: int
@@ -155,14 +155,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run stands among several."""
+    """The rank of a run among several."""
 
     run: int
     value: float
     rank: float
     ranks: tuple[float, float]  # the middle of its ranks in draws of the tasks, for itself
-    chance_best: float  # share of draws of the tasks in which it is the best: not its chance of being the best
-    rank_set: tuple[int, int]  # ranks that are not ruled out; the sets of all runs hold at once
+    chance_best: float  # share of draws of the tasks in which it is the best: not its probability of being the best
+    rank_set: tuple[int, int]  # ranks that are not ruled out; the sets of all runs are valid together
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,12 @@ class Ranks:
     optimism: float | None  # how much too good the best of so many equal runs would look
     corrected: float | None  # the best value less that
     why: str | None = None
-    winner: Winner | None = None  # what the best value is worth after the picking
+    winner: Winner | None = None  # the best value, corrected for selection
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Runs that meet on one dataset."""
+    """Runs that are compared on one dataset."""
 
     dataset: str | None
     runs: Sequence[Run]
@@ -190,7 +190,7 @@ class Contest:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Page):
-    """What a comparison found. ``comparison["mean_reward"]`` is the finding when two runs met once."""
+    """The result of a comparison. ``comparison["mean_reward"]`` is the finding when there is one pair of runs."""
 
     dialect: str
     missing: str
@@ -211,7 +211,7 @@ class Comparison(Page):
     def __getitem__(self, metric: str) -> Finding:
         pairs = [pair for contest in self.contests for pair in contest.pairs]
         if len(pairs) != 1:
-            raise KeyError(f"{len(pairs)} pairs of runs were compared; ask .contests[i].pairs[j]")
+            raise KeyError(f"{len(pairs)} pairs of runs were compared; use .contests[i].pairs[j]")
         by_metric = {finding.metric: finding for finding in pairs[0].findings if finding.by is None}
         if metric not in by_metric:
             raise UnknownName.of("metric in this comparison", metric, by_metric)
@@ -224,7 +224,7 @@ class Comparison(Page):
 
     @property
     def digest(self) -> str:
-        """The hash of everything that must not change: settings and numbers, no paths, names or sentences."""
+        """The hash of settings and numbers, without paths, names and sentences: equal digests mean equal numbers."""
         left_out = {"tests"} if self.order else {"tests", "order"}
         settings = {key: value for key, value in self._settings().items() if key not in left_out}
         whole = {**settings, "contests": [_numbers(contest) for contest in self.contests]}
@@ -264,7 +264,7 @@ class Comparison(Page):
         return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per finding: who met whom, and every number of it."""
+        """One flat row per finding: both runs, and every number of it."""
         rows = []
         for contest in self.contests:
             for pair in contest.pairs:

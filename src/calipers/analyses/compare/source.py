@@ -1,4 +1,4 @@
-"""One source of a comparison, read; what its records say beside their numbers, and how its run was made.
+"""One source of a comparison: its rollouts, its texts, and the settings of its run.
 
 The table of rollouts keeps no texts, so that the files are read once more, and only what is wanted kept. Where a source
 says nothing, is a pipe, or is of a kind that keeps no texts, there is nothing here.
@@ -137,10 +137,10 @@ LONGEST_SETTING = 60
 MOST = 12  # settings that are named one by one
 ABSENT = object()
 CALLED: Final = {
-    "tasks": "the content of the tasks, with targets and verifiers,",
-    "judged": "whether a verifier judged",
+    "tasks": "the content of the tasks (with targets and verifiers)",
+    "judged": "whether a verifier was used",
 }
-"""Names that a plan has for what its reader would call otherwise."""
+"""Plainer names for settings of a plan."""
 
 Digests = Mapping[tuple[str, str], str]  # (dataset, task) -> that of the task's content
 
@@ -173,7 +173,11 @@ def tasks_differ(first: Digests, second: Digests, tasks: Sequence[str]) -> list[
         for (dataset, task), digest in first.items()
         if task in common and second.get((dataset, task), digest) != digest
     ]
-    return [f"{_many(len(changed), 'task')} changed in between ({_some(changed)}): another digest"] if changed else []
+    return (
+        [f"{_many(len(changed), 'task')} changed between the runs ({_some(changed)}): their digests differ"]
+        if changed
+        else []
+    )
 
 
 def prompts_differ(first: Mapping[str, bytes], second: Mapping[str, bytes], tasks: Sequence[str]) -> list[str]:
@@ -186,7 +190,7 @@ def prompts_differ(first: Mapping[str, bytes], second: Mapping[str, bytes], task
     there = set(second.values())
     moved = sum(first[task] in there for task in changed)
     if moved:
-        notes.append(f"{moved:,} of these prompts stand under another id in the other run: tasks were paired by id")
+        notes.append(f"{moved:,} of these prompts have another id in the other run; tasks were paired by id")
     return notes
 
 

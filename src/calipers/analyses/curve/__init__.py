@@ -1,1 +1,1 @@
-"""What k samples are worth, for every k."""
+"""The value of k samples, for every k."""

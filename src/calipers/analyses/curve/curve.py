@@ -1,4 +1,4 @@
-"""What k samples are worth: read rollouts, and draw pass@k, pass^k, maj@k and max@k for every k there is."""
+"""Read rollouts and compute pass@k, pass^k, maj@k and max@k for every k."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from calipers.stats.curve import (
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
 
 COST = "cost_usd"
-PASSES = ("pass@k", "pass^k")  # which lie in [0, 1], whatever the rewards
+PASSES = ("pass@k", "pass^k")  # always in [0, 1]
 FARTHEST = 1_000_000
-NO_REWARDS = "no rollout has a reward: there is no sample to draw"
+NO_REWARDS = "no rollout has a reward, so there is no curve"
 ONE_SAMPLE = "every task has one sample: the curve is a single point; run with --samples N for more"
-SAME = "every reward is 0 or 1: max@k is pass@k"
+SAME = "every reward is 0 or 1, so max@k equals pass@k"
 UNVOTED = "no maj@k: no rollout has an answer (--columns answer=KEY)"
 
 
@@ -64,11 +64,11 @@ def curve(
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> Curves:
-    """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until one passes; by group and reward.
+    """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until the first pass; by group and reward.
 
-    ``upto`` ends the curves at that k; beyond the samples there are, pass@k and pass^k go on by a law of chances
-    (`calipers.stats.extrapolation`), marked, or without a value and with the reason. A source is anything that
-    `score` reads.
+    ``upto`` is the last k. Beyond the number of samples, pass@k and pass^k are extrapolated with a fitted distribution
+    of pass probabilities (`calipers.stats.extrapolation`) and marked; where that is not possible they have no value
+    and a reason. A source is anything that `score` reads.
 
     >>> [point.value for point in curve([[1, 0], [0, 0]])["pass@k"].points]
     [0.25, 0.5]
@@ -89,7 +89,7 @@ def curve(
 
 
 def _stopped(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> CurveGroup:
-    """A group whose run a stopping rule ended: its bands are confidence sequences, and it says so."""
+    """A group of a run that a stopping rule stopped: its bands are confidence sequences, and a note says so."""
     if part.stop is None:
         return group
     kept = contributed(part, group.reward).kept()
@@ -103,7 +103,7 @@ def _stopped(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> Cur
 
 
 def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
-    """The rewards of a group to look at: the one chosen, `reward`, the only one, or each."""
+    """The rewards of a group to analyse: the chosen one, `reward`, the only one, or each."""
     keys = sorted(key for key, column in part.rewards.items() if column.given.any()) or sorted(part.rewards)
     if chosen:
         if chosen not in part.rewards:
@@ -113,19 +113,19 @@ def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
 
 
 def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
-    """What each rollout contributes, [R], by the policy for gaps; Incomplete where none may be left."""
+    """What each rollout contributes, [R], by ``missing``; Incomplete where ``fail`` is given and some are missing."""
     column = contributed(part, key)
     ledger = Ledger.of(part)
     if missing == "fail" and ledger.gaps:
-        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts are gaps"
-        raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
+        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts are missing"
+        raise Incomplete(f"{gaps}; --missing gap excludes them, --missing zero counts them as 0")
     return column.filled(0.0) if missing == "zero" else column
 
 
 def _group(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
     rewards = counted_rewards(part, key, settings.plan.missing)
     if not bool(np.isfinite(rewards.kept()).all()):
-        raise InputError(f"reward {key!r} holds values that are no finite numbers; a curve needs numbers")
+        raise InputError(f"reward {key!r} has values that are not finite numbers; a curve needs finite numbers")
     by = part.by_task
     units = clusters(part, settings.plan.cluster) if settings.plan.cluster else None
     costs = part.columns.get(COST)
@@ -167,7 +167,7 @@ def _others(
     ):
         notes.append(UNVOTED)
     elif most > MOST:
-        notes.append(f"no maj@k: a task has {most:,} samples, and all votes are counted up to {MOST}")
+        notes.append(f"no maj@k: a task has {most:,} samples, and maj@k is computed for at most {MOST}")
     else:
         curves.append(
             majority_curve(rewards, answers(part), by, units, limits=limits, confidence=settings.plan.confidence)
@@ -185,7 +185,7 @@ def _cut(line: Curve, upto: int | None) -> Curve:
 def _extended(
     passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, settings: _CurveSettings
 ) -> tuple[tuple[Curve, Curve], FittedLaw | None, list[str]]:
-    """pass@k and pass^k with the points beyond the samples, the law behind these, and how well it fits."""
+    """pass@k and pass^k with the extrapolated points, the fitted distribution, and how well it fits."""
     n, c = counts
     ks = beyond(int(n.max(initial=0)), settings.upto)
     if not ks or not (n > 0).any():
@@ -201,22 +201,20 @@ def _extended(
 
 
 def _fits(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
-    """What the law says where the samples of all tasks still speak."""
+    """A comparison of the fitted distribution with the samples, at the largest k that all tasks have."""
     if extrapolation.law is None:
         return []
     law, k = extrapolation.law, int(n[n > 0].min())
     by_law = (1 - law.never_solved) * pass_at([k], np.array([law.a]), np.array([law.b]))[0]
     comparisons = [
-        f"{metric} {curve.points[k - 1].value:.3f} by the samples, {value:.3f} by the law"
+        f"{metric} {curve.points[k - 1].value:.3f} from the samples, {value:.3f} from the model"
         for metric, curve, value in zip(METRICS, passing, by_law.tolist(), strict=True)
     ]
-    return [
-        f"how well the law fits: at k = {k}, {'; '.join(comparisons)} (Pearson's test, p = {extrapolation.fit_p:.2g})"
-    ]
+    return [f"fit of the model at k = {k}: {'; '.join(comparisons)} (Pearson's test, p = {extrapolation.fit_p:.2g})"]
 
 
 def _shape(n: Ints) -> list[str]:
-    """What the number of samples says about the curve."""
+    """Notes on the number of samples."""
     there = n[n > 0]
     if not len(there):
         return [NO_REWARDS]
@@ -225,7 +223,7 @@ def _shape(n: Ints) -> list[str]:
     if int(there.min()) < int(there.max()):
         return [
             f"tasks have {int(there.min())} to {int(there.max())} samples: from k = {int(there.min()) + 1} on "
-            "the curve is over fewer tasks, and may bend for that alone"
+            "the curve is over fewer tasks, and may change for that reason alone"
         ]
     return []
 
@@ -234,7 +232,7 @@ def _priced(costs: Column | None, tried: Sequence[object]) -> list[str]:
     if costs is None or not costs.given.any() or not tried:
         return [f"no cost: no rollout has {COST}"] if tried else []
     if any(getattr(row, "cost", None) is None for row in tried):
-        return [f"no cost where a task's {COST} is not known for a pass, or for a failure, that it needs"]
+        return [f"no cost for some k: some tasks have no {COST} for a pass or a failure that is needed"]
     return []
 
 

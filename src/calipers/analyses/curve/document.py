@@ -1,4 +1,4 @@
-"""Curves over k of some rollouts: what k samples are worth, and what it costs to try until one passes."""
+"""Curves over k: the value of k samples, and the cost of trying until the first pass."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from calipers.reports.document import Block, Document, Name, Sentence, Table, Ti
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
+from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
 from calipers.reports.untrusted_text import clean, width
 from calipers.rollouts.ledger import Ledger
@@ -40,7 +41,7 @@ PLACES = 3
 
 @dataclass(frozen=True, slots=True)
 class FittedLaw:
-    """The law by which curves go on beyond the samples, or why they do not."""
+    """The fitted distribution that extrapolates curves beyond the samples, or why there is none."""
 
     assumes: str
     draws: int  # of the bootstrap
@@ -49,7 +50,7 @@ class FittedLaw:
     never_solved: float | None = None  # share of tasks
     log_likelihood: float | None = None
     fit_p: float | None = None  # of Pearson's test of the counts of passes against the law
-    why: str | None = None  # why nothing beyond the samples is said
+    why: str | None = None  # why there are no values beyond the samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class CurveGroup:
     curves: Sequence[Curve]
     first_success: Sequence[FirstSuccess]
     notes: Sequence[str] = ()
-    law: FittedLaw | None = None  # None where nothing beyond the samples is asked for
+    law: FittedLaw | None = None  # None where nothing beyond the samples was requested
 
     @property
     def title(self) -> str:
@@ -98,16 +99,16 @@ class Curves(Page):
     cluster: str | None
     inputs: Sequence[Input]
     groups: Sequence[CurveGroup]
-    notes: Sequence[str] = ()  # for the reader; no part of the JSON
+    notes: Sequence[str] = ()  # for the reader; not in the JSON
 
     def __getitem__(self, metric: str) -> Curve:
         if len(self.groups) != 1:
-            raise KeyError(f"there are {len(self.groups)} groups; ask .groups[i][{metric!r}]")
+            raise KeyError(f"there are {len(self.groups)} groups; use .groups[i][{metric!r}]")
         return self.groups[0][metric]
 
     @property
     def digest(self) -> str:
-        """The hash of everything that must not change: settings and numbers, no files and no words."""
+        """The hash of the settings and the numbers, without files and words: equal digests mean equal numbers."""
         groups = [_numbers(asdict(group)) for group in self.groups]
         return "sha256:" + hashlib.sha256(canonical({**self._settings(), "groups": groups})).hexdigest()
 
@@ -182,7 +183,7 @@ def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def document(curves: Curves) -> Document:
-    """Curves for people: a row for each k, the metrics beside each other, then what trying costs."""
+    """Curves as a page: a row for each k with all metrics, then the cost of trying until the first pass."""
     return Document(partial(_blocks, curves), curves.to_dict, FIELDS, curves.rows)
 
 
@@ -201,15 +202,15 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
     if ks:
         yield _values(shown, ks, curves.confidence)
     if ks and curves.cluster:
-        yield Sentence(f"the bands are over clusters: tasks of one {curves.cluster} are one unit", "note")
+        yield Sentence(f"bands are over clusters: the tasks of one {curves.cluster} are one unit", "note")
     if any(point.interval for curve in shown for point in curve.points):
         yield Sentence(
-            f"{percent(curves.confidence)} bands, each by itself: for one k, not for all of them at once", "note"
+            f"{percent(curves.confidence)} bands are valid for each k on its own, not for all k together", "note"
         )
     yield from _beyond(group, shown)
     tried = [row for row in group.first_success if row.k in ks]
     if tried:
-        yield Title("trying until the first pass, giving up after k")
+        yield Title("cost of trying until the first pass, at most k times")
         priced = any(row.cost is not None for row in tried)
         head = ["k", "solved", "tries per task", *(["USD per task", "USD per solved task"] if priced else [])]
         yield plain_table(
@@ -226,7 +227,7 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
         yield Sentence(f"{len(ks)} of {len(every)} rows; --format csv has every k", "note")
     points = [point for curve in shown for point in curve.points]
     for why in dict.fromkeys(point.why for point in points if point.why and not point.model_based):
-        yield Sentence(f"no band: {why}", "note")
+        yield Sentence(f"no band: {plain_why(why)}", "note")
     for note in group.notes:
         yield Sentence(note, "note")
 
@@ -237,17 +238,19 @@ def _beyond(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[Block]:
     law, samples = group.law, counted(group.samples[1], "sample")
     if law is not None and law.never_solved is not None and any(point.value is not None for point in points):
         yield Sentence(
-            f"{MODEL} beyond the {samples} of a task, {law.assumes}: Beta({law.a:.3g}, {law.b:.3g}), and "
-            f"{percent(round(law.never_solved, 3))} never solved. The bands are the hull of {law.draws} bootstrap fits "
-            "and of all laws nearly as likely.",
+            f"{MODEL} beyond the {samples} of a task, {plain_why(law.assumes)}: Beta({law.a:.3g}, {law.b:.3g}), and "
+            f"{percent(round(law.never_solved, 3))} never solved. The bands cover {law.draws} bootstrap fits "
+            "and all distributions that are nearly as likely.",
             "note",
         )
     ending = [curve.metric for curve in shown if points and curve.metric not in ("pass@k", "pass^k")]
     if ending:
-        yield Sentence(f"no {' and '.join(ending)} beyond the {samples} of a task: the law is one of passes", "note")
+        yield Sentence(
+            f"no {' and '.join(ending)} beyond the {samples} of a task: the model is for passes only", "note"
+        )
     for why in dict.fromkeys(point.why for point in points if point.why):
         where = f" beyond the {samples} of a task" if law is not None and law.why else ""
-        yield Sentence(f"{MODEL} no value{where}: {why}", "note")
+        yield Sentence(f"{MODEL} no value{where}: {plain_why(why)}", "note")
 
 
 def _rows(ks: Sequence[int], most: int) -> list[int]:
@@ -312,7 +315,7 @@ def kind_of(path: str) -> str:
     """The kind of picture a file's name asks for."""
     kind = os.path.splitext(path)[1][1:].lower()
     if kind not in KINDS:
-        raise InputError.at(path, "is no picture by its name", "expected a name that ends in .svg or .png")
+        raise InputError.at(path, "does not have the name of a picture", "expected a name that ends in .svg or .png")
     return kind
 
 
@@ -355,18 +358,21 @@ def picture(curves: Curves, kind: str = "svg") -> bytes:
 
 
 def _legend(curves: Curves) -> str:
-    band = f"bands: {percent(curves.confidence)} over {'clusters' if curves.cluster else 'tasks'}, each by itself"
+    band = (
+        f"bands: {percent(curves.confidence)} over {'clusters' if curves.cluster else 'tasks'}, for each k on its own"
+    )
     points = [point for group in curves.groups for curve in group.curves for point in curve.points]
     assumed = next((point.assumes for point in points if point.assumes), None)
     if assumed:
-        return f"{band}\ndashed: beyond the samples there are, {assumed}"
-    return f"{band}\nno value beyond the samples there are" if any(point.model_based for point in points) else band
+        assumption = plain_why(assumed).replace(" and ", "\nand ")  # a narrow picture has no room for one line
+        return f"{band}\ndashed: beyond the samples, {assumption}"
+    return f"{band}\nno value beyond the samples" if any(point.model_based for point in points) else band
 
 
 def _headings(groups: Sequence[CurveGroup]) -> list[str]:
-    """What stands above each panel: as much of a group's name as there is room for, its beginning and its end.
+    """The heading of each panel: the beginning and the end of a group's name, as far as there is room.
 
-    Where that makes two of them alike, their numbers tell them apart.
+    Where two headings would be the same, they get numbers.
     """
     headings = []
     for group in groups:

@@ -1,1 +1,1 @@
-"""Whether results are good enough: requirements, policies, and what came of them."""
+"""Whether results are good enough: requirements, policies, and their answers."""

@@ -1,9 +1,8 @@
-"""What a CI reads of a gate: JUnit's XML, and annotations of GitHub.
+"""A gate for CI: JUnit's XML, and GitHub's annotations.
 
-A gate as JUnit's XML: a suite for each result and group, a case for each requirement.
-
-A requirement that does not hold is a `failure`; one that cannot be answered is an `error`. What the gate lets
-pass, an advisory one or a supporting one within what is allowed, is `skipped`, so that it is seen.
+The XML has a suite for each result and group, and a case for each requirement. A requirement that is not met is a
+`failure`; a requirement without an answer is an `error`. A failed advisory requirement, or a supporting one within the
+allowed failures, is `skipped`, so that it is visible.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree as Xml
 
 from calipers.analyses.gate.document import Check, Gate
+from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
 
 
@@ -43,9 +43,9 @@ def render(gate: Gate) -> str:
 
 
 def message(check: Check) -> str:
-    """What came of a check, on one line: the value that does not hold, or why there is none."""
+    """The result of a check on one line: the value, or why there is none."""
     if check.word == "undefined":
-        return clean(f"{check.require}: {check.why}", None)
+        return clean(f"{check.require}: {plain_why(check.why or '')}", None)
     text = f"{check.require}: {check.shown}"
     if check.interval:
         text += f", {check.level} {check.ends}"

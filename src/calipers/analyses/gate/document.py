@@ -1,4 +1,4 @@
-"""What a gate found: every requirement of every group of rollouts it was asked of, and what that adds up to."""
+"""The result of a gate: every requirement for every group of rollouts, and the overall answer."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from calipers.reports.document import (
 from calipers.reports.figures import counted, figure
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
+from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import LONGEST, clean
 
 SCHEMA = "calipers.gate/1"
@@ -35,7 +36,7 @@ _WORDS: Final = {"passed": "passed", "failed": "FAILED", "undefined": "NO ANSWER
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One requirement, asked of one group of one result."""
+    """The answer to one requirement for one group of one result."""
 
     require: str  # as it was written
     tier: str
@@ -44,7 +45,7 @@ class Check:
     model: str | None
     dataset: str | None
     word: Word
-    value: float | None = None  # what was held against the number
+    value: float | None = None  # what was compared with the number
     op: str = ""
     number: float | None = None
     estimate: float | None = None  # the metric itself, or its difference
@@ -55,7 +56,7 @@ class Check:
     why: str | None = None  # why it is undefined
     remark: str | None = None
     confidence: float | None = None  # of the interval
-    failing: Sequence[str] = ()  # the tasks or slices that fail, where each of them is asked
+    failing: Sequence[str] = ()  # the tasks or slices that fail, where the requirement is for each of them
 
     @property
     def title(self) -> str:
@@ -64,7 +65,7 @@ class Check:
 
     @property
     def shown(self) -> str:
-        """The value as people read it, with as many digits as show on which side of the number it lies."""
+        """The value, with enough digits to show on which side of the number it is."""
         text = figure(self.value)
         if (
             self.value is None
@@ -77,12 +78,12 @@ class Check:
 
     @property
     def level(self) -> str:
-        """What the interval is called: ``95 % interval``."""
+        """The name of the interval: ``95 % interval``."""
         return "interval" if self.confidence is None else f"{100 * self.confidence:g} % interval"
 
     @property
     def ends(self) -> str:
-        """The interval in brackets, both ends with as many decimals as the one that has fewer; "" for none."""
+        """The interval in brackets, both ends with the same decimals; "" for none."""
         if self.interval is None:
             return ""
         texts = [figure(end) for end in self.interval]
@@ -100,10 +101,10 @@ def _read(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Gate(Page):
-    """Whether the requirements hold.
+    """Whether the requirements are met.
 
-    A critical one must. Of the supporting ones so many may fail; of the advisory ones all may. What is
-    undefined never counts as met: the gate is undefined then, unless it has failed anyway.
+    Every critical requirement must be met. Up to ``allowed_failures`` supporting requirements may fail, and all
+    advisory ones. A requirement without an answer never counts as met: the gate is then undefined, unless it failed.
     """
 
     checks: Sequence[Check]
@@ -111,12 +112,12 @@ class Gate(Page):
     notes: Sequence[str] = ()
 
     def of(self, word: Word, *tiers: str) -> list[Check]:
-        """The checks that came to this, of these tiers or of all."""
+        """The checks with this answer, of these tiers or of all."""
         return [check for check in self.checks if check.word == word and check.tier in (tiers or TIERS)]
 
     @property
     def word(self) -> Word:
-        """What the gate says."""
+        """The answer of the gate."""
         if self.of("failed", CRITICAL) or len(self.of("failed", SUPPORTING)) > self.allowed_failures:
             return "failed"
         return "undefined" if self.of("undefined", CRITICAL, SUPPORTING) else "passed"
@@ -127,7 +128,7 @@ class Gate(Page):
         return EXIT[self.word]
 
     def blocks(self, check: Check) -> bool:
-        """Whether this check is one of those that the gate does not open for."""
+        """Whether this check keeps the gate from passing."""
         if check.tier == ADVISORY or check.word == "passed":
             return False
         if check.word == "undefined" or check.tier == CRITICAL:
@@ -136,15 +137,16 @@ class Gate(Page):
 
     @property
     def sentence(self) -> str:
-        """The gate's answer for somebody who has to act on it."""
+        """The answer of the gate as a sentence."""
         met = len(self.of("passed"))
         parts = [f"{met:,} of {len(self.checks):,} requirement{'' if len(self.checks) == 1 else 's'} met"]
         for tier in TIERS:
             if failed := len(self.of("failed", tier)):
-                may = f" of {self.allowed_failures:,} allowed" if tier == SUPPORTING and self.allowed_failures else ""
-                parts.append(f"{failed:,} {tier} failed{may}")
+                may = f" ({self.allowed_failures:,} allowed)" if tier == SUPPORTING and self.allowed_failures else ""
+                parts.append(f"{counted(failed, f'{tier} requirement')} failed{may}")
             if lost := len(self.of("undefined", tier)):
-                parts.append(f"{lost:,} {tier} cannot be answered")
+                has = "has" if lost == 1 else "have"
+                parts.append(f"{counted(lost, f'{tier} requirement')} {has} no answer")
         return f"{self.word}: {', '.join(parts)}"
 
     def page(self) -> Document:
@@ -176,7 +178,7 @@ class Gate(Page):
 
 
 def document(gate: Gate) -> Document:
-    """A gate for people: the checks in a table, what must be said of each under it, and what the gate says."""
+    """A gate as a page: a table of the checks, remarks under each, and the answer of the gate."""
     return Document(partial(_blocks, gate), gate.to_dict, escaped="")
 
 
@@ -188,7 +190,7 @@ def _blocks(gate: Gate) -> Iterator[Block]:
 
 
 def _table(checks: Sequence[Check]) -> Table:
-    """A row for each check; columns in which all would say the same are left out."""
+    """A row for each check; columns that would be the same in all rows are left out."""
     tiers = any(check.tier != CRITICAL for check in checks)
     results = len({check.result for check in checks}) > 1
     groups = len({(check.result, check.title) for check in checks}) > len({check.result for check in checks})
@@ -202,7 +204,7 @@ def _table(checks: Sequence[Check]) -> Table:
         cells += [Name(check.result, None, _shortened(check.result))] if results else []
         cells += [Name(check.title or "(unnamed)", 200, _shortened(check.title) or "(unnamed)")] if groups else []
         cells += [Name(check.require, None, clean(check.require, 100)), check.shown, check.ends, _size(check)]
-        words = [text for text in (check.why, check.remark) if text]
+        words = [plain_why(text) for text in (check.why, check.remark) if text]
         interval = [Instead(f"{check.level} {check.ends}")] if check.interval else []
         names = [piece for text in words for piece in (" ", Name(text, None))][1:]
         rows.append(Row(cells, [*interval, *words], tuple(names)))
@@ -210,10 +212,10 @@ def _table(checks: Sequence[Check]) -> Table:
 
 
 def _shortened(name: str) -> str:
-    """A name without its middle, where it is long: paths begin alike, and models of one family, too."""
+    """A long name without its middle: paths and models of one family often begin the same."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-LONGEST // 2 :]}"
 
 
 def _size(check: Check) -> str:
     tasks = [counted(check.tasks, "task")] if check.tasks is not None else []
-    return ", ".join([*tasks, *([counted(check.gaps, "gap")] if check.gaps else [])])
+    return ", ".join([*tasks, *([f"{check.gaps:,} missing"] if check.gaps else [])])

@@ -1,4 +1,4 @@
-"""A gate: results in, requirements held against them, one answer out. It never opens for what nobody knows."""
+"""A gate: it checks requirements for results and gives one answer. It never passes without an answer."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from calipers.stats.missing import MOST_MISSING
 from calipers.stats.multiplicity import holm
 from calipers.stats.paired import below
 
-NO_INTERVAL: Final = "there is no interval with them filled in"
+NO_INTERVAL: Final = "there is no interval with the missing rollouts filled in"
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What is missing of what a requirement is about, and what its value is with that at both ends.
+    """The missing rollouts of a requirement, and its value with all of them at each end of the range.
 
-    Without ``ends`` nobody knows, and ``why`` says why; ``finished`` is a result that keeps too little to tell.
+    Without ``ends`` that is not known, and ``why`` gives the reason; ``finished``: a result that stores too little.
     """
 
     text: str  # 8 of 40 rollouts
@@ -60,11 +60,11 @@ class Missing:
 
 
 def decided(wanted: Requirement, word: Word, missing: Missing, too_many: str | None) -> tuple[Word, str | None]:
-    """The answer, and why there is none; ``too_many`` says that more are missing than was allowed."""
+    """The answer, or why there is none; ``too_many``: more rollouts are missing than allowed."""
     if missing.ends is None:
         if missing.finished and word == "failed" and not too_many:
             return "failed", None
-        may = f"{missing.text} are missing, and may decide it: {missing.why}; {allow(missing.count)}"
+        may = f"{missing.text} are missing and may decide the answer: {missing.why}; {allow(missing.count)}"
         return "undefined", too_many or may
     low, high = sorted(missing.ends)
     if not _could(wanted, low, high):
@@ -73,29 +73,29 @@ def decided(wanted: Requirement, word: Word, missing: Missing, too_many: str | N
         return "undefined", too_many
     if _must(wanted, low, high):
         return word, None
-    bounds = f"{figure(low)} to {figure(high)}, whatever they are"
-    return "undefined", f"{missing.text} are missing, and decide it: {bounds}; {allow(missing.count)}"
+    bounds = f"the value is {figure(low)} to {figure(high)} depending on them"
+    return "undefined", f"{missing.text} are missing and decide the answer: {bounds}; {allow(missing.count)}"
 
 
 def allow(count: int) -> str:
     """What to do about rollouts that are missing."""
-    return f"--max-gaps {count} takes it as it is"
+    return f"use --max-gaps {count} to decide without them"
 
 
 def undecided(seen: Check, ends: Sequence[Check], group: GateGroup) -> Check:
-    """An answer as it was seen, unless what is missing makes another of it: then there is none."""
+    """The answer without the missing rollouts, unless they could change it: then there is no answer."""
     words = {check.word for check in ends}
     if words == {seen.word}:
         return seen
     if words == {"failed"}:
         return replace(seen, word="failed", remark=ends[1].remark, failing=ends[1].failing)
     gaps = group.ledger.gaps
-    why = f"{gaps:,} of {group.ledger.planned:,} rollouts are missing, and decide it; {allow(gaps)}"
+    why = f"{gaps:,} of {group.ledger.planned:,} rollouts are missing and decide the answer; {allow(gaps)}"
     return replace(seen, word="undefined", value=None, why=why, failing=[])
 
 
 def _could(wanted: Requirement, low: float, high: float) -> bool:
-    """Whether it holds of some value from the low one to the high one."""
+    """Whether some value from low to high meets the requirement."""
     if wanted.op == "==":
         return low <= wanted.number <= high
     return any(OPS[wanted.op](end, wanted.number) for end in (low, high))
@@ -153,7 +153,7 @@ def of_difference(wanted: Requirement, group: GateGroup, number: Number, apart: 
 
 
 def _interval_ends(wanted: Requirement, *filled: Number | None) -> tuple[float, float] | None:
-    """The end that is asked for, of the interval with what is missing at either end; None where there is none."""
+    """The requested end of the interval with all missing rollouts at each end of the range; None without one."""
     end = int(wanted.end == "upper")
     low, high = (number.interval[end] if number and number.interval else math.nan for number in filled)
     return (low, high) if math.isfinite(low) and math.isfinite(high) else None
@@ -195,7 +195,7 @@ def of_every(wanted: Requirement, start: Check, checks: Mapping[str, Check]) -> 
     why = None
     if lost:
         first = next(iter(lost.values()))
-        why = f"{len(lost):,} of {_count(wanted, len(checks))} cannot be answered: {_listed(list(lost))} ({first.why})"
+        why = f"{len(lost):,} of {_count(wanted, len(checks))} have no answer: {_listed(list(lost))} ({first.why})"
     return replace(
         start,
         word=word,
@@ -241,11 +241,11 @@ def of_weakest(
         remark = f"{_count(wanted, len(shown))} shown to be below {wanted.number:g} ({over}): {_listed(some)}"
     else:
         least = float(holm(below(np.zeros_like(samples), samples, wanted.number)).min())
-        remark = f"no task has been shown to be below {wanted.number:g} ({over}, smallest p {adjusted[order[0]]:.2g})"
+        remark = f"no task is shown to be below {wanted.number:g} ({over}, smallest p {adjusted[order[0]]:.2g})"
         if least > alpha:
-            remark += "; with so few samples no task could have been, not even one without a pass"
+            remark += "; with so few samples not even a task without a pass could be"
     if unknown := len(group.breakdowns[TASK]) - len(names):
-        remark += f"; {_count(wanted, unknown)} without a value"
+        remark += f"; no value for {_count(wanted, unknown)}"
     lowest = float((passes / samples).min())
     return replace(
         start,
@@ -322,10 +322,10 @@ def gate(
 
 
 def held_against(policy: Policy, scoring: GateScoring | None = None, *, alone: bool = False) -> Gate:
-    """Hold every requirement of a policy against the groups of the results it is asked of.
+    """Check every requirement of a policy for the groups of its results.
 
-    A requirement without a group is asked of each. With several results one that cannot be read leaves its
-    requirements undefined, and the others are answered; ``alone``, it is an error.
+    A requirement that names no group is checked for each group. With several results, the requirements of a result
+    that cannot be read are undefined and the others are checked; with ``alone`` that is an error.
     """
     settings = scoring or GateScoring()
     checks: list[Check] = []
@@ -333,7 +333,7 @@ def held_against(policy: Policy, scoring: GateScoring | None = None, *, alone: b
     for named in policy.results:
         requirements = [requirement for requirement in policy.requirements if requirement.of in (None, named.name)]
         if not requirements:
-            notes.append(f"nothing is required of {named.name}")
+            notes.append(f"{named.name} has no requirements")
             continue
         try:
             numbers, apart = _numbers_of(named, requirements, settings, policy.max_gaps)
@@ -361,7 +361,7 @@ def _numbers_of(
     by = list(dict.fromkeys(requirement.by for requirement in requirements if requirement.by))
     moved = [requirement for requirement in requirements if requirement.delta]
     if moved and named.baseline is None:
-        raise InputError(f"{moved[0].text!r} needs something to be compared with; expected --baseline PATH")
+        raise InputError(f"{moved[0].text!r} needs a baseline; expected --baseline PATH")
     metrics = list(dict.fromkeys(requirement.metric for requirement in requirements if not requirement.missing))
     numbers = answers(named.source, metrics, by, scoring)
     if not numbers.document and any(requirement.worst and not requirement.delta for requirement in requirements):
@@ -382,7 +382,7 @@ def _numbers_of(
 
 
 def _groups(wanted: Requirement, numbers: GateNumbers) -> list[GateGroup]:
-    """The groups a requirement is asked of; UnknownName where none is meant."""
+    """The groups that a requirement applies to; UnknownName where there is none."""
     groups = list(numbers.groups)
     for key in GROUP:
         name = getattr(wanted, key)
@@ -484,7 +484,7 @@ def _of_slices(
 def _slices_by(wanted: Requirement, group: GateGroup, numbers: GateNumbers) -> Mapping[str, GateSlice]:
     """The slices of a key; UnknownName where the result has none by it."""
     if wanted.by not in group.breakdowns:
-        hint = "" if group.breakdowns else f"it has no slices: expected a result of calipers score --by {wanted.by}"
+        hint = "" if group.breakdowns else f"it has no slices; expected a result of calipers score --by {wanted.by}"
         raise UnknownName.of(f"slices in {numbers.path}", wanted.by or "", group.breakdowns, hint)
     return group.breakdowns[wanted.by]
 
@@ -509,21 +509,23 @@ def _number_in(wanted: Requirement, group: GateGroup) -> Number | None:
 
 
 def _warnings(name: str, numbers: GateNumbers) -> list[str]:
-    """A warning for each group that lacks more of its rollouts than can be passed over in silence."""
+    """A warning for each group with many missing rollouts."""
     warnings = []
     for group in numbers.groups:
         gaps, planned = group.ledger.gaps, group.ledger.planned
         if planned and gaps / planned > MOST_MISSING:
             whose = f"{name} ({group.title})" if len(numbers.groups) > 1 else name
             share = f"{100 * gaps / planned:.3g} % of the rollouts of {whose} are missing ({gaps:,} of {planned:,})"
-            warnings.append(f"warning: {share}: which ones may decide a requirement, unless it says worst(...)")
+            warnings.append(
+                f"warning: {share}: requirements without worst(...) may depend on which rollouts are missing"
+            )
     return warnings
 
 
 def _number(
     wanted: Requirement, group: GateGroup, result: GateNumbers
 ) -> tuple[GateGroup | GateSlice | None, Number | None]:
-    """Where a metric stands, and what it says; UnknownName for one that the result does not have."""
+    """The part of a metric and its number; UnknownName for a metric that the result does not have."""
     part: GateGroup | GateSlice | None = group
     if wanted.by is not None:
         part = _slices_by(wanted, group, result).get(wanted.slice or "")
@@ -531,7 +533,9 @@ def _number(
             return None, None
     if wanted.missing and part is not None:
         ledger = part.ledger
-        return part, Number(ledger.gaps / ledger.planned) if ledger.planned else Number(None, why="nothing was planned")
+        return part, Number(ledger.gaps / ledger.planned) if ledger.planned else Number(
+            None, why="no rollouts were planned"
+        )
     numbers = part.numbers() if isinstance(part, GateGroup) else part.metrics if part else {}
     number = number_of(wanted, numbers) or result.of_table(group, wanted)
     if number is None:
@@ -540,55 +544,55 @@ def _number(
 
 
 def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | None]:
-    """What is held against the number; or why there is none."""
+    """The value to compare with the number; or why there is none."""
     if _finite(number.value) is None:
         return (
             None,
-            f"{'the difference' if wanted.delta else 'the value'} is null: {number.why or 'no reason is given'}",
+            f"{'no difference' if wanted.delta else 'no value'}: {number.why or 'no reason is given'}",
         )
     if wanted.end is None:
         return number.value, None
     if number.interval is None:
-        return None, f"there is no interval: {number.why or 'no reason is given'}"
+        return None, f"no interval: {number.why or 'no reason is given'}"
     return number.interval[wanted.end == "upper"], None
 
 
 def _remark(wanted: Requirement, number: Number, word: Word, better: bool | None) -> str | None:
-    """What is not sure about an answer, and whether the wrong end of a metric may have been meant."""
+    """Remarks on an answer: uncertainty, and a requirement in the unexpected direction."""
     remarks = [_unsure(wanted, number, word), _gaps_decide(wanted, number), number.remark]
     if better is not None and wanted.op != "==" and wanted.op.startswith(">") is not better:
         remarks.append(
-            f"{'higher' if better else 'lower'} is better of {wanted.metric}, and this asks for the contrary"
+            f"{'higher' if better else 'lower'} is better for {wanted.metric}, but this asks for the opposite"
         )
     return "; ".join(filter(None, remarks)) or None
 
 
 def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
-    """That the rollouts without a number could have turned the answer, where they could."""
+    """A remark where the missing rollouts could change the answer."""
     if number.bounds is None or wanted.end is not None or wanted.delta:
         return None
     shown = [] if number.value is None else [number.value]  # without undefined tasks, which the bounds include
     if len({wanted.met(end) for end in (*number.bounds, *shown)}) == 1:
         return None
     low, high = (figure(end) for end in number.bounds)
-    return f"the missing rollouts may decide it: {low} to {high}, whatever they are"
+    return f"the missing rollouts may decide the answer: the value is {low} to {high} depending on them"
 
 
 def _unsure(wanted: Requirement, number: Number, word: Word) -> str | None:
-    """What is not sure about an answer that was asked of the value alone."""
+    """A remark where the interval contradicts an answer from the value alone."""
     if wanted.end is not None or number.interval is None or wanted.op == "==":
         return number.why if wanted.delta and number.interval is None else None
     sides = [wanted.met(end) for end in number.interval]
     if all(side == (word == "passed") for side in sides):
         return None
-    return "the interval holds both answers"
+    return "the interval contains both answers"
 
 
 def _gaps(part: GateGroup | GateSlice, most: Gaps | None, whose: str) -> str | None:
     ledger = part.ledger
     if most is None or most.allow(ledger.gaps, ledger.planned):
         return None
-    return f"{ledger.gaps:,} of {ledger.planned:,} rollouts{whose} are gaps, and at most {most} may be"
+    return f"{ledger.gaps:,} of {ledger.planned:,} rollouts{whose} are missing, and at most {most} may be"
 
 
 def _slices(wanted: Requirement, group: GateGroup) -> str:

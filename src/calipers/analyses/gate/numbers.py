@@ -1,4 +1,4 @@
-"""The numbers of results, as far as a gate needs them: of documents, of rollouts, of lm-evaluation-harness' tables.
+"""The numbers that a gate needs: from result documents, rollouts and lm-evaluation-harness' tables.
 
 And how far a result is from its baseline, group by group: paired on their common tasks where both are rollouts.
 """
@@ -46,7 +46,7 @@ class Number(msgspec.Struct, frozen=True, gc=False):
     why: str | None = None
     tasks: int = 0
     better: bool | None = None  # of a number of lm-evaluation-harness' table: whether a higher one is
-    bounds: tuple[float, float] | None = None  # where the value may lie, whatever the gaps hold
+    bounds: tuple[float, float] | None = None  # the value with all missing rollouts failed, and with all passed
     remark: str | None = None  # what must be said beside the answer
     samples: int = 0
     higher_is_better: bool | None = None
@@ -149,12 +149,12 @@ def worked_out(
 def _of_values(table: DocumentTable, key: str, index: int, confidence: float, seed: int) -> Number:
     way, values = table.ways[key], list(table.values.get(key, {}).values())
     if way.aggregation is None:
-        why_not = "it is added up by the task's own function, of which only a run's result.json has the number"
+        why_not = "the task's own function computes it, and only a run's result.json has the number"
         return Number(None, why=why_not, tasks=len(values), better=way.higher_is_better)
     try:
         value = table_reader().value(way.aggregation, values)
     except CalipersError as error:
-        return Number(None, why=f"it cannot be worked out again ({error})", better=way.higher_is_better)
+        return Number(None, why=f"it cannot be computed again ({error})", better=way.higher_is_better)
     sure = table_reader().spread(way.aggregation, values, value, confidence, [seed, index])
     shown = value if math.isfinite(value) else None
     why = sure.why if shown is not None else f"it is {value}"
@@ -167,15 +167,15 @@ def picked(table: Mapping[str, Number], name: str) -> Number | None:
         return table[name]
     keys = [key for key in table if key.rpartition(",")[0] == name]
     if len(keys) > 1:
-        raise InputError(f"metric {name!r} is a number of several pipelines; expected one of {', '.join(keys)}")
+        raise InputError(f"metric {name!r} exists for several pipelines; expected one of {', '.join(keys)}")
     return table[keys[0]] if keys else None
 
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
-NO_ENDS: Final = "a finished result keeps no interval with its missing rollouts filled; expected the rollouts"
+NO_ENDS: Final = "a finished result has no interval with the missing rollouts filled in; expected the rollouts"
 NO_BOUNDS: Final = "no bounds are known for it"
 BOTTOM, TOP = 0, 1  # the ends of the range of rewards
-NO_SIDE: Final = "which way is better is not known, so there is no worse end"
+NO_SIDE: Final = "it is not known whether higher or lower is better, so there is no worst case"
 
 
 def scored_filled(
@@ -275,8 +275,8 @@ class GateNumbers:
         if number is None:
             there = [other for other in self.groups if picked(self.tables.get(other.who, {}), wanted.metric)]
             if there:
-                wrong = f"{group.title} has no {wanted.metric}, and {there[0].title} has"
-                raise InputError.at(self.path, wrong, "pick the group, such as by --dataset, or dataset: in a policy")
+                wrong = f"{group.title} has no {wanted.metric}, but {there[0].title} does"
+                raise InputError.at(self.path, wrong, "choose the group with --dataset, or with dataset: in a policy")
             return None
         if wanted.by is not None:
             return Number(None, why=f"{wanted.metric} has no value in a slice, only delta({wanted.metric}[...])")
@@ -299,7 +299,7 @@ class GateScoring:
     seed: int | None = None
 
     def given(self) -> dict[str, Any]:
-        """What was asked for, by the names of `score`."""
+        """The given settings, by the names of `score`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None and (name != "columns" or value)}
 
@@ -317,7 +317,7 @@ def called(source: Source, otherwise: str) -> str:
 
 
 def is_document(source: Source) -> bool:
-    """Whether it is a result of ours: in memory, or a file, by what stands at its beginning or at its end."""
+    """Whether it is a result in memory, or a file that is a result document, by its beginning or its end."""
     if isinstance(source, Result):
         return True
     if is_stdin(source) or not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
@@ -346,7 +346,7 @@ def answers(
         return _scored(source, path, metrics, by, scoring)
     if given := scoring.given():
         options = ", ".join(f"--{name}" for name in given)
-        raise InputError.at(path, f"is a finished result, and {options} is about scoring", "expected rollouts")
+        raise InputError.at(path, f"is a finished result, so {options} cannot apply", "expected rollouts")
     content = msgspec.convert(source.to_dict(), _Document) if isinstance(source, Result) else _read(path)
     tables = written(content.lm_eval, [group.who for group in content.groups])
     known = short(key for table in tables.values() for key in table)
@@ -397,7 +397,7 @@ def with_filled(
 
 
 def _stops(path: str, content: _Document) -> list[str]:
-    """That stopping rules ended runs of a result, where its notes do not say it, and what that does to its values."""
+    """Notes on stopped runs of a result, and on the bias of their values."""
     if content.stopped is None:
         return []
     biases = [group.stopped.bias for group in content.groups if group.stopped and group.stopped.bias]
@@ -415,19 +415,19 @@ def _read(path: str) -> _Document:
     try:
         content = msgspec.json.decode(text, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        wrong = f"is no whole result document ({str(error).rstrip('.')})"
+        wrong = f"is not a complete result document ({str(error).rstrip('.')})"
         raise InputError.at(path, wrong, f"expected {SCHEMA}, as calipers score --out writes it") from None
     if content.schema != SCHEMA:
         raise InputError.at(path, f"its schema is {content.schema!r}", f"expected {SCHEMA!r}")
     return content
 
 
-UNPAIRED = "the difference of two finished results: not paired, so no interval"
+UNPAIRED = "two finished results are not paired, so their difference has no interval"
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What was found of a result less its baseline."""
+    """The differences of a result and its baseline."""
 
     paired: Comparison | None  # None where one of them is a finished result
     before: GateNumbers  # the baseline's own numbers, for its gaps
@@ -469,7 +469,7 @@ class Differences:
             if len(matches) == 1:
                 return matches[0]
         titles = ", ".join(candidate.title for candidate in those)
-        raise InputError.at(self.before.path, f"which group {group.title} is to be compared with is not clear", titles)
+        raise InputError.at(self.before.path, f"it is not clear which group to compare {group.title} with", titles)
 
     def _before(self, group: GateGroup, wanted: Requirement) -> Number:
         """What the baseline says of a group."""
@@ -498,7 +498,7 @@ class Differences:
             return Number(None, why=f"{group.title} shares no task with a run of the baseline")
         if len(those) > 1:
             names = ", ".join(name for name, *_ in those)
-            wrong = f"holds several runs that {group.title} could be compared with ({names})"
+            wrong = f"has several runs that {group.title} could be compared with ({names})"
             raise InputError.at(self.before.path, wrong, "expected a baseline with one of them")
         every = zip(those[0][1].findings, those[0][2], strict=True)
         findings = [
@@ -593,13 +593,13 @@ def _against(wanted: Requirement, number: Number, difference: Difference, confid
     else:
         ends = (ends[0], min(ends[1], away) if p <= alpha else max(ends[1], toward))
     which = "at most" if p <= alpha else "above"
-    remarks = [f"a margin, tested by {margin_method(difference)}: p {p:.2g}, {which} {alpha:.4g}"]
+    remarks = [f"margin tested by {margin_method(difference)}: p {p:.2g}, {which} {alpha:.4g}"]
     needed = too_few(difference, abs(wanted.number), 1 - alpha)
     if p > alpha and needed is not None:
         what = "loss" if lower else "gain"
         unit = "cluster" if difference.evidence and difference.evidence.clustered else "task"
         remarks.append(
-            f"{counted(difference.units, unit)} without any difference do not rule out a {what} of "
+            f"even {counted(difference.units, unit)} without any difference would not rule out a {what} of "
             f"{abs(wanted.number):g}: at least {needed:,} are needed"
         )
     return msgspec.structs.replace(number, interval=ends, remark="; ".join(remarks))
@@ -611,7 +611,7 @@ def _uncommon(contest: Contest, pair: Pair) -> list[str]:
     if aligned.by == "id" and not (aligned.only_first.count or aligned.only_second.count):
         return []
     names = shown_names(contest.runs)
-    return [f"differences are of {common_tasks(pair, (names[pair.first], names[pair.second]))}"]
+    return [f"differences are over {common_tasks(pair, (names[pair.first], names[pair.second]))}"]
 
 
 def _known(number: Number, group: GateGroup) -> bool:

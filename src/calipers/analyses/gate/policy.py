@@ -1,16 +1,16 @@
-"""A policy: requirements of several results in three tiers, as a YAML file.
+"""A policy: requirements for several results in three tiers, as a YAML file.
 
 ::
 
     results:                        # a name for each; paths are relative to this file
       math: runs/math
       code: {path: runs/code, baseline: runs/code-before}
-    max_gaps: 2%                    # of each group's rollouts; or a number of them; max_missing is the same
-    allowed_failures: 1             # of the supporting requirements
-    critical:                       # each must hold
+    max_gaps: 2%                    # missing rollouts of each group: a share or a number; max_missing is the same
+    allowed_failures: 1             # how many supporting requirements may fail
+    critical:                       # each must be met
       - lower(pass@1) >= 0.6
       - {require: lower(delta(mean_reward)) >= -0.02, of: code, model: m1}
-    supporting:                     # of these so many may fail
+    supporting:                     # allowed_failures of these may fail
       - mean_reward[level=hard] >= 0.4
     advisory:                       # these only warn
       - cost_per_task <= 0.05
@@ -35,7 +35,7 @@ _OF_REQUIREMENT: Final = ("require", "of", "agent", "model", "dataset")
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """How many rollouts of a group may be without a number: so many, or such a share of those planned."""
+    """How many rollouts of a group may be missing: a number, or a share of the planned rollouts."""
 
     most: float
     share: bool = False
@@ -44,7 +44,7 @@ class Gaps:
         return f"{100 * self.most:g} %" if self.share else f"{self.most:,.0f}"
 
     def allow(self, gaps: int, planned: int) -> bool:
-        """Whether so many gaps of so many rollouts are few enough."""
+        """Whether this many missing rollouts are few enough."""
         if not self.share:
             return gaps <= self.most
         return 100 * gaps <= round(100 * self.most, 9) * planned  # 29 of 100 are 29 %, and 0.29 * 100 is less than 29
@@ -52,7 +52,7 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class NamedResult:
-    """A result, what it is called, and what it is compared with: paths, tables of rollouts, or results in memory."""
+    """A result with its name and its baseline: paths, rollouts in memory, or results in memory."""
 
     name: str
     source: Any
@@ -61,7 +61,7 @@ class NamedResult:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is required of which results."""
+    """The requirements and the results they apply to."""
 
     requirements: Sequence[Requirement]
     results: Sequence[NamedResult] = ()
@@ -83,12 +83,14 @@ def gaps_allowed(text: str | float, where: str) -> Gaps:
         most = -1.0
     whole = isinstance(text, bool) or (not share and most != int(most)) if most == most and most < 1e18 else True
     if whole or most < 0 or (share and most > 100):
-        raise InputError.at(where, f"{text!r} cannot be read", "expected a number of gaps such as 5, or a share: 2%")
+        raise InputError.at(
+            where, f"{text!r} cannot be read", "expected a number of rollouts such as 5, or a share such as 2%"
+        )
     return Gaps(most / 100 if share else most, share)
 
 
 def read_policy(path: str) -> Policy:
-    """Read a policy; InputError for whatever in it is not as it should be."""
+    """Read a policy; InputError where something in it is wrong."""
     content = _loaded(path)
     for key in content:
         if key not in KEYS:
@@ -99,12 +101,16 @@ def read_policy(path: str) -> Policy:
         raise InputError.at(path, f"allowed_failures is {allowed!r}", "expected an integer >= 0")
     requirements = [each for tier in TIERS for each in _tier(content, tier, [each.name for each in results], path)]
     if not requirements:
-        raise InputError.at(path, "requires nothing", f"expected a list under {', '.join(TIERS)}")
+        raise InputError.at(path, "has no requirements", f"expected a list under {', '.join(TIERS)}")
     if allowed and not content.get("supporting"):
-        raise InputError.at(path, f"{allowed} failures are allowed of no requirement", "expected a list supporting:")
+        raise InputError.at(
+            path,
+            f"allowed_failures is {allowed}, but there are no supporting requirements",
+            "expected a list supporting:",
+        )
     given = [key for key in ("max_gaps", "max_missing") if content.get(key) is not None]
     if len(given) > 1:
-        raise InputError.at(path, "max_gaps and max_missing are two names of one thing", "expected one of them")
+        raise InputError.at(path, "max_gaps and max_missing mean the same", "expected one of them")
     gaps = gaps_allowed(content[given[0]], f"{path}: {given[0]}") if given else None
     return Policy(requirements, results, gaps, allowed)
 
@@ -157,19 +163,19 @@ def _loaded(path: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
-        raise InputError.at(where, f"is no YAML ({getattr(error, 'problem', None) or 'bad characters'})") from None
+        raise InputError.at(where, f"is not YAML ({getattr(error, 'problem', None) or 'bad characters'})") from None
     except (RecursionError, ValueError) as error:  # a date that is none, a nest of lists
-        raise InputError.at(path, f"is no YAML ({type(error).__name__})") from None
+        raise InputError.at(path, f"is not YAML ({type(error).__name__})") from None
     if again is not None:
-        wrong = f"{again.value!r} stands twice, and the last would hide the first"
+        wrong = f"{again.value!r} appears twice, and the last would replace the first"
         raise InputError.at(f"{path}:{again.start_mark.line + 1}", wrong, "expected it once")
     if not isinstance(content, dict):
-        raise InputError.at(path, "is no mapping", f"expected {', '.join(KEYS)}")
+        raise InputError.at(path, "is not a mapping", f"expected {', '.join(KEYS)}")
     return content
 
 
 def _again(root: Any) -> Any:
-    """The first key of a mapping that has it already, in a tree of YAML's nodes; None where each stands once."""
+    """The first key of a mapping that has it already, in a tree of YAML's nodes; None where each appears once."""
     seen, left = set[int](), [root]
     while left:
         node = left.pop()

@@ -3,11 +3,11 @@
 ::
 
     EXPR    METRIC | lower(METRIC) | upper(METRIC) | delta(METRIC) | lower(delta(METRIC)) | upper(delta(METRIC))
-            worst(any of these)    with every missing rollout at its worse end
-            worst(METRIC[task])    of the task that does worst: shown to be below, by Holm over tasks
+            worst(any of these)    with every missing rollout at the worst end of the range
+            worst(METRIC[task])    of the worst task: fails if a task is shown to be below, by Holm over tasks
             missing                the share of planned rollouts that are missing
-    METRIC  a metric as in the result, mean(column=f1) too; of one slice with [KEY=VALUE] behind it, of every
-            slice, each of which must hold, with [KEY=*]: [task=*]
+    METRIC  a metric as in the result, also mean(column=f1); METRIC[KEY=VALUE] for one slice, METRIC[KEY=*]
+            for every slice, each of which must meet the requirement: [task=*]
     OP      <  <=  >  >=  ==
 """
 
@@ -38,7 +38,7 @@ MISSING: Final = "missing"
 EVERY: Final = "*"
 TASK: Final = "task"
 RATES: Final = ("pass_rate", "pass@1")
-"""What is a share of passes among samples, of which an exact test is known."""
+"""Metrics that are a share of passes among samples, which have an exact test."""
 SHAPE: Final = "expected EXPR OP NUMBER, such as 'lower(pass@1) >= 0.6'"
 _WHOLE: Final = re.compile(r"\s*(?P<expr>.*?)\s*(?P<op>[<>=!]+)\s*(?P<number>[^<>=!\s\])]+)\s*", re.DOTALL)
 _CALL: Final = re.compile(r"\s*(?P<name>[A-Za-z]+)\s*\((?P<inner>.*)\)\s*", re.DOTALL)
@@ -47,23 +47,23 @@ _BY_TASK: Final = re.compile(r"(?P<metric>.*?)\s*\[\s*(?P<key>[^\[\]=]+?)\s*\]\s
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What must hold, of which groups, and how much hangs on it."""
+    """A requirement, the groups it applies to, and its tier."""
 
     text: str
     metric: str  # as it was written
     op: str
     number: float
     end: str | None = None  # of the interval: lower, upper; None for the value
-    delta: bool = False  # less the baseline's
+    delta: bool = False  # minus the value of the baseline
     by: str | None = None
     slice: str | None = None
     tier: str = CRITICAL
-    of: str | None = None  # the result it is asked of; None: each
+    of: str | None = None  # the result it applies to; None: each
     agent: str | None = None
     model: str | None = None
     dataset: str | None = None
-    worst: bool = False  # with every missing rollout at its worse end
-    weakest: bool = False  # of the task that does worst, tested by Holm over tasks
+    worst: bool = False  # with every missing rollout at the worst end of the range
+    weakest: bool = False  # of the worst task, tested by Holm over tasks
 
     @property
     def missing(self) -> bool:
@@ -72,7 +72,7 @@ class Requirement:
 
     @property
     def every(self) -> bool:
-        """Whether it must hold in every slice of a key."""
+        """Whether every slice of a key must meet it."""
         return self.slice == EVERY
 
     @property
@@ -106,7 +106,7 @@ def parse(text: str, where: str = "--require") -> Requirement:
     metric = (sliced["metric"] if sliced else inner).strip()
     if not metric or "[" in metric:
         right = "expected a metric, or METRIC[KEY=VALUE] for one slice"
-        raise InputError.at(where, f"{text!r}: {inner!r} is no metric", right)
+        raise InputError.at(where, f"{text!r}: {inner!r} is not a metric", right)
     wanted = Requirement(
         text=text.strip(),
         metric=metric,
@@ -127,15 +127,15 @@ def _check(wanted: Requirement, names: list[str], where: str) -> None:
     """InputError for what can be written and means nothing."""
     wrong = right = ""
     if wanted.missing and names:
-        wrong, right = f"{names[0]}(missing) means nothing", "expected missing, the share of planned rollouts"
+        wrong, right = f"{names[0]}(missing) has no meaning", "expected missing, the share of planned rollouts"
     elif wanted.weakest and wanted.by != TASK:
-        wrong, right = f"[{wanted.by}] names no slice", "expected worst(METRIC[task]), or METRIC[KEY=VALUE]"
+        wrong, right = f"[{wanted.by}] is not a slice", "expected worst(METRIC[task]), or METRIC[KEY=VALUE]"
     elif wanted.weakest and wanted.key[0] not in RATES:
-        wrong, right = f"{wanted.metric} counts no passes", f"expected worst({RATES[0]}[task]), or {RATES[1]}"
+        wrong, right = f"{wanted.metric} does not count passes", f"expected worst({RATES[0]}[task]), or {RATES[1]}"
     elif wanted.weakest and wanted.op not in (">", ">="):
-        wrong, right = f"the worst task is the lowest, and {wanted.op} asks for less", "expected >= or >"
+        wrong, right = f"the worst task has the lowest rate, but {wanted.op} asks for less", "expected >= or >"
     elif wanted.every and wanted.delta:
-        wrong, right = "a difference is of one slice at a time", "expected delta(METRIC[KEY=VALUE])"
+        wrong, right = "a difference needs one slice", "expected delta(METRIC[KEY=VALUE])"
     if wrong:
         raise InputError.at(where, f"{wanted.text!r}: {wrong}", right)
 
@@ -147,7 +147,7 @@ def _number(text: str, whole: str, where: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         right = "expected a number such as 0.6, shares from 0 to 1"
-        raise InputError.at(where, f"{whole!r}: {text!r} is no finite number", right)
+        raise InputError.at(where, f"{whole!r}: {text!r} is not a finite number", right)
     return number
 
 
@@ -167,7 +167,7 @@ def _unwrapped(expr: str, whole: str, where: str) -> tuple[list[str], str]:
     if inner not in ([], ["lower"], ["upper"], ["delta"], ["lower", "delta"], ["upper", "delta"]):
         nested = "(".join(names)
         right = "expected worst(lower(delta(METRIC)))" if WORST in names else "expected lower(delta(METRIC))"
-        raise InputError.at(where, f"{whole!r}: {nested}(...) means nothing", right)
+        raise InputError.at(where, f"{whole!r}: {nested}(...) has no meaning", right)
     return names, expr.strip()
 
 

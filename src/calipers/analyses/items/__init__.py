@@ -1,1 +1,1 @@
-"""Which tasks tell runs apart."""
+"""Which tasks separate runs."""

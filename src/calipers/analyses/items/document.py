@@ -1,4 +1,4 @@
-"""The tasks of a benchmark, as runs see them: how hard each is, what it tells, and where the variance comes from."""
+"""The tasks of a benchmark over runs: how hard each is, how well it separates runs, and the parts of the variance."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "informatio
 MOST_RUNS = 5  # whose values have a column each
 P_HEAD = "p (contradicts)"
 P_MEANS = (
-    f"{P_HEAD}: the chance of a discrimination so low for a task that does not tell runs apart; one-sided, each task "
-    "by itself"
+    f"{P_HEAD}: one-sided p of a discrimination this low, for a task that does not separate runs; not adjusted for "
+    "the number of tasks"
 )
-WORDS = {EVERYONE: "everyone solves it", NOBODY: "nobody solves it", CONTRADICTS: "contradicts the rest", MIXED: ""}
-ALONE = {EVERYONE: "always solved", NOBODY: "never solved", MIXED: ""}  # one run is not everyone
+WORDS = {EVERYONE: "all runs solve it", NOBODY: "no run solves it", CONTRADICTS: "contradicts the rest", MIXED: ""}
+ALONE = {EVERYONE: "always solved", NOBODY: "never solved", MIXED: ""}  # with one run
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRun:
-    """One run over the tasks: its mean, and what the variance of that mean is made of."""
+    """One run over the tasks: its mean, and the parts of the variance of that mean."""
 
     name: str
     source: str
@@ -48,7 +48,7 @@ class ItemRun:
     samples: int
     mean: float | None
     split: Split | None
-    advice: str  # what to do about it, or why the variance cannot be divided
+    advice: str  # what to do about it, or why the variance cannot be split
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,15 @@ class Item:
     """One task."""
 
     task: str
-    difficulty: float | None  # 1 less the mean value over runs
+    difficulty: float | None  # 1 minus the mean value over runs
     discrimination: float | None  # correlation over runs with the mean of all other tasks
-    p_contradicts: float | None  # one-sided: of a discrimination so low for a task that has none, for itself
+    p_contradicts: float | None  # one-sided: of a discrimination this low for a task that has none; not adjusted
     kind: str  # everyone, nobody, contradicts, mixed; "" without a sample
     runs: int
     samples: int
     passes: int
     values: Sequence[float | None]  # of each run, its mean over samples
-    information: float | None = None  # what one try tells about a run as able as the best
+    information: float | None = None  # Fisher information of one try, at the ability of the best run
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ItemTable:
 
     dataset: str | None
     reward: str
-    of: str  # "reward", or "passes" where rewards leave [0, 1]
+    of: str  # "reward", or "passes" where some rewards are outside [0, 1]
     runs: Sequence[ItemRun]
     items: Sequence[Item]
     why: str | None = None  # why no task has a discrimination
@@ -98,7 +98,7 @@ class ItemReport(Page):
     limit: int | None = None  # of the tasks that are shown; None: all
 
     def limited(self, limit: int | None) -> ItemReport:
-        """The same report, to show only so many tasks of each dataset."""
+        """The same report with at most this many tasks of each dataset."""
         return replace(self, limit=limit)
 
     def page(self) -> Document:
@@ -129,7 +129,7 @@ class ItemReport(Page):
         return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per task; the values of the runs stand in one cell, by name."""
+        """One flat row per task; the values of the runs are in one cell, by name."""
         rows = []
         for table in self.tables:
             for item in table.items[: self.limit]:
@@ -148,10 +148,10 @@ class ItemReport(Page):
 
 
 def ordered(items: Sequence[Item], sort: str) -> list[Item]:
-    """Items by a column, ties by task; what has no number comes last.
+    """Items sorted by a column, ties by task; items without a number come last.
 
-    ``difficulty`` begins with the hardest, ``discrimination`` and ``contradiction`` with what tells least,
-    ``information`` with what tells most.
+    ``difficulty`` begins with the hardest task, ``discrimination`` and ``contradiction`` with the lowest value,
+    ``information`` with the highest.
     """
     keys: dict[str, Callable[[Item], float | None]] = {
         "difficulty": lambda item: None if item.difficulty is None else -item.difficulty,
@@ -165,11 +165,13 @@ def ordered(items: Sequence[Item], sort: str) -> list[Item]:
     if sort not in keys:
         raise UnknownName.of("order of tasks", sort, SORTS)
     key = keys[sort]
-    return sorted(items, key=lambda item: (key(item) is None, key(item) or 0))  # the tasks stand sorted: ties keep it
+    return sorted(
+        items, key=lambda item: (key(item) is None, key(item) or 0)
+    )  # the tasks are sorted already, and ties keep their order
 
 
 def document(report: ItemReport) -> Document:
-    """The tasks for people: what they tell in a few sentences, then task by task."""
+    """The tasks as a page: a summary, the runs, then the tasks."""
     return Document(partial(_blocks, report), report.to_dict, FIELDS, report.rows)
 
 
@@ -186,7 +188,7 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
         yield Sentence(f"note: {note}")
     runs = letters(len(table.runs))
     yield plain_table(
-        ["run", "", "mean", "tasks", "samples", "variance: tasks", "of a sample", "share of sampling"],
+        ["run", "", "mean", "tasks", "samples", "variance: tasks", "per sample", "sampling share"],
         [
             [
                 letter,
@@ -208,32 +210,30 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
     yield _items(table, runs, report.limit)
     shown = len(table.items[: report.limit])
     if shown < len(table.items):
-        yield Sentence(f"{shown:,} of {len(table.items):,} tasks, by {report.sort}; --limit 0 shows all", "note")
+        yield Sentence(f"{shown:,} of {len(table.items):,} tasks, sorted by {report.sort}; --limit 0 shows all", "note")
     yield Sentence(f"no discrimination: {table.why}" if table.why else P_MEANS, "note")
     if table.why_information and (table.why is None or report.sort == "information"):
         yield Sentence(f"no information: {table.why_information}", "note")
 
 
 def summary(table: ItemTable) -> str:
-    """What the tasks tell, in a sentence or two."""
+    """A summary of the tasks in a sentence or two."""
     whole, everyone, nobody = len(table.items), table.count(EVERYONE), table.count(NOBODY)
     if len(table.runs) == 1:
-        return f"{counted(whole, 'task')}: {everyone:,} always solved, {nobody:,} never."
-    sentence = f"{counted(whole, 'task')}: everyone solves {everyone:,}, nobody {nobody:,}"
+        return f"{counted(whole, 'task')}: {everyone:,} always solved, {nobody:,} never solved."
+    sentence = f"{counted(whole, 'task')}: all runs solve {everyone:,}, no run solves {nobody:,}"
     if flagged := table.count(CONTRADICTS):
         sentence += f", {flagged:,} contradict{'s' if flagged == 1 else ''} the rest"
     shared = [item for item in table.items if sum(value is not None for value in item.values) > 1]
     silent = sum(item.kind in (EVERYONE, NOBODY) for item in shared)
     tells = ""
     if silent and len(shared) == 1:
-        tells = " The one task that several runs have does not tell them apart."
+        tells = " The only task that several runs have does not separate them."
     elif silent:
-        of = "the tasks" if len(shared) == whole else f"the {len(shared):,} that several runs have"
-        tells = f" {100 * silent / len(shared):.0f} % of {of} do not tell these runs apart."
+        of = "the tasks" if len(shared) == whole else f"the {len(shared):,} tasks that several runs have"
+        tells = f" {100 * silent / len(shared):.0f} % of {of} do not separate these runs."
     lone = whole - len(shared)
-    alone = (
-        f" {lone:,} {'is' if lone == 1 else 'are'} of one run alone, and tell nothing of the others." if lone else ""
-    )
+    alone = f" Only one run has {lone:,} of the tasks, which cannot separate runs." if lone else ""
     return f"{sentence}.{tells}{alone}"
 
 

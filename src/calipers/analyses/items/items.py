@@ -1,4 +1,4 @@
-"""Which tasks tell something: read runs, lay their tasks side by side, and divide the variance of each."""
+"""Read runs, align their tasks, measure each task, and split the variance of each run."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from calipers.formats.format import Named
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import pass_counts, passed, task_mean
 from calipers.pipeline import Progress, Source, quietly
+from calipers.reports.plain_words import plain_why
 from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters
@@ -61,17 +62,17 @@ def items(
     truth: Mapping[str, float] | None = None,
     progress: Progress | None = None,
 ) -> ItemReport:
-    """The tasks of some runs: difficulty, discrimination, what everyone or nobody solves, what contradicts the rest.
+    """The tasks of some runs: difficulty, discrimination, tasks that all runs or no run solve, and contradictions.
 
-    A source is anything that `score` reads; an agent and model in it is a run. Tasks meet by their ids within a
-    dataset. Discrimination takes three runs or more, information five.
+    A source is anything that `score` reads; each agent and model in it is a run. Tasks are matched by id within a
+    dataset. Discrimination needs three runs or more, information five.
 
     >>> [(item.task, item.kind) for item in items([[1, 1], [0, 0], [1, 0]]).tables[0].items]
     [('1', 'nobody'), ('2', 'mixed'), ('0', 'everyone')]
     """
     plan = make_plan(["mean_reward"], cluster=cluster, missing=missing, reward=reward)
     if not sources:
-        raise InputError("nothing to look at; expected a run or more")
+        raise InputError("no runs; expected at least one")
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
     ordered((), sort)  # an unknown order is told before anything is read
@@ -95,8 +96,8 @@ def items(
 
 
 def _stopped(those: Sequence[NamedRun]) -> list[str]:
-    """Which runs a stopping rule ended: their tasks are those before the stop."""
-    return [f"{name}: {part.stop.fact}, and only those are counted" for name, _, part in those if part.stop]
+    """Notes on runs that a stopping rule stopped: only their tasks before the stop count."""
+    return [f"{name}: {part.stop.fact}; only those tasks are counted" for name, _, part in those if part.stop]
 
 
 def _unsaid(rollouts: Rollouts) -> list[str]:
@@ -109,11 +110,11 @@ def _check_distinct(sources: Sequence[Source]) -> None:
     real = [os.path.realpath(path) for path in paths]
     for number, path in enumerate(real):
         if path in real[:number]:
-            raise InputError.at(paths[number], "is given twice", "expected another run: a copy tells nothing")
+            raise InputError.at(paths[number], "is given twice", "expected different runs")
 
 
 def _datasets(runs: Sequence[ReadRun]) -> list[tuple[str | None, list[NamedRun], list[str]]]:
-    """The runs of each dataset; runs of one dataset each belong together, whatever they call it."""
+    """The runs of each dataset; runs that have one dataset each are compared even if its name differs."""
     names = names_of(runs)
     every = list(dict.fromkeys(dataset for runner in runs for dataset in runner.parts))
     if all(len(runner.parts) == 1 for runner in runs) and len(runs) > 1 and len(every) > 1 and _overlap(runs):
@@ -160,14 +161,14 @@ def _table(
     columns = [counted_rewards(part, key, settings.missing) for _, _, part in those]
     for (name, _, _), column in zip(those, columns, strict=True):
         if not bool(np.isfinite(column.kept()).all()):
-            raise InputError(f"{name}: reward {key!r} holds values that are no finite numbers; expected finite ones")
+            raise InputError(f"{name}: reward {key!r} has values that are not finite numbers; expected finite numbers")
     unit = all(bool(((column.kept() >= 0) & (column.kept() <= 1)).all()) for column in columns)
     shown = columns if unit else [_passes(column, settings.threshold) for column in columns]
     tasks = _tasks([part for _, _, part in those])
     index = {task: number for number, task in enumerate(tasks)}
     values, given, passes, samples = _matrices(those, columns, shown, index, settings.threshold)
     if not samples.any():
-        raise InputError("no rollout has a reward: there is nothing to say of the tasks; expected a number in reward")
+        raise InputError("no rollout has a reward; expected a number in reward")
     results = look_at(values, passes, samples)
     contradicts = results.contradicts
     rows = []
@@ -242,18 +243,20 @@ def _run(run: NamedRun, column: Column, settings: _ItemSettings) -> ItemRun:
         int(column.given.sum()),
         float(means.mean()) if len(means) else None,
         divided if isinstance(divided, Split) else None,
-        divided.advice if isinstance(divided, Split) else f"the variance is not divided: {divided.why}",
+        divided.advice if isinstance(divided, Split) else f"the variance cannot be split: {plain_why(divided.why)}",
     )
 
 
 def _said(rows: Sequence[Item], unit: bool, measured: int) -> list[str]:
     notes = []
     if not unit:
-        notes.append("rewards leave [0, 1]: difficulty, discrimination and information are of passes")
+        notes.append(
+            "some rewards are outside [0, 1]: difficulty, discrimination and information are computed from passes"
+        )
     flagged = sum(item.kind == CONTRADICTS for item in rows)
     if flagged:
         chance = LEVEL * measured
-        advice = "is: read this task and its target" if flagged == 1 else "are: read these tasks and their targets"
+        advice = "is: check this task and its target" if flagged == 1 else "are: check these tasks and their targets"
         notes.append(
             f"of {measured:,} tasks with a discrimination, up to {chance:.3g} would be flagged as contradicting by "
             f"chance alone; {flagged:,} {advice} first"

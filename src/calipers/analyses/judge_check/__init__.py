@@ -1,1 +1,1 @@
-"""How far a judge agrees with people, and what that does to a number."""
+"""How well a judge agrees with people, and how that changes a score."""

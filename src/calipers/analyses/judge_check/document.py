@@ -1,4 +1,4 @@
-"""A judge checked against labels: how it errs, how far it agrees, and the score once that is put right."""
+"""A judge model checked against labels: its errors, its agreement with raters, and the corrected score."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from calipers.reports.document import Block, Document, Name, Sentence, Title, pl
 from calipers.reports.figures import NONE, counted, ends, figure, percent
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
+from calipers.reports.plain_words import plain_why
 from calipers.stats.judges import Confusion, Corrected, LabelledSample, Rate
 
 if TYPE_CHECKING:
@@ -24,18 +25,18 @@ FIELDS = (
 )
 PLACES = 4
 METHODS = {
-    "ppi++": ("PPI++", "labels, and the judge as far as it is worth it"),
-    "labels": ("labels alone", "the judge is left out"),
-    "ppi": ("PPI", "the judge's mean and its mean error"),
-    "rogan_gladen": ("Rogan-Gladen", "the judge's share, by its sensitivity and specificity"),
+    "ppi++": ("PPI++", "labels and the judge's scores, weighted"),
+    "labels": ("labels alone", "labels only"),
+    "ppi": ("PPI", "the judge's mean, corrected by its mean error"),
+    "rogan_gladen": ("Rogan-Gladen", "the judge's pass rate, corrected by its sensitivity and specificity"),
     "judge": ("judge alone", "not corrected"),
 }
-RANDOM = "All this holds if the labelled rollouts were drawn at random, not picked."
+RANDOM = "All of this is valid only if the labelled rollouts were drawn at random."
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far raters agree beyond chance; 1 is perfect, 0 is chance."""
+    """How well raters agree beyond chance; 1 is perfect, 0 is chance."""
 
     among: str  # "raters and judge", "raters", or "labels and judge"
     level: str  # nominal or interval
@@ -46,7 +47,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """How often two raters say the same of a rollout."""
+    """How often two raters agree on a rollout."""
 
     first: str
     second: str
@@ -70,8 +71,8 @@ class CheckedJudge:
     confusion: Confusion
     agreement: Sequence[Agreement]
     pairs: Sequence[Shared]
-    uncorrected: Corrected  # the judge's word, as `score` reports it
-    bias: Corrected  # judgement less label, over the labelled rollouts
+    uncorrected: Corrected  # the judge's mean, as `score` reports it
+    bias: Corrected  # judge's score minus label, over the labelled rollouts
     corrected: Sequence[Corrected]  # ppi++, labels, ppi, rogan_gladen
     binary: bool  # whether all labels and judgements are 0 or 1
     notes: Sequence[str] = ()
@@ -93,7 +94,7 @@ class JudgeCheck(Page):
     """The check of every group that has labels."""
 
     labels: str  # the file
-    threshold: float  # what a score must reach to be good
+    threshold: float  # a score or label of at least this is good
     confidence: float
     inputs: Sequence[Input]
     groups: Sequence[CheckedJudge]
@@ -162,7 +163,7 @@ def _rows(group: CheckedJudge) -> list[dict[str, Any]]:
 
 
 def document(check: JudgeCheck) -> Document:
-    """A check for people: the score in a sentence, how the judge errs, who agrees with whom."""
+    """A check as a page: the corrected score in a sentence, the judge's errors, and agreement."""
     return Document(partial(_blocks, check), check.to_dict, FIELDS, check.rows)
 
 
@@ -189,7 +190,7 @@ def _group(group: CheckedJudge, check: JudgeCheck) -> Iterator[Block]:
         numbers={1, 2, 4},
         strong={1},
     )
-    yield Title("how the judge errs")
+    yield Title("errors of the judge")
     errors = group.confusion
     yield plain_table(
         ["", "judge: good", "judge: bad"],
@@ -202,14 +203,14 @@ def _group(group: CheckedJudge, check: JudgeCheck) -> Iterator[Block]:
     yield plain_table(
         ["rate", "value", interval, "of", "what it is"],
         [
-            _rate("sensitivity", errors.sensitivity, "of what is good, called good"),
-            _rate("specificity", errors.specificity, "of what is bad, called bad"),
-            _rate("accuracy", errors.accuracy, "called what it is"),
+            _rate("sensitivity", errors.sensitivity, "share of good rollouts that the judge calls good"),
+            _rate("specificity", errors.specificity, "share of bad rollouts that the judge calls bad"),
+            _rate("accuracy", errors.accuracy, "share of rollouts that the judge calls right"),
         ],
         numbers={1, 3},
         strong={1},
     )
-    yield Title("who agrees with whom")
+    yield Title("agreement")
     yield plain_table(
         ["Krippendorff's alpha", "value", "rollouts", ""],
         [
@@ -221,7 +222,7 @@ def _group(group: CheckedJudge, check: JudgeCheck) -> Iterator[Block]:
     )
     if len(group.pairs) > 1:
         yield plain_table(
-            ["rater", "and", "same", "rollouts"],
+            ["rater", "and", "agree", "rollouts"],
             [[row.first, row.second, percent(round(row.share, 3)), f"{row.rollouts:,}"] for row in group.pairs],
             numbers={2, 3},
             names={0, 1},
@@ -229,21 +230,21 @@ def _group(group: CheckedJudge, check: JudgeCheck) -> Iterator[Block]:
 
 
 def verdict(group: CheckedJudge) -> str:
-    """The score in a sentence: what it is, and how far off the judge is."""
+    """The corrected score and the bias of the judge, in a sentence."""
     score, bias = group.score, group.bias
     if score.value is None or score.interval is None:
-        return f"No corrected score: {score.why or 'the labels do not vary'}."
+        return f"No corrected score: {plain_why(score.why or 'the labels do not vary')}."
     low, high = (figure(end, PLACES) for end in score.interval)
-    sentence = f"The score is {figure(score.value, PLACES)}, between {low} and {high}."
-    word = f"The judge alone says {figure(group.uncorrected.value, PLACES)}"
+    sentence = f"The corrected score is {figure(score.value, PLACES)} (interval {low} to {high})."
+    word = f"The judge alone gives {figure(group.uncorrected.value, PLACES)}"
     if bias.value is None or bias.interval is None:
         return f"{sentence} {word}."
     if bias.interval[0] <= 0 <= bias.interval[1]:
         low, high = (figure(end, PLACES) for end in bias.interval)
-        return f"{sentence} {word}; that it rates too high or too low is not shown ({low} to {high})."
+        return f"{sentence} {word}; a bias of the judge is not shown (interval {low} to {high})."
     way = "high" if bias.value > 0 else "low"
     low, high = (figure(end, PLACES) for end in sorted(map(abs, bias.interval)))
-    return f"{sentence} {word}; it rates {figure(abs(bias.value), PLACES)} too {way} (between {low} and {high})."
+    return f"{sentence} {word}; it rates {figure(abs(bias.value), PLACES)} too {way} (interval {low} to {high})."
 
 
 def _score(score: Corrected) -> list[str]:
@@ -255,7 +256,7 @@ def _score(score: Corrected) -> list[str]:
         figure(score.stderr, PLACES),
         ends(score.interval, PLACES) or NONE,
         weight,
-        score.why or what,
+        plain_why(score.why) if score.why else what,
     ]
 
 
@@ -264,7 +265,7 @@ def _rate(name: str, rate: Rate, what: str) -> list[str]:
 
 
 def _strength(alpha: float | None) -> str:
-    """Krippendorff's own lines: reliable from .8, tentative from .667."""
+    """Krippendorff's thresholds: reliable from .8, tentative from .667."""
     if alpha is None:
         return ""
     return "reliable" if alpha >= 0.8 else "tentative" if alpha >= 0.667 else "not reliable"

@@ -1,4 +1,4 @@
-"""Is the judge right? Read a run and labels for some of its rollouts, and say how it errs and what the score is."""
+"""Check a judge model: read a run and labels for some of its rollouts, measure its errors, correct its score."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NUMBERS = "expected a number, such as 1 for good and 0 for bad"
 
 
 class Rows(Protocol):
-    """What `csv.reader` gives: rows, and the line the last one ended on."""
+    """What `csv.reader` returns: rows, and the line where the last row ends."""
 
     @property
     def line_num(self) -> int:
@@ -59,7 +59,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What one rater says of one rollout."""
+    """The label of one rater for one rollout."""
 
     line: int
     task: str
@@ -71,7 +71,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class LabelFile:
-    """All labels of a file, and how many rows wait for one."""
+    """All labels of a file, and the number of rows without a label."""
 
     path: str
     labels: Sequence[Label]
@@ -112,7 +112,7 @@ def read_labels(labels: Labels) -> LabelFile:
     except OSError as error:
         raise InputError.at(name, f"cannot be read ({error.strerror})", "expected a CSV of labels") from None
     except UnicodeDecodeError:
-        raise InputError.at(name, "is no text in UTF-8", "expected a CSV of labels") from None
+        raise InputError.at(name, "is not UTF-8 text", "expected a CSV of labels") from None
 
 
 def _read(path: str, reader: Rows) -> LabelFile:
@@ -135,12 +135,12 @@ def _read(path: str, reader: Rows) -> LabelFile:
                 continue
             labels.append(_label(where, reader.line_num, cells))
     except csv.Error as error:
-        raise InputError.at(f"{path}:{reader.line_num}", f"is no CSV ({error})") from None
+        raise InputError.at(f"{path}:{reader.line_num}", f"is not CSV ({error})") from None
     if not head:
         raise InputError.at(path, "is empty", f"expected CSV with the columns {', '.join(KNOWN[:3])}")
     if not labels:
-        rows = f"all {empty:,} rows wait for one" if empty else "it has a header only"
-        raise InputError.at(path, f"holds no label: {rows}", NUMBERS)
+        rows = f"the label of all {empty:,} rows is empty" if empty else "it has a header only"
+        raise InputError.at(path, f"has no label: {rows}", NUMBERS)
     return LabelFile(path, labels, empty, list(dict.fromkeys(label.rater for label in labels)))
 
 
@@ -219,8 +219,8 @@ def laid_out(parts: Sequence[Rollouts], labels: LabelFile, reward: str | None) -
         (number, row) = matches[0]
         first = lines.setdefault((matches[0], label.rater), label.line)
         if first != label.line:
-            wrong = f"task {label.task!r} sample {int(parts[number].sample[row])} stands twice, first on line {first}"
-            right = "expected one label each, or a column rater that tells them apart"
+            wrong = f"task {label.task!r} sample {int(parts[number].sample[row])} appears twice, first on line {first}"
+            right = "expected one label for each, or a column rater"
             raise InputError.at(f"{labels.path}:{label.line}", wrong, right)
         ratings[number][row, column[label.rater]] = label.value
         rated[number][row, column[label.rater]] = True
@@ -242,9 +242,11 @@ def _fits(part: Rollouts, label: Label) -> bool:
 def _unclear(path: str, label: Label, those: Sequence[Rollouts]) -> InputError:
     if len({tuple(part.keys[0]) for part in those}) > 1:
         wrong = f"task {label.task!r} is in {len(those)} groups of the run"
-        return InputError.at(f"{path}:{label.line}", wrong, "expected a column model, agent or dataset that tells them")
+        return InputError.at(
+            f"{path}:{label.line}", wrong, "expected a column model, agent or dataset that names the group"
+        )
     wrong = f"task {label.task!r} has {len(those)} samples"
-    return InputError.at(f"{path}:{label.line}", wrong, "expected a column sample that says which is meant")
+    return InputError.at(f"{path}:{label.line}", wrong, "expected a column sample")
 
 
 def _not_there(labels: LabelFile, absent: Sequence[Label]) -> InputError:
@@ -271,9 +273,9 @@ def _judge(part: Rollouts, chosen: str | None) -> str:
 
 JUDGE = "judge"
 FEW = 20  # labelled tasks; with 8 to 15 a 95 % interval of PPI++ was seen to hold in 92 to 95 of 100 checks
-FIXED = "the intervals here are for a fixed number of tasks, and do not hold for a run that its results stopped"
-ALIKE = "all ratings are the same: no disagreement is to be expected, and none to be measured"
-NOT_BINARY = "only for labels and judgements of 0 and 1"
+FIXED = "the intervals here are for a fixed number of tasks, and are not valid for a run that its results stopped"
+ALIKE = "all ratings are the same, so agreement beyond chance cannot be measured"
+NOT_BINARY = "only for labels and scores of 0 and 1"
 
 
 def judge_check(
@@ -287,10 +289,11 @@ def judge_check(
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> JudgeCheck:
-    """Check a judge, the reward of a run, against labels; correct its score by PPI++.
+    """Check a judge, the reward of a run, against labels; correct its score with PPI++.
 
-    ``labels`` is a CSV or a table with task, sample and label, and a row for each rater; a reward or label that reaches
-    the ``threshold`` is good. Of several raters the mean is the label, and the majority says whether it is good.
+    ``labels`` is a CSV or a table with task, sample and label, and a row for each rater. A reward or label of at
+    least ``threshold`` is good. With several raters, the label is their mean, and their majority decides whether it
+    is good.
     """
     make_plan(["mean_reward"], confidence=confidence)
     if not math.isfinite(threshold):
@@ -305,7 +308,7 @@ def judge_check(
     notes += [f"{stop.fact}: {FIXED}" for stop in stops]
     if label_file.empty:
         rows = "1 row without a label is" if label_file.empty == 1 else f"{label_file.empty:,} rows without a label are"
-        notes.append(f"{label_file.path}: {rows} left out")
+        notes.append(f"{label_file.path}: {rows} excluded")
     return JudgeCheck(label_file.path, threshold, confidence, side.hashed(), checked, notes)
 
 
@@ -317,7 +320,9 @@ def _checked(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
         title = " · ".join(filter(None, reversed(part.keys[0]))) or "the run"
         raise InputError(f"{title}: the judge has scored none of the {int(labelled.sum())} labelled rollouts")
     if not bool(np.isfinite(judged.kept()).all()):
-        raise InputError(f"reward {group.judge!r} holds values that are no finite numbers; a judge gives numbers")
+        raise InputError(
+            f"reward {group.judge!r} has values that are not finite numbers; a judge must give finite numbers"
+        )
     count = group.rated.sum(axis=1)
     label = np.where(group.rated, group.ratings, 0.0).sum(axis=1) / np.maximum(count, 1)
     votes = (group.rated & (group.ratings >= threshold)).sum(axis=1)
@@ -366,7 +371,7 @@ def _checked(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
 
 
 def _not_random(drawn: LabelledSample | None, use: Bools, given: Bools) -> list[str]:
-    """That the labels are no random sample of the rollouts, as far as the judge's own scores show it."""
+    """A warning where the judge's scores show that the labelled rollouts are not a random sample."""
     if drawn is None or not drawn.suspect:
         return []
     count, rest = int(use.sum()), int((given & ~use).sum())
@@ -407,7 +412,7 @@ def _agreement(group: Rated, use: Bools, label: Floats, binary: bool) -> list[Ag
 
 
 def _pairs(group: Rated, use: Bools, threshold: float) -> list[Shared]:
-    """How often each two say the same: good, or bad. The judge comes last."""
+    """How often each pair agrees on good or bad. The judge comes last."""
     names = [*(rater or "labels" for rater in group.raters), JUDGE]
     there = np.ones((int(use.sum()), 1), dtype=bool)
     values = np.hstack([group.ratings[use], group.judged.values[use][:, None]]) >= threshold
@@ -424,37 +429,39 @@ def _pairs(group: Rated, use: Bools, threshold: float) -> list[Shared]:
 
 
 def _doubts(group: Rated, use: Bools, errors: Confusion) -> list[str]:
-    """What makes one doubt that labels and judge speak of the same: other scales, opposite signs."""
+    """Signs that labels and judge measure different things: other scales, opposite directions."""
     doubts = []
     labels, judged = group.ratings[group.rated & use[:, None]], group.judged.kept()
     within = [bool(((side >= 0) & (side <= 1)).all()) for side in (labels, judged)]
     if within[0] != within[1]:
         ends = [f"{side.min():g} to {side.max():g}" for side in (labels, judged)]
         doubts.append(
-            f"labels go from {ends[0]}, the judge's scores from {ends[1]}: the score, its bias and alpha compare "
-            "their numbers, and mean something only on one scale"
+            f"labels range from {ends[0]} and the judge's scores from {ends[1]}: the score, its bias and alpha are "
+            "meaningful only if both use the same scale"
         )
     right = errors.accuracy.interval
     if right is not None and right[1] < 0.5:
         share = f"{errors.accuracy.value:.0%}".replace("%", " %")
-        doubts.append(f"the judge is right in {share} of these only: are good and bad swapped in the labels?")
+        doubts.append(f"the judge is right for only {share} of these: are good and bad swapped in the labels?")
     return doubts
 
 
 def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools, *, binary: bool) -> list[str]:
-    """What must be said beside the numbers."""
+    """Notes on the numbers."""
     notes = []
     if lost := int((labelled & ~use).sum()):
-        notes.append(f"{counted(lost, 'labelled rollout')} without a judgement: left out")
+        notes.append(f"excluded: {counted(lost, 'labelled rollout')} without a score of the judge")
     if split := int((use & ~clear).sum()):
-        notes.append(f"raters are split evenly on {counted(split, 'rollout')}, left out of the judge's errors")
+        notes.append(f"excluded from the judge's errors: {counted(split, 'rollout')} on which raters are evenly split")
     tasks = len(np.unique(group.part.task[use]))
     if 1 < tasks < FEW:
-        notes.append(f"{tasks} labelled tasks are few: below about {FEW} the interval of PPI++ is a little too narrow")
+        notes.append(
+            f"there are only {tasks} labelled tasks: below about {FEW} the interval of PPI++ is slightly too narrow"
+        )
     kinds = good[clear]
     if len(kinds) and (kinds.all() or not kinds.any()):
         kind, other = ("good", "bad") if kinds.all() else ("bad", "good")
         unknown = "specificity" if kinds.all() else "sensitivity"
-        remedy = f"label some {other} rollouts, too" + ("" if binary else ", or choose another --threshold")
+        remedy = f"also label some {other} rollouts" + ("" if binary else ", or choose another --threshold")
         notes.append(f"every label ({len(kinds):,}) is {kind}: the judge's {unknown} is unknown; {remedy}")
     return notes

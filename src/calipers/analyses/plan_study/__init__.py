@@ -1,1 +1,1 @@
-"""How many tasks and samples a study needs."""
+"""How many tasks and samples a comparison needs."""

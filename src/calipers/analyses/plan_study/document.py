@@ -1,4 +1,4 @@
-"""What a study needs: so many tasks and samples for a difference, what is in reach, what it costs."""
+"""The plan of a comparison: the tasks and samples it needs, the differences it can show, and the price."""
 
 from __future__ import annotations
 
@@ -30,28 +30,32 @@ RANGE = "95 % range"
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """So many tasks with so many samples each, in both runs."""
+    """A number of tasks with a number of samples each, in both runs."""
 
     tasks: int
     samples: int
     rollouts: int  # of both runs together
     price: float | None  # of both runs together; None where no price is known
-    smallest: float | None  # the smallest difference that it shows with the power asked for
-    power: float | None  # to show the difference asked for
-    clusters: int | None = None  # that the tasks come in; None where every task is for itself
-    smallest_range: tuple[float, float | None] | None = None  # 95 %, by the pilot; None above: more than rewards differ
-    tasks_range: tuple[int, int | None] | None = None  # that the difference asked for may need; None above: no end
+    smallest: float | None  # the smallest difference that it shows with the requested power
+    power: float | None  # to show the requested difference
+    clusters: int | None = None  # None where tasks are not in clusters
+    smallest_range: tuple[float, float | None] | None = (
+        None  # 95 %, by the pilot; None above: larger than any possible difference
+    )
+    tasks_range: tuple[int, int | None] | None = (
+        None  # tasks that the requested difference may need; None above: unlimited
+    )
     cannot_tell: bool | None = None  # whether that range is too wide to plan by
 
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """What the difference of one task varies by; per task and run ``between`` and ``within``, where known."""
+    """The variance of one task's difference; per task and run ``between`` and ``within``, where known."""
 
-    difference: float  # of the true means, over tasks: what no sample removes
+    difference: float  # of the true means, over tasks: more samples do not reduce it
     first: float  # of one sample, in each run
     second: float
-    divided: bool  # False: without repeats all of it stands under difference
+    divided: bool  # False: without repeats all of it is in difference
     between: float | None = None
     within: float | None = None
     correlation: float | None = None  # of the true task means of both runs
@@ -60,17 +64,17 @@ class Variance:
 
 @dataclass(frozen=True, slots=True)
 class StudyClusters:
-    """How the pilot's tasks come in clusters; every design has clusters of the same size, only more or fewer."""
+    """The clusters of the pilot's tasks; every design has clusters of the same size."""
 
     key: str
     count: int  # in the pilot
     tasks_per_cluster: float  # the mean
-    design_effect: float | None  # on the variance of the mean, against tasks on their own
+    design_effect: float | None  # factor on the variance of the mean, compared with independent tasks
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Study(Page):
-    """How many tasks and samples a comparison takes, which difference it shows, at what price."""
+    """The plan of a comparison: tasks, samples, the difference it shows, and the price."""
 
     source: str  # where the variances come from, in words
     metric: str
@@ -79,14 +83,14 @@ class Study(Page):
     alpha: float
     paired: bool
     variance: Variance
-    have: Design | None  # the tasks and samples there are
-    endless: float | None  # the smallest difference on those tasks with samples without end
-    samples_needed: int | None  # per task, to show the difference asked for on those tasks; None: none are enough
-    designs: Sequence[Design]  # that show the difference asked for, by samples per task
-    samples_worth: int | None  # more samples per task are wasted; None: every sample counts in full
+    have: Design | None  # the available tasks and samples
+    endless: float | None  # the smallest difference on those tasks with unlimited samples
+    samples_needed: int | None  # per task, to show the requested difference on those tasks; None: no number is enough
+    designs: Sequence[Design]  # that show the requested difference, by samples per task
+    samples_worth: int | None  # more samples per task add little; None: every sample counts in full
     budget: float | None
-    best: Design | None  # for the budget, with as many tasks as it asks for, at most those of --tasks
-    best_here: Design | None  # for the budget, with the tasks there are; None where that is no other question
+    best: Design | None  # for the budget, with at most --tasks tasks
+    best_here: Design | None  # for the budget, with the available tasks; None where that is the same
     price_per_sample: float | None
     price_per_task: float
     advice: Sequence[str]
@@ -114,7 +118,7 @@ class Study(Page):
 
 
 def document(study: Study) -> Document:
-    """A study for people: what is known, the designs in tables, and what to do."""
+    """A plan as a page: the variances, the designs in tables, and advice."""
     return Document(partial(_blocks, study), study.to_dict, escaped="")
 
 
@@ -132,27 +136,27 @@ def _blocks(study: Study) -> Iterator[Block]:
 
 def _facts(study: Study) -> Iterator[str]:
     variance = study.variance
-    known = f" ({_range(variance.difference_range)} by this pilot, 95 %)" if variance.difference_range else ""
+    known = f" (95 % range {_range(variance.difference_range)})" if variance.difference_range else ""
     if variance.divided:
         within = variance.first if variance.first == variance.second else (variance.first + variance.second) / 2
         yield (
             f"variance of a task's difference: {figure(variance.difference)} between tasks{known}, "
-            f"{figure(within)} of one sample in each run"
+            f"{figure(within)} within tasks (per sample and run)"
         )
     else:
-        unknown = "not divided: what samples add to it is not known"
+        unknown = "between and within tasks together: the part of sampling is not known"
         yield f"variance of a task's difference: {figure(variance.difference)}{known}, {unknown}"
     if study.clusters is not None:
         yield _clustered(study.clusters)
-    kind = "paired: both runs on the same tasks" if study.paired else "unpaired: other tasks in each run"
-    yield f"{kind}; two-sided at {percent(study.alpha)}, power {percent(study.power)}"
+    kind = "paired: both runs on the same tasks" if study.paired else "unpaired: different tasks in each run"
+    yield f"{kind}; two-sided test at {percent(study.alpha)}, power {percent(study.power)}"
 
 
 def _clustered(clusters: StudyClusters) -> str:
-    sentence = f"in clusters by {clean(clusters.key, 80)}, of about {clusters.tasks_per_cluster:.3g} tasks each"
+    sentence = f"tasks in clusters by {clean(clusters.key, 80)}, about {clusters.tasks_per_cluster:.3g} tasks each"
     if clusters.design_effect is None:
         return sentence
-    return f"{sentence}: the variance is {clusters.design_effect:.3g} times that of tasks on their own (design effect)"
+    return f"{sentence}: the variance is {clusters.design_effect:.3g} times that of independent tasks (design effect)"
 
 
 def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
@@ -161,14 +165,14 @@ def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     within = ["clusters"] if study.clusters is not None else []
     if study.have is not None:
         have = study.have
-        reach = [f"{RANGE} of it"] if have.smallest_range else []
+        reach = [RANGE] if have.smallest_range else []
         heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *reach, *(_asked(study))]
         row = [*_counts(have), *_price(have, priced), figure(have.smallest)]
         row += [
             *([_range(have.smallest_range)] if have.smallest_range else []),
             *([_power(have)] if study.detect else []),
         ]
-        yield "what there is:", heads, [row]
+        yield "with the available tasks and samples:", heads, [row]
     if study.designs:
         ranged = any(design.tasks_range for design in study.designs)
         heads = ["samples", "tasks", *within, "rollouts", *cost, *([f"tasks, {RANGE}"] if ranged else [])]
@@ -192,20 +196,20 @@ def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
             ]
             for design in dict.fromkeys(filter(None, (best, study.best_here)))
         ]
-        yield f"the best for a budget of {figure(study.budget)}:", heads, rows
+        yield f"the best use of a budget of {figure(study.budget)}:", heads, rows
 
 
 def _tasks_range(design: Design) -> str:
     if design.tasks_range is None:
         return "–"
     low, high = design.tasks_range
-    reach = f"from {low:,} to {f'{high:,}' if high is not None else 'no end'}"
-    return f"this pilot cannot tell: {reach} tasks" if design.cannot_tell else reach
+    reach = f"{low:,} to {f'{high:,}' if high is not None else 'unlimited'}"
+    return f"{reach} (pilot too small)" if design.cannot_tell else reach
 
 
 def _range(ends: tuple[float, float | None]) -> str:
     low, high = ends
-    return f"{figure(low)} to {figure(high) if high is not None else 'more than rewards differ'}"
+    return f"{figure(low)} to {figure(high) if high is not None else 'more than the range of rewards'}"
 
 
 def _asked(study: Study) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where the variances of a study come from: a pilot run, a pair of them, or numbers somebody knows."""
+"""The variances for a plan: from one pilot run, from two, or from given numbers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.metrics.reduce import passed, task_mean
 from calipers.pipeline import Source, read
 from calipers.reports.figures import counted
+from calipers.reports.plain_words import plain_why
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters
 from calipers.rollouts.ledger import contributed
@@ -61,7 +62,7 @@ class Clustered:
 
 @dataclass(frozen=True, slots=True)
 class StudyInputs:
-    """What a study can start from."""
+    """The inputs of a plan."""
 
     source: str
     pair: PairVariance
@@ -85,26 +86,30 @@ class _Run:
 
 
 def from_pilots(pilots: Sequence[Source], chosen: Chosen, correlation: float | None, *, paired: bool) -> StudyInputs:
-    """What one pilot says of a second run like it, or what two say of each other."""
+    """Inputs from one pilot, for a second run like it, or from two pilots."""
     runs = [_run(pilot, chosen, number) for number, pilot in enumerate(pilots, 1)]
     if len(runs) == 1:
         return _alone(runs[0], chosen.cluster, correlation if paired else 0.0)
     if correlation is not None:
-        raise InputError.at("--correlation", "two pilots say it themselves", "expected it with one pilot, or without")
+        raise InputError.at(
+            "--correlation", "two pilots already determine it", "expected it with one pilot or no pilot"
+        )
     return _both(runs[0], runs[1], chosen, paired=paired)
 
 
 def from_numbers(
     between: float | None, within: float | None, rate: float | None, correlation: float | None
 ) -> StudyInputs:
-    """What variances say, or a rate of passes: its variance is ``p (1 - p)``, in two parts where one is given."""
+    """Inputs from variances, or from a pass rate: its variance is ``p (1 - p)``, split where one part is given."""
     whole = None if rate is None else rate * (1 - rate)
     if whole is not None and between is not None and within is not None:
-        raise InputError.at("--baseline-rate", "both variances are given too", "expected at most one beside a rate")
+        raise InputError.at(
+            "--baseline-rate", "both variances are given as well", "expected at most one of them with a rate"
+        )
     if whole is not None and (between is not None or within is not None):
         given, name = (between, "--variance-between") if between is not None else (within, "--variance-within")
         if given is not None and given > whole:
-            wrong = f"is {given:g}, more than a rate of {rate:g} has in all ({whole:.4g})"
+            wrong = f"is {given:g}, more than the total variance of a rate of {rate:g} ({whole:.4g})"
             raise InputError.at(name, wrong, "expected at most that")
         between = whole - within if within is not None else between
         within = whole - between if between is not None else within
@@ -139,7 +144,7 @@ def _run(source: Source, chosen: Chosen, number: int) -> _Run:
                 raise UnknownName.of(f"{key} in {path}", name, known)
     if len(groups) > 1:
         titles = ", ".join(" · ".join(filter(None, reversed(group.keys[0]))) or "(unnamed)" for group in groups)
-        raise InputError.at(path, f"holds {len(groups)} groups ({titles})", "pick one with --model, --dataset, --agent")
+        raise InputError.at(path, f"has {len(groups)} groups ({titles})", "choose one with --model, --dataset, --agent")
     return _counted(groups[0], chosen, path)
 
 
@@ -148,11 +153,11 @@ def _counted(part: Rollouts, chosen: Chosen, path: str) -> _Run:
     column = contributed(part, _reward(part, chosen.reward, path))
     column = column.filled(0.0) if chosen.missing == "zero" else column
     if not np.isfinite(column.kept()).all():
-        raise InputError.at(path, "a reward is no finite number", "expected rewards that have a variance")
+        raise InputError.at(path, "a reward is not a finite number", "expected finite rewards")
     if chosen.metric == "pass_rate":
         column = Column(passed(column, PASS).astype(float), column.given)
     if not column.given.any():
-        raise InputError.at(path, "no rollout has a reward", "expected a pilot with some")
+        raise InputError.at(path, "no rollout has a reward", "expected a pilot with rewards")
     return _Run(part, column, path)
 
 
@@ -165,7 +170,7 @@ def _reward(part: Rollouts, wanted: str | None, path: str) -> str:
     if "reward" in keys or not keys:
         return "reward"
     if len(keys) > 1:
-        raise InputError.at(path, f"holds several rewards ({', '.join(keys)})", "pick one with --reward KEY")
+        raise InputError.at(path, f"has several rewards ({', '.join(keys)})", "choose one with --reward KEY")
     return keys[0]
 
 
@@ -183,7 +188,9 @@ def _alone(run: _Run, cluster: str | None, correlation: float | None) -> StudyIn
     else:
         many = "two tasks or more" if cluster is None else "two clusters or more"
         raise InputError.at(
-            run.path, ONE_CLUSTER if divided.why == NO_REPEATS else divided.why, f"expected a pilot of {many}"
+            run.path,
+            plain_why(ONE_CLUSTER if divided.why == NO_REPEATS else divided.why),
+            f"expected a pilot of {many}",
         )
     clustered = None if cluster is None or there is None else _clustered(cluster, means.kept(), there)
     notes = [*_stopped([run]), *_assumed(correlation)]
@@ -201,7 +208,7 @@ def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> StudyIn
     pair = pair_variance(run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task, of_task)
     if isinstance(pair, Unsplit):
         many = "two tasks in common or more" if of_task is None else "two clusters in common or more"
-        raise InputError(f"{first.path} and {second.path}: {pair.why}; expected {many}")
+        raise InputError(f"{first.path} and {second.path}: {plain_why(pair.why)}; expected {many}")
     parts = [split(run.column, run.rollouts.by_task, of_task) for run in runs]
     between = [part.tasks for part in parts if isinstance(part, Split)]
     together = sum(between) if len(between) == 2 else None
@@ -266,9 +273,9 @@ def _sized(runs: Sequence[_Run], clustered: Clustered | None) -> str:
 
 
 def _stopped(runs: Sequence[_Run]) -> list[str]:
-    """Which pilots a stopping rule ended: what they say is a little off, as their values are."""
+    """Notes on pilots that a stopping rule stopped: their values are biased."""
     return [
-        f"{run.path}: {stop.fact}: its rate and variances are of those tasks alone, and {stop.bias}"
+        f"{run.path}: {stop.fact}: its rate and variances are from those tasks only, and {stop.bias}"
         for run in runs
         if (stop := run.rollouts.stop)
     ]
@@ -278,6 +285,6 @@ def _assumed(correlation: float | None) -> list[str]:
     if correlation is not None:
         return []
     return [
-        "how alike both runs find the tasks is not known: no correlation is assumed, which asks for the most tasks; "
-        "give two pilots, or --correlation R. Ranges take the correlation as given"
+        "the correlation of the runs over tasks is not known: it is assumed to be 0, which needs the most tasks; "
+        "give two pilots, or --correlation R. Ranges assume that this correlation is right"
     ]

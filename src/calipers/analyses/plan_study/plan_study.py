@@ -1,4 +1,4 @@
-"""A study before it is run: tasks, samples and price for a difference, and what is in reach of what there is."""
+"""Plan a comparison: tasks, samples and price for a difference, and the difference that available tasks show."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from calipers.stats.power import (
 )
 
 MOST_PILOTS = 2
-SAMPLES = (1, 2, 4, 8, 16)  # per task, of which designs are shown
+SAMPLES = (1, 2, 4, 8, 16)  # per task, of the designs that are shown
 MOST_SAMPLES = 1 << 20
-FAR = 10  # ends of a range of tasks that differ by more than this factor tell nothing
+FAR = 10  # a range of tasks whose ends differ by more than this factor is too wide to plan by
 IF_SO = "if the variance between tasks is as estimated, "
-GAIN = 0.05  # of the smallest difference: what more samples must bring at least, to be worth a word
+GAIN = 0.05  # of the smallest difference: a smaller gain by more samples is not mentioned
 
 
 @dataclass(frozen=True, slots=True)
 class StudyRequest:
-    """What a study is to answer."""
+    """The request for a plan."""
 
     metric: str = "mean_reward"
     detect: float | None = None
@@ -166,7 +166,7 @@ def study(known: StudyInputs, request: StudyRequest) -> Study:
 
 
 class _Study:
-    """One study, while it is worked out."""
+    """One plan, while it is computed."""
 
     def __init__(self, known: StudyInputs, request: StudyRequest) -> None:
         self._known, self._request = known, request
@@ -176,25 +176,27 @@ class _Study:
         self._confidence = 1 - request.alpha
         self._price = request.price_per_sample if request.price_per_sample is not None else known.cost
         if self._pair.of(1) == 0:
-            raise InputError(f"{known.source}: nothing varies, so nothing can be planned; expected rewards that differ")
+            raise InputError(
+                f"{known.source}: the rewards have no variance, so nothing can be planned; expected rewards that differ"
+            )
         if request.detect is not None and known.width is not None and request.detect > known.width:
-            wrong = f"is {request.detect:g}, and rewards of this range differ by {known.width:g} at most"
+            wrong = f"is {request.detect:g}, but rewards of this range differ by at most {known.width:g}"
             raise InputError.at("--detect", wrong, "expected a difference such as 0.03")
         if not (request.detect or request.budget or request.tasks or known.tasks):
-            raise InputError("nothing is asked; expected --detect, --tasks or --budget")
+            raise InputError("nothing to plan; expected --detect, --tasks or --budget")
         if request.budget is not None and self._price is None:
-            raise InputError.at("--budget", "nobody knows what a sample costs", "expected --price-per-sample too")
+            raise InputError.at("--budget", "the price of a sample is not known", "expected --price-per-sample")
         if request.tasks is not None and self._clusters.count(request.tasks) < 2:
             wrong = f"is {request.tasks:,}, less than two clusters of {self._clusters.size:.3g} tasks"
             raise InputError.at("--tasks", wrong, f"expected {self._clusters.tasks(2):,} or more")
         self._tasks = request.tasks or known.tasks
         self._samples = request.samples or known.samples or 1
         if not self._pair.divided and request.samples not in (None, known.samples):
-            wrong = "what samples do is not known, as no task has two"
+            wrong = "the effect of samples is not known, because no task has two"
             raise InputError.at("--samples", wrong, "expected a pilot with repeats, or both variances")
 
     def answer(self) -> Study:
-        """Everything that can be said."""
+        """The plan."""
         known, request, pair = self._known, self._request, self._pair
         have = None if self._tasks is None else self._design(self._tasks, self._samples)
         designs = [*self._designs()] if request.detect is not None else []
@@ -375,7 +377,7 @@ class _Study:
         )
         if best is None:
             two = self._clusters.tasks(2) * (request.price_per_task + 2 * self._price)
-            wrong = f"{request.budget:g} buys no two {self._units} in both runs"
+            wrong = f"{request.budget:g} does not pay for two {self._units} in both runs"
             raise InputError.at("--budget", wrong, f"expected at least {two:g}")
         return self._design(best.tasks, best.samples)
 
@@ -391,7 +393,7 @@ class _Study:
         between = self._between()
         so = IF_SO if between is not None and between[0] <= 0 and self._pair.divided else ""
         if have is not None:
-            smallest = "no difference that rewards can have"
+            smallest = "no possible difference"
             if have.smallest is not None:
                 smallest = f"a difference of {figure(have.smallest)} or more"
             those = tasks_and_samples(have.tasks, have.samples)
@@ -400,7 +402,7 @@ class _Study:
             if needed is None:
                 yield (
                     f"{so}no number of samples shows {figure(request.detect)} on {counted(have.tasks, 'task')}: "
-                    f"without end they show {figure(endless)}; only more {self._units} help"
+                    f"unlimited samples show {figure(endless)}; only more {self._units} help"
                 )
             elif needed > have.samples:
                 yield f"{so}on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(request.detect)}"
@@ -412,48 +414,48 @@ class _Study:
         if best is not None and request.budget is not None:
             yield f"a budget of {figure(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:
-                yield f"on the tasks there are it buys {tasks_and_samples(here.tasks, here.samples)}"
+                yield f"with the available tasks it pays for {tasks_and_samples(here.tasks, here.samples)}"
         if request.paired and request.detect is not None and self._known.parts and self._known.correlation:
             yield from self._unpaired(request.detect)
 
     def _dear_tasks(self, worth: int | None) -> str | None:
-        """What is said of samples where making a task costs so much that more of them are worth it."""
+        """Advice on samples where a task costs so much that more samples pay off."""
         per_task = self._request.price_per_task
         if not (per_task and self._price):
             return None
         best = samples_at_price(self._pair, self._price, per_task)
         if best is None or worth is None or best <= worth:
             return None
-        return f"at these prices about {counted(best, 'sample')} per task are best: making a task has its price, too"
+        return f"at these prices about {counted(best, 'sample')} per task are best, because each task has a price"
 
     def _unpaired(self, detect: float) -> Iterator[str]:
-        """What pairing saves, where it saves something."""
+        """How many tasks pairing saves, if any."""
         parts = self._known.parts
         if parts is None:
             return
         alone = self._fewest(2 * parts.variance(self._samples), detect)
         paired = self._needed(self._samples, detect)
         if alone and paired and alone > paired:
-            yield f"other tasks in each run would take {alone:,} tasks instead of {paired:,}"
+            yield f"without pairing (different tasks in each run) it takes {alone:,} tasks instead of {paired:,}"
 
 
 def _too_small(detect: float | None, designs: Sequence[Design]) -> list[str]:
-    """What is said of a difference that nobody can show."""
+    """Advice on a difference that is too small to show."""
     if detect is None or designs:
         return []
-    return [f"a difference of {figure(detect)} is not shown by {MOST_TASKS:,} tasks"]
+    return [f"even {MOST_TASKS:,} tasks do not show a difference of {figure(detect)}"]
 
 
 def _wasted(worth: int | None, have: Design | None, endless: float | None, units: str) -> str:
-    """Whether more samples are worth their price."""
+    """Advice on the number of samples per task."""
     if worth is None:
-        return "no variance between tasks is seen: if there is none, a sample more is worth as much as a task more"
-    sentence = f"more than {counted(worth, 'sample')} per task are wasted: {units} narrow the interval faster"
+        return "the estimated variance between tasks is 0: if so, one more sample is worth as much as one more task"
+    sentence = f"more than {counted(worth, 'sample')} per task add little: more {units} narrow the interval faster"
     if worth == 1:
-        sentence = "more than one sample per task is wasted: sampling adds nothing to the variance"
+        sentence = "more than one sample per task adds nothing: sampling adds nothing to the variance"
     if have is None or endless is None or not have.smallest:
         return sentence
     gain = 1 - endless / have.smallest
     if have.samples >= worth or gain < GAIN:
-        return f"{sentence}; here samples without end would shrink the smallest difference by {percent(round(gain, 3))}"
+        return f"{sentence}; here unlimited samples would reduce the smallest difference by {percent(round(gain, 3))}"
     return sentence

@@ -1,1 +1,1 @@
-"""Recorded answers before other verifiers."""
+"""Score stored completions with other verifiers."""

@@ -1,4 +1,4 @@
-"""What another judge changed: which rollouts flipped, and how far each number moved."""
+"""The result of a rescore: which rollouts changed, and how far each metric moved."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ from calipers.reports.untrusted_text import clean
 from calipers.stats.estimate import Estimate
 
 SHOWN = 8  # rollouts of a kind that are named in a table
+_WHAT = {
+    "other reward": "reward changed",
+    "number to gap": "reward to missing",
+    "gap to number": "missing to reward",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """The rollouts that went one way; ``which`` names the first of them as (task, sample)."""
+    """The rollouts with one kind of change; ``which`` names the first of them as (task, sample)."""
 
     what: str  # "pass to fail", ...
     count: int
@@ -32,13 +37,13 @@ class Flip:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rescored(Page):
-    """The same rollouts by two judges."""
+    """The same rollouts with the old and the new reward."""
 
     path: str  # the file with both rewards
-    old: str | None  # the reward that was there; None when there was none
-    new: str  # the reward beside it
+    old: str | None  # the old reward; None when there was none
+    new: str  # the new reward
     rollouts: int
-    judged: int  # of them, by the new judge
+    judged: int  # rollouts with a new verdict
     flips: Sequence[Flip]
     outcomes: Mapping[str, tuple[int, int]]  # ledger's word -> rollouts before, after
     before: Result | None
@@ -90,13 +95,13 @@ class Rescored(Page):
 
 
 def document(rescored: Rescored) -> Document:
-    """A rescoring for people: which rollouts flipped, then each number by both rewards."""
+    """A rescore as a page: which rollouts changed, then each metric with both rewards."""
     return Document(partial(_blocks, rescored), rescored.to_dict)
 
 
 def _blocks(rescored: Rescored) -> Iterator[Block]:
-    beside = f" beside reward {clean(rescored.old)!r}" if rescored.old else ""
-    judged = f"{counted(rescored.rollouts, 'rollout')}, {rescored.judged:,} judged"
+    beside = f", compared with reward {clean(rescored.old)!r}" if rescored.old else ""
+    judged = f"{counted(rescored.rollouts, 'rollout')}, {rescored.judged:,} rescored"
     yield Sentence(f"{judged}: reward {clean(rescored.new)!r}{beside}", whole=True)
     yield Sentence(Name(rescored.path, None), whole=True)
     yield Blank()
@@ -104,7 +109,7 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
     for flip in rescored.flips:
         names = [f"{clean(task)}/{sample}" for task, sample in flip.which[:SHOWN]]
         more = ["…"] if names and flip.count > len(names) else []
-        rows.append(Row([flip.what, f"{flip.count:,}", ", ".join([*names, *more])]))
+        rows.append(Row([_WHAT.get(flip.what, flip.what), f"{flip.count:,}", ", ".join([*names, *more])]))
     yield Table([TableColumn(), TableColumn(align="right"), TableColumn()], rows, ruled=False, fits=True)
     changed = [
         f"{word} {before:,} to {after:,}" for word, (before, after) in rescored.outcomes.items() if before != after
@@ -119,7 +124,7 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
 
 
 def _moved(rescored: Rescored, number: int) -> Iterator[Block]:
-    """A table of a group's metrics, by the old reward and by the new, and of its slices."""
+    """A table of the metrics of a group and its slices, with the old and the new reward."""
     after = rescored.after.groups[number]
     before = rescored.before.groups[number] if rescored.before else None
     pairs: list[tuple[Text, Estimate | None, Estimate]] = []
@@ -141,7 +146,7 @@ def _moved(rescored: Rescored, number: int) -> Iterator[Block]:
         rows.append(Row([*cells, _difference(old, new, places)] if before else cells))
     yield Table(columns, rows, ruled=False)
     if any(old and old.samples != new.samples for _, old, new in pairs):
-        apart = "not every rollout has both rewards, so that a difference is in part one between rollouts"
+        apart = "not every rollout has both rewards, so a difference is partly between different rollouts"
         yield Sentence(apart, whole=True)
 
 

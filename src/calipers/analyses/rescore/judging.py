@@ -1,4 +1,4 @@
-"""Stored completions judged again, a batch at a time: filters first, then verifiers.
+"""Stored completions verified again, a batch at a time: first filters, then verifiers.
 
 Text verifiers take a whole batch at once (`verify_many`); all others are asked one completion at a time.
 """
@@ -114,7 +114,7 @@ class BatchJudge:
         return found
 
     def _answers(self, texts: Sequence[str | None]) -> Sequence[Answer]:
-        """What the filters make of the texts that are there."""
+        """The answers that the filters extract from the texts."""
         if not self._chain:
             return texts
         there = [text for text in texts if text is not None]
@@ -125,11 +125,11 @@ class BatchJudge:
         return [None if text is None else next(each) for text in texts]
 
     def notes(self) -> list[str]:
-        """What the judges have to say beside their verdicts, and why there were none."""
+        """The notes of the verifiers, and why some verdicts are missing."""
         return [*self._bench.notes, *self.reasons()]
 
     def reasons(self) -> list[str]:
-        """What kept verdicts from being reached most often, and how often: ``12 judge_failed: ...``."""
+        """The most frequent reasons for missing verdicts, with counts: ``12 judge_failed: ...``."""
         return [f"{count} {reason}" for reason, count in self._errors.most_common(MOST_REASONS)]
 
     def _ask(self, name: str, cases: Cases, judged: Judged) -> None:
@@ -156,11 +156,11 @@ class BatchJudge:
             return self._ready[task_id]
         task = self._tasks.get(task_id)
         if task is None:
-            right = "give the one that was run: --benchmark DIR"
+            right = "give the benchmark of the run: --benchmark DIR"
             raise InputError.at(f"task {task_id!r}", "is not in the benchmark", right)
         name = self._instead or task.verifier
         if name is None:
-            raise InputError.at(f"task {task_id!r}", "no verifier judges it", "name one: --verifier NAME")
+            raise InputError.at(f"task {task_id!r}", "has no verifier", "give one: --verifier NAME")
         params = task.params if name == task.verifier else {}
         task = replace(task, verifier=name, params={**params, **self._params})
         judge = self._judge(name)
@@ -172,7 +172,7 @@ class BatchJudge:
         if name not in self._judges:
             judge = verifier(name)
             if not judge.rerunnable:
-                wrong = "its verdict depends on more than the completion, which is all that was stored"
+                wrong = "its verdict depends on more than the completion, and only the completion is stored"
                 raise InputError.at(f"verifier {name!r}", wrong, "run the benchmark again instead")
             ready([judge])
             self._judges[judge.name] = self._judges[name] = judge

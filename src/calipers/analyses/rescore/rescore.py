@@ -1,4 +1,4 @@
-"""A finished run judged again, without a model.
+"""Verify a finished run again, without a model.
 
 ::
 
@@ -136,7 +136,7 @@ def _overruled(stored: Stored, worth: float | None) -> bool:
 
 @contextmanager
 def atomic_file(path: str) -> Iterator[Callable[[bytes], None]]:
-    """What writes to a file that takes its place when all is written; LogError when it cannot be."""
+    """A writer for a file that appears when all is written; LogError when it cannot be written."""
     real = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)[:100]}.{os.urandom(4).hex()}.part")
     try:
@@ -336,12 +336,14 @@ class Imported:
             raise InputError.at(path, f"has {len(table.keys)} groups (agent, model, dataset)", "expected one")
         if "reward" not in table.rewards and len(table.rewards) != 1:
             known = ", ".join(table.rewards) or "none"
-            raise InputError.at(path, f"no reward (there is {known})", "name it: --columns reward=KEY")
+            raise InputError.at(path, f"has no key reward (its rewards: {known})", "name it: --columns reward=KEY")
         given = table.rewards.get("reward") or next(iter(table.rewards.values()))
         odd = np.flatnonzero(given.given & ~np.isfinite(given.values))
         if len(odd):
             task = table.tasks[int(table.task[odd[0]])]
-            raise InputError.at(path, f"the reward of task {task!r} is no finite number", "expected one, or none")
+            raise InputError.at(
+                path, f"the reward of task {task!r} is not a finite number", "expected a finite number, or none"
+            )
         keys = zip((table.tasks[task] for task in table.task.tolist()), table.sample.tolist(), strict=True)
         rows = zip(keys, given.values.tolist(), given.given.tolist(), strict=True)
         return cls(path, {key: value for key, value, there in rows if there})
@@ -367,15 +369,15 @@ class Imported:
         return judged
 
     def notes(self) -> list[str]:
-        """What matched nothing, on either side."""
+        """Notes on scores and rollouts without a match."""
         strange = len(self._rewards.keys() - self._used - self._empty)
         notes = []
         if self._without:
-            notes.append(f"{counted(self._without, 'rollout')} without a score in it: a gap each")
+            notes.append(f"{counted(self._without, 'rollout')} without a score in it: the new reward is missing")
         if strange:
-            notes.append(f"{counted(strange, 'score')} for no rollout of the run: not used")
+            notes.append(f"{counted(strange, 'score')} not used: the run has no such rollout")
         if self._empty:
-            notes.append(f"{counted(len(self._empty), 'score')} for rollouts that brought no completion: not used")
+            notes.append(f"{counted(len(self._empty), 'score')} not used: the rollout has no completion")
         return [f"{self._path}: {note}" for note in notes]
 
 
@@ -384,7 +386,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class Rescoring:
-    """What is to be judged again, and how."""
+    """The settings of a rescore."""
 
     run: str  # the folder of a run, or a file of rollouts
     verifier: str | None = None  # None: each task's own
@@ -394,7 +396,7 @@ class Rescoring:
     scores: Rewards | None = None  # instead of a verifier
     columns: Mapping[str, str] = field(default_factory=dict)  # what these call their keys
     name: str | None = None  # of the new reward
-    reward: str | None = None  # the old one that it is compared with
+    reward: str | None = None  # the old reward to compare it with
     metrics: Sequence[str] = ()
     by: tuple[str, ...] = ()
     out: str | None = None
@@ -409,10 +411,10 @@ class Rescoring:
                 if given:
                     raise InputError.at("--scores", f"does not go with {option}", "give one or the other")
         elif self.columns:
-            raise InputError.at("--columns", "there is no file of scores", "expected --scores FILE beside it")
+            raise InputError.at("--columns", "there is no file of scores", "expected --scores FILE with it")
         if not NAME.fullmatch(self.called) or self.called in ("reward", "__missing__"):
             right = "expected letters, digits, '_', '-' and '.', and not 'reward'"
-            raise InputError.at("--name", f"a reward cannot be called {self.called!r}", right)
+            raise InputError.at("--name", f"{self.called!r} cannot be the name of a reward", right)
 
     @property
     def called(self) -> str:
@@ -478,10 +480,10 @@ def rescore(
 
 
 def judge_again(request: Rescoring) -> Rescored:
-    """Judge the stored completions of a run again; the new rewards stand in a new file, beside the old ones.
+    """Verify the stored completions of a run again; a new file has the old and the new rewards.
 
-    InputError for whatever cannot work: then nothing is written. A completion that cannot be judged
-    is a gap of the new reward, and stops nothing.
+    InputError where the settings cannot work; then nothing is written. If a completion cannot be verified, its new
+    reward is missing, and the rescore continues.
     """
     _check_target(request)
     recorded = _recorded(request.run)
@@ -514,13 +516,15 @@ def judge_again(request: Rescoring) -> Rescored:
 
 
 def _scoring(request: Rescoring, recorded: _Recorded) -> Plan:
-    """How both rewards are scored; InputError for a metric that no reward moves."""
+    """How both rewards are scored; InputError for a metric that reads no reward."""
     plan = make_plan(request.metrics or recorded.metrics or None, by=request.by, dialect=recorded.dialect)
     rewarded = [metric for metric in plan.asked if set(metric.metric.reads) <= {"reward", "answer"}]
     for metric in plan.asked if request.metrics else ():
         if metric not in rewarded:
             raise InputError.at(
-                "--metric", f"{metric.text} reads no reward, so that no judge moves it", "expected one that does"
+                "--metric",
+                f"{metric.text} does not read a reward, so a rescore cannot change it",
+                "expected a metric of rewards",
             )
     return replace(plan, asked=rewarded)
 
@@ -542,7 +546,7 @@ def _rewrite(
         rewards.add(batch, judged, worths)
     if not rewards.judged:
         if request.scores is not None:
-            right = "expected its tasks and samples"
+            right = "expected the tasks and samples of the run"
             raise InputError.at(scores_name(request.scores), "has no score for any rollout of the run", right)
         right = "expected a log with completions in it; --scores FILE needs none"
         raise InputError.at(source.path, "no rollout has a completion", right)
@@ -560,7 +564,9 @@ def _rewrite(
 def _nothing_judged(request: Rescoring, judge: BatchJudge | Imported, secrets: Secrets) -> Incomplete:
     """The error for a run of which no completion could be judged: there is no new number to show, or to keep."""
     why = "; ".join(map(secrets.scrub, judge.reasons() if isinstance(judge, BatchJudge) else judge.notes()))
-    return Incomplete(f"{request.run}: nothing came to a verdict, and nothing is written: {why or 'no reason given'}")
+    return Incomplete(
+        f"{request.run}: no completion could be verified, and nothing is written: {why or 'no reason given'}"
+    )
 
 
 def _scrubbed(write: Callable[[bytes], None], secrets: Secrets, lines: bytes) -> None:
@@ -578,13 +584,13 @@ def _old(table: Rollouts, request: Rescoring) -> str | None:
             raise InputError.at("--reward", f"no rollout has a reward {request.reward!r}", f"known: {', '.join(keys)}")
         return request.reward
     if len(keys) > 1 and "reward" not in keys:
-        raise InputError.at("--reward", f"there are {', '.join(keys)}", "say which to compare with")
+        raise InputError.at("--reward", f"there are several rewards: {', '.join(keys)}", "name the one to compare with")
     return "reward" if "reward" in keys else next(iter(keys), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What a run's plan says of how it was made; nothing for a bare file."""
+    """How a run was made, from its plan; empty for a file without a plan."""
 
     benchmark: str | None = None
     tasks: str | None = None  # the hash of their content
@@ -615,39 +621,43 @@ def _suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
     """The benchmark whose tasks were run; another than recorded is refused, unless it was named."""
     if request.benchmark is None and recorded.lm_eval is not None:
         again = f"calipers run {recorded.benchmark} --model replay/{request.run}/rollouts.jsonl"
-        right = f"{again} judges it by the task as it is now"
-        raise InputError.at(request.run, "is of a task of lm-evaluation-harness", right)
+        right = f"{again} scores it with the current task"
+        raise InputError.at(request.run, "is a run of a task of lm-evaluation-harness", right)
     if request.benchmark is None and recorded.benchmark is None:
-        raise InputError.at(request.run, "does not say which benchmark it is of", "give it: --benchmark DIR")
+        raise InputError.at(request.run, "does not name its benchmark", "give it: --benchmark DIR")
     try:
         suite = load_suite(request.benchmark or recorded.benchmark or "")
     except NotThere as error:
         if request.benchmark is not None:
             raise
-        raise InputError.at(request.run, f"its benchmark is gone ({error})", "give it: --benchmark DIR") from None
+        raise InputError.at(
+            request.run, f"its benchmark cannot be found ({error})", "give it: --benchmark DIR"
+        ) from None
     if recorded.tasks is None or provenance.identity(Job(suite.name, "none"), suite)["tasks"] == recorded.tasks:
         return suite, []
     where = request.benchmark or recorded.benchmark
     if request.benchmark is None:
-        wrong = f"{where} holds other tasks than those that were run"
-        raise InputError.at(request.run, wrong, f"--benchmark {where} takes them all the same")
-    return suite, [f"{where} holds other tasks than those that were run; they were judged by these all the same"]
+        wrong = f"{where} has other tasks than the run"
+        raise InputError.at(request.run, wrong, f"--benchmark {where} uses them anyway")
+    return suite, [f"{where} has other tasks than the run; they were used anyway"]
 
 
 def _check_target(request: Rescoring) -> None:
     target = os.path.realpath(request.target)
     if request.run == STDIN:
-        raise InputError.at("-", "a run is read from its file", "expected a folder or a file")
+        raise InputError.at("-", "a run cannot be read from standard input", "expected a folder or a file")
     if not os.path.isdir(os.path.dirname(target)):
-        raise InputError.at(request.target, f"there is no folder {os.path.dirname(request.target)!r}", "make it first")
+        raise InputError.at(
+            request.target, f"there is no folder {os.path.dirname(request.target)!r}", "create it first"
+        )
     if os.path.isdir(target):
         raise InputError.at(request.target, "is a directory", "expected a file, such as rescored.jsonl")
     if os.path.basename(target) in (LOG, PLAN, STOPPED, RESULT) and is_run(os.path.dirname(target)):
-        raise InputError.at(request.target, "belongs to a run, and is never changed", "choose another --out")
+        raise InputError.at(request.target, "is a file of a run and is never changed", "choose another --out")
     scores = [request.scores] if isinstance(request.scores, (str, os.PathLike)) else []
     for path in (request.run, *scores):
         if os.path.realpath(path) == target:
-            raise InputError.at(request.target, "is the file that is read", "choose another --out")
+            raise InputError.at(request.target, "is the input file", "choose another --out")
 
 
 def _outstanding_lines(plan: RunPlan, outstanding: PlanCoverage, stop: RunStop | None) -> Iterator[bytes]:

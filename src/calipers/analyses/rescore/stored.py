@@ -1,4 +1,4 @@
-"""Rollouts that were made before: batches of their lines, and of each line what a judge asks for."""
+"""Stored rollouts: batches of lines, and the parts of each line that a verifier needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AT_ONCE = 1 << 18  # bytes of a batch
 BLANKS = b" \t\r"
 NOTHING_CAME = frozenset({"client_failed", "cancelled", "not_run", "stopped_early"})  # outcomes without a completion
 SAID_NOTHING = frozenset({"empty", "refused"})  # outcomes under which no completion is the text ""
-_RIGHT = "expected the folder of a run, or JSON Lines with a rollout a line"
+_RIGHT = "expected a run folder, or JSON Lines with one rollout per line"
 
 
 class Stored(msgspec.Struct, gc=False):
@@ -107,7 +107,7 @@ _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def open_stored(path: str) -> Source:
     """The rollouts at a path, to be read; InputError when there are none."""
     if os.path.isdir(path) and not is_run(path):
-        raise InputError.at(path, "is no run: there is no plan.json in it", _RIGHT)
+        raise InputError.at(path, "is not a run folder: it has no plan.json", _RIGHT)
     source = RunLog(path) if is_run(path) else Source(path)
     if isinstance(source, RunLog):
         if not source.size:
@@ -147,7 +147,7 @@ def _next(pieces: Iterator[bytes], path: str, line: int) -> bytes:
         return next(pieces, b"")
     except LongLine:
         wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{path}:{line}", wrong, "expected one rollout a line") from None
+        raise InputError.at(f"{path}:{line}", wrong, "expected one rollout per line") from None
 
 
 def _pieces(source: Source) -> Iterator[bytes]:
@@ -188,9 +188,9 @@ def _record(path: str, number: int, line: bytes, wanted: Wanted) -> Any:
         line.decode()
         return wanted.decoder.decode(line)
     except _BAD as error:
-        wrong, right = f"is no rollout ({error})", "expected one JSON object a line"
+        wrong, right = f"is not a rollout ({error})", "expected one JSON object per line"
         with suppress(ValueError, RecursionError):
             wrong, right = fault(json.loads(line), {}) or (wrong, right)
         if wrong.startswith("no key"):  # whose advice is for a file that is scored: here no key can be named
-            right = "expected one rollout a line, as in a run's rollouts.jsonl"
+            right = "expected one rollout per line, as in a run's rollouts.jsonl"
         raise InputError.at(f"{path}:{number}", wrong, right) from None

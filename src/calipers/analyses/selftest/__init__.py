@@ -1,1 +1,1 @@
-"""Do a benchmark's verifiers work: right answers pass, wrong ones fail."""
+"""Test a benchmark's verifiers: right answers must pass, wrong answers must fail."""

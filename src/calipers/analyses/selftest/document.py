@@ -1,4 +1,4 @@
-"""What a benchmark's verifiers make of answers whose worth is known."""
+"""The test of a benchmark's verifiers on known answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import counted, ends, figure, percent
+from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
 
 SHOWN = 5  # ids of a kind that are named in a table
@@ -32,7 +33,7 @@ class Probe:
 
     @property
     def clean(self) -> bool:
-        """Whether it says nothing against the verifier: a gold answer needs a verdict, any other must not pass."""
+        """Whether the verifier is right: every gold answer has a verdict and passes, and no other answer passes."""
         return not self.wrong and not (self.what == "gold" and self.failed)
 
 
@@ -55,7 +56,7 @@ class SelfTest:
 
 
 def document(test: SelfTest) -> Document:
-    """A test for people: a row for each probe, and then the tasks where a verdict is wrong."""
+    """A test as a page: a row for each probe, then the tasks with a wrong verdict."""
     return Document(partial(_blocks, test), test.to_dict)
 
 
@@ -71,21 +72,21 @@ def _blocks(test: SelfTest) -> Iterator[Block]:
     for probe in test.probes:
         judged = f"{probe.asked - len(probe.failed):,}"
         share = "–" if probe.share is None else f"{figure(probe.share)} {probe.rate}"
-        interval = ends(probe.interval, 4) or probe.why or ""
+        interval = ends(probe.interval, 4) or plain_why(probe.why or "")
         rows.append(Row([Name(probe.verifier), probe.what, judged, f"{len(probe.wrong):,}", share, interval]))
     yield Table([*columns, TableColumn(f"{percent(test.confidence)} interval")], rows, ruled=False)
     yield Blank()
     for probe in test.probes:
         if probe.wrong:
             verb = "does not pass" if probe.what == "gold" else "passes"
-            yield Sentence((Name(probe.verifier), f": {probe.what} {verb}: {_named(probe.wrong)}"), whole=True)
+            yield Sentence((Name(probe.verifier), f": {probe.what} answer {verb}: {_named(probe.wrong)}"), whole=True)
         if probe.failed:
             tasks, why = _named([task for task, _ in probe.failed]), clean(probe.failed[0][1], 200)
-            unjudged = f": {probe.what} cannot be judged: {tasks} ({why})"
+            unjudged = f": {probe.what} answer cannot be verified: {tasks} ({why})"
             yield Sentence((Name(probe.verifier), unjudged), whole=True)
     wrong = sum(not probe.clean for probe in test.probes)
-    fault = f"{counted(wrong, 'probe')} of {len(test.probes)} found fault"
-    yield Sentence(fault if wrong else "clean", whole=True)
+    fault = f"{wrong:,} of {counted(len(test.probes), 'probe')} found wrong verdicts"
+    yield Sentence(fault if wrong else "clean: all verdicts are right", whole=True)
 
 
 def _named(tasks: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""A benchmark's verifiers tried on answers whose worth is known: the gold answer must pass, all others must fail.
+"""A benchmark's verifiers tested on known answers: the gold answer must pass, all others must fail.
 
-A verifier that knows a better gold answer than the task's target as text says so by an optional method,
-``gold(task) -> str | None``; None is for a task of which none is known.
+A verifier can give a better gold answer than the task's target as text with an optional method,
+``gold(task) -> str | None``; None means that no gold answer is known for the task.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORDS: Final = 12  # of a random text
 
 @dataclass(frozen=True, slots=True)
 class CheckedBenchmark:
-    """A benchmark that can be run: its verifiers by name, and how many tasks each judges."""
+    """A benchmark that can be run: its verifiers by name, and how many tasks each verifies."""
 
     suite: Suite
     tasks: Sequence[Task]
@@ -41,7 +41,7 @@ class CheckedBenchmark:
 
 
 def checked(suite: Suite, limit: int | None = None) -> CheckedBenchmark:
-    """The benchmark, if each of its tasks can be judged; InputError for the first that never can."""
+    """The benchmark, if each of its tasks can be verified; InputError for the first task that cannot."""
     tasks = suite.tasks[:limit]
     if not tasks:
         raise InputError.at(suite.name, "no tasks", "expected at least one")
@@ -59,14 +59,14 @@ def checked(suite: Suite, limit: int | None = None) -> CheckedBenchmark:
 def selftest(
     benchmark: CheckedBenchmark, *, concurrency: int = 32, seed: int = 0, confidence: float = 0.95
 ) -> SelfTest:
-    """Try every verifier on the tasks it judges; one that needs more than a text is passed over, and said."""
+    """Test every verifier on its tasks; a verifier that needs more than a text is skipped, with a note."""
     notes, probes = [], []
     if benchmark.unjudged:
-        notes.append(f"{counted(benchmark.unjudged, 'task')} without a verifier: not tried")
+        notes.append(f"not tested: {counted(benchmark.unjudged, 'task')} without a verifier")
     with Bench(concurrency) as bench:
         for name, judge in benchmark.verifiers.items():
             if not judge.rerunnable:
-                notes.append(f"verifier {name!r} judges more than a text: not tried")
+                notes.append(f"not tested: verifier {name!r}, which needs more than a text")
                 continue
             tasks = [task for task in benchmark.tasks if task.verifier == name]
             golds = [gold(judge, task) for task in tasks]
@@ -78,7 +78,7 @@ def selftest(
                     probes.append(_probe(name, judge, what, cases, bench, confidence))
         notes += bench.notes
     if not probes:
-        raise InputError.at(benchmark.suite.name, "there is no verifier to try", "; ".join(notes))
+        raise InputError.at(benchmark.suite.name, "there is no verifier to test", "; ".join(notes))
     return SelfTest(confidence, probes, notes)
 
 
