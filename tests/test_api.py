@@ -166,7 +166,7 @@ def test_a_gate_takes_results_in_memory(tmp_path):
     in_memory = calipers.gate(after, require=rules, baseline=before)
     assert in_memory.word == "passed"
     assert in_memory.checks == calipers.gate(after, require=rules, baseline=path).checks
-    with pytest.raises(InputError, match="the result: is a finished result, and --columns"):
+    with pytest.raises(InputError, match="the result: is a finished result, so --columns"):
         calipers.gate(after, require=rules, baseline=before, columns=NAMES)
     with pytest.raises(CalipersError, match="did you mean 'mean_reward'"):
         calipers.gate(after, require="mean_rewrd > 0")

@@ -129,7 +129,7 @@ def test_a_pilot_says_what_it_knows_and_what_it_cannot_tell(tmp_path, inside):  
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (MILLER, "nothing is asked; expected --detect, --tasks or --budget"),
+        (MILLER, "nothing to plan; expected --detect, --tasks or --budget"),
         ([], "the variance is unknown; expected a PILOT run"),
         (["--variance-between", "0.1"], "--variance-within is missing"),
         (["--variance-within", "0.1"], "--variance-between is missing"),

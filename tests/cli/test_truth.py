@@ -22,7 +22,7 @@ def home(tmp_path):
         (["score", "a.csv"], "mean_reward ↑  0.5000"),
         (["compare", "a.csv", "b.csv"], "mean_reward ↑  0.5000  0.8333"),
         (["curve", "a.csv"], "2   0.667"),
-        (["items", "a.csv", "b.csv"], "3 tasks: everyone solves 1, nobody 0."),
+        (["items", "a.csv", "b.csv"], "3 tasks: all runs solve 1, no run solves 0."),
         (["judge-check", "a.csv", "--labels", "labels.csv"], "3 rollouts of 3 tasks"),
         (["gate", "b.csv", "--baseline", "a.csv", "--require", "delta(mean_reward) > 0"], "gate passed"),
         (["plan", "a.csv"], "3 tasks with about 2 samples each"),

@@ -120,7 +120,7 @@ def test_repeats_that_nobody_numbered_are_refused_with_the_way_out(tmp_path):
 def test_samples_that_somebody_numbered_are_not_told_to_be_numbered_again(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("task,sample,reward\na,1,1\na,1,0\n")
-    with pytest.raises(InputError, match="give each try its own sample number") as caught:
+    with pytest.raises(InputError, match="give each rollout its own sample number") as caught:
         calipers.score(path)
     assert "#" not in str(caught.value)
 
