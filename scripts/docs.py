@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import types
+import typing
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -143,7 +144,9 @@ def api_page() -> str:
     head = (
         "# Python API\n\n"
         "<!-- Made by scripts/docs.py from the docstrings of the public names. -->\n\n"
-        "`import calipers` gives these names and no others.\n"
+        "`import calipers` gives these names and no others. Each is marked. **Stable**: what it means and the\n"
+        "parameters it has stay as they are; new parameters have defaults. **Provisional**: it may still change in a\n"
+        "minor version, and the changelog says so.\n"
     )
     names = [name for name in calipers.__all__ if not name.startswith("_")]
     functions = [name for name in names if inspect.isfunction(getattr(calipers, name))]
@@ -158,7 +161,10 @@ def api_page() -> str:
 
 def api_section(name: str, value: Any) -> str:
     """One public name: how it is called, what it is, and its public methods."""
-    parts = [f"\n### {name}\n\n```python\n{signature(name, value)}\n```\n\n{described(value)}\n"]
+    mark = calipers._STABILITY[name].capitalize()
+    parts = [f"\n### {name}\n\n*{mark}.*\n\n```python\n{signature(name, value)}\n```\n\n{described(value)}\n"]
+    if inspect.isclass(value) and issubclass(value, calipers.Page) and value is not calipers.Page:
+        parts.append("\nIt has the members of [`Page`](#page), too.\n")
     if inspect.isclass(value) and not issubclass(value, Exception):
         rows = [member(key, there) for key, there in vars(value).items() if not key.startswith("_")]
         rows = [row for row in rows if row]
@@ -178,8 +184,11 @@ def member(key: str, there: Any) -> str:
 
 def signature(name: str, value: Any) -> str:
     """How it is called; one parameter a line where that is longer than a line."""
-    if inspect.isclass(value) and issubclass(value, Exception):
+    if inspect.isclass(value) and issubclass(value, Exception | str):
         return f"class {name}({value.__bases__[0].__name__})"
+    if typing.is_typeddict(value):
+        keys = "".join(f"    {key}: {written(kind)}\n" for key, kind in value.__annotations__.items())
+        return f"class {name}(TypedDict, total=False):\n{keys}".rstrip()
     kind = "class" if inspect.isclass(value) else "def"
     parameters = inspect.signature(value)
     rows = [parameter.replace(annotation=Written(parameter.annotation)) for parameter in parameters.parameters.values()]
@@ -189,6 +198,11 @@ def signature(name: str, value: Any) -> str:
         end = "" if kind == "class" else f" -> {answer}"
         line = f"{kind} {name}(\n{''.join(lines_of(rows))}){end}"
     return re.sub(r"<factory>|<function .*? at 0x\w+>|<object object at 0x\w+>", "...", line)
+
+
+def written(annotation: Any) -> str:
+    """The annotation of a key as it stands in the source."""
+    return str(getattr(annotation, "__forward_arg__", annotation))
 
 
 class Written:

@@ -16,20 +16,31 @@ _HOME = {  # public name -> its module, and its name there if different
     "Collecting": "calipers.systems.nemo_gym.collect.request",
     "Column": "calipers.rollouts.column",
     "Comparison": "calipers.analyses.compare.result",
+    "Curves": "calipers.analyses.curve.document",
     "Estimate": "calipers.stats.estimate",
+    "Explanation": "calipers.glossary.explain",
+    "Gate": "calipers.analyses.gate.document",
     "Groups": "calipers.rollouts.groups",
     "Incomplete": "calipers.errors",
     "InputError": "calipers.errors",
+    "ItemReport": "calipers.analyses.items.document",
+    "JudgeCheck": "calipers.analyses.judge_check.document",
     "Materializing": "calipers.systems.nemo_gym.inputs",
     "Metric": "calipers.metrics.metric",
+    "Page": "calipers.reports.page",
+    "Rescored": "calipers.analyses.rescore.document",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
+    "RunSettings": "calipers.running.job",
+    "Study": "calipers.analyses.plan_study.document",
     "Verdict": "calipers.verifiers.verifier",
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
     "curve": "calipers.analyses.curve.curve",
     "evaluate": "calipers.running.perform",
+    "explain": "calipers.glossary.explain",
+    "gate": "calipers.analyses.gate.gate",
     "harbor_metric": "calipers.systems.harbor.metrics:metric",
     "harbor_pass_ladder": "calipers.systems.harbor.metrics:pass_ladder",
     "items": "calipers.analyses.items.items",
@@ -41,10 +52,65 @@ _HOME = {  # public name -> its module, and its name there if different
     "load": "calipers.reports.page",
     "mean": "calipers.metrics.reduce",
     "metric": "calipers.metrics.metric",
+    "plan": "calipers.analyses.plan_study.plan_study",
     "read": "calipers.pipeline",
+    "rescore": "calipers.analyses.rescore.rescore",
+    "run": "calipers.running.perform",
     "run_benchmark": "calipers.systems.evsys.benchmark",
     "score": "calipers.pipeline",
     "verifier": "calipers.verifiers.user_code",
+}
+
+_STABILITY = {  # public name -> how far it can be relied on; docs/api.md says what the words mean
+    "Benchmark": "stable",
+    "BenchmarkScore": "stable",
+    "CalipersError": "stable",
+    "Collecting": "provisional",
+    "Column": "stable",
+    "Comparison": "stable",
+    "Curves": "provisional",
+    "Estimate": "stable",
+    "Explanation": "provisional",
+    "Gate": "provisional",
+    "Groups": "stable",
+    "Incomplete": "stable",
+    "InputError": "stable",
+    "ItemReport": "provisional",
+    "JudgeCheck": "provisional",
+    "Materializing": "provisional",
+    "Metric": "stable",
+    "Page": "provisional",
+    "Rescored": "provisional",
+    "Result": "stable",
+    "Rollouts": "stable",
+    "RunSettings": "provisional",
+    "Study": "provisional",
+    "Verdict": "provisional",
+    "collect": "provisional",
+    "compare": "stable",
+    "compute_pass_majority_metrics": "stable",
+    "curve": "provisional",
+    "evaluate": "stable",
+    "explain": "provisional",
+    "gate": "provisional",
+    "harbor_metric": "stable",
+    "harbor_pass_ladder": "stable",
+    "items": "provisional",
+    "judge_check": "provisional",
+    "lm_eval_aggregate": "stable",
+    "lm_eval_filtered": "stable",
+    "lm_eval_pipeline": "stable",
+    "lm_eval_stderr": "stable",
+    "load": "provisional",
+    "mean": "stable",
+    "metric": "provisional",
+    "plan": "provisional",
+    "read": "stable",
+    "rescore": "provisional",
+    "run": "provisional",
+    "run_benchmark": "stable",
+    "score": "stable",
+    "verifier": "provisional",
 }
 
 __all__ = [
@@ -54,14 +120,23 @@ __all__ = [
     "Collecting",
     "Column",
     "Comparison",
+    "Curves",
     "Estimate",
+    "Explanation",
+    "Gate",
     "Groups",
     "Incomplete",
     "InputError",
+    "ItemReport",
+    "JudgeCheck",
     "Materializing",
     "Metric",
+    "Page",
+    "Rescored",
     "Result",
     "Rollouts",
+    "RunSettings",
+    "Study",
     "Verdict",
     "__version__",
     "collect",
@@ -69,6 +144,8 @@ __all__ = [
     "compute_pass_majority_metrics",
     "curve",
     "evaluate",
+    "explain",
+    "gate",
     "harbor_metric",
     "harbor_pass_ladder",
     "items",
@@ -80,7 +157,10 @@ __all__ = [
     "load",
     "mean",
     "metric",
+    "plan",
     "read",
+    "rescore",
+    "run",
     "run_benchmark",
     "score",
     "verifier",
@@ -90,18 +170,29 @@ if TYPE_CHECKING:
     from calipers.analyses.compare.compare import compare
     from calipers.analyses.compare.result import Comparison
     from calipers.analyses.curve.curve import curve
+    from calipers.analyses.curve.document import Curves
+    from calipers.analyses.gate.document import Gate
+    from calipers.analyses.gate.gate import gate
+    from calipers.analyses.items.document import ItemReport
     from calipers.analyses.items.items import items
+    from calipers.analyses.judge_check.document import JudgeCheck
     from calipers.analyses.judge_check.judge_check import judge_check
+    from calipers.analyses.plan_study.document import Study
+    from calipers.analyses.plan_study.plan_study import plan
+    from calipers.analyses.rescore.document import Rescored
+    from calipers.analyses.rescore.rescore import rescore
     from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.glossary.explain import Explanation, explain
     from calipers.metrics.metric import Metric, metric
     from calipers.metrics.reduce import mean
     from calipers.pipeline import read, score
-    from calipers.reports.page import load
+    from calipers.reports.page import Page, load
     from calipers.reports.result import Result
     from calipers.rollouts.column import Column
     from calipers.rollouts.groups import Groups
     from calipers.rollouts.table import Rollouts
-    from calipers.running.perform import evaluate
+    from calipers.running.job import RunSettings
+    from calipers.running.perform import evaluate, run
     from calipers.stats.estimate import Estimate
     from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, run_benchmark
     from calipers.systems.harbor.metrics import metric as harbor_metric
@@ -130,4 +221,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -52,7 +52,7 @@ from calipers.request import (
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import total
 from calipers.rollouts.labels import clusters, has, sliced
-from calipers.rollouts.ledger import Ledger, contributed, lacking
+from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
@@ -82,7 +82,7 @@ def score(
     by: str | Sequence[str] = (),
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
@@ -366,6 +366,8 @@ def _read(
         paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
         if paths and len(paths) == len(source):
             return begin_reading(paths, columns=columns, labels=labels, progress=progress, kept=parts)
+    if isinstance(source, Result):
+        raise InputError("a Result has numbers, and its rollouts are gone; expected the rollouts that were scored")
     if (rollouts := _in_memory(source, columns, labels)) is not None:
         return rollouts, list
     if not isinstance(source, (list, tuple, np.ndarray)):  # the columns of a frame would be taken for tasks

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
 from calipers.metrics.metric import Metric, MetricSpec, Opaque, own_name, settle
@@ -24,6 +24,7 @@ from calipers.rollouts.record import MISSING, USAGE, label
 from calipers.rollouts.table import Rollouts
 from calipers.stats.cards import DEFAULT, canonical
 
+Given = TypeVar("Given")
 Afterwards = Callable[[Result, Rollouts], Result]
 """A last step over a result and its rollouts, such as metric scripts of other systems."""
 
@@ -314,6 +315,17 @@ class Plan:
         keys = {*self.by, *([self.cluster] if self.cluster else [])}
         inside = {key.removeprefix("metadata.") for key in keys}  # its full path leads there, too
         return tuple(sorted({*keys, *inside, *read, *self.dialect.labels}))
+
+
+def either(metrics: Given | None, metric: Given | None) -> Given | None:
+    """What was asked for by either name of the parameter; InputError where both are given.
+
+    >>> either(None, "pass@3")
+    'pass@3'
+    """
+    if metrics is not None and metric is not None:
+        raise InputError.at("metric", "is given beside metrics", "expected one of them")
+    return metric if metrics is None else metrics
 
 
 def make_plan(

@@ -87,22 +87,22 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from cli.running import ARITH
 
     from calipers.analyses.gate.document import document as gate_page
-    from calipers.analyses.gate.gate import gate
+    from calipers.analyses.gate.gate import held_against
     from calipers.analyses.gate.policy import read_policy
     from calipers.analyses.plan_study.document import document as plan_page
     from calipers.analyses.plan_study.pilot import Chosen, from_pilots
     from calipers.analyses.plan_study.plan_study import StudyRequest, study
     from calipers.analyses.rescore.document import document as rescored_page
-    from calipers.analyses.rescore.rescore import Rescoring, rescore
+    from calipers.analyses.rescore.rescore import Rescoring, judge_again
     from calipers.analyses.selftest.document import document as selftest_page
     from calipers.analyses.selftest.selftest import checked, selftest
     from calipers.tasks.store import load_suite
 
-    yield "gate", gate_page(gate(read_policy(str(folder / "policy.yaml"))))
+    yield "gate", gate_page(held_against(read_policy(str(folder / "policy.yaml"))))
     wanted = StudyRequest(detect=0.1, tasks=40, samples=4, price_per_sample=0.01, budget=10.0)
     yield "plan", plan_page(study(from_pilots((at["a"], at["b"]), Chosen(), None, paired=True), wanted))
     clustered = Chosen(cluster="level")
     yield "plan clusters", plan_page(study(from_pilots((at["a"],), clustered, None, paired=True), wanted))
     again = Rescoring(at["a"], scores=at["other"], name="score", out=str(folder / "rescored.jsonl"))
-    yield "rescore", rescored_page(rescore(again))
+    yield "rescore", rescored_page(judge_again(again))
     yield "selftest", selftest_page(selftest(checked(load_suite(ARITH.removesuffix(".jsonl")), 6)))

@@ -4,7 +4,7 @@ import pytest
 from cli.running import lines
 
 from calipers.cli import execute as run
-from calipers.cli import glossary
+from calipers.glossary import words as glossary
 from calipers.metrics.cards import CARDS
 from calipers.names import METRICS
 from calipers.stats.cards import INTERVALS, METHODS, method_named

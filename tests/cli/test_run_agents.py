@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from cli.running import calipers
+from cli.running import calipers, refused
 from harbor_datasets import write_dataset, write_task
 from rooms import needs_rooms
+from running.scene import sums
 
 
 def run(tmp_path, *asked, **environment):
@@ -114,3 +115,9 @@ def test_a_run_that_has_begun_keeps_its_environment(tmp_path):
         "contains a different run: environment: room here, docker requested; expected --environment room, or another"
         in other.stderr
     )
+
+
+@pytest.mark.parametrize("option", ["--environment", "--registry"])
+def test_a_model_has_no_option_of_agents(tmp_path, option):
+    wrong = f"{option}: is for agents; expected --agent NAME and a directory of their tasks"
+    assert refused("run", sums(tmp_path, 1), "--model", "openai/m", option, "room", cwd=tmp_path) == wrong

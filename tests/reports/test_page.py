@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 
 import calipers
-from calipers.analyses.gate.gate import gate
+from calipers.analyses.gate.gate import held_against
 from calipers.analyses.gate.policy import NamedResult, Policy
 from calipers.analyses.gate.requirement import parse
 from calipers.analyses.plan_study.pilot import from_numbers
@@ -44,7 +44,7 @@ def reports(tmp_path):
         "three": calipers.compare(old, new, ROWS),
         "curves": calipers.curve(new),
         "items": calipers.items(old, new, ROWS),
-        "gate": gate(Policy(rules, [NamedResult(new, new, None)], None)),
+        "gate": held_against(Policy(rules, [NamedResult(new, new, None)], None)),
         "plan": study(from_numbers(0.1, 0.05, None, None), StudyRequest(detect=0.1)),
         "judge": calipers.judge_check(new, labels),
     }

@@ -15,11 +15,11 @@ from running.scene import records
 from running.stopping import RULE, TASKS, job, model, stopped
 
 import calipers
-from calipers.analyses.gate.gate import gate
+from calipers.analyses.gate.gate import held_against
 from calipers.analyses.gate.policy import NamedResult, Policy
 from calipers.analyses.gate.requirement import parse
 from calipers.analyses.plan_study.pilot import Chosen, from_pilots
-from calipers.analyses.rescore.rescore import Rescoring, rescore
+from calipers.analyses.rescore.rescore import Rescoring, judge_again
 from calipers.errors import CalipersError
 from calipers.reports import terminal
 from calipers.reports.result import document as document_of
@@ -121,7 +121,7 @@ def test_a_gate_answers_alike_for_the_folder_and_for_its_result(home):
     wanted = [parse(f"lower(pass@1) > {between}"), parse("pass@1 > 0.5")]
     found = []
     for path in (home / "run", home / "run" / "result.json"):
-        answer = gate(Policy(wanted, [NamedResult("run", str(path))]))
+        answer = held_against(Policy(wanted, [NamedResult("run", str(path))]))
         found.append(list(answer.checks))
         assert [check.word for check in answer.checks] == ["failed", "passed"]
         assert any("stopped the run after" in note for note in answer.notes)
@@ -142,7 +142,7 @@ def test_a_comparison_claims_nothing_by_a_test_for_a_fixed_number_of_tasks(home)
     [pair] = found.contests[0].pairs
     assert any("the number of compared tasks depends on its results" in note for note in pair.notes)
     wanted = [parse(f"{end}(delta(pass@1)) >= -0.9") for end in ("lower", "upper")] + [parse("delta(pass@1) >= -0.9")]
-    answer = gate(Policy(wanted, [NamedResult("run", str(home / "worse"), str(home / "run"))]))
+    answer = held_against(Policy(wanted, [NamedResult("run", str(home / "worse"), str(home / "run"))]))
     assert [check.word for check in answer.checks] == ["undefined", "undefined", "passed"]
     third = perform(job(home, model=model(home, 0.5, "third.py"), out=home / "third"))
     assert third.complete
@@ -165,7 +165,7 @@ def test_curves_items_plans_and_a_new_judge_say_it_too(home):
     known = from_pilots([str(home / "run")], Chosen(), None, paired=True)
     assert known.tasks == rows
     assert any("stopped the run after" in note and "too high on average" in note for note in known.notes)
-    again = rescore(Rescoring(str(home / "run"), "exact_match", name="again", out=str(home / "again.jsonl")))
+    again = judge_again(Rescoring(str(home / "run"), "exact_match", name="again", out=str(home / "again.jsonl")))
     assert again.after["pass@1"].method == again.before["pass@1"].method == "beta_mixture"
     assert any("stopped the run after" in note for note in again.notes)
     file = calipers.score(home / "again.jsonl", "pass@1", reward="again")  # whose rows say that some were spared
@@ -199,7 +199,7 @@ def test_a_folder_of_an_earlier_version_is_known_by_its_result(tmp_path):
     found = calipers.score(tmp_path / "run", METRICS)
     assert found.digest == report.result.digest
     assert found.groups[0].stop == report.result.groups[0].stop
-    answer = gate(Policy([parse("pass@1 > 0")], [NamedResult("run", str(tmp_path / "run" / "result.json"))]))
+    answer = held_against(Policy([parse("pass@1 > 0")], [NamedResult("run", str(tmp_path / "run" / "result.json"))]))
     assert any("is too high on average" in note for note in answer.notes)
     full = perform(job(tmp_path))
     assert full.complete

@@ -107,7 +107,7 @@ def compare(
         from calipers.analyses.compare.compare import compare as compare_runs
 
         shown = progress if progress.wanted else None
-        comparison = compare_runs(*paths, metric=metrics or None, columns=names, progress=shown, **settings)
+        comparison = compare_runs(*paths, metrics=metrics or None, columns=names, progress=shown, **settings)
     if target:
         target.write(safe_json(comparison.to_json()).encode())
     from calipers.analyses.compare.document import document

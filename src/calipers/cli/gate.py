@@ -9,12 +9,10 @@ import click
 
 from calipers.cli import options
 from calipers.cli.output import Target, plugins_loaded, rendered, tell, write
-from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
 
 if TYPE_CHECKING:
     from calipers.analyses.gate.document import Gate
-    from calipers.analyses.gate.policy import Policy
 
 REQUIREMENTS = "Requirements"  # a group of options
 FORMATS = ("table", "json", "md", "junit")
@@ -88,11 +86,8 @@ def gate(
     requirements: tuple[str, ...],
     policy: str | None,
     baseline: str | None,
-    agent: str | None,
-    model: str | None,
-    dataset: str | None,
     max_gaps: str | None,
-    **scoring: Any,
+    **settings: Any,
 ) -> None:
     """Check RESULT against requirements: exit 0 if they are met, 1 if not, 3 if a value is null.
 
@@ -103,12 +98,11 @@ def gate(
     targets = [Target(path, inputs) for path in (junit, out) if path is not None]
     names = options.roles(columns)
     with plugins_loaded(plugins):
-        from calipers.analyses.gate.gate import gate as held_against
-        from calipers.analyses.gate.numbers import GateScoring
+        from calipers.analyses.gate.gate import gate as checked
 
-        who = {"agent": agent, "model": model, "dataset": dataset}
-        required = _asked(result, requirements, policy, baseline, max_gaps, who)
-        checks = held_against(required, GateScoring(columns=names, **scoring), alone=policy is None)
+        checks = checked(
+            result, require=requirements, policy=policy, baseline=baseline, max_gaps=max_gaps, columns=names, **settings
+        )
     _written(checks, targets, junit)
     _show(checks, shape)
     for note in checks.notes:
@@ -116,43 +110,6 @@ def gate(
     _tell_github(checks)
     if checks.exit_code:
         raise click.exceptions.Exit(checks.exit_code)
-
-
-def _asked(
-    result: str | None,
-    requirements: tuple[str, ...],
-    policy: str | None,
-    baseline: str | None,
-    max_gaps: str | None,
-    who: dict[str, str | None],
-) -> Policy:
-    """The requirements and the results they apply to, from a policy or from the options."""
-    from dataclasses import replace
-
-    from calipers.analyses.gate.policy import NamedResult, Policy, gaps_allowed, read_policy
-    from calipers.analyses.gate.requirement import parse
-
-    most = None if max_gaps is None else gaps_allowed(max_gaps, "--max-gaps")
-    if policy is not None:
-        picked = [f"--{name}" for name, value in who.items() if value is not None]
-        if clash := [*(["--require"] if requirements else []), *picked]:
-            raise InputError.at(clash[0], "cannot be combined with --policy", "put it in the policy's file")
-        required = read_policy(policy)
-        if required.results:
-            if given := [name for name, value in (("RESULT", result), ("--baseline", baseline)) if value]:
-                raise InputError.at(policy, f"names its results, and {given[0]} is given too", "expected one of them")
-        elif result is None:
-            raise InputError.at(policy, "names no results", "add results: to it, or give RESULT")
-        else:
-            required = replace(required, results=[NamedResult(result, result, baseline)])
-        return replace(required, max_gaps=most or required.max_gaps)
-    if result is None or not requirements:
-        missing = "RESULT" if result is None else "--require 'EXPR OP NUMBER'"
-        raise InputError(f"{missing} is missing; expected RESULT with --require, or --policy FILE")
-    parsed = [
-        replace(parse(text), agent=who["agent"], model=who["model"], dataset=who["dataset"]) for text in requirements
-    ]
-    return Policy(parsed, [NamedResult(result, result, baseline)], most)
 
 
 def _written(checks: Gate, targets: list[Target], junit: str | None) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
 
-from calipers.cli import glossary
 from calipers.cli.options import Command, verbose
 from calipers.cli.options import include_path as include_path_option
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName, nearest
+from calipers.glossary import words as glossary
+from calipers.glossary.explain import said
 from calipers.metrics.cards import CARDS
 from calipers.names import FILTERS, METRICS, VERIFIERS, Index
 from calipers.reports.untrusted_text import clean
@@ -33,12 +33,6 @@ def plugins(index: Index) -> dict[str, str]:
     """The names of an index that installed plugins add."""
     brought = "Added by an installed plugin."
     return {clean(name): brought for name in index.plugins() if name not in index.entries}
-
-
-def said(thing: object) -> str:
-    """The docstring of a function or of an object's class, without backquotes."""
-    text = inspect.getdoc(thing if inspect.isfunction(thing) else type(thing)) or ""
-    return text.replace("`", "")
 
 
 def benchmarks() -> dict[str, str]:

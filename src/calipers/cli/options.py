@@ -124,12 +124,13 @@ by = option(
 cluster = option(
     "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
 )
-columns = option(
+keys = option(
     "--columns",
     group=ROLLOUTS,
     metavar="ROLE=KEY,...",
     multiple=True,
-    help="Map roles to the keys of your files, such as task=id,reward=score; may be repeated.",
+    help="Map roles to the keys of your files, such as task=id,reward=score; a path such as meta.id reaches inside, "
+    "and sample=# numbers the samples of a task in order of appearance; may be repeated.",
 )
 interval = option(
     "--interval",
@@ -308,6 +309,34 @@ reward_range = option(
     help="Lowest and highest possible reward; a reward outside this range is an error.  "
     "[default: 0,1 if all rewards lie in it, else unknown]",
 )
+
+
+def _worths(context: click.Context, option: click.Parameter, text: str | None) -> dict[str, float] | None:
+    if text is None:
+        return None
+    rewards: dict[str, float] = {}
+    for pair in text.split(","):
+        word, _, number = (part.strip() for part in pair.partition("="))
+        try:
+            rewards[word] = float(number if word and word not in rewards else "")
+        except ValueError:
+            wrong = f"{pair!r} is given twice" if word in rewards else f"{pair!r} cannot be read"
+            raise InputError.at("--truth", wrong, "expected WORD=NUMBER for each word, such as yes=1,no=0") from None
+    return rewards
+
+
+truth = option(
+    "--truth",
+    group=ROLLOUTS,
+    metavar="WORD=NUMBER,...",
+    callback=_worths,
+    help="Rewards that are words in your files, such as yes=1,no=0.",
+)
+
+
+def columns(command: Any) -> Any:
+    """``--columns``, as `roles` reads it, and ``--truth`` beside it."""
+    return keys(truth(command))
 
 
 def roles(texts: tuple[str, ...]) -> dict[str, str]:

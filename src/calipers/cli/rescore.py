@@ -85,10 +85,9 @@ def rescore(
     written, beside the old ones, to a new file.
     """
     with plugins_loaded(plugins):
-        from calipers.analyses.rescore.rescore import Rescoring
-        from calipers.analyses.rescore.rescore import rescore as judge_again
+        from calipers.analyses.rescore.rescore import rescore as verify_again
 
-        rescored = judge_again(Rescoring(run, params=params_of(params), columns=options.roles(columns), **settings))
+        rescored = verify_again(run, params=params_of(params), columns=options.roles(columns), **settings)
     from calipers.analyses.rescore.document import document
 
     write(rendered(document(rescored), shape))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -112,11 +111,11 @@ def run(
         write(pages)
         return
     with plugins_loaded(plugins):
-        # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
-        files = bool(benchmarks) and all(os.path.isfile(name) for name in benchmarks)
-        by_agents = not (files and given.get("agent") is None) and load(AGENT_RUNS).wanted(benchmarks, given)
-        jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given, shown, cache_requests)
-    if by_agents:
+        from calipers.running.perform import by_agents
+
+        of_agents = by_agents(benchmarks, given)
+        jobs, reports = ([], []) if of_agents else _run_models(benchmarks, given, shown, cache_requests)
+    if of_agents:
         if export is not None:
             wrong, right = "is for lm-evaluation-harness tasks", "remove it: an agent's run writes Harbor's files"
             raise InputError.at("--export", wrong, right)

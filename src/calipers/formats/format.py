@@ -31,7 +31,11 @@ class Named(dict[str, str]):
 
     def __init__(self, names: Columns, words: Mapping[str, float] | None = None) -> None:
         super().__init__(names)
-        self.words = {word.strip().lower(): float(reward) for word, reward in (words or {}).items()}
+        words = worths(names) if words is None else words
+        self.words = {word.strip().lower(): float(reward) for word, reward in words.items()}
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self.words)
 
 
 def worths(names: Columns) -> Mapping[str, float]:

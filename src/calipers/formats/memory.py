@@ -32,6 +32,30 @@ def from_memory(source: Any, names: Mapping[str, str], labels: Collection[str]) 
     return None if table is None else read_table(table, "table", names, labels) or _nothing()
 
 
+def cells_of(source: Any) -> list[list[str]] | None:
+    """A table in memory as the cells of a CSV file, with its header first; None for what is no table of rows.
+
+    >>> cells_of([{"task": "a", "label": True}, {"task": "b"}])
+    [['task', 'label'], ['a', '1'], ['b', '']]
+    """
+    if isinstance(source, (list, tuple)) and source and all(isinstance(row, Mapping) for row in source):
+        head = list(dict.fromkeys(key for row in source for key in row))
+        rows = [[row.get(key) for key in head] for row in source]
+    elif (table := None if isinstance(source, (list, tuple)) else _table(source)) is not None:
+        frame = table.collect()
+        head, rows = list(frame.columns), [list(row) for row in frame.iter_rows()]
+    else:
+        return None
+    return [[str(key) for key in head], *([_cell(value) for value in row] for row in rows)]
+
+
+def _cell(value: Any) -> str:
+    value = plain_value(value) if value is not None else ""
+    if isinstance(value, (bool, float)) and value == int(value if value == value and abs(value) < 1e15 else 0):
+        return str(int(value))
+    return str(value)
+
+
 def _nothing() -> list[Part]:
     raise InputError.at("table", "no rollouts", "expected at least one row")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from calipers.clients.client import Price
 from calipers.errors import InputError
@@ -173,6 +173,74 @@ class Job:
         return {
             name: {"value": _plain(getattr(self, name)), "from": self.origins.get(name, "default")} for name in names
         }
+
+
+OF_AGENTS: Final = ("agent", "environment", "registry")
+"""Settings of a run of agents, which a job of a model has not."""
+
+
+class RunSettings(TypedDict, total=False):
+    """The options of ``calipers run`` as keywords of `run` and `evaluate`; one that is absent or None has its default.
+
+    Those for agents are `agent`, `environment` and `registry`; `num_fewshot` to `default_metrics` are for tasks of
+    lm-evaluation-harness.
+    """
+
+    samples: int | None
+    limit: float | None
+    documents: str | int | Sequence[int] | None
+    max_tokens: int | None
+    temperature: float | None
+    stop: str | Sequence[str] | None
+    system_prompt: str | None
+    user_template: str | None
+    gen_kwargs: str | Mapping[str, Any] | None
+    prompt: str | None
+    target: str | None
+    id: str | None
+    metadata: str | Sequence[str] | None
+    template: str | Path | None
+    choices: str | Sequence[str] | None
+    shuffle_choices: bool | None
+    index_from: Literal[0, 1] | None
+    verifier: str | None
+    params: Mapping[str, Any] | None
+    num_fewshot: int | None
+    include_path: str | Path | Sequence[str | Path] | None
+    apply_chat_template: bool | str | None
+    fewshot_as_multiturn: bool | None
+    system_instruction: str | None
+    trust: bool | None
+    load_seeds: str | int | Sequence[int] | None
+    fewshot_seed: int | None
+    task_metadata: Mapping[str, Any] | None
+    default_metrics: Literal["release", "guide"] | None
+    base_url: str | None
+    model_args: str | Mapping[str, Any] | None
+    same_model: bool | None
+    api: Literal["chat", "completions"] | None
+    timeout: float | None
+    price: str | Price | tuple[float, float] | None
+    concurrency: int | None
+    retries: int | None
+    max_cost: float | None
+    max_time: float | None
+    until: str | None
+    retry_failed: bool | None
+    predict_only: bool | None
+    agent: str | None
+    environment: str | None
+    registry: str | Path | None
+    metrics: str | Metrics | None
+    dialect: str | None
+    by: str | Sequence[str] | None
+    cluster: str | None
+    reward: str | None
+    missing: Literal["gap", "zero", "fail"] | None
+    interval: str | None
+    confidence: float | None
+    seed: int | None
+    out: str | Path | None
 
 
 def _plain(value: Any) -> Any:

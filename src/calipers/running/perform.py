@@ -5,21 +5,21 @@
     benchmark ──► tasks, shuffled ──► outstanding ──► loop ──► log ──► score ──► result.json
                         └── checked, named and hashed before the first call
 
-`evaluate` is ``calipers.evaluate``, the command ``calipers run`` as a call, for one benchmark and one model.
+`run` is ``calipers.run``, the command ``calipers run`` as a call, for one benchmark and one model.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from zlib import crc32
 
 import msgspec
@@ -30,6 +30,7 @@ from calipers.clients.likelihood import NONE_HERE
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_plan import DOCUMENTS, RunStop
+from calipers.names import AGENT_RUNS, load
 from calipers.pipeline import score_plan
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
@@ -39,7 +40,7 @@ from calipers.rollouts.stop import Stop
 from calipers.running import provenance
 from calipers.running.event_loop import conduct
 from calipers.running.folder import Folder, Past
-from calipers.running.job import Job, taken
+from calipers.running.job import OF_AGENTS, Job, RunSettings, taken
 from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
@@ -424,32 +425,36 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
     return Headline(request, len(order), job.samples, scoring.confidence, scoring.missing)
 
 
-DECIDED: Final = ("benchmark", "model", "origins", "among", "lm_eval")  # fields of a job that are no settings
-SETTINGS: Final = tuple(field.name for field in fields(Job) if field.name not in DECIDED)
 ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed", "until")
 """What runs that share a result have in common."""
 
 
-def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: Any) -> Result:
+def run(
+    benchmark: str | Path | MemoryBenchmark, model: str | None = None, **settings: Unpack[RunSettings]
+) -> Result:
     """Run a benchmark against a model, or resume the run, and score it: ``calipers run`` from Python.
 
     ``benchmark`` is what the command accepts: a table of questions (with ``prompt="question"`` and so on), a folder, a
     name in the store, a YAML file, a task file of lm-evaluation-harness, or with ``include_path`` the name of a task,
-    group or tag; with several tasks the result has one group per task. It may also be a `Benchmark` in memory, such as
-    one from `Benchmark.from_table`. ``settings`` are the command's options by name: ``samples=4``,
-    ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None means not given. Missing rollouts are not
-    an error: the ledger of the result lists them. It also works inside a running event loop, as in a notebook.
+    group or tag; with several tasks the result has one group per task. For an agent it is a directory of Harbor tasks.
+    It may also be a `Benchmark` in memory, such as one from `Benchmark.from_table`. ``settings`` are the command's
+    options by name: ``samples=4``, ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None means not given.
+    Missing rollouts are not an error: the ledger of the result lists them. It also works inside a running event loop,
+    as in a notebook.
     """
-    if not isinstance(model, str):
+    if model is not None and not isinstance(model, str):
         right = "expected a model name such as 'openai/gpt-x'; for your own code, 'python/FILE.py:OBJECT'"
         raise InputError.at("model", f"is {type(model).__name__}", right)
+    given = {**({} if model is None else {"model": (model,)}), **_given(settings)}
     if not isinstance(benchmark, (str, os.PathLike)):
         if not hasattr(benchmark, "tasks"):
             right = "expected a path, a name, or a Benchmark: Benchmark.from_table(frame, prompt=...) makes one"
             raise InputError.at("benchmark", f"is {type(benchmark).__name__}", right)
-        job = job_in_memory(benchmark.name, {"model": (model,), **_given(settings)})
+        job = job_in_memory(benchmark.name, given)
         return perform(job, benchmark=JobBenchmark.held(job, benchmark)).result
-    jobs, _ = jobs_of([str(benchmark)], {"model": (model,), **_given(settings)})
+    if by_agents([str(benchmark)], given):
+        return _run_agent(str(benchmark), given)
+    jobs, _ = jobs_of([str(benchmark)], given)
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
             wrong = f"its runs differ in {name}, so they have no common result"
@@ -459,12 +464,33 @@ def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: An
     return result
 
 
+def evaluate(benchmark: str | Path | MemoryBenchmark, model: str, **settings: Unpack[RunSettings]) -> Result:
+    """The same as `run`, by its older name."""
+    return run(benchmark, model, **settings)
+
+
+def by_agents(benchmarks: Sequence[str], given: Mapping[str, Any]) -> bool:
+    """Whether agents are to work on these benchmarks: one is named, or all of them are directories of agents' tasks."""
+    # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
+    files = bool(benchmarks) and all(map(os.path.isfile, benchmarks))
+    wanted: bool = not (files and given.get("agent") is None) and load(AGENT_RUNS).wanted(benchmarks, given)
+    return wanted
+
+
+def _run_agent(benchmark: str, given: Mapping[str, Any]) -> Result:
+    """What an agent did on a dataset, scored."""
+    notes: list[str] = []
+    [report] = load(AGENT_RUNS).run([benchmark], given, lambda: nullcontext(lambda done, total: None), notes.append)
+    result: Result = report.result
+    return replace(result, notes=[*notes, *result.notes])
+
+
 def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as the command line has them: lists of one where several may stand, texts where it has texts."""
     values: dict[str, Any] = {}
     for name, value in settings.items():
-        if name not in SETTINGS:
-            raise UnknownName.of("setting of a run", name, SETTINGS)
+        if name not in RunSettings.__annotations__:
+            raise UnknownName.of("setting of a run", name, RunSettings.__annotations__)
         if value is None:
             continue
         if name in LISTS:
@@ -477,7 +503,9 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
             value = _json(value)
         elif isinstance(value, Price):
             value = (value.input, value.output)
-        elif name != "price":
+        elif name in OF_AGENTS:
+            value = str(value)
+        elif name not in ("price", "fewshot_seed"):  # which are checked with the others of the command line
             value = setting(name, name, str(value) if isinstance(value, Path) else value)
         values[name] = value
     return values

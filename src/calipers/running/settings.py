@@ -32,7 +32,7 @@ import msgspec
 from calipers.clients.client import Price
 from calipers.errors import InputError, UnknownName
 from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, load
-from calipers.running.job import Job
+from calipers.running.job import OF_AGENTS, Job
 from calipers.running.library import library
 from calipers.tasks.load_seeds import LOAD_SEEDS, MOST, Seeds
 from calipers.tasks.store import names
@@ -332,6 +332,8 @@ def _as_there(job: Job, options: Mapping[str, Any]) -> Job:
 def _options(given: Mapping[str, Any]) -> Settings:
     """What the command line says, as settings of a job."""
     options = dict(given)
+    if others := [name for name in OF_AGENTS if name in options]:
+        raise InputError.at(f"--{others[0]}", "is for agents", "expected --agent NAME and a directory of their tasks")
     if options.get("apply_chat_template") == "":  # the option without a name
         options["apply_chat_template"] = True
     if "price" in options:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, Literal, TypedDict, cast
 
 import numpy as np
 
@@ -57,11 +57,13 @@ from calipers.analyses.compare.source import (
     tasks_differ,
 )
 from calipers.errors import CalipersError, InputError
+from calipers.formats.format import Named
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
-from calipers.request import RequestedMetric, make_plan
+from calipers.request import RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.labels import clusters, has
+from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import Stop, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.intervals import ONE_CLUSTER
@@ -73,19 +75,21 @@ from calipers.stats.ranks import rank_sets, winner
 
 def compare(
     *sources: Source,
+    metrics: str | Sequence[str | Mapping[str, Any]] | None = None,
     metric: str | Sequence[str | Mapping[str, Any]] | None = None,
     by: str | Sequence[str] = (),
     cluster: str | None = None,
     dialect: str | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     reward: str | None = None,
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     margin: float | None = None,
-    test: str = "default",
-    adjust: str = SIDAK,
+    test: Literal["default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap"] = "default",
+    adjust: Literal["sidak", "holm", "bh", "none"] = SIDAK,
     primary: str | None = None,
     baseline: str | None = None,
     flips: int = SHOWN,
@@ -95,8 +99,9 @@ def compare(
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
-    A source is anything that `score` reads. With one source, its agents and models are compared with each other; with
-    more than two runs, all pairs are compared, or each run with the ``baseline``. A metric may also be a number of
+    A source is anything that `score` reads, with ``columns`` and ``truth`` as there; ``metric`` is another name of
+    ``metrics``. With one source, its agents and models are compared with each other; with more than two runs, all
+    pairs are compared, or each run with the ``baseline``. A metric may also be a number of
     lm-evaluation-harness' table, if the sources have one: ``bleu``, or for one pipeline ``exact_match,strict``. The
     first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
@@ -107,7 +112,7 @@ def compare(
     >>> found.delta, found.verdict
     (0.5, 'undecided')
     """
-    ours, theirs = ours_and_theirs(metric, dialect, sources)
+    ours, theirs = ours_and_theirs(either(metrics, metric), dialect, sources)
     first = None if primary is None else Primary.of(primary)
     keys = [by] if isinstance(by, str) else list(by)
     plan = make_plan(
@@ -134,7 +139,7 @@ def compare(
         filled=filled,
     )
     check_sources(sources)
-    read = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
+    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
     with quietly():
         return _compared(read, question, theirs)
 

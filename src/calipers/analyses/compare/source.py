@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
@@ -248,16 +248,25 @@ class ReadSource:
         return any(FORMATS.load(file.format).has_documents for file in self.hashed())
 
 
+@dataclass(frozen=True, slots=True)
+class CalledTable:
+    """A table in memory, and what it is to be called in place of a path."""
+
+    name: str
+    table: Source
+
+
 def read_source(
     source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
 ) -> ReadSource:
     """Read one source: anything that can be scored."""
-    given = [source] if isinstance(source, (str, os.PathLike)) else source
-    if not isinstance(given, Rollouts):
-        paths = [os.fspath(path) for path in given if isinstance(path, (str, os.PathLike))]
-        if paths and len(paths) == len(given):
-            parts: list[Part] = []
-            rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
-            digests = {key: digest for part in parts for key, digest in part.digests.items()}
-            return ReadSource(" ".join(paths), rollouts, digests, columns, cache(inputs))
+    if isinstance(source, CalledTable):
+        return replace(read_source(source.table, columns, labels, progress), path=source.name)
+    given = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
+    paths = [os.fspath(path) for path in given if isinstance(path, (str, os.PathLike))]
+    if paths and len(paths) == len(given):
+        parts: list[Part] = []
+        rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
+        digests = {key: digest for part in parts for key, digest in part.digests.items()}
+        return ReadSource(" ".join(paths), rollouts, digests, columns, cache(inputs))
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)

@@ -11,13 +11,14 @@ import numpy as np
 from calipers.analyses.compare.source import read_source
 from calipers.analyses.curve.document import CurveGroup, Curves, FittedLaw
 from calipers.errors import Incomplete, InputError, UnknownName
+from calipers.formats.format import Named
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import pass_counts
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters
-from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.ledger import Ledger, Missing, contributed
 from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import (
@@ -56,9 +57,10 @@ def curve(
     upto: int | None = None,
     threshold: float = PASS_THRESHOLD,
     cluster: str | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> Curves:
@@ -76,7 +78,7 @@ def curve(
         raise InputError(f"--to is {upto}; expected a number of samples from 1 to {FARTHEST:,}")
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
-    side = read_source(source, columns or {}, (*plan.labels, "answer"), progress)
+    side = read_source(source, Named(columns or {}, truth), (*plan.labels, "answer"), progress)
     settings = _CurveSettings(plan, threshold, upto)
     with quietly():
         pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]

@@ -103,7 +103,6 @@ def _read(text: str) -> float:
 class Gate(Page):
     """Whether the requirements are met.
 
-
     Every critical requirement must be met. Up to ``allowed_failures`` supporting requirements may fail, and all
     advisory ones. A requirement without an answer never counts as met: the gate is then undefined, unless it failed.
     """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from calipers.analyses.gate.numbers import (
     BOTTOM,
     NO_BOUNDS,
     NO_ENDS,
+    TABLE,
     TOP,
     Differences,
     GateGroup,
@@ -23,15 +25,19 @@ from calipers.analyses.gate.numbers import (
     Number,
     answers,
     at_end,
+    called,
     differences,
     number_of,
     with_filled,
     worst_of,
 )
-from calipers.analyses.gate.policy import Gaps, NamedResult, Policy
+from calipers.analyses.gate.policy import Gaps, NamedResult, Policy, required_of
 from calipers.analyses.gate.requirement import OPS, TASK, Requirement
 from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.formats.format import Named
+from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure
+from calipers.reports.result import Result
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.multiplicity import holm
 from calipers.stats.paired import below
@@ -275,7 +281,47 @@ def _listed(names: Sequence[str]) -> str:
 GROUP = ("agent", "model", "dataset")
 
 
-def gate(policy: Policy, scoring: GateScoring | None = None, *, alone: bool = False) -> Gate:
+def gate(
+    result: Source | Result | None = None,
+    *,
+    require: str | Sequence[str] = (),
+    policy: str | os.PathLike[str] | None = None,
+    baseline: Source | Result | None = None,
+    max_gaps: str | float | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    dataset: str | None = None,
+    dialect: str | None = None,
+    missing: Literal["gap", "zero", "fail"] | None = None,
+    cluster: str | None = None,
+    reward: str | None = None,
+    range: tuple[float, float] | None = None,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    confidence: float | None = None,
+    seed: int | None = None,
+) -> Gate:
+    """Check a result against requirements, such as ``require=["lower(pass@1) >= 0.6"]``.
+
+    ``result`` is a `Result`, the path of a result.json, or anything that `score` reads, which is scored first;
+    ``baseline`` is the same, for ``delta(...)``. A ``policy`` is a YAML file of requirements, for one result or
+    several. Every group must meet every requirement, unless ``agent``, ``model`` or ``dataset`` selects groups.
+    ``max_gaps`` is the most rollouts of a group that may be missing: ``5`` or ``"2%"``. The other parameters are
+    those of `score`, for rollouts. The answer's ``word`` is ``"passed"``, ``"failed"`` or ``"undefined"``.
+
+    >>> gate([[1, 1], [1, 0]], require="mean_reward >= 0.5").word
+    'passed'
+    """
+    who = {"agent": agent, "model": model, "dataset": dataset}
+    named = None if result is None else NamedResult(called(result, TABLE), result, baseline)
+    path = None if policy is None else os.fspath(policy)
+    required = required_of(named, [require] if isinstance(require, str) else require, path, max_gaps, who, baseline)
+    names = Named(columns or {}, truth)
+    scoring = GateScoring(dialect, missing, cluster, reward, range, names, confidence, seed)
+    return held_against(required, scoring, alone=policy is None)
+
+
+def held_against(policy: Policy, scoring: GateScoring | None = None, *, alone: bool = False) -> Gate:
     """Check every requirement of a policy for the groups of its results.
 
     A requirement that names no group is checked for each group. With several results, the requirements of a result
@@ -317,7 +363,7 @@ def _numbers_of(
     if moved and named.baseline is None:
         raise InputError(f"{moved[0].text!r} needs a baseline; expected --baseline PATH")
     metrics = list(dict.fromkeys(requirement.metric for requirement in requirements if not requirement.missing))
-    numbers = answers(named.path, metrics, by, scoring)
+    numbers = answers(named.source, metrics, by, scoring)
     if not numbers.document and any(requirement.worst and not requirement.delta for requirement in requirements):
         numbers = with_filled(numbers, metrics, by, scoring, BOTTOM)
     ends = any(requirement.end and not (requirement.delta or requirement.worst) for requirement in requirements)
@@ -332,7 +378,7 @@ def _numbers_of(
     def filled(before: GateNumbers) -> bool:
         return worst or (shown and not numbers.zero and (lacking(numbers, most) or lacking(before, most)))
 
-    return numbers, differences(named.path, named.baseline, wanted, sliced, scoring, filled)
+    return numbers, differences(named.source, named.baseline, wanted, sliced, scoring, filled)
 
 
 def _groups(wanted: Requirement, numbers: GateNumbers) -> list[GateGroup]:

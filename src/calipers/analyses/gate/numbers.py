@@ -20,13 +20,14 @@ from calipers.analyses.compare.document_table import DocumentTable, short, table
 from calipers.analyses.compare.findings import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
 from calipers.analyses.compare.question import metric_key
 from calipers.analyses.compare.result import Comparison, Contest, Pair, Run
+from calipers.analyses.compare.source import CalledTable
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.formats.read import Input
 from calipers.formats.run_plan import stop_said
 from calipers.formats.source import STDIN
 from calipers.metrics.metric import UNIT
-from calipers.pipeline import read, score, score_rollouts
+from calipers.pipeline import Source, read, score, score_rollouts
 from calipers.reports.figures import counted
 from calipers.reports.result import SCHEMA, Result
 from calipers.request import make_plan, per_reward
@@ -178,17 +179,17 @@ NO_SIDE: Final = "it is not known whether higher or lower is better, so there is
 
 
 def scored_filled(
-    path: str, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any], end: int
+    source: Source, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any], end: int
 ) -> tuple[Result, dict[Key, str]]:
-    """Fill the missing rollouts of a file with an end of the range and score them, as ``given`` says.
+    """Fill the missing rollouts of a source with an end of the range and score them, as ``given`` says.
 
     Beside the result the metrics of which it says nothing, each with why.
     """
-    if path == STDIN:
+    if is_stdin(source):
         raise InputError.at("worst(...)", "standard input can be read only once", "expected a file")
     settings = {name: value for name, value in given.items() if name not in ("columns", "missing")}
-    plan = make_plan(metrics, by=list(by), source=path, **settings)
-    rollouts = read(path, columns=given.get("columns"), labels=plan.labels)
+    plan = make_plan(metrics, by=list(by), source=source, **settings)
+    rollouts = read(source, columns=given.get("columns"), labels=plan.labels)
     unknown: dict[Key, str] = {}
     for request in plan.asked:
         if why := no_filling(request):
@@ -227,6 +228,7 @@ def worst_of(
     return number if not part.ledger.gaps else Number(None, why=why, tasks=number.tasks)
 
 
+TABLE, BASELINE = "the result", "the baseline"  # what sources in memory are called
 LARGEST: Final = 1 << 28
 ZERO: Final = "zero"
 _LOOK: Final = 1 << 16
@@ -246,7 +248,8 @@ class _Document(msgspec.Struct):
 class GateNumbers:
     """The groups of one result."""
 
-    path: str
+    path: str  # what it is called; that of a file
+    source: Source
     groups: Sequence[GateGroup]
     document: bool  # finished numbers: nothing more can be asked of them
     notes: Sequence[str] = ()
@@ -261,7 +264,7 @@ class GateNumbers:
     @property
     def once(self) -> bool:
         """Whether it cannot be scored again: it is finished, or was read as it came."""
-        return self.document or self.path == STDIN
+        return self.document or is_stdin(self.source)
 
     def of_table(self, group: GateGroup, wanted: Requirement) -> Number | None:
         """What a requirement names in the table of a group; None where that has nothing of the name.
@@ -298,13 +301,28 @@ class GateScoring:
     def given(self) -> dict[str, Any]:
         """The given settings, by the names of `score`."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in values.items() if value not in (None, {})}
+        return {name: value for name, value in values.items() if value is not None and (name != "columns" or value)}
 
 
-def is_document(path: str) -> bool:
-    """Whether a file is a result document, by its beginning or its end."""
-    if path == STDIN or not os.path.isfile(path):
+def is_stdin(source: Source) -> bool:
+    """Whether a source is standard input, which can be read only once."""
+    return isinstance(source, str) and source == STDIN
+
+
+def called(source: Source, otherwise: str) -> str:
+    """What messages call a source: its path, or for what is in memory another name."""
+    paths = source if isinstance(source, (list, tuple)) else [source]
+    known = [os.fspath(path) for path in paths if isinstance(path, (str, os.PathLike))]
+    return " ".join(known) if known and len(known) == len(paths) else otherwise
+
+
+def is_document(source: Source) -> bool:
+    """Whether it is a result in memory, or a file that is a result document, by its beginning or its end."""
+    if isinstance(source, Result):
+        return True
+    if is_stdin(source) or not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
         return False
+    path = os.fspath(source)
     try:
         with open(path, "rb") as file:
             head = file.read(_LOOK)
@@ -316,18 +334,25 @@ def is_document(path: str) -> bool:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
 
-def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
-    """The numbers of a result document; or of rollouts, scored for these metrics and slices."""
-    if not is_document(path):
-        return _scored(path, metrics, by, scoring)
+def answers(
+    source: Source, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, otherwise: str = TABLE
+) -> GateNumbers:
+    """The numbers of a result document; or of rollouts, scored for these metrics and slices.
+
+    A source in memory is called ``otherwise``.
+    """
+    path = called(source, otherwise)
+    if not is_document(source):
+        return _scored(source, path, metrics, by, scoring)
     if given := scoring.given():
         options = ", ".join(f"--{name}" for name in given)
         raise InputError.at(path, f"is a finished result, so {options} cannot apply", "expected rollouts")
-    content = _read(path)
+    content = msgspec.convert(source.to_dict(), _Document) if isinstance(source, Result) else _read(path)
     tables = written(content.lm_eval, [group.who for group in content.groups])
     known = short(key for table in tables.values() for key in table)
     return GateNumbers(
         path,
+        source,
         content.groups,
         True,
         _stops(path, content),
@@ -338,9 +363,9 @@ def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateS
     )
 
 
-def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
-    ours, theirs = ours_and_theirs(list(metrics) or None, scoring.dialect, [path])
-    result = score(path, ours or None, by=list(by), **scoring.given())
+def _scored(source: Source, path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
+    ours, theirs = ours_and_theirs(list(metrics) or None, scoring.dialect, [source])
+    result = score(source, ours or None, by=list(by), **scoring.given())
     content = msgspec.convert(result.to_dict(), _Document)
     tables: dict[Who, dict[str, Number]] = {}
     known: list[str] = []
@@ -353,7 +378,7 @@ def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateS
     warned = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
     notes = [*result.notes, *_stops("", content), *warned]
     zero = content.missing == ZERO
-    return GateNumbers(path, content.groups, False, notes, tables, short(known), content.confidence, zero=zero)
+    return GateNumbers(path, source, content.groups, False, notes, tables, short(known), content.confidence, zero=zero)
 
 
 def with_filled(
@@ -361,10 +386,10 @@ def with_filled(
 ) -> GateNumbers:
     """The same with rollouts scored once more for each end of the range (`BOTTOM`, `TOP`), every missing one there."""
     filled, unknown = dict(numbers.filled), dict(numbers.unknown)
-    ours, _ = ours_and_theirs(list(metrics) or None, scoring.dialect, [numbers.path])
+    ours, _ = ours_and_theirs(list(metrics) or None, scoring.dialect, [numbers.source])
     for end in ends:
         if end not in filled:
-            result, more = scored_filled(numbers.path, ours or None, by, scoring.given(), end)
+            result, more = scored_filled(numbers.source, ours or None, by, scoring.given(), end)
             twins = msgspec.convert(result.to_dict(), _Document).groups
             filled[end] = {group.who: group for group in twins}
             unknown |= more
@@ -500,8 +525,8 @@ class Differences:
 
 
 def differences(
-    path: str,
-    baseline: str,
+    source: Source,
+    baseline: Source,
     metrics: Sequence[str],
     by: Sequence[str],
     scoring: GateScoring,
@@ -512,27 +537,28 @@ def differences(
     Where ``filled`` says so of the baseline, they are compared twice more: the result's missing rollouts all failed and
     the baseline's all passed, and the other way round.
     """
-    if is_document(path) or is_document(baseline):
+    if is_document(source) or is_document(baseline):
         own_scoring = GateScoring() if is_document(baseline) else scoring
-        return Differences(None, answers(baseline, metrics, by, own_scoring))
+        return Differences(None, answers(baseline, metrics, by, own_scoring, BASELINE))
     from calipers.analyses.compare.compare import compare  # it loads much that no other requirement needs
 
     settings: dict[str, Any] = {
-        "metric": list(metrics),
+        "metrics": list(metrics),
         "by": list(by),
         "adjust": "none",
         "flips": 0,
         **scoring.given(),
     }
-    comparison = compare(baseline, path, **settings)
-    before = answers(baseline, metrics, by, scoring)
+    sides = _compared(baseline, BASELINE), _compared(source, TABLE)
+    comparison = compare(*sides, **settings)
+    before = answers(baseline, metrics, by, scoring, BASELINE)
     at_ends = None
     if filled(before):
         bottom, top = scoring.range or UNIT
         ends = (top, bottom), (bottom, top)
         at_ends = (
-            compare(baseline, path, filled=ends[0], **settings),
-            compare(baseline, path, filled=ends[1], **settings),
+            compare(*sides, filled=ends[0], **settings),
+            compare(*sides, filled=ends[1], **settings),
         )
     notes = [
         note
@@ -541,6 +567,11 @@ def differences(
         for note in (*_uncommon(contest, pair), *pair.notes)
     ]
     return Differences(comparison, before, [*comparison.notes, *notes], at_ends)
+
+
+def _compared(source: Source, otherwise: str) -> Source:
+    """A source for `compare`; what is in memory has a name there, by which it is found again."""
+    return source if called(source, "") else CalledTable(otherwise, source)
 
 
 def _against(wanted: Requirement, number: Number, difference: Difference, confidence: float) -> Number:

@@ -52,11 +52,11 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class NamedResult:
-    """A result with its name and its baseline."""
+    """A result with its name and its baseline: paths, rollouts in memory, or results in memory."""
 
     name: str
-    path: str
-    baseline: str | None = None
+    source: Any
+    baseline: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,38 @@ def read_policy(path: str) -> Policy:
         raise InputError.at(path, "max_gaps and max_missing mean the same", "expected one of them")
     gaps = gaps_allowed(content[given[0]], f"{path}: {given[0]}") if given else None
     return Policy(requirements, results, gaps, allowed)
+
+
+def required_of(
+    named: NamedResult | None,
+    requirements: Sequence[str],
+    policy: str | None,
+    max_gaps: str | float | None,
+    who: Mapping[str, str | None],
+    baseline: Any = None,
+) -> Policy:
+    """The requirements and the results they apply to, from a policy or from those of one result."""
+    most = None if max_gaps is None else gaps_allowed(max_gaps, "--max-gaps")
+    if policy is not None:
+        picked = [f"--{name}" for name, value in who.items() if value is not None]
+        if clash := [*(["--require"] if requirements else []), *picked]:
+            raise InputError.at(clash[0], "cannot be combined with --policy", "put it in the policy's file")
+        required = read_policy(policy)
+        if required.results:
+            if given := [name for name, there in (("RESULT", named), ("--baseline", baseline)) if there is not None]:
+                raise InputError.at(policy, f"names its results, and {given[0]} is given too", "expected one of them")
+        elif named is None:
+            raise InputError.at(policy, "names no results", "add results: to it, or give RESULT")
+        else:
+            required = replace(required, results=[named])
+        return replace(required, max_gaps=most or required.max_gaps)
+    if named is None or not requirements:
+        missing = "RESULT" if named is None else "--require 'EXPR OP NUMBER'"
+        raise InputError(f"{missing} is missing; expected RESULT with --require, or --policy FILE")
+    parsed = [
+        replace(parse(text), agent=who["agent"], model=who["model"], dataset=who["dataset"]) for text in requirements
+    ]
+    return Policy(parsed, [named], most)
 
 
 def _loaded(path: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from calipers.analyses.items.document import (
     ordered,
 )
 from calipers.errors import InputError
+from calipers.formats.format import Named
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import pass_counts, passed, task_mean
 from calipers.pipeline import Progress, Source, quietly
@@ -31,6 +32,7 @@ from calipers.reports.plain_words import plain_why
 from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters
+from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.items import LEVEL
@@ -54,9 +56,10 @@ def items(
     sort: str = "difficulty",
     threshold: float = PASS_THRESHOLD,
     cluster: str | None = None,
-    missing: str | None = None,
+    missing: Missing | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
     progress: Progress | None = None,
 ) -> ItemReport:
     """The tasks of some runs: difficulty, discrimination, tasks that all runs or no run solve, and contradictions.
@@ -74,7 +77,7 @@ def items(
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
     ordered((), sort)  # an unknown order is told before anything is read
     _check_distinct(sources)
-    sides = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
+    sides = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
     runs = [runner for number, side in enumerate(sides) for runner in runs_of(number, side.path, side.rollouts)]
     settings = _ItemSettings(reward, plan.missing, threshold, cluster, sort)
     tables = []

@@ -7,13 +7,15 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from calipers.analyses.compare.source import read_source
 from calipers.analyses.judge_check.document import Agreement, CheckedJudge, JudgeCheck, Shared
 from calipers.errors import InputError, UnknownName, nearest
+from calipers.formats.format import Named
+from calipers.formats.memory import cells_of
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import task_mean
 from calipers.pipeline import Progress, Source, quietly
@@ -77,9 +79,32 @@ class LabelFile:
     raters: Sequence[str]  # in the order they appear
 
 
-def read_labels(path: str | os.PathLike[str]) -> LabelFile:
+Labels = str | os.PathLike[str] | Any
+"""A CSV file of labels, or the same as a table in memory."""
+
+
+@dataclass(slots=True)
+class _TableRows:
+    """Rows of a table in memory; the header is row 0."""
+
+    cells: Sequence[list[str]]
+    line_num: int = -1
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for number, row in enumerate(self.cells):
+            self.line_num = number
+            yield row
+
+
+def read_labels(labels: Labels) -> LabelFile:
     """Read labels; InputError for the first row that cannot be used, and where no row has a label."""
-    name = os.fspath(path)
+    if not isinstance(labels, (str, os.PathLike)):
+        cells = cells_of(labels)
+        if cells is None:
+            right = "expected a CSV file, or a table with the columns task, sample and label"
+            raise InputError(f"labels are a {type(labels).__name__}; {right}")
+        return _read("labels", _TableRows(cells))
+    name = os.fspath(labels)
     try:
         with open(name, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -255,24 +280,26 @@ NOT_BINARY = "only for labels and scores of 0 and 1"
 
 def judge_check(
     source: Source,
-    labels: str | os.PathLike[str],
+    labels: Labels,
     *,
     reward: str | None = None,
     threshold: float = PASS_THRESHOLD,
     columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> JudgeCheck:
     """Check a judge, the reward of a run, against labels; correct its score with PPI++.
 
-    ``labels`` is a CSV with task, sample and label, and a row for each rater. A reward or label of at least
-    ``threshold`` is good. With several raters, the label is their mean, and their majority decides whether it is good.
+    ``labels`` is a CSV or a table with task, sample and label, and a row for each rater. A reward or label of at
+    least ``threshold`` is good. With several raters, the label is their mean, and their majority decides whether it
+    is good.
     """
     make_plan(["mean_reward"], confidence=confidence)
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a label can reach")
     label_file = read_labels(labels)
-    side = read_source(source, columns or {}, (), progress)
+    side = read_source(source, Named(columns or {}, truth), (), progress)
     groups = laid_out(list(side.rollouts.groups()), label_file, reward)
     with quietly():
         checked = [_checked(group, threshold, confidence) for group in groups]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ import numpy as np
 from calipers.analyses.compare.align import Common, by_id, units
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.reduce import passed, task_mean
-from calipers.pipeline import read
+from calipers.pipeline import Source, read
 from calipers.reports.figures import counted
 from calipers.reports.plain_words import plain_why
 from calipers.rollouts.column import Column, Floats, Ints
@@ -84,9 +85,9 @@ class _Run:
     path: str
 
 
-def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None, *, paired: bool) -> StudyInputs:
+def from_pilots(pilots: Sequence[Source], chosen: Chosen, correlation: float | None, *, paired: bool) -> StudyInputs:
     """Inputs from one pilot, for a second run like it, or from two pilots."""
-    runs = [_run(path, chosen) for path in paths]
+    runs = [_run(pilot, chosen, number) for number, pilot in enumerate(pilots, 1)]
     if len(runs) == 1:
         return _alone(runs[0], chosen.cluster, correlation if paired else 0.0)
     if correlation is not None:
@@ -130,8 +131,9 @@ def from_numbers(
     )
 
 
-def _run(path: str, chosen: Chosen) -> _Run:
-    rollouts = read(path, columns=chosen.columns, labels=[chosen.cluster] if chosen.cluster else [])
+def _run(source: Source, chosen: Chosen, number: int) -> _Run:
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else f"pilot {number}"
+    rollouts = read(source, columns=chosen.columns, labels=[chosen.cluster] if chosen.cluster else [])
     groups = list(rollouts.groups())
     for index, key in enumerate(("agent", "model", "dataset")):
         name = getattr(chosen, key)

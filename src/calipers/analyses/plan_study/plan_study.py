@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from calipers.analyses.plan_study.document import Design, Study, StudyClusters, Variance, tasks_and_samples
-from calipers.analyses.plan_study.pilot import StudyInputs
-from calipers.errors import InputError
+from calipers.analyses.plan_study.pilot import METRICS, Chosen, StudyInputs, from_numbers, from_pilots
+from calipers.errors import InputError, UnknownName
+from calipers.formats.format import Named
+from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure, percent
+from calipers.request import either
 from calipers.stats.power import (
     APART,
     MOST_TASKS,
@@ -21,6 +25,7 @@ from calipers.stats.power import (
     tasks_needed,
 )
 
+MOST_PILOTS = 2
 SAMPLES = (1, 2, 4, 8, 16)  # per task, of the designs that are shown
 MOST_SAMPLES = 1 << 20
 FAR = 10  # a range of tasks whose ends differ by more than this factor is too wide to plan by
@@ -42,6 +47,117 @@ class StudyRequest:
     price_per_sample: float | None = None
     price_per_task: float = 0.0
     budget: float | None = None
+
+
+def plan(
+    *pilots: Source,
+    detect: float | None = None,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    metrics: Literal["mean_reward", "pass_rate"] | None = None,
+    metric: Literal["mean_reward", "pass_rate"] | None = None,
+    unpaired: bool = False,
+    variance_between: float | None = None,
+    variance_within: float | None = None,
+    baseline_rate: float | None = None,
+    correlation: float | None = None,
+    tasks: int | None = None,
+    samples: int | None = None,
+    price_per_sample: float | None = None,
+    price_per_task: float = 0.0,
+    budget: float | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    dataset: str | None = None,
+    reward: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    missing: Literal["gap", "zero"] = "gap",
+    cluster: str | None = None,
+) -> Study:
+    """Plan a comparison of two runs: the tasks and samples that detect a difference, and the price of them.
+
+    A pilot is anything that `score` reads; two pilots on the same tasks give the correlation of both runs. Without a
+    pilot, say ``variance_between`` and ``variance_within``, or a ``baseline_rate``. ``detect`` is the difference to be
+    detected; without it the answer is the smallest difference that ``tasks`` and ``samples`` detect. The runs are
+    compared by ``metrics``, which is mean_reward or pass_rate; ``metric`` is another name of it.
+
+    >>> plan(baseline_rate=0.5, detect=0.1).designs[0].tasks
+    395
+    """
+    chosen_metric = either(metrics, metric) or METRICS[0]
+    if chosen_metric not in METRICS:
+        raise UnknownName.of("metric of a plan", str(chosen_metric), METRICS)
+    request = StudyRequest(
+        chosen_metric, detect, power, alpha, not unpaired, tasks, samples, price_per_sample, price_per_task, budget
+    )
+    numbers = {
+        "variance_between": variance_between,
+        "variance_within": variance_within,
+        "baseline_rate": baseline_rate,
+    }
+    _check_ranges(request, {**numbers, "correlation": correlation})
+    chosen = Chosen(chosen_metric, reward, agent, model, dataset, missing, cluster, Named(columns or {}, truth))
+    return study(_known(pilots, chosen, numbers, correlation, paired=not unpaired), request)
+
+
+def _known(
+    pilots: Sequence[Source],
+    chosen: Chosen,
+    numbers: Mapping[str, float | None],
+    correlation: float | None,
+    *,
+    paired: bool,
+) -> StudyInputs:
+    """What is known of the variances, by pilots or by numbers; InputError where both or neither say it."""
+    given = [name for name, value in numbers.items() if value is not None]
+    if pilots and given:
+        raise InputError.at(_option(given[0]), "cannot be combined with a pilot", "expected one of them")
+    if len(pilots) > MOST_PILOTS:
+        raise InputError(f"{len(pilots)} pilots; expected one or two")
+    if not paired and correlation:
+        raise InputError.at("--correlation", "cannot be combined with --unpaired", "expected one of them")
+    if pilots:
+        return from_pilots(pilots, chosen, correlation, paired=paired)
+    if chosen.cluster:
+        raise InputError.at("--cluster", "needs a pilot that has the key", "add a PILOT run")
+    if not given:
+        raise InputError("the variance is unknown; expected a PILOT run, or --variance-between and others")
+    between, within, rate = (numbers[name] for name in ("variance_between", "variance_within", "baseline_rate"))
+    return from_numbers(between, within, rate, correlation if paired else 0.0)
+
+
+def _check_ranges(request: StudyRequest, numbers: Mapping[str, float | None]) -> None:
+    """Refuse numbers out of range."""
+    ranges = {
+        "detect": (0.0, math.inf, "a difference above 0"),
+        "power": (0.0, 1.0, "a share between 0 and 1, such as 0.8"),
+        "alpha": (0.0, 1.0, "a share between 0 and 1, such as 0.05"),
+        "baseline_rate": (0.0, 1.0, "a share between 0 and 1"),
+        "tasks": (1, math.inf, "two tasks or more"),
+        "samples": (0, math.inf, "one sample or more"),
+        "price_per_sample": (0.0, math.inf, "a price above 0"),
+        "budget": (0.0, math.inf, "a budget above 0"),
+        "variance_between": (-math.ulp(0.0), math.inf, "a variance of 0 or more"),
+        "variance_within": (-math.ulp(0.0), math.inf, "a variance of 0 or more"),
+        "price_per_task": (-math.ulp(0.0), math.inf, "a price of 0 or more"),
+        "correlation": (math.nextafter(-1, -2), math.nextafter(1, 2), "a correlation from -1 to 1"),
+    }
+    for name, (low, high, right) in ranges.items():
+        value = numbers[name] if name in numbers else getattr(request, name)
+        if value is not None and not low < value < high:
+            raise InputError.at(_option(name), f"is {value:g}", f"expected {right}")
+    if request.power <= request.alpha:
+        raise InputError.at("--power", f"is {request.power:g}, not above alpha", "expected more, such as 0.8")
+    rate, detect = numbers["baseline_rate"], request.detect
+    if rate is not None and detect is not None and detect > max(rate, 1 - rate):
+        raise InputError.at(
+            "--detect", f"is {detect:g}, and a rate cannot differ that much from {rate:g}", "expected a smaller one"
+        )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def study(known: StudyInputs, request: StudyRequest) -> Study:

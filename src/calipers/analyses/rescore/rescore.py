@@ -35,6 +35,7 @@ from calipers.analyses.rescore.judging import BatchJudge, Judged
 from calipers.analyses.rescore.stored import NOTHING_CAME, Batch, Stored, Wanted, batches, open_stored
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError
+from calipers.formats.format import Named
 from calipers.formats.read import uncollected
 from calipers.formats.rows import BadRow, Gather
 from calipers.formats.run_folder import PlanCoverage
@@ -309,6 +310,15 @@ def _flip(what: str, table: Rollouts, rows: Bools) -> Flip:
     return Flip(what, len(places), which)
 
 
+Rewards = str | Any
+"""Rewards that somebody else gave: a file, or a table in memory, as `calipers.pipeline.read` takes them."""
+
+
+def scores_name(scores: Rewards) -> str:
+    """What messages call rewards of somebody else: their file, or ``scores``."""
+    return os.fspath(scores) if isinstance(scores, (str, os.PathLike)) else "scores"
+
+
 class Imported:
     """A reward for each (task, sample) that the file has; a rollout it does not have is `missing`."""
 
@@ -319,9 +329,10 @@ class Imported:
         self._without = 0
 
     @classmethod
-    def read(cls, path: str, columns: Mapping[str, str]) -> Imported:
-        """The rewards of a file of rollouts, in any format there is; ``columns`` is what it calls its keys."""
-        table = read(path, columns=columns)
+    def read(cls, scores: Rewards, columns: Mapping[str, str]) -> Imported:
+        """The rewards of a file or table of rollouts; ``columns`` is what it calls its keys."""
+        path = scores_name(scores)
+        table = read(scores, columns=columns)
         if len(table.keys) > 1:
             raise InputError.at(path, f"has {len(table.keys)} groups (agent, model, dataset)", "expected one")
         if "reward" not in table.rewards and len(table.rewards) != 1:
@@ -383,8 +394,8 @@ class Rescoring:
     params: Mapping[str, Any] = field(default_factory=dict)
     filters: Sequence[str] = ()  # NAME or NAME=SETTING, in their order
     benchmark: str | None = None  # None: the one that the run recorded
-    scores: str | None = None  # a file of rewards, instead of a verifier
-    columns: Mapping[str, str] = field(default_factory=dict)  # what that file calls its keys
+    scores: Rewards | None = None  # instead of a verifier
+    columns: Mapping[str, str] = field(default_factory=dict)  # what these call their keys
     name: str | None = None  # of the new reward
     reward: str | None = None  # the old reward to compare it with
     metrics: Sequence[str] = ()
@@ -412,7 +423,7 @@ class Rescoring:
         if self.name is not None:
             return self.name
         if self.scores is not None:
-            return Path(self.scores).name.partition(".")[0]
+            return Path(scores_name(self.scores)).name.partition(".")[0]
         judge = (self.verifier or "again").rpartition(":")[2]  # of code in a file, the object
         return "-".join([*(written.partition("=")[0] for written in self.filters), judge])
 
@@ -427,7 +438,50 @@ class Rescoring:
         return f"{stem}.rescored-{self.called}.jsonl"
 
 
-def rescore(request: Rescoring) -> Rescored:
+def rescore(
+    run: str | os.PathLike[str],
+    *,
+    verifier: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    filters: str | Sequence[str] = (),
+    benchmark: str | os.PathLike[str] | None = None,
+    scores: Rewards | None = None,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    name: str | None = None,
+    reward: str | None = None,
+    metrics: str | Sequence[str] = (),
+    by: str | Sequence[str] = (),
+    out: str | os.PathLike[str] | None = None,
+    concurrency: int = 32,
+) -> Rescored:
+    """Verify the stored completions of a run again, by another verifier; no model is asked for new ones.
+
+    ``run`` is a run folder, or JSON Lines with a rollout a line. Without a ``verifier`` each task's own is used, with
+    ``filters``, such as ``"last_number"``, before it. ``scores`` are rewards that somebody else gave, by task and
+    sample: a file or a table, with its ``columns`` and ``truth``. The new reward, called ``name``, is written beside
+    the old ones to a new file, ``out``; the run itself is not changed.
+    """
+    return judge_again(
+        Rescoring(
+            os.fspath(run),
+            verifier,
+            params or {},
+            [filters] if isinstance(filters, str) else filters,
+            None if benchmark is None else os.fspath(benchmark),
+            scores,
+            Named(columns or {}, truth),
+            name,
+            reward,
+            [metrics] if isinstance(metrics, str) else metrics,
+            (by,) if isinstance(by, str) else tuple(by),
+            None if out is None else os.fspath(out),
+            concurrency,
+        )
+    )
+
+
+def judge_again(request: Rescoring) -> Rescored:
     """Verify the stored completions of a run again; a new file has the old and the new rewards.
 
     InputError where the settings cannot work; then nothing is written. If a completion cannot be verified, its new
@@ -495,7 +549,7 @@ def _rewrite(
     if not rewards.judged:
         if request.scores is not None:
             right = "expected the tasks and samples of the run"
-            raise InputError.at(request.scores, "has no score for any rollout of the run", right)
+            raise InputError.at(scores_name(request.scores), "has no score for any rollout of the run", right)
         right = "expected a log with completions in it; --scores FILE needs none"
         raise InputError.at(source.path, "no rollout has a completion", right)
     part = rewards.finish()
@@ -605,7 +659,8 @@ def _check_target(request: Rescoring) -> None:
         raise InputError.at(request.target, "is a directory", "expected a file, such as rescored.jsonl")
     if os.path.basename(target) in (LOG, PLAN, STOPPED, RESULT) and is_run(os.path.dirname(target)):
         raise InputError.at(request.target, "is a file of a run and is never changed", "choose another --out")
-    for path in filter(None, (request.run, request.scores)):
+    scores = [request.scores] if isinstance(request.scores, (str, os.PathLike)) else []
+    for path in (request.run, *scores):
         if os.path.realpath(path) == target:
             raise InputError.at(request.target, "is the input file", "choose another --out")
 

@@ -1,0 +1,1 @@
+"""Every word that a page or an option uses, in plain English."""

@@ -1,0 +1,253 @@
+"""The Python API: every verb of the command, of tables in memory as of files."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import fields
+
+import click
+import pandas
+import polars
+import pytest
+from harbor_datasets import write_dataset
+from rooms import needs_rooms
+from running.scene import sums
+
+import calipers
+from calipers import CalipersError, InputError, RunSettings
+from calipers.cli import commands
+from calipers.running.job import OF_AGENTS, Job
+
+NAMES = {"task": "id", "sample": "n", "reward": "ok"}
+TRUTH = {"yes": 1, "no": 0}
+HOW = {"columns": NAMES, "truth": TRUTH}
+
+
+def rows(passes: str) -> list[dict[str, object]]:
+    """Three samples of each task: as many passes of each as a digit says."""
+    return [
+        {"id": f"t{task}", "n": sample, "ok": "yes" if sample < int(count) else "no", "level": "ab"[task % 2]}
+        for task, count in enumerate(passes)
+        for sample in range(3)
+    ]
+
+
+BEFORE, AFTER = rows("012301230123"), rows("123312331233")
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for name, some in (("before", BEFORE), ("after", AFTER)):
+        path = tmp_path / f"{name}.jsonl"
+        records = [
+            {"task": row["id"], "sample": row["n"], "reward": TRUTH[row["ok"]], "metadata": {"level": row["level"]}}
+            for row in some
+        ]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        paths.append(str(path))
+    return paths
+
+
+# --- what is public
+
+
+def test_every_public_name_is_marked_and_dir_shows_no_other():
+    public = [name for name in calipers.__all__ if not name.startswith("_")]
+    assert sorted(calipers._STABILITY) == sorted(public)
+    assert {*calipers._STABILITY.values()} == {"stable", "provisional"}
+    assert [name for name in dir(calipers) if not name.startswith("__")] == public
+
+
+COMMAND_ONLY = {  # options of a page on a terminal, of code that a command loads, or another name of a parameter
+    "shape", "out", "plugins", "verbose", "help", "fail_on", "junit", "export", "hooks", "force", "paths", "labels",
+    "scripts", "plot", "limit", "name",
+}  # fmt: skip
+VERBS = {"score", "compare", "gate", "plan", "curve", "items", "judge-check", "rescore", "explain"}
+RENAMED = {"requirements": "require"}
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_a_verb_has_the_options_of_its_command(verb):
+    command = commands.get_command(click.Context(commands), verb)
+    assert command is not None
+    there = set(inspect.signature(getattr(calipers, verb.replace("-", "_"))).parameters)
+    options = {RENAMED.get(option.name or "", option.name) for option in command.params}
+    assert options - there - COMMAND_ONLY == set()
+
+
+@pytest.mark.parametrize(
+    "verb", sorted({*(verb.replace("-", "_") for verb in VERBS), "evaluate", "load", "read", "run"})
+)
+def test_every_parameter_of_a_verb_has_a_type(verb):
+    signature = inspect.signature(getattr(calipers, verb))
+    assert [name for name, each in signature.parameters.items() if each.annotation in (each.empty, "Any")] == []
+    assert signature.return_annotation is not signature.empty
+
+
+def test_the_settings_of_a_run_are_typed():
+    decided = {"benchmark", "model", "origins", "among", "lm_eval"}
+    settings = {field.name for field in fields(Job)} - decided
+    assert set(RunSettings.__annotations__) == {*settings, *OF_AGENTS, "fewshot_seed"}
+    command = commands.get_command(click.Context(commands), "run")
+    assert command is not None
+    options = {option.name for option in command.params if option.name}
+    page = {"benchmarks", "model", "shape", "export", "plugins", "unsafe", "help", "verbose"}
+    assert options - set(RunSettings.__annotations__) - page == {"check_integrity", "write_out", "show_config"}
+
+
+# --- tables in memory
+
+
+TABLES = {
+    "records": list,
+    "pandas": pandas.DataFrame,
+    "polars": polars.DataFrame,
+    "lazy": polars.LazyFrame,
+    "arrow": lambda some: polars.DataFrame(some).to_arrow(),
+    "columns": lambda some: polars.DataFrame(some).to_dict(as_series=False),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_says_what_its_file_says(kind, files):
+    before, after = TABLES[kind](BEFORE), TABLES[kind](AFTER)
+    differences = [
+        [(finding.delta, finding.interval, finding.p) for finding in comparison.contests[0].pairs[0].findings]
+        for comparison in (
+            calipers.compare(*files, metrics=["mean_reward", "pass@2"], by="level"),
+            calipers.compare(before, after, metrics=["mean_reward", "pass@2"], by="level", **HOW),
+        )
+    ]
+    assert differences[0] == differences[1]
+    assert len(differences[0]) == 6
+    curves = calipers.curve(files[0])["pass@k"].points, calipers.curve(before, **HOW)["pass@k"].points
+    assert curves[0] == curves[1]
+    tables = calipers.items(*files).tables[0].items, calipers.items(before, after, **HOW).tables[0].items
+    assert tables[0] == tables[1]
+    plans = calipers.plan(*files, detect=0.1), calipers.plan(before, after, detect=0.1, **HOW)
+    assert plans[0].designs == plans[1].designs
+    rules = ["lower(mean_reward) >= 0.1", "lower(delta(mean_reward)) > 0", "worst(mean_reward[level=a]) >= 0.1"]
+    gates = [
+        [(check.word, check.value, check.interval) for check in gate.checks]
+        for gate in (
+            calipers.gate(files[1], require=rules, baseline=files[0]),
+            calipers.gate(after, require=rules, baseline=before, **HOW),
+        )
+    ]
+    assert gates[0] == gates[1]
+    assert [word for word, *_ in gates[0]] == ["passed", "passed", "passed"]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_labels_may_be_a_table(kind, files, tmp_path):
+    labels = [{"task": row["id"], "sample": row["n"], "label": row["ok"] == "yes"} for row in BEFORE[::2]]
+    path = tmp_path / "labels.csv"
+    path.write_text("task,sample,label\n" + "".join(f"{r['task']},{r['sample']},{int(r['label'])}\n" for r in labels))
+    by_file = calipers.judge_check(files[0], path)
+    by_table = calipers.judge_check(TABLES[kind](BEFORE), TABLES[kind](labels), **HOW)
+    assert by_table.groups == by_file.groups
+
+
+def test_a_word_without_a_number_is_refused_by_every_verb():
+    for verb in (calipers.curve, calipers.items, calipers.plan):
+        with pytest.raises(InputError, match="yes"):
+            verb(BEFORE, columns=NAMES)
+    with pytest.raises(InputError, match="yes"):
+        calipers.gate(BEFORE, require="mean_reward > 0", columns=NAMES)
+
+
+def test_a_gate_takes_results_in_memory(tmp_path):
+    before, after = (calipers.score(some, by="level", **HOW) for some in (BEFORE, AFTER))
+    path = tmp_path / "before.json"
+    path.write_text(before.to_json())
+    rules = ["lower(mean_reward) >= 0.1", "delta(mean_reward) > 0", "mean_reward[level=a] > 0"]
+    in_memory = calipers.gate(after, require=rules, baseline=before)
+    assert in_memory.word == "passed"
+    assert in_memory.checks == calipers.gate(after, require=rules, baseline=path).checks
+    with pytest.raises(InputError, match="the result: is a finished result, so --columns"):
+        calipers.gate(after, require=rules, baseline=before, columns=NAMES)
+    with pytest.raises(CalipersError, match="did you mean 'mean_reward'"):
+        calipers.gate(after, require="mean_rewrd > 0")
+    assert calipers.gate(before, require="mean_reward >= 0.9").exit_code == 1
+
+
+def test_a_result_is_not_taken_for_rollouts():
+    result = calipers.score(BEFORE, **HOW)
+    for verb in (calipers.compare, calipers.curve, calipers.plan, calipers.score):
+        with pytest.raises(InputError, match="a Result has numbers, and its rollouts are gone"):
+            verb(result)
+
+
+def test_a_policy_may_be_asked_of_a_table(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("critical:\n  - mean_reward >= 0.4\n")
+    assert calipers.gate(BEFORE, policy=policy, **HOW).word == "passed"
+    policy.write_text("results: {a: run}\ncritical:\n  - mean_reward >= 0.4\n")
+    with pytest.raises(InputError, match="names its results, and --baseline is given too"):
+        calipers.gate(policy=policy, baseline=BEFORE)
+
+
+# --- two names of one parameter
+
+
+def test_metrics_are_asked_for_by_either_name():
+    by_name = [
+        calipers.compare(BEFORE, AFTER, **{name: "pass@2"}, **HOW).contests[0].pairs[0].findings[0].metric
+        for name in ("metrics", "metric")
+    ]
+    assert by_name == ["pass@2", "pass@2"]
+    assert {calipers.plan(BEFORE, **{name: "pass_rate"}, **HOW).metric for name in ("metrics", "metric")} == {
+        "pass_rate"
+    }
+    with pytest.raises(InputError, match="metric: is given beside metrics"):
+        calipers.compare(BEFORE, AFTER, metrics="pass@2", metric="pass@2", **HOW)
+    with pytest.raises(CalipersError, match="known: mean_reward, pass_rate"):
+        calipers.plan(BEFORE, metrics="pass@2", **HOW)
+
+
+# --- runs
+
+
+MODEL = "def answer(prompt):\n    return '3' if '1 + 2' in prompt else 'the answer is 5'\n"
+
+
+def test_a_run_and_its_rescoring(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    benchmark, model = sums(tmp_path, 4), "python/model.py:answer"
+    result = calipers.run(benchmark, model, samples=2, metrics=["mean_reward"], out=tmp_path / "run")
+    assert result.digest == calipers.evaluate(benchmark, model=model, samples=2, metrics="mean_reward").digest
+    again = calipers.rescore(tmp_path / "run", filters="last_number", name="number")
+    assert again.new == "number"
+    scores = [{"id": task, "n": sample, "ok": "yes"} for task in ("s0", "s1", "s2", "s3") for sample in (0, 1)]
+    given = calipers.rescore(tmp_path / "run", scores=scores, **HOW)
+    assert (given.new, given.after["mean_reward"].value) == ("scores", 1.0)
+    with pytest.raises(CalipersError, match="did you mean 'samples'"):
+        calipers.run(benchmark, model, sampels=2)
+    with pytest.raises(InputError, match="--environment: is for agents"):
+        calipers.run(benchmark, model, environment="room")
+    with pytest.raises(InputError, match="no model"):
+        calipers.run(benchmark)
+
+
+@needs_rooms
+def test_an_agent_works_on_tasks_of_its_kind(tmp_path):
+    done = calipers.run(write_dataset(tmp_path / "three"), agent="oracle", environment="room", out=tmp_path / "out")
+    assert done["mean_reward"].value == 1.0
+    assert done.groups[0].agent == "oracle"
+    with pytest.raises(InputError, match="--max-cost: is for models that answer"):
+        calipers.run(tmp_path / "three", agent="oracle", max_cost=1.0)
+
+
+def test_explain_is_the_page_of_the_command(capsys):
+    page = calipers.explain("pass@4")
+    commands.main(["explain", "pass@4"], standalone_mode=False)
+    assert capsys.readouterr().out == page
+    assert repr(page) == page.rstrip("\n")
+    assert page._repr_html_().startswith("<pre>pass@4\n")
+    assert "&lt;" in calipers.Explanation("a < b")._repr_html_()
+    with pytest.raises(CalipersError, match="did you mean"):
+        calipers.explain("pas@4")
+    assert "any_of_first_3" in calipers.explain("pass@3", dialect="evsys")
