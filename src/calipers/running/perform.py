@@ -429,9 +429,7 @@ ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "int
 """What runs that share a result have in common."""
 
 
-def run(
-    benchmark: str | Path | MemoryBenchmark, model: str | None = None, **settings: Unpack[RunSettings]
-) -> Result:
+def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **settings: Unpack[RunSettings]) -> Result:
     """Run a benchmark against a model, or resume the run, and score it: ``calipers run`` from Python.
 
     ``benchmark`` is what the command accepts: a table of questions (with ``prompt="question"`` and so on), a folder, a
