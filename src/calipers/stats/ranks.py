@@ -38,6 +38,29 @@ class RankSets:
     patterns: int  # of signs
     exact: bool  # all there are
 
+    @property
+    def tied(self) -> Bools:
+        """Which runs the tasks cannot tell apart, [M, M]; a run is tied with itself."""
+        return np.asarray(np.abs(self.t) <= self.critical)
+
+
+def tie_bars(tied: Bools) -> list[tuple[int, int]]:
+    """The longest stretches of neighbours of which all pairs are tied, (first, last), for runs in their order.
+
+    The bars of a critical-difference diagram: a stretch inside a longer one is left out, and so is a run alone.
+
+    >>> tie_bars(np.array([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]], dtype=bool))
+    [(0, 1), (1, 2)]
+    """
+    bars: list[tuple[int, int]] = []
+    for first in range(len(tied)):
+        last = first
+        while last + 1 < len(tied) and bool(tied[first : last + 1, last + 1].all()):
+            last += 1
+        if last > first and not (bars and bars[-1][1] >= last):
+            bars.append((first, last))
+    return bars
+
 
 @dataclass(frozen=True, slots=True)
 class Winner:
