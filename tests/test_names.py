@@ -83,7 +83,7 @@ def test_a_name_is_added_once():
     thing, other = object(), object()
     index.add("mine", thing)
     index.add("mine", thing)
-    with pytest.raises(PluginError, match="metric 'mine' is taken already; give one of the two another name"):
+    with pytest.raises(PluginError, match="metric 'mine' is already taken; rename one of the two"):
         index.add("mine", other)
     assert index.plugin("mine") is thing
     index.discard("mine")
@@ -184,7 +184,7 @@ def test_an_unknown_name_may_be_one_that_a_broken_package_has(site):
 def test_two_packages_may_not_share_a_name(site):
     site.put("brings-one", "class Brought: pass", plain={"same": "brings_one:Brought"})
     site.put("brings-two", "class Brought: pass", decorated={"same": "brings_two:Brought"})
-    said = r"'same' is brought by brings-one \(brings_one:Brought\) and brings-two \(brings_two:Brought\); uninstall"
+    said = r"'same' is added by brings-one \(brings_one:Brought\) and brings-two \(brings_two:Brought\); uninstall"
     with pytest.raises(PluginError, match=said):
         site.index.plugin("same")
 

@@ -1,4 +1,4 @@
-"""Every named thing, on one page. A name stays a string until somebody asks for it."""
+"""All names on one page: metrics, formats, dialects, verifiers and more. An object is loaded when its name is used."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Index:
-    """Names of one kind: built in, added at run time, or brought by installed packages.
+    """Names of one kind: built in, added at run time, or added by installed packages.
 
     ``entries`` map a name, or a family such as ``pass@{k}``, to ``module:object``. ``groups`` are the
-    entry-point groups asked after them. A group with a context manager, named as ``module:object``,
-    is loaded inside it, and its real names are those that its decorators add.
+    entry-point groups that are searched after them. A group may have a context manager, named as
+    ``module:object``: its entry points are loaded inside it, and the decorators in them add the names.
     """
 
     def __init__(self, kind: str, entries: Mapping[str, str], groups: Mapping[str, str] | None = None) -> None:
@@ -30,7 +30,7 @@ class Index:
         self._broken: dict[str, PluginError] = {}  # entry point -> why it could not be loaded
 
     def match(self, name: str) -> tuple[str, int | None] | None:
-        """The built-in entry a name belongs to and its k; an exact name wins over a family."""
+        """The built-in entry that a name belongs to, and its k; an exact name takes precedence over a family."""
         return match(name, self.entries)
 
     def load(self, entry: str) -> Any:
@@ -38,22 +38,22 @@ class Index:
         return load(self.entries[entry])
 
     def add(self, name: str, thing: Any) -> None:
-        """Add a name at run time; a taken one is an error, the same object again is not."""
+        """Add a name at run time. A name of another object is an error; adding the same object again is not."""
         present = self.added.get(name)
         if present is not None and present is not thing:
-            raise PluginError(f"{self.kind} {name!r} is taken already; give one of the two another name")
+            raise PluginError(f"{self.kind} {name!r} is already taken; rename one of the two")
         self.added[name] = thing
 
     def discard(self, name: str) -> None:
-        """Take back a name added at run time; one that was not added is no error."""
+        """Remove a name that was added at run time; a name that was not added is ignored."""
         self.added.pop(name, None)
 
     def plugin(self, name: str) -> Any | None:
-        """A name added at run time or by an installed package; None when nobody has it.
+        """The object of a name that was added at run time or by an installed package; None if there is none.
 
-        Packages are asked by entry-point name first; where decorators give the names, the rest of the
-        group is loaded before the answer is no. Whatever else is broken there waits until it is asked
-        for; `unknown` mentions it.
+        Entry points with this name are loaded first. If decorators add the names of a group, the whole group
+        is loaded before the search ends. An entry point that cannot be loaded does not fail the search;
+        `unknown` mentions it.
         """
         if match(name, self.added) is None:
             self._ask_packages(name)
@@ -61,21 +61,21 @@ class Index:
         return self.added[entry[0]] if entry else None
 
     def load_packages(self) -> list[PluginError]:
-        """Load every package whose decorators give the names, and return what went wrong."""
+        """Load every package that adds names with decorators, and return the errors."""
         return [error for point in self._points() if self._groups[point.group] and (error := self._try(point))]
 
     def plugins(self) -> list[str]:
-        """The names that are not built in, sorted; those of packages as their entry points say."""
+        """The names that are not built in, sorted; packages give theirs by entry-point name."""
         return sorted({*self.added, *(point.name for point in self._points())})
 
     def names(self) -> list[str]:
-        """Every name there is, sorted; families as ``pass@{k}``."""
+        """All names, sorted; families as ``pass@{k}``."""
         return sorted({*self.entries, *self.plugins()})
 
     def unknown(self, name: str, known: Collection[str] = (), hint: str = "", of: str = "") -> UnknownName:
-        """The error for a name nobody has, among these names or all there are.
+        """The error for an unknown name, with the nearest of the known names, by default of all names.
 
-        ``of`` says whose names they are, as in ``no evsys metric named 'pass@5'``.
+        ``of`` is the system that the names belong to, as in ``no evsys metric named 'pass@5'``.
         """
         if not hint and name in self.entries:
             hint = f"give it a number, as in {name.replace('{k}', '3')!r}"
@@ -104,13 +104,13 @@ class Index:
         return [point for points in by_group for point in points]
 
     def _only(self, points: list[EntryPoint]) -> EntryPoint | None:
-        """The entry point that a name means: a package's first; two packages may not share a name."""
+        """The entry point of a name: the first of its package; two packages may not share a name."""
         first: dict[str, EntryPoint] = {}
         for point in points:
             first.setdefault(_package(point), point)
         if len({point.value for point in first.values()}) > 1:
             whose = " and ".join(f"{package} ({point.value})" for package, point in sorted(first.items()))
-            raise PluginError(f"{self.kind} {points[0].name!r} is brought by {whose}; uninstall all but one")
+            raise PluginError(f"{self.kind} {points[0].name!r} is added by {whose}; uninstall all but one")
         return next(iter(first.values()), None)
 
     def _load(self, point: EntryPoint) -> Any:
@@ -134,7 +134,7 @@ class Index:
 
 
 def match(name: str, entries: Collection[str]) -> tuple[str, int | None] | None:
-    """The entry that a name belongs to and its k; an exact name wins over a family.
+    """The entry that a name belongs to, and its k; an exact name takes precedence over a family.
 
     >>> match("pass@3", ["pass@{k}", "pass_rate"])
     ('pass@{k}', 3)
@@ -233,7 +233,7 @@ FILE_SIGNS = {
     "inspect": rb'\APK|\A(?:\xef\xbb\xbf)?\s*\{\s*"version"',
     "lm_eval_results": rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"results"',
 }
-"""Formats that a file's first bytes show, in the order they are asked: without its sign, no format is loaded."""
+"""Formats that are recognised by a file's first bytes, in this order; other formats are not loaded."""
 
 LINE_SIGNS = {
     "json_array": rb"\A\[",
@@ -244,31 +244,31 @@ LINE_SIGNS = {
     "jsonl": rb"",
     "native": rb"",
 }
-"""Likewise for JSON, by its first line."""
+"""Formats of JSON that are recognised by the first line, in this order."""
 
 FOLDER_FORMATS = ("harbor", "lm_eval_results")
-"""Formats of which a directory may be, in the order they are asked."""
+"""Formats that a directory may have, in the order in which they are tried."""
 
 TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
-"""Benchmarks that another system's files describe, see `running.library`."""
+"""The library of tasks of another system, see `running.library`."""
 
 TASK_LIBRARY_NAME = "lm_eval"
-"""The package of that system, and its key in a suite's metadata and a run's plan."""
+"""The package of the task library, and its key in a suite's metadata and a run's plan."""
 
 DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
-"""Numbers that are made of all documents of a task together, see `analyses.compare.document_table`."""
+"""Numbers that are computed from all documents of a task, see `analyses.compare.document_table`."""
 
 METRIC_SCRIPTS = "calipers.systems.harbor.metric_script:asked_scripts"
-"""Which metric scripts a scoring runs after its own metrics."""
+"""The function that finds the metric scripts to run after the metrics."""
 
 RUN_SECTION = "calipers.systems.evsys.config:runs"
-"""What reads another system's section in a run's configuration, see `running.settings`."""
+"""The reader of another system's section in a run's configuration, see `running.settings`."""
 
 BENCHMARK_ENGINE = "calipers.systems.harbor.trials.via_harbor:harvest"
-"""What runs a benchmark's tasks as agents' trials."""
+"""The function that runs a benchmark's tasks as agents' trials."""
 
 BENCHMARK_CACHES = ("calipers.systems.evsys.cache:cached",)
-"""Where benchmarks may lie that another system pulled, asked after our own store."""
+"""Caches of other systems that are searched for a benchmark after our own store."""
 
 LENT = {
     "evsys_sdk": {
@@ -307,19 +307,19 @@ LENT = {
         "nemo_gym.server_utils": "calipers.systems.nemo_gym.lent.server_utils",
     },
 }
-"""Packages of other systems that are lent while they are absent: each module, and where its names live.
+"""Packages of other systems that Calipers replaces if they are not installed: each module, and the source of its names.
 
-After a colon stand the names that the module has; without one it has all of its source's ``__all__``.
+The names of a module follow a colon; without a colon it has all names of its source's ``__all__``.
 """
 
 LENT_REGISTRIES = {
     "metric": "calipers.systems.evsys.lent.registry:METRIC_REGISTRY",
     "verifier": "calipers.systems.evsys.lent.verifiers:VERIFIER_REGISTRY",
 }
-"""Which lent registry holds what a user's code registers, by the kind of index."""
+"""The replaced registry that user code registers its objects in, by the kind of index."""
 
 COMPANION_SIGNS = {"nemo_gym": r"_(?:failures|materialized_inputs)\.jsonl\Z"}
-"""How a file is called that is read beside another, where it is given itself."""
+"""Patterns of files that are read together with another file, for the case that they are given themselves."""
 
 DIALECTS = Index(
     "dialect",
@@ -341,10 +341,10 @@ SYSTEMS = Index(
         "harbor": "calipers.systems.harbor:SYSTEM",
     },
 )
-"""The other systems, by the names of their dialects."""
+"""The other systems, by the name of their dialect."""
 
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
-"""Runs in which agents work on tasks, see `cli.run`."""
+"""Runs of agents on tasks, see `cli.run`."""
 
 CLIENTS = Index(
     "kind of model",

@@ -13,7 +13,7 @@ from cli.test_rescore import task
 def test_a_benchmark_that_is_right(tmp_path):
     lines(tmp_path, {**task("a", "4"), "dificulty": 1}, task("b", "5", "contains"), name="suite.jsonl")
     done = calipers("check", "suite.jsonl", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "suite: 2 tasks, judged by exact_match 1, contains 1\n")
+    assert (done.returncode, done.stdout) == (0, "suite: 2 tasks, verified by exact_match 1, contains 1\n")
     assert done.stderr.startswith("note: suite.jsonl:1: 1 row has the field 'dificulty', which means nothing here")
 
 

@@ -23,9 +23,9 @@ def test_harbors_own_dataset(tmp_path):
     shutil.copytree(ARITH, tmp_path / "arith")
     done = calipers("check", "arith", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("arith: 6 tasks, nothing wrong, digest ")
+    assert done.stdout.startswith("arith: 6 tasks, no errors, digest ")
     one = calipers("check", "arith/fizz-buzz", cwd=tmp_path)
-    assert one.stdout.startswith("acme/fizz-buzz: 1 task, nothing wrong, digest sha256:")
+    assert one.stdout.startswith("acme/fizz-buzz: 1 task, no errors, digest sha256:")
 
 
 def test_everything_wrong_is_listed_and_the_exit_code_says_so(place):
@@ -35,7 +35,7 @@ def test_everything_wrong_is_listed_and_the_exit_code_says_so(place):
     done = calipers("check", "d", cwd=place)
     assert done.returncode == 1
     found = done.stdout.splitlines()
-    assert found[0] == "acme/d 1.0.0: 1 task, 3 things wrong:"
+    assert found[0] == "acme/d 1.0.0: 1 task, 3 errors:"
     assert [line.partition(";")[0].partition(" is ")[0] for line in found[1:4]] == [
         "d/c/task.toml:1: agent: expected a table, got an integer",
         "d/b/tests/leak:",
@@ -115,10 +115,10 @@ def test_a_registry_that_was_changed(place):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["d", "--selftest"], "--selftest: d is a dataset; its tasks are looked at, all, and not run"),
+        (["d", "--selftest"], "--selftest: d is a dataset; remove it: all tasks are checked, and none is run"),
         (["d", "--limit", "1"], "--limit: d is a dataset"),
-        (["suite.jsonl", "--fix"], "suite.jsonl: is no dataset, and --fix and --registry are for those"),
-        (["acme/d@1", "--fix"], "--fix: there is no directory acme/d@1; what is published does not change"),
+        (["suite.jsonl", "--fix"], "suite.jsonl: is not a dataset, as --fix and --registry require"),
+        (["acme/d@1", "--fix"], "--fix: there is no directory acme/d@1; a published dataset cannot be changed"),
         (["acme/d@1", "--registry", "none"], "none: is no registry; expected a directory with registry.json"),
         (["acme/d@1"], "acme/d@1: no such file or directory"),
     ],

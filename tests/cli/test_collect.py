@@ -91,7 +91,7 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
             report(url, "/go")
             shown, said = running.communicate(timeout=PATIENCE)
         assert running.returncode == 3, said
-        assert b"stopped early: interrupted; the same command goes on" in said
+        assert b"stopped early: interrupted; run the same command again to resume" in said
         assert b"not_run" in shown
         assert not (tmp_path / "r_aggregate_metrics.json").exists()
         begun = report(url)["runs"]

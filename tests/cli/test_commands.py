@@ -32,7 +32,14 @@ def test_the_table_tells_the_truth(name, entry):
         ["explain", "refused"],
         ["explain", "mid-p"],
         ["explain", "tango"],
+        ["explain", "ledger"],
+        ["list", "words"],
         ["score", "--help"],
+        ["run", "--help"],
+        ["compare", "--help"],
+        ["gate", "--help"],
+        ["plan", "--help"],
+        ["collect", "--help"],
     ],
 )
 def test_a_question_loads_nothing_heavy(tmp_path, arguments):

@@ -194,7 +194,7 @@ def test_out_and_plot_are_written(tmp_path):
         (["--to", "0"], "--to is 0; expected a number of samples from 1 to 1,000,000"),
         (["--threshold", "nan"], "--threshold is nan; expected a number that a reward can reach"),
         (["--plot", "c.pdf"], "c.pdf: is no picture by its name; expected a name that ends in .svg or .png"),
-        (["--plot", "no/c.svg"], "no/c.svg: there is no folder 'no'; make it first"),
+        (["--plot", "no/c.svg"], "no/c.svg: there is no folder 'no'; create it first"),
         (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),
         (["--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
         (["--confidence", "95"], "confidence is 95.0; expected a number between 0 and 1"),

@@ -16,7 +16,7 @@ def test_it_ends_with_the_table_and_the_path_of_the_result(tour):
     folder, done = tour
     assert done.returncode == 0
     assert done.stderr.splitlines()[-1] == "demo/run/result.json"  # the run's own last word
-    assert done.stdout.endswith("\nThe results, with every digit, are in demo/result.json and demo/run.\n")
+    assert done.stdout.endswith("\ndemo/result.json and demo/run have the results with all digits.\n")
     document = json.loads((folder / "demo" / "result.json").read_text())
     assert document["schema"] == "calipers.result/1"
     assert document["inputs"][0]["path"] == "demo/arith.jsonl"
@@ -51,7 +51,7 @@ def test_twice_is_no_error_but_another_file_is_not_overwritten(tmp_path):
     assert calipers("demo", "--out", "here", cwd=tmp_path).returncode == 0
     assert calipers("demo", "--out", "here", cwd=tmp_path).returncode == 0
     (tmp_path / "here" / "rewards.json").write_text("[]")
-    said = "here/rewards.json: is there already and is not the demo's; choose another --out"
+    said = "here/rewards.json: already exists and is not part of the demo; choose another --out"
     assert refused("demo", "--out", "here", cwd=tmp_path) == said
 
 
@@ -63,7 +63,7 @@ def test_somebody_elses_result_is_not_overwritten(tmp_path):
 
 def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "taken").touch()
-    assert refused("demo", "--out", "taken", cwd=tmp_path).startswith("taken/arith: cannot be made a folder")
+    assert refused("demo", "--out", "taken", cwd=tmp_path).startswith("taken/arith: cannot be created as a folder")
 
 
 def test_a_long_command_breaks_before_an_option():

@@ -6,9 +6,10 @@ from cli.running import lines
 from calipers.cli import execute as run
 from calipers.cli import glossary
 from calipers.metrics.cards import CARDS
+from calipers.names import METRICS
 from calipers.stats.cards import INTERVALS, METHODS, method_named
 
-NOTHING = "no metric, interval, test, verifier, filter, model, outcome, dialect or format named"
+NOTHING = "no metric, interval, test, verifier, filter, model, outcome, dialect, format or other word named"
 
 
 def explained(capsys, *arguments):
@@ -25,23 +26,34 @@ def explained(capsys, *arguments):
         ("mean_reward", "mean_reward", "arXiv:2411.00640"),
         ("percentile", "percentile", "type 7"),
         ("percentile(column=latency_s, q=95)", "percentile", "type 7"),
-        ("wilson", "wilson", "when         Values of 0 and 1: it is the default"),
+        ("wilson", "wilson", "Values of 0 and 1"),
         ("exact", "clopper-pearson", "at 0 %       From exactly 0: 0 of 30 gives 0 to 0.1157."),
-        ("default", "wilson_t", "on request   no name of --interval: it comes by itself"),
+        ("default", "wilson_t", "with an effective number of tasks"),
         ("mid-p", "mid_p", "option       --test mid-p"),
         ("mid_p", "mid_p", "limit        Its level is not proven"),
         ("PPI++", "ppi++", "arXiv:2311.01453"),
         ("p_holm", "holm", "source       Holm 1979"),
         ("refused", "refused", "contributes  0, unless a verifier gave a reward"),
-        ("judge_failed", "judge_failed", "contributes  a gap"),
+        ("judge_failed", "judge_failed", "contributes  nothing, it is missing"),
         ("evsys", "evsys", "pass@3       any_of_first_3"),
         ("native", "native", "calipers list metrics"),
-        ("json_schema", "json_schema", "with equals is the target too"),  # the docstring, without its marks
-        ("test_sh", "test_sh", "mind         an answer may forge its reward"),
-        ("llm_judge", "llm_judge", "mind         it asks models, which costs money"),
-        ("last_number", "last_number", "without the commas between its thousands"),
+        ("json_schema", "json_schema", "with equals"),  # the docstring, without its backquotes
+        ("test_sh", "test_sh", "note         an answer can forge its reward"),
+        ("llm_judge", "llm_judge", "note         it calls models, which costs money"),
+        ("last_number", "last_number", "The last number"),
         ("parquet", "parquet", "a row for each rollout"),
         ("nemo_gym", "nemo_gym", "by default"),  # a dialect and a format: the dialect
+        ("gap", "gap", "see also     missing, bounds"),
+        ("gaps", "gap", "excludes missing rollouts"),
+        ("missing", "missing", "also an outcome\nmissing\nThe rollout has no reward"),
+        ("95 % interval", "interval", "A confidence interval of the value."),
+        ("± stderr", "stderr", "The standard error of the value"),
+        ("B - A", "difference", "The second run's value minus the first run's"),
+        ("accuracy", "accuracy", "see also     pass_rate, mean_reward, pass@k, lm_eval"),
+        ("acc_norm", "accuracy", "lm-evaluation-harness' acc and acc_norm are mean_reward"),
+        ("Undefined", "undefined", "has too few samples for it"),
+        ("not run", "not_run", "contributes  nothing, it is missing"),
+        ("p (Holm)", "holm", "option       --adjust holm"),
     ],
 )
 def test_a_word(capsys, name, first, said):
@@ -51,14 +63,16 @@ def test_a_word(capsys, name, first, said):
 
 
 def test_a_verifier_that_can_be_trusted_has_no_warning(capsys):
-    assert "mind" not in explained(capsys, "python_tests")
+    assert "\nnote" not in explained(capsys, "python_tests")
 
 
 @pytest.mark.parametrize("name", [entry.replace("{k}", "2") for entry in CARDS])
 def test_every_metric_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert "{k}" not in text
-    assert all(label in text for label in ("estimates", "formula", "source", "on nothing", "on gaps", "interval"))
+    labels = [label for label, _ in CARDS[METRICS.match(name)[0]].parts()]
+    assert {"estimates", "formula", "source", "interval"} <= {*labels}
+    assert all(f"\n{label} " in text for label in labels)
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -66,7 +80,9 @@ def test_every_metric_has_its_card(capsys, name):
 def test_every_interval_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert text.startswith(f"{name}\n{INTERVALS[name].one_line}\n")
-    assert all(label in text for label in ("formula", "source", "when", "at 0 %", "at 100 %", "one task"))
+    labels = [label for label, _ in INTERVALS[name].parts()]
+    assert {"formula", "source", "at 0 %", "at 100 %", "one task"} <= {*labels}
+    assert all(f"\n{label} " in text for label in labels)
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -74,7 +90,9 @@ def test_every_interval_has_its_card(capsys, name):
 def test_every_test_adjustment_and_estimator_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert text.startswith(f"{name}\n{METHODS[name].one_line}\n")
-    assert all(f"\n{label}" in text for label in ("answers", "formula", "when", "limit", "source"))
+    labels = [label for label, _ in METHODS[name].parts()]
+    assert {"formula", "limit", "source"} <= {*labels}
+    assert all(f"\n{label} " in text for label in labels)
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -150,9 +168,9 @@ def methods_in(document):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("pass@3", "In evsys, pass@3 is our any_of_first_3(short=judged).\n\nany_of_first_3\n"),
-        ("avg", "In evsys, avg is our mean_reward.\n\nmean_reward\n"),
-        ("pass_rate", "In evsys, pass_rate is our own pass_rate.\n\npass_rate\n"),
+        ("pass@3", "In evsys, pass@3 is Calipers' any_of_first_3(short=judged).\n\nany_of_first_3\n"),
+        ("avg", "In evsys, avg is Calipers' mean_reward.\n\nmean_reward\n"),
+        ("pass_rate", "In evsys, pass_rate is Calipers' pass_rate.\n\npass_rate\n"),
     ],
 )
 def test_a_word_of_a_dialect(capsys, name, said):
@@ -161,7 +179,24 @@ def test_a_word_of_a_dialect(capsys, name, said):
 
 @pytest.mark.parametrize("name", glossary.OUTCOMES)
 def test_every_outcome(capsys, name):
-    assert explained(capsys, name).startswith(f"{name}\n{glossary.OUTCOMES[name].one_line}\n")
+    text = f"{name}\n{glossary.OUTCOMES[name].one_line}\n"
+    found = explained(capsys, name)
+    assert found.startswith(text) or f"\nalso an outcome\n{text}" in found  # some are other words of a page, too
+
+
+@pytest.mark.parametrize("name", glossary.TERMS)
+def test_every_other_word_of_a_page(capsys, name):
+    text = explained(capsys, name)
+    assert text.startswith(f"{name}\n")
+    assert max(map(len, text.splitlines())) <= 100
+    for other in glossary.TERMS[name].see:  # what it points to can be explained as well
+        assert explained(capsys, other)
+
+
+@pytest.mark.parametrize("name", glossary.ALSO)
+def test_every_other_form_of_a_word(capsys, name):
+    assert name not in glossary.TERMS
+    assert explained(capsys, name)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +207,11 @@ def test_every_outcome(capsys, name):
         (["sign-flop"], f"{NOTHING} 'sign-flop'; did you mean 'sign_flip'"),
         (["tangoo"], f"{NOTHING} 'tangoo'; did you mean 'tango'"),
         (["pass@0"], "metric 'pass@0': k is 0; expected a positive integer"),
-        (["refusd"], f"{NOTHING} 'refusd'; did you mean 'refused'?"),
-        (["zzzz"], f"{NOTHING} 'zzzz'; calipers list WHAT shows what there is"),  # not a hundred names
-        (["pass@5", "--dialect", "evsys"], "no evsys metric named 'pass@5'; it is a native name: leave out --dialect"),
+        (["refusd"], f"{NOTHING} 'refusd'; did you mean 'refused'"),
+        (["ledgr"], f"{NOTHING} 'ledgr'; did you mean 'ledger'"),
+        (["accurcy"], f"{NOTHING} 'accurcy'; did you mean 'accuracy'"),
+        (["zzzz"], f"{NOTHING} 'zzzz'; calipers list WHAT shows all names"),  # not a hundred names
+        (["pass@5", "--dialect", "evsys"], "no evsys metric named 'pass@5'; it is a native name: remove --dialect"),
         (["pass@3", "--dialect", "evsyz"], "no dialect named 'evsyz'; did you mean 'evsys'?"),
     ],
 )

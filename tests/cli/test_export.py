@@ -109,7 +109,7 @@ def test_the_table_is_the_same_with_and_without_the_file(here):
 def test_a_file_that_is_there_is_replaced_only_by_force(here):
     (here / FILE).write_text("what was there before")
     said = refused("score", "rollouts.jsonl", "--export", "nemo_gym", cwd=here)
-    assert said == f"{FILE}: is there already; --force replaces it"
+    assert said == f"{FILE}: already exists; --force replaces it"
     assert (here / FILE).read_text() == "what was there before"
     assert calipers("score", "rollouts.jsonl", "--export", "nemo_gym", "--force", cwd=here).returncode == 0
     assert json.loads((here / FILE).read_text())[0]["agent_ref"] == {"name": "math_simple_agent"}
@@ -128,10 +128,10 @@ def test_a_hook_that_fails_leaves_no_file(here, name):
         (["--export", "lm_evl"], "no system to export to named 'lm_evl'; known: harbor, nemo_gym"),
         (["--export", "nemo_gm"], "no system to export to named 'nemo_gm'; did you mean 'nemo_gym' or"),
         (["--export", "nemo_gym="], "--export: 'nemo_gym=' names no file; expected nemo_gym, or nemo_gym=PATH"),
-        (["--export", "nemo_gym=no/such.json"], "no/such.json: there is no folder 'no'; make it first"),
+        (["--export", "nemo_gym=no/such.json"], "no/such.json: there is no folder 'no'; create it first"),
         (["--export", "nemo_gym=rollouts.jsonl"], "rollouts.jsonl: is one of the files to be scored"),
-        (["--hooks", "app.py:MathServer"], "--hooks: nothing is exported; expected --export nemo_gym beside it"),
-        (["--force"], "--force: nothing is exported; expected --export nemo_gym beside it"),
+        (["--hooks", "app.py:MathServer"], "--hooks: nothing is exported; add --export nemo_gym"),
+        (["--force"], "--force: nothing is exported; add --export nemo_gym"),
         (["--export", "nemo_gym", "--hooks", "app.py"], "--hooks: 'app.py' cannot be read; expected FILE:CLASS"),
         (["--export", "nemo_gym", "--hooks", "no.py:X"], "no.py: No such file or directory; expected FILE:CLASS"),
         (["--export", "nemo_gym", "--hooks", "app.py:MathServr"], "no class in app.py named 'MathServr'; did you mean"),
@@ -194,6 +194,6 @@ def test_the_reward_profile_as_its_own_two_files(tmp_path):
     agents = json.loads((tmp_path / "r_agent_metrics.json").read_text())
     assert [list(agent) for agent in agents] == [list(agent) for agent in expected["agent_metrics_json"]]
     again = refused("score", "r.jsonl", "--export", "nemo_gym_profile", cwd=tmp_path)
-    assert "is there already; --force replaces it" in again
+    assert "already exists; --force replaces it" in again
     (tmp_path / "r_materialized_inputs.jsonl").unlink()
     assert "is not there" in refused("score", "r.jsonl", "--export", "nemo_gym_profile", "--force", cwd=tmp_path)

@@ -219,7 +219,7 @@ def test_gaps_of_the_baseline_count(gate, tmp_path):
         (["broken.json", "--require", "mean_reward > 0"], "broken.json: is no whole result document"),
         (["newer.json", "--require", "mean_reward > 0"], "newer.json: its schema is 'calipers.result/9'; expected"),
         (["result.json", "--require", "mean_reward > 0", "--max-gaps", "few"], "expected a number of gaps such as 5"),
-        (["result.json", "--require", "mean_reward > 0", "--policy", "p.yaml"], "stands beside --policy"),
+        (["result.json", "--require", "mean_reward > 0", "--policy", "p.yaml"], "cannot be combined with --policy"),
         (["result.json", "--require", "mean_reward > 0", "--junit", "result.json"], "is one of the files"),
     ],
 )

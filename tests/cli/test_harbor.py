@@ -58,7 +58,7 @@ def test_it_goes_where_it_is_wanted(small):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["job_small", "--export", "harbor"], "job_small/result.json: is there already; --force replaces it"),
+        (["job_small", "--export", "harbor"], "job_small/result.json: already exists; --force replaces it"),
         (["job_small", "--export", "harbor="], "--export: 'harbor=' names no file; expected harbor, or harbor=PATH"),
         (["rows.jsonl", "--export", "harbor"], "--export harbor: rows.jsonl is no job; expected the directory of one"),
         (["job_small", "rows.jsonl", "--export", "harbor"], "--export harbor: 2 paths are given; expected the"),
@@ -80,6 +80,6 @@ def test_a_broken_configuration_is_one_line(tmp_path):
 
 def test_the_word_explained(tmp_path):
     assert (
-        "In harbor, mean is our pooled_mean." in calipers("explain", "mean", "--dialect", "harbor", cwd=tmp_path).stdout
+        "In harbor, mean is Calipers' pooled_mean." in calipers("explain", "mean", "--dialect", "harbor", cwd=tmp_path).stdout
     )
     assert "count 0, as Harbor counts" in calipers("explain", "harbor", cwd=tmp_path).stdout

@@ -25,24 +25,24 @@ def test_the_command_of_the_metrics_page(tmp_path):
     found = read_manifest(tmp_path / "d")
     assert (len(found.tasks), [one.path for one in found.files]) == (6, ["metric.py"])
     assert refused("init", "--dataset", "acme/arith", "--with-metric", cwd=tmp_path / "d").startswith(
-        "metric.py: is there already; calipers check --fix"
+        "metric.py: already exists; calipers check --fix"
     )
 
 
 def test_a_task_in_a_new_dataset(tmp_path):
     assert calipers("init", "--dataset", "acme/d", "-o", "new/d", cwd=tmp_path).returncode == 0
     done = calipers("init", "--task", "acme/sum", "-o", "new/d", cwd=tmp_path)
-    assert done.stdout == "new/d/sum: a task\nnew/d/dataset.toml: acme/sum is added\n"
+    assert done.stdout == "new/d/sum: written\nnew/d/dataset.toml: acme/sum is added\n"
     assert calipers("check", "new/d", cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "nothing to make; expected one of --dataset ORG/NAME and --task ORG/NAME"),
+        ([], "nothing to create; expected one of --dataset ORG/NAME and --task ORG/NAME"),
         (["--dataset", "a/b", "--task", "a/c"], "a dataset and a task at once; expected one of --dataset"),
         (["--dataset", "arith"], "--dataset: the name is 'arith'; expected org/name"),
-        (["--task", "a/b", "--with-metric"], "--with-metric: a task has no metric; it goes with --dataset"),
+        (["--task", "a/b", "--with-metric"], "--with-metric: a task has no metric; use it with --dataset"),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path, arguments, said):

@@ -178,7 +178,7 @@ def test_the_shapes_agree(tmp_path):
     ("arguments", "said"),
     [
         (["--sort", "hard"], "invalid value for '--sort': 'hard' is not one of 'difficulty'"),
-        (["--limit", "-1"], "--limit is -1; expected 0 for all tasks, or a number of them"),
+        (["--limit", "-1"], "--limit is -1; expected a number of tasks, or 0 for all"),
         ([ARITH], f"{ARITH}: is given twice; expected another run"),
         (["--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
         (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),

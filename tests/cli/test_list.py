@@ -28,7 +28,7 @@ def test_a_name_and_a_line_each(what, tmp_path, monkeypatch):
 def test_an_empty_store_says_how_to_fill_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["list", "benchmarks"]) == 2
-    assert "calipers publish DIR puts one there" in capsys.readouterr().err
+    assert "calipers publish DIR adds one" in capsys.readouterr().err
 
 
 def test_every_metric_is_listed():
@@ -37,7 +37,7 @@ def test_every_metric_is_listed():
 
 def test_a_plugins_metric_is_listed_by_its_name(monkeypatch):
     monkeypatch.setitem(METRICS.added, "worst_task", object())
-    assert KINDS["metrics"]()["worst_task"] == "Brought by an installed plugin."
+    assert KINDS["metrics"]()["worst_task"] == "Added by an installed plugin."
 
 
 def test_every_outcome_is_listed():
@@ -47,7 +47,7 @@ def test_every_outcome_is_listed():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["list"], f"list what? expected {', '.join(KINDS)}, tasks, groups, tags\n"),
+        (["list"], f"missing argument WHAT; expected {', '.join(KINDS)}, tasks, groups, tags\n"),
         (["list", "metric"], "no list named 'metric'; did you mean 'metrics'?\n"),
     ],
 )

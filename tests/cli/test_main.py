@@ -56,7 +56,7 @@ def test_every_command_helps(tmp_path, name):
     [
         (["scroe"], "no command named 'scroe'; did you mean 'score' or 'rescore'?"),
         (["--verison"], "no option '--verison'; did you mean '--version'?"),
-        (["explain"], "missing argument 'NAME'; see calipers explain --help"),
+        (["explain"], "missing argument 'WORD'; see calipers explain --help"),
         (["explain", "--dialect"], "option '--dialect' requires an argument; see calipers explain --help"),
         (["list", "metrics", "more"], "got unexpected extra argument ('more'); see calipers list --help"),
     ],

@@ -53,7 +53,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
     [
         ("", "is a directory"),
         ("no/result.json", "there is no folder 'no'"),
-        ("-", "'-' is no file"),
+        ("-", "'-' is not a file"),
         ("in.jsonl", "is one of the files to be scored"),
         ("./in.jsonl", "is one of the files to be scored"),
     ],

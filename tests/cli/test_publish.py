@@ -34,7 +34,8 @@ def test_one_json_object(tmp_path):
     }
     assert list(document) == ["benchmark_id", "name", "version", "content_hash", "status", "n_tasks"]
     assert pull(document["benchmark_id"]).is_dir()
-    assert said == (f"note: arith version 1 is created; calipers run {document['benchmark_id']} --model SPEC runs it\n")
+    how = f"calipers run {document['benchmark_id']} --model KIND/NAME"
+    assert said == f"note: arith version 1 is created; run it with {how}\n"
 
 
 def test_again_and_changed(tmp_path):

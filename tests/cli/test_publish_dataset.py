@@ -27,12 +27,12 @@ def test_the_command_of_the_metrics_page(arith):
     assert list(document) == ["name", "version", "digest", "status", "n_tasks", "files", "registry"]
     assert (document["status"], document["n_tasks"], document["files"]) == ("created", 6, ["metric.py"])
     assert done.stderr.splitlines() == [
-        "note: acme/arith@1.0.0 is created; calipers run acme/arith@1.0.0 --agent NAME runs it",
-        "note: --public: what is on this disk is seen by whoever may read it; there is nothing to make public",
+        "note: acme/arith@1.0.0 is created; run it with calipers run acme/arith@1.0.0 --agent NAME",
+        "note: --public has no effect: file permissions decide who can read a local registry",
     ]
     checked = calipers("check", "acme/arith@1.0.0", cwd=arith)
     first = checked.stdout.splitlines()[0]
-    assert first == f"acme/arith 1.0.0: 6 tasks, nothing wrong, digest {document['digest']}"
+    assert first == f"acme/arith 1.0.0: 6 tasks, no errors, digest {document['digest']}"
 
 
 def test_into_a_registry_of_ones_own(arith):
@@ -55,4 +55,6 @@ def test_what_cannot_be_published(tmp_path):
     task(tmp_path / "one")
     assert refused("publish", "one", cwd=tmp_path).startswith("one: is a task")
     benchmark(tmp_path)
-    assert refused("publish", "arith", "--registry", "reg", cwd=tmp_path).startswith("--registry: arith is no dataset")
+    assert refused("publish", "arith", "--registry", "reg", cwd=tmp_path).startswith(
+        "--registry: arith is not a dataset"
+    )

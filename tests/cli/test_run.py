@@ -55,7 +55,7 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
         served(url, "/go")
         _, said = running.communicate(timeout=PATIENCE)
         assert running.returncode == 3, said
-        assert b"stopped early: interrupted; the same command goes on" in said
+        assert b"stopped early: interrupted; run the same command again to resume" in said
         begun = served(url)["calls"]
         assert 12 <= len(records(tmp_path / "r")) == begun < 100  # every call that was sent is in the log
         assert "not_run" in json.loads((tmp_path / "r" / "result.json").read_text())["groups"][0]["ledger"]["outcomes"]

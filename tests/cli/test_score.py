@@ -55,7 +55,7 @@ def test_each_number_says_which_it_is(tmp_path, dialect, said):
         ),
         (["--metrc", "pass@3"], "no option '--metrc'; did you mean '--metric' or '--metric-script'?"),
         (["--plugin", "nowhere.py"], "nowhere.py: "),
-        (["--out", "no/such/result.json"], "no/such/result.json: there is no folder 'no/such'; make it first"),
+        (["--out", "no/such/result.json"], "no/such/result.json: there is no folder 'no/such'; create it first"),
         (["nowhere.jsonl"], "nowhere.jsonl: no such file"),
     ],
 )
@@ -80,7 +80,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, arguments, said):
         (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),
         (["--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
         (["--out", "."], ".: is a directory; expected a file, such as result.json"),
-        (["--out", "-"], "--out: '-' is no file; expected a path"),
+        (["--out", "-"], "--out: '-' is not a file; expected a path"),
     ],
 )
 def test_nor_is_anything_else(tmp_path, monkeypatch, capsys, arguments, said):

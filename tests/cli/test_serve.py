@@ -147,7 +147,7 @@ def test_a_body_beyond_the_limit_is_refused_before_it_comes(tmp_path):
         (["abstract.py:Server"], "abstract.py: Server cannot be made: TypeError: Can't instantiate abstract class"),
         (["demanding.py:Server"], "demanding.py: Config does not do without judge; calipers serve knows name, host"),
         (["--verifier", "exact_macth"], "no verifier named 'exact_macth'; did you mean 'exact_match'"),
-        (["my_server.py:Server", "--verifier", "contains"], "--verifier: my_server.py:Server judges answers itself"),
+        (["my_server.py:Server", "--verifier", "contains"], "--verifier: my_server.py:Server verifies answers itself"),
         (["--token-env", "NOT_SET_AT_ALL"], "--token-env: NOT_SET_AT_ALL is not set; expected"),
         (["--host", "203.0.113.7"], "203.0.113.7:0: cannot listen there (Cannot assign requested address)"),
         (["--port", "65536"], "invalid value for '--port': 65536 is not in the range"),
@@ -174,7 +174,7 @@ def test_a_port_in_use(tmp_path):
 
 def test_whoever_can_call_it_is_told(tmp_path):
     with running("--host", "0.0.0.0", cwd=tmp_path) as server:
-        assert "other machines can call this server; --token-env VAR demands a token" in server.said
+        assert "other machines can call this server; --token-env VAR requires a token" in server.said
 
 
 def test_without_the_extra(tmp_path):
@@ -185,7 +185,7 @@ def test_without_the_extra(tmp_path):
     )
     hidden = {"PYTHONPATH": first(tmp_path / "hidden"), "PYTHONDONTWRITEBYTECODE": "1"}  # nothing beside it either
     said = refused("serve", cwd=tmp_path, **hidden)
-    assert said == "calipers serve: fastapi is not installed; pip install 'calipers[serve]' brings it"
+    assert said == "calipers serve: fastapi is not installed; install it with pip install 'calipers[serve]'"
 
 
 def test_the_help_needs_no_web_framework():

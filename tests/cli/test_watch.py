@@ -83,7 +83,7 @@ def test_everything_on_one_plain_line(clock):
         waiting="rate limit: 12 s",
     )
     assert going(clock, state(elapsed=0.0), told) == (
-        "450/1,000 (45 %), 4.0/s, ETA 2:18, pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks), "
+        "450/1,000 (45 %), 4.0/s, ETA 2:18, pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks), "
         "waiting: rate limit: 12 s, 12 refused, 3 client_failed, $1.23, 48 of 64 in flight"
     )
 
@@ -131,8 +131,11 @@ def test_how_far_and_how_fast(clock, states, said):
 @pytest.mark.parametrize(
     ("live", "said"),
     [
-        (HEADLINE, "pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks)"),
-        (Live(0.617, (0.6, 0.63), 9, 10, "pass@1"), "pass@1 0.617 [0.600, 0.630] valid at every look (9 of 10 tasks)"),
+        (HEADLINE, "pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)"),
+        (
+            Live(0.617, (0.6, 0.63), 9, 10, "pass@1"),
+            "pass@1 0.617 [0.600, 0.630] valid at any stopping time (9 of 10 tasks)",
+        ),
         (Live(0.617, (0.617, 0.617), 10, 10, "pass@1"), "pass@1 0.6170 (10 of 10 tasks)"),
         (
             Live(1.75, None, 2, 9, "mean_reward", "rewards leave [0, 1]"),
@@ -141,7 +144,7 @@ def test_how_far_and_how_fast(clock, states, said):
         (Live(None, None, 0, 9, "pass@1", "no task has settled"), "pass@1 (no value yet: no task has settled)"),
         (
             Live(0.5, (0.4, 0.6), 2, 9, "a\x1b[2Jb"),
-            "a?[2Jb 0.50 [0.40, 0.60] valid at every look (2 of 9 tasks)",
+            "a?[2Jb 0.50 [0.40, 0.60] valid at any stopping time (2 of 9 tasks)",
         ),
     ],
 )
@@ -152,7 +155,7 @@ def test_the_headline(clock, live, said):
 def test_a_terminal_is_redrawn_four_times_a_second_at_most(clock, terminal):
     told = [state(done=number, elapsed=number / 100, headline=HEADLINE) for number in range(200)]
     text = watched(clock, terminal, *told, step=0.01)
-    assert 6 <= text.count("valid at every look") <= 12  # two seconds, and the picture that stays
+    assert 6 <= text.count("valid at any stopping time") <= 12  # two seconds, and the picture that stays
     assert "199/1,000 (19 %)" in text
 
 
@@ -162,7 +165,7 @@ def test_a_terminal_shows_a_bar_and_two_lines(clock, terminal):
     bar, headline, rest = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text).splitlines()[-3:]
     assert bar.startswith("━")
     assert bar.endswith("450/1,000 (45 %)  45.0/s  in 0:10")
-    assert headline == "pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks)"
+    assert headline == "pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)"
     assert rest == "12 refused  $2.00"
     assert text.endswith("\x1b[?25h")  # the cursor is back
 
@@ -231,9 +234,9 @@ def test_a_loop_that_says_where_it_stands(clock):
     clock.now += 10
     watch.show(status, None)
     assert stream.getvalue().splitlines() == [
-        "6/8 (75 %), 36/min, ETA 0:04, pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks), "
+        "6/8 (75 %), 36/min, ETA 0:04, pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks), "
         "2 empty, $0.5000, 2 of 16 in flight",
-        "6/8 (75 %), 18/min, ETA 0:07, waiting: the last calls, as width(pass@1) < 0.05 is reached, "
+        "6/8 (75 %), 18/min, ETA 0:07, waiting: the last requests (width(pass@1) < 0.05 is reached), "
         "2 empty, $0.5000, 2 of 16 in flight",
     ]
 
@@ -244,7 +247,7 @@ def test_who_has_interrupted_it_is_told_how_to_end_it_at_once(clock):
     status = Status(planned=8, began=clock.now, pace=Pace(16, clock), stopped="interrupted")
     clock.now += 10
     watch.show(status, None)
-    assert stream.getvalue() == "0/8 (0 %), waiting: the last calls, as interrupted; Ctrl-C again gives them up\n"
+    assert stream.getvalue() == "0/8 (0 %), waiting: the last requests (interrupted); Ctrl-C again drops them\n"
 
 
 def test_what_has_no_value_at_the_end_will_have_none(clock):
@@ -263,7 +266,7 @@ def test_calls_that_wait_for_their_next_try_are_no_silence(clock):
     status = Status(planned=8, began=clock.now, pace=Pace(16, clock), waiting=3, trouble="http_503")
     clock.now += 10
     watch.show(status, None)
-    assert stream.getvalue() == "0/8 (0 %), waiting: 3 to be tried again, after http_503\n"
+    assert stream.getvalue() == "0/8 (0 %), waiting: 3 to retry after http_503\n"
 
 
 def test_a_state_is_asked_for_only_when_it_would_be_shown(clock):

@@ -79,7 +79,7 @@ def test_two_files_may_not_bring_one_name(plugin):
     load_plugin(plugin(DECORATED.format(key="mine", value=1), "one.py"))
     with pytest.raises(PluginError, match=r"^two.py:4: ValueError: metric 'mine' already registered \(existing="):
         load_plugin(plugin(DECORATED.format(key="mine", value=2), "two.py"))
-    with pytest.raises(PluginError, match=r"^three.py: metric 'mine' is taken already"):
+    with pytest.raises(PluginError, match=r"^three.py: metric 'mine' is already taken"):
         load_plugin(plugin(OURS.format(name="MINE", metric="mine"), "three.py"))
 
 

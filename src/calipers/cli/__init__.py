@@ -1,4 +1,4 @@
-"""The command: parse, one public call, print. What a command needs is loaded when it runs."""
+"""The command line: parse, call one public function, print. A command is loaded when it runs."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from calipers.reports.untrusted_text import clean
 
 BUG = 70  # what sysexits.h calls an internal software error
 INTERRUPTED = 130
-NOBODY_READS = 141  # as a process ends that writes into a closed pipe
+NOBODY_READS = 141  # the exit code of a process that writes to a closed pipe
 USAGE = 2
 
 COMMANDS: Final = {  # name -> (module:function, one line of help)
-    "run": ("calipers.cli.run:run", "Run a benchmark against a model; the same command goes on."),
-    "lm-eval": ("calipers.cli.lm_eval:lm_eval", "Run lm-evaluation-harness' tasks by its own command line."),
-    "score": ("calipers.cli.score:score", "Turn rollouts into numbers. No model is called."),
-    "collect": ("calipers.cli.collect:collect", "Rollouts from NeMo Gym's agents, or from a built-in one."),
-    "serve": ("calipers.cli.serve:serve", "Answer NeMo Gym's routes over HTTP; host a server written for it."),
-    "rescore": ("calipers.cli.rescore:rescore", "Judge the stored completions of a run again; show what flipped."),
-    "compare": ("calipers.cli.compare:compare", "Say whether one run is better than another, and how sure that is."),
-    "gate": ("calipers.cli.gate:gate", "Say whether results are good enough: exit 0 yes, 1 no, 3 unknown."),
-    "plan": ("calipers.cli.plan:plan", "Say how many tasks and samples show a difference, and at what price."),
-    "curve": ("calipers.cli.curve:curve", "Say what k samples are worth, for every k, with bands and a picture."),
-    "items": ("calipers.cli.items:items", "Say which tasks are hard, tell runs apart, or contradict the rest."),
-    "judge-check": ("calipers.cli.judge_check:judge_check", "Check a judge against labels, and put its score right."),
-    "check": ("calipers.cli.check:check", "Say whether a benchmark is right; --selftest tries its verifiers."),
-    "init": ("calipers.cli.init:init", "Start a dataset or a task in Harbor's form, perhaps with a metric.py."),
-    "publish": ("calipers.cli.publish:publish", "Put a benchmark into the local store, a dataset into a registry."),
-    "list": ("calipers.cli.list:list_names", "List the metrics, verifiers, models, dialects and more there are."),
-    "explain": ("calipers.cli.explain:explain", "Say what a metric, a verifier, an outcome or a dialect means."),
-    "demo": ("calipers.cli.demo:demo", "A tour on bundled rollouts, offline."),
+    "run": ("calipers.cli.run:run", "Run a benchmark against a model, or resume a run."),
+    "lm-eval": ("calipers.cli.lm_eval:lm_eval", "Run lm-evaluation-harness tasks with its own command line."),
+    "score": ("calipers.cli.score:score", "Compute metrics from rollouts. No model is called."),
+    "collect": ("calipers.cli.collect:collect", "Collect rollouts from NeMo Gym agents or a built-in agent."),
+    "serve": ("calipers.cli.serve:serve", "Serve NeMo Gym's HTTP routes, or host a NeMo Gym server."),
+    "rescore": ("calipers.cli.rescore:rescore", "Verify stored completions again and show what flipped."),
+    "compare": ("calipers.cli.compare:compare", "Test whether one run is better than another."),
+    "gate": ("calipers.cli.gate:gate", "Check requirements: exit 0 passed, 1 failed, 3 undefined."),
+    "plan": ("calipers.cli.plan:plan", "Plan how many tasks and samples a comparison needs."),
+    "curve": ("calipers.cli.curve:curve", "Compute pass@k and other metrics for every k."),
+    "items": ("calipers.cli.items:items", "Show which tasks are hard and which tell runs apart."),
+    "judge-check": ("calipers.cli.judge_check:judge_check", "Check a judge against labels and correct its score."),
+    "check": ("calipers.cli.check:check", "Check a benchmark; --selftest tests its verifiers."),
+    "init": ("calipers.cli.init:init", "Create a dataset or a task in Harbor's format."),
+    "publish": ("calipers.cli.publish:publish", "Publish a benchmark or a dataset on this machine."),
+    "list": ("calipers.cli.list:list_names", "List metrics, verifiers, models, dialects and more."),
+    "explain": ("calipers.cli.explain:explain", "Explain a metric, a method or a word of a page."),
+    "demo": ("calipers.cli.demo:demo", "Tour Calipers on bundled rollouts, offline."),
 }
 
 
 class Commands(click.Group):
-    """The group of all commands, which knows their names and helps without loading them."""
+    """The group of all commands: it knows their names and their help without loading them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, loaded now."""
+        """Load the command of a name."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = load(COMMANDS[cmd_name][0])
@@ -59,13 +59,13 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is called; an unknown name is an error that says the nearest."""
+        """The command to call; the error for an unknown name suggests the nearest names."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise UnknownName.of("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help; click's own would import every one of them."""
+        """Write the list of commands; click's own would import all of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
@@ -73,12 +73,12 @@ class Commands(click.Group):
 @click.command(
     cls=Commands,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
-@click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.option("--version", is_flag=True, help="Print the version and exit.")
 @click.pass_context
 def commands(ctx: click.Context, version: bool) -> None:
-    """Turn LLM rollouts into numbers one can defend."""
+    """Turn LLM rollouts into numbers you can defend."""
     if version:
         from calipers import __version__
 
@@ -89,16 +89,16 @@ def commands(ctx: click.Context, version: bool) -> None:
 
 
 def main() -> None:
-    """Run the command with this process's arguments, and end the process."""
-    if "_CALIPERS_COMPLETE" in os.environ:  # a shell asks what could come next
+    """Run the command with the arguments of this process, then exit."""
+    if "_CALIPERS_COMPLETE" in os.environ:  # a shell requests completions
         commands.main(prog_name="calipers")
     sys.exit(execute(sys.argv[1:]))
 
 
 def execute(arguments: Sequence[str]) -> int:
-    """Run the command; whatever goes wrong is one line on standard error and an exit code."""
+    """Run the command; print any error as one line on standard error, and return the exit code."""
     try:
-        with commands.make_context("calipers", [*arguments]) as ctx:  # click's own main would swallow a closed pipe
+        with commands.make_context("calipers", [*arguments]) as ctx:  # click's own main would hide a closed pipe
             commands.invoke(ctx)
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -136,8 +136,8 @@ def _bug(error: Exception, *, verbose: bool) -> int:
 
 
 def _one_line(error: click.ClickException, arguments: Sequence[str]) -> str:
-    """A usage error in the shape of all our errors: what is wrong, and what would be right."""
-    command = " ".join(["calipers", *arguments[:1]])  # what cannot be parsed comes without its command
+    """A usage error in the form of all our errors: what is wrong, and what is expected."""
+    command = " ".join(["calipers", *arguments[:1]])  # an error of parsing has no command
     if isinstance(error, click.UsageError) and error.ctx:
         command = error.ctx.command_path
     if isinstance(error, click.NoSuchOption):

@@ -1,4 +1,4 @@
-"""``calipers check``: is a benchmark right, and can its verifiers be trusted."""
+"""``calipers check``: checks of a benchmark, and a self-test of its verifiers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from calipers.cli.options import verbose
+from calipers.cli import options
 from calipers.cli.output import plugins_loaded, rendered, tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
@@ -22,21 +22,21 @@ from calipers.systems.harbor.trials.runnable import Runnable, runnable
 
 
 def means_dataset(benchmark: str) -> bool:
-    """Whether an argument is a dataset: a directory of Harbor's, or a name where this project has a registry."""
+    """Whether an argument is a dataset: a directory of Harbor tasks, or a name if this project has a registry."""
     if os.path.lexists(benchmark):
         return is_dataset(benchmark)
     return is_spec(benchmark) and Path(REGISTRY).is_dir()
 
 
 def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -> bool:
-    """Look at a dataset and print what was found; whether all of it is right."""
+    """Check a dataset and print the findings; return whether it has no error."""
     if os.path.lexists(benchmark):
         if not is_dataset(benchmark):
             right = "expected a directory of tasks, each with a task.toml"
-            raise InputError.at(benchmark, "is no dataset, and --fix and --registry are for those", right)
+            raise InputError.at(benchmark, "is not a dataset, as --fix and --registry require", right)
         dataset = examine(benchmark, fix)
     elif fix:
-        raise InputError.at("--fix", f"there is no directory {benchmark}", "what is published does not change")
+        raise InputError.at("--fix", f"there is no directory {benchmark}", "a published dataset cannot be changed")
     else:
         dataset = _published(resolve(benchmark, registry))
     here = runnable(dataset.directories)
@@ -67,54 +67,57 @@ def _runs(here: Runnable) -> dict[str, Any]:
 def _verdict(dataset: Examined) -> str:
     if dataset.faults:
         count = len(dataset.faults)
-        return f"{count:,} thing{'s' if count > 1 else ''} wrong:"
-    return f"nothing wrong, digest {dataset.digest}" if dataset.digest else "nothing wrong"
+        return f"{count:,} error{'s' if count > 1 else ''}:"
+    return f"no errors, digest {dataset.digest}" if dataset.digest else "no errors"
 
 
 def _published(dataset: DatasetAt) -> Examined:
-    """A dataset of a registry: it could be read, so it is what its digests say."""
+    """A dataset of a registry: reading it has already checked it against its digests."""
     notes = [note for task in dataset.tasks for note in task.unknown]
     if not dataset.digest:
-        notes.append("the registry states no digest, so none could be checked")
+        notes.append("the registry states no digest, so the content could not be checked")
     count, right = len(dataset.tasks), tuple(dataset.tasks)
     return Examined(dataset.name, dataset.version, count, dataset.digest, (), tuple(notes), directories=right)
 
 
 FAULT = 1
+VERIFIERS = "Tasks and verifiers"  # a group of options
 
 
-@click.command()
+@click.command(cls=options.GroupedCommand)
 @click.argument("benchmark", metavar="BENCHMARK")
-@click.option("--selftest", is_flag=True, help="Try the verifiers: gold answers must pass, nonsense must fail.")
-@click.option("--limit", type=int, metavar="N", help="Only the first N tasks.")
-@click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated.")
-@click.option("--fix", is_flag=True, help="Bring a dataset's dataset.toml in line with its directory first.")
-@click.option("--registry", metavar="DIR", help="Where org/name@version is looked up.  [default: .calipers/registry]")
-@click.option("--trust", is_flag=True, help="Run code that came with a task (!function).")
-@click.option(
-    "--load-seeds",
-    metavar="N,N,N,N",
-    help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
+@options.option(
+    "--selftest",
+    group=VERIFIERS,
+    is_flag=True,
+    help="Test the verifiers: gold answers must pass, and nonsense must fail.",
 )
-@click.option(
-    "--default-metrics",
-    type=click.Choice(["release", "guide"]),
-    default="release",
+@options.option("--limit", group=VERIFIERS, type=int, metavar="N", help="Check only the first N tasks.")
+@options.option(
+    "--seed",
+    group=VERIFIERS,
+    type=int,
+    metavar="N",
+    default=0,
     show_default=True,
-    help="Metrics of lm-eval tasks that name none: as its release has them, or its guide.",
+    help="Random seed for the random texts of --selftest.",
 )
-@click.option("--concurrency", type=int, metavar="N", default=32, show_default=True, help="Verdicts at once, at most.")
-@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Of the random texts.")
-@click.option(
-    "--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals of rates."
+@options.verifications
+@options.confidence(0.95)
+@options.shape("table", "json")
+@options.trust(False)
+@options.include_path
+@options.load_seeds
+@options.default_metrics("release")
+@options.option(
+    "--fix",
+    group=options.HARBOR,
+    is_flag=True,
+    help="Update a dataset's dataset.toml from its directory before the check.",
 )
-@click.option(
-    "--format", "shape", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Of the output."
-)
-@click.option(
-    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings verifiers; it is run."
-)
-@verbose
+@options.registry
+@options.plugins
+@options.verbose
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -134,27 +137,29 @@ def check(
     shape: str,
     plugins: tuple[str, ...],
 ) -> None:
-    """Say whether BENCHMARK can be run: every task read, every verifier known, every target of use.
+    """Check that BENCHMARK can be run: read every task, and check its verifier and its target.
 
-    With --selftest each verifier is given the gold answer, an empty text, the prompt, random words and
-    another task's answer; exit 1 when a gold answer fails or anything else passes. No model is called.
+    --selftest gives each verifier the gold answer, an empty text, the prompt, random words and another
+    task's answer. It exits with 1 if a gold answer fails or another text passes. No model is called.
 
-    A directory of Harbor's tasks, or org/name@version in a registry, is a dataset: its tasks, names,
-    digests, files and links are looked at, nothing of it is run, and exit 1 says that something is wrong.
-    It also says how many of the tasks run on this machine, and groups the others by reason.
+    A directory of Harbor tasks, or org/name@version in a registry, is a dataset. The check reads its tasks, names,
+    digests, files and links, runs none of them, and exits with 1 if it finds an error. It reports how many
+    tasks can run on this machine and why the others cannot.
     """
     _checked_numbers(limit, concurrency, confidence)
     if registry is not None or fix or means_dataset(benchmark):
         for option, given in (("--selftest", selftest), ("--limit", limit), ("--include-path", include_path)):
             if given:
-                raise InputError.at(option, f"{benchmark} is a dataset", "its tasks are looked at, all, and not run")
+                raise InputError.at(
+                    option, f"{benchmark} is a dataset", "remove it: all tasks are checked, and none is run"
+                )
         ctx.exit(0 if check_dataset(benchmark, registry, fix, shape) else FAULT)
     from calipers.running.library import library
     from calipers.tasks.store import load_suite, names
 
     named = benchmark not in names() and library().is_known(benchmark, ())  # in an installed lm-evaluation-harness
     if include_path or benchmark.endswith((".yaml", ".yml")) or named:
-        with redirect_stdout(sys.stderr):  # nor is what a task's own code prints
+        with redirect_stdout(sys.stderr):  # keeps what the task's code prints out of the output
             request = {"trust": trust, "default_metrics": default_metrics, **_seeds(load_seeds)}
             lines = library().checked(benchmark, include_path, request)
         write("".join(f"{clean(line, None)}\n" for line in lines))
@@ -185,9 +190,9 @@ def check(
         from calipers.reports.figures import counted
 
         judged = [f"{name} {count:,}" for name, count in questions.counts.items()]
-        judged += [f"nobody {questions.unjudged:,}"] if questions.unjudged else []
+        judged += [f"no verifier {questions.unjudged:,}"] if questions.unjudged else []
         tasks = counted(len(questions.tasks), "task")
-        write(f"{clean(suite.name)}: {tasks}, judged by {clean(', '.join(judged), None)}\n")
+        write(f"{clean(suite.name)}: {tasks}, verified by {clean(', '.join(judged), None)}\n")
         if test is not None:
             write("\n" + rendered(document_of(test), shape))
     for note in (*suite.notes, *(test.notes if test else ())):

@@ -1,4 +1,4 @@
-"""``calipers collect``: rollouts from NeMo Gym's agent servers, or from the built-in agent."""
+"""``calipers collect``: rollouts from NeMo Gym's agent servers or from the built-in agent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli.options import given_options, verbose
+from calipers.cli import options
 from calipers.cli.output import notes, plugins_loaded, show_result, tell
 from calipers.reports.untrusted_text import clean
 
@@ -16,58 +16,155 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.collect.loop import LaneStanding
 
 INCOMPLETE = 3
-FORMATS = ("table", "json", "csv", "md")
+TASKS, AGENTS = "Tasks", "Agents"  # groups of options
 
 
-@click.command()
+@click.command(cls=options.GroupedCommand)
 @click.argument("words", metavar="[+KEY=VALUE]...", nargs=-1)
-@click.option("--input", metavar="FILE", type=click.Path(), help="Tasks, one JSON object a line.")
-@click.option("--output", metavar="FILE", type=click.Path(), help="Rollouts; NeMo Gym's other files go beside it.")
-@click.option(
+@options.option(
+    "--input", group=TASKS, metavar="FILE", type=click.Path(), help="Input file of tasks, with a JSON object per line."
+)
+@options.option("--limit", group=TASKS, type=int, metavar="N", help="Use only the first N lines of the input.")
+@options.option(
+    "--prompt-config",
+    group=TASKS,
+    metavar="FILE",
+    type=click.Path(),
+    help="YAML file with templates for user and system messages.",
+)
+@options.option(
     "--agent",
     "agents",
+    group=AGENTS,
     metavar="NAME=URL",
     multiple=True,
-    help="An agent server, or NAME=openai/MODEL for the built-in agent; may be repeated. "
-    "Others are looked up at NeMo Gym's head server.",
+    help="Agent server, or NAME=openai/MODEL for the built-in agent; may be repeated. NeMo Gym's head server "
+    "resolves the agents that are not given.",
 )
-@click.option("--agent-name", metavar="NAME", help="For tasks that name no agent.  [default: the only --agent]")
-@click.option("--num-repeats", metavar="N", help="Rollouts of each task; by agent: math=4,_default=1.  [default: 1]")
-@click.option("--add-seed", is_flag=True, default=None, help="Give each rollout its number as a seed.")
-@click.option("--limit", type=int, metavar="N", help="Only the first N lines of the input.")
-@click.option("--prompt-config", metavar="FILE", type=click.Path(), help="YAML with user and system templates.")
-@click.option("--responses-create-params", "params", metavar="JSON", help="Laid over every task's own.")
-@click.option("--temperature", type=float, metavar="T", help="Likewise, this one alone.")
-@click.option("--top-p", type=float, metavar="P", help="Likewise.")
-@click.option("--max-output-tokens", type=int, metavar="N", help="Likewise.")
-@click.option("--base-url", metavar="URL", help="Of the built-in agent's model.  [default: $OPENAI_BASE_URL]")
-@click.option("--verify-url", metavar="URL", help="A resources server that judges the built-in agent's answers.")
-@click.option("--verifier", metavar="NAME", help="A verifier that does, such as exact_match.")
-@click.option("--concurrency", type=int, metavar="N", help="Rollouts in flight at most.  [default: 32]")
-@click.option("--retries", type=int, metavar="N", help="Further tries of a call that failed.  [default: 8]")
-@click.option("--timeout", type=float, metavar="S", help="Seconds for one rollout.  [default: 1800]")
-@click.option("--token-env", metavar="VAR", help="Show the servers the token that this environment variable holds.")
-@click.option("--resume/--overwrite", "resume", default=True, help="Go on with what is there, or begin anew.")
-@click.option("--local", is_flag=True, default=None, help="Compute all metrics here; ask no agent for its own.")
-@click.option("--disable-aggregation", is_flag=True, default=None, help="Write no metrics file.")
-@click.option("--metric", "metrics", metavar="NAME", multiple=True, help="Of the table; may be repeated.")
-@click.option(
-    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
+@options.option(
+    "--agent-name",
+    group=AGENTS,
+    metavar="NAME",
+    help="Agent for tasks that name none.  [default: the only --agent]",
 )
-@click.option(
-    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings verifiers; it is run."
+@options.option(
+    "--base-url",
+    group=AGENTS,
+    metavar="URL",
+    help="URL of the built-in agent's OpenAI-compatible server.  [default: $OPENAI_BASE_URL]",
 )
-@verbose
+@options.option(
+    "--verify-url",
+    group=AGENTS,
+    metavar="URL",
+    help="URL of a resources server that verifies the built-in agent's answers.",
+)
+@options.option(
+    "--verifier",
+    group=AGENTS,
+    metavar="NAME",
+    help="Verifier for the built-in agent's answers, such as exact_match.",
+)
+@options.option(
+    "--token-env",
+    group=AGENTS,
+    metavar="VAR",
+    help="Environment variable with the token to send to the servers.",
+)
+@options.option(
+    "--num-repeats",
+    group=options.SAMPLING,
+    metavar="N",
+    help="Number of rollouts per task, or per agent, such as math=4,_default=1.  [default: 1]",
+)
+@options.option(
+    "--add-seed",
+    group=options.SAMPLING,
+    is_flag=True,
+    default=None,
+    help="Send the index of each rollout as its seed.",
+)
+@options.option(
+    "--responses-create-params",
+    "params",
+    group=options.SAMPLING,
+    metavar="JSON",
+    help="Request parameters that override those of every task.",
+)
+@options.option(
+    "--temperature",
+    group=options.SAMPLING,
+    type=float,
+    metavar="T",
+    help="Sampling temperature that overrides the task's.",
+)
+@options.option(
+    "--top-p",
+    group=options.SAMPLING,
+    type=float,
+    metavar="P",
+    help="Nucleus sampling threshold that overrides the task's.",
+)
+@options.option(
+    "--max-output-tokens",
+    group=options.SAMPLING,
+    type=int,
+    metavar="N",
+    help="Maximum output tokens, overriding the task's.",
+)
+@options.option(
+    "--concurrency",
+    group=options.LIMITS,
+    type=int,
+    metavar="N",
+    help="Maximum number of rollouts in flight.  [default: 32]",
+)
+@options.retries
+@options.option(
+    "--timeout",
+    group=options.LIMITS,
+    type=float,
+    metavar="SECONDS",
+    help="Timeout of a rollout in seconds.  [default: 1800]",
+)
+@options.option(
+    "--output",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Output file of rollouts; NeMo Gym's other files are written beside it.",
+)
+@options.option(
+    "--resume/--overwrite",
+    "resume",
+    group=options.OUTPUT,
+    default=True,
+    help="Resume from an existing output file, or overwrite it.  [default: resume]",
+)
+@options.option(
+    "--local",
+    group=options.OUTPUT,
+    is_flag=True,
+    default=None,
+    help="Compute all metrics locally and request none from the agents.",
+)
+@options.option(
+    "--disable-aggregation", group=options.OUTPUT, is_flag=True, default=None, help="Do not write a metrics file."
+)
+@options.metrics()
+@options.shape()
+@options.plugins
+@options.verbose
 @click.pass_context
 def collect(
-    ctx: click.Context, /, words: tuple[str, ...], plugins: tuple[str, ...], shape: str, **options: Any
+    ctx: click.Context, /, words: tuple[str, ...], plugins: tuple[str, ...], shape: str, **settings: Any
 ) -> None:
     """Collect rollouts from agent servers, aggregate and score them.
 
-    Each task is posted to its agent's /run as often as asked. The same command again goes on where
-    the last one stopped. The arguments of ng_collect_rollouts, such as +num_repeats=4, mean the same here.
+    Each task is posted to /run of its agent, once per repeat. If a collection stops, run the same command again to
+    resume it. The arguments of ng_collect_rollouts, such as +num_repeats=4, work here as well.
     """
-    given = given_options(ctx, options)
+    given = options.given_options(ctx, settings)
     with plugins_loaded(plugins):
         from calipers.cli.watch import Watch
         from calipers.systems.nemo_gym.collect.collect import collect as perform
@@ -83,19 +180,19 @@ def collect(
     for note in collection.notes:
         tell(f"note: {clean(note, None)}")
     if collection.stopped:
-        tell(f"note: stopped early: {clean(collection.stopped, None)}; the same command goes on")
+        tell(f"note: stopped early: {clean(collection.stopped, None)}; run the same command again to resume")
     tell(str(collection.metrics or collection.output))
     if not collection.complete:
         ctx.exit(INCOMPLETE)
 
 
 def _look(watch: Watch, standing: LaneStanding) -> None:
-    """Show where a collection stands, if it is time to."""
+    """Show the progress of a collection, if an update is due."""
     from calipers.cli.watch import State
 
     if not watch.due() and standing.in_flight:
         return
-    waiting = f"the last calls, as {standing.stopped}" if standing.stopped else ""
+    waiting = f"the last requests ({standing.stopped})" if standing.stopped else ""
     watch.tick(
         State(
             planned=standing.planned,

@@ -1,4 +1,4 @@
-"""``calipers compare``: whether B is better than A, and how sure that is."""
+"""``calipers compare``: a paired test of whether B is better than A."""
 
 from __future__ import annotations
 
@@ -14,49 +14,76 @@ TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
 NO = 1
 
 
-@click.command()
+@click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="A B...", nargs=-1, required=True, type=click.Path())
-@options.metrics(
-    "A metric, such as pass@3, cost_per_task or lm-evaluation-harness' bleu; may be repeated. "
-    "Without it: the dialect's own."
-)
-@options.dialect
-@click.option("--by", metavar="KEY", multiple=True, help="The difference in each slice, too; may be repeated.")
-@options.cluster("test")
-@options.reward
+@options.metrics("  [default: those of the dialect]")
+@options.by
+@options.cluster
+@options.columns
+@options.reward()
 @options.reward_range
-@options.columns("the files call")
-@options.missing
-@options.confidence("intervals")
-@options.seed
-@click.option("--margin", metavar="M", type=float, help="A difference up to M does not matter: shown to be so, or not.")
-@click.option("--test", type=click.Choice(TESTS), default="default", show_default=True, help="Of no difference.")
-@click.option(
-    "--anytime",
-    is_flag=True,
-    help="A verdict that may be asked for after every batch of tasks added to the runs; in place of --test.",
+@options.missing_by_dialect
+@options.confidence(0.95)
+@options.seed(0)
+@options.option(
+    "--margin",
+    group=options.STATISTICS,
+    metavar="MARGIN",
+    type=float,
+    help="Also test whether the runs are equivalent: whether they differ by less than MARGIN.",
 )
-@click.option(
+@options.option(
+    "--test",
+    group=options.STATISTICS,
+    type=click.Choice(TESTS),
+    default="default",
+    show_default=True,
+    help="Paired test of no difference; calipers explain NAME describes each.",
+)
+@options.option(
+    "--anytime",
+    group=options.STATISTICS,
+    is_flag=True,
+    help="Use a test that stays valid when you add tasks and compare again; replaces --test.",
+)
+@options.option(
     "--adjust",
+    group=options.STATISTICS,
     type=click.Choice(["sidak", "holm", "bh", "none"]),
     default="sidak",
     show_default=True,
-    help="How verdicts allow for several tests. sidak: the primary question first, the others below it.",
+    help="Adjustment for multiple tests. sidak tests the primary question first and adjusts the others.",
 )
-@click.option(
+@options.option(
     "--primary",
+    group=options.STATISTICS,
     metavar="METRIC[KEY=VALUE]",
-    help="The question asked first, at the full level [default: the first metric on all tasks].",
+    help="Primary question, tested first at the full level.  [default: the first metric on all tasks]",
 )
-@click.option("--baseline", metavar="NAME", help="Compare every run with this one only: a path, a model or an agent.")
-@click.option("--flips", metavar="N", type=int, default=10, show_default=True, help="Tasks of a kind that are shown.")
-@click.option(
+@options.option(
+    "--baseline",
+    group=options.STATISTICS,
+    metavar="NAME",
+    help="Compare every run only with this run, given as a path, a model or an agent.",
+)
+@options.option(
+    "--flips",
+    group=options.OUTPUT,
+    metavar="N",
+    type=int,
+    default=10,
+    show_default=True,
+    help="Maximum number of regressions, and of fixes, to show.",
+)
+@options.option(
     "--fail-on",
+    group=options.OUTPUT,
     type=click.Choice(["worse", "undecided"]),
-    help="Exit 1 when anything is worse; with undecided, also when it is not clear.",
+    help="Exit with 1 if a result is worse; undecided also exits with 1 if a result is undecided.",
 )
-@options.out("the comparison")
+@options.out
 @options.shape()
+@options.dialect
 @options.plugins
 @options.verbose
 def compare(
@@ -69,9 +96,10 @@ def compare(
     fail_on: str | None,
     **settings: Any,
 ) -> None:
-    """Compare runs on the tasks they share: B less A, how sure, and in words. No model is called.
+    """Compare runs on the tasks they share: B - A, its interval, a paired test and a verdict. No model is called.
 
-    Each path is anything that calipers score reads. One file with several models is compared within itself.
+    Each path is anything that calipers score reads. If one file has several models, they are compared with
+    each other.
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)

@@ -1,4 +1,4 @@
-"""``calipers curve``: what k samples are worth, for every k."""
+"""``calipers curve``: metrics of k samples, for every k."""
 
 from __future__ import annotations
 
@@ -13,24 +13,32 @@ from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
-@click.command()
+@click.command(cls=options.Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option(
+@options.option(
     "--to",
     "upto",
+    group=options.STATISTICS,
     metavar="K",
     type=int,
-    help="End the curves at K. Beyond the samples there are, pass@k and pass^k are extrapolated, and marked: by a beta "
-    "law of chances with a share never solved. At least 30 tasks with 4 samples; K up to 16 times the samples.",
+    help="Largest k of the curves. If K exceeds the number of samples, pass@k and pass^k are extrapolated with a "
+    "zero-inflated beta-binomial model and marked. This needs at least 30 tasks with 4 samples, and K may be at most "
+    "16 times the number of samples.",
 )
 @options.threshold
-@options.each_reward
-@options.cluster("bands")
-@options.columns("the file calls")
-@options.missing_left_out
-@options.confidence("bands")
-@click.option("--plot", metavar="FILE", type=click.Path(), help="Draw the curves to this file: .svg or .png.")
-@options.out("the curves")
+@options.reward("  [default: each of them]")
+@options.cluster
+@options.columns
+@options.missing_excluded
+@options.confidence(0.95)
+@options.option(
+    "--plot",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Plot the curves to this file, .svg or .png.",
+)
+@options.out
 @options.shape()
 @options.verbose
 def curve(
@@ -41,9 +49,10 @@ def curve(
     shape: str,
     **settings: Any,
 ) -> None:
-    """Say what k samples are worth: pass@k, pass^k, maj@k and max@k for every k, with bands. No model is called.
+    """Compute pass@k, pass^k, maj@k and max@k for every k, with confidence bands. No model is called.
 
-    PATH... is anything that calipers score reads. Where cost_usd is known, so is the cost of a first pass.
+    Each PATH is anything that calipers score reads. If the rollouts have cost_usd, the page also shows the expected
+    cost of a first pass.
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)

@@ -1,4 +1,4 @@
-"""``calipers demo``: a tour on bundled rollouts. What it shows are the commands themselves."""
+"""``calipers demo``: a tour on bundled rollouts. It runs the commands that it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 
 import click
 
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
 from calipers.cli.output import Target, standard_output
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import is_terminal
@@ -22,11 +22,11 @@ METRICS = ("mean_reward", "pass@3", "pass^3", "mean(column=f1)")
 WIDTH = 85  # of a line of a command, about
 
 
-@click.command()
-@click.option("--out", metavar="DIR", default="demo", show_default=True, help="Where the demo puts its files.")
+@click.command(cls=Command)
+@click.option("--out", metavar="DIR", default="demo", show_default=True, help="Folder for the files of the demo.")
 @verbose
 def demo(out: str) -> None:
-    """Tour Calipers on 40 sums, tried 8 times each by a model that never existed. Offline."""
+    """Tour Calipers on made-up rollouts: 40 sums with 8 samples each. It works offline."""
     examples = files("calipers") / "examples"
     copies = {name: os.path.join(out, name) for name in (ROLLOUTS, REWARDS, *BENCHMARK)}
     result = os.path.join(out, RESULT)
@@ -36,18 +36,18 @@ def demo(out: str) -> None:
     for name, path in copies.items():
         _copy(examples / name, path)
 
-    _say(f"320 rollouts, made up for this tour, are in {out}: 40 sums, each tried 8 times.\n")
-    _say("One word, two numbers. EvSys keeps a list of rewards for each task and looks at the first 3:")
+    _say(f"The folder {out} has 320 rollouts, made up for this tour: 40 sums with 8 samples each.\n")
+    _say("The name pass@3 has two meanings. EvSys takes the first 3 samples of each task:")
     _run("score", copies[REWARDS], "--metric", "pass@3", "--dialect", "evsys")
-    _say("The estimator of Chen et al. uses every sample of the same file:")
+    _say("The unbiased estimator of Chen et al. (2021) uses all samples of the same file:")
     _run("score", copies[REWARDS], "--metric", "pass@3")
-    _say("Where does the model fail? The same sums with outcomes and usage, broken down:")
+    _say("Where does the model fail? The same rollouts with outcomes and usage, by difficulty:")
     metrics = [word for metric in METRICS for word in ("--metric", metric)]
     _run("score", copies[ROLLOUTS], *metrics, "--by", "difficulty", "--out", result)
-    _say("A live run, the model's answers taken from the same file; the same command goes on where it stopped:")
+    _say("Run the benchmark with the completions of this file; run the same command again to resume:")
     model, run = f"replay/{copies[ROLLOUTS]}", os.path.join(out, "run")
     _run("run", os.path.join(out, "arith"), "--model", model, "--samples", "4", "--metric", "pass@1", "--out", run)
-    _say(f"The results, with every digit, are in {result} and {run}.")
+    _say(f"{result} and {run} have the results with all digits.")
 
 
 def _say(text: str, colour: str | None = None) -> None:
@@ -63,12 +63,12 @@ def _run(*words: str) -> None:
     _say(f"$ {_shell(words)}", "green")
     _say("")
     with suppress(click.exceptions.Exit), commands.make_context("calipers", [*words]) as ctx:
-        commands.invoke(ctx)  # 3: some answers are missing in the file, and the ledger says so
+        commands.invoke(ctx)  # exit code 3: some completions are missing, as the ledger shows
     _say("")
 
 
 def _shell(words: Sequence[str]) -> str:
-    """A command as one would type it, a long one over several lines that break before an option."""
+    """A command as you would type it; a long command breaks into lines before options."""
     lines = ["calipers"]
     for word, following in zip(words, [*words[1:], ""], strict=True):
         needed = len(word) + (len(following) if word.startswith("--") else 0)
@@ -82,11 +82,11 @@ def _make_folder(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise InputError.at(path, f"cannot be made a folder ({error.strerror})", "choose another --out") from None
+        raise InputError.at(path, f"cannot be created as a folder ({error.strerror})", "choose another --out") from None
 
 
 def _copy(example: Traversable, path: str) -> None:
-    """Put an example beside the result, unless a file of another content is in its place."""
+    """Copy an example; InputError if a file with other content exists."""
     content = example.read_bytes()
     if os.path.lexists(path):
         try:
@@ -101,4 +101,4 @@ def _copy(example: Traversable, path: str) -> None:
 
 
 def _taken(path: str) -> InputError:
-    return InputError.at(path, "is there already and is not the demo's", "choose another --out")
+    return InputError.at(path, "already exists and is not part of the demo", "choose another --out")

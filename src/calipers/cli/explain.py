@@ -1,4 +1,4 @@
-"""``calipers explain``: what a word means, here or in a dialect."""
+"""``calipers explain``: the meaning of a word, in Calipers or in a dialect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from calipers.cli import glossary
 from calipers.cli.list import said
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
 from calipers.cli.output import write
 from calipers.errors import UnknownName, nearest
 from calipers.metrics.cards import CARDS, WIDTH, card_for, filled
@@ -20,23 +20,51 @@ from calipers.systems.system import DialectCard
 _LABEL = 13
 
 
-@click.command()
-@click.argument("name", metavar="NAME")
-@click.option("--dialect", metavar="NAME", default="native", help="In whose sense the word is meant.")
+@click.command(cls=Command)
+@click.argument("name", metavar="WORD")
+@click.option("--dialect", metavar="NAME", default="native", help="Explain the word as this dialect defines it.")
 @verbose
 def explain(name: str, dialect: str) -> None:
-    """Say what NAME means: a metric (pass@3), an interval (wilson), a test (mcnemar), an adjustment (holm) or another
+    """Explain WORD: a metric (pass@3), an interval (wilson), a test (mcnemar), an adjustment (holm) or another
     statistical method (ppi++), a verifier (exact_match), a filter (last_number), a kind of model (openai), a format
-    (parquet), an outcome (refused) or a dialect (evsys).
+    (parquet), an outcome (refused), a dialect (evsys), or any other word of a page (ledger, macro, undefined).
     """
     if dialect not in glossary.DIALECTS:
         raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
     words = glossary.DIALECTS[dialect].words
-    write(_metric(name) if words is None else _word(name, dialect, words.get(name)))
+    write(_native(name) if words is None else _word(name, dialect, words.get(name)))
 
 
-def _metric(name: str) -> str:
-    """What a word means natively: a metric first, then a statistical method, an outcome, a dialect."""
+def _native(name: str) -> str:
+    """What a word means in Calipers: a term of a page, then a metric, a method or another name."""
+    target = glossary.term_named(name)
+    term = glossary.TERMS.get(target or name)
+    names = [name, target or name] if term is not None else [*glossary.forms(name), target or name]
+    card = next((card for form in names if (card := _card(form))), None)
+    if term is not None:
+        return _term(target or name, term) + (f"\nalso {_kind(target or name)}\n{card}" if card else "")
+    if card is not None:
+        return card
+    bare = name.partition("(")[0].strip()
+    if bare in METRICS.plugins():  # this reads the installed packages, so it comes last
+        return f"{bare}\nA metric of an installed plugin; its own documentation explains it.\n"
+    names = [*METRICS.names(), *METHODS, *EXPLAINED, *VERIFIERS.entries, *FILTERS.entries]
+    others = [*glossary.MODELS, *glossary.OUTCOMES, *glossary.DIALECTS, *glossary.FORMATS, *glossary.TERMS]
+    known = [*names, *others]
+    hint = "" if nearest(name, known) else "calipers list WHAT shows all names"
+    raise UnknownName.of(
+        "metric, interval, test, verifier, filter, model, outcome, dialect, format or other word", name, known, hint
+    )
+
+
+def _kind(name: str) -> str:
+    """What else a term of a page is the name of."""
+    kinds = {"an outcome": glossary.OUTCOMES, "a format": glossary.FORMATS, "a metric": METRICS.entries}
+    return next((kind for kind, names in kinds.items() if name in names), "a method")
+
+
+def _card(name: str) -> str | None:
+    """The card of a metric, a method or another name; None if there is none."""
     bare = name.partition("(")[0].strip()
     if METRICS.match(bare) or bare in CARDS:
         card, k = card_for(name)
@@ -54,26 +82,28 @@ def _metric(name: str) -> str:
         return _outcome(name, glossary.OUTCOMES[name])
     if name in glossary.DIALECTS:
         return _dialect(name, glossary.DIALECTS[name])
-    if name in glossary.FORMATS:  # after the dialects: some are called alike
+    if name in glossary.FORMATS:  # after the dialects: some have the same name
         return f"{name}\n{glossary.FORMATS[name]}\n"
-    if bare in METRICS.plugins():
-        return f"{bare}\nA metric of an installed plugin; what it means, its own documentation says.\n"
-    names = [*METRICS.names(), *METHODS, *EXPLAINED, *VERIFIERS.entries, *FILTERS.entries]
-    known = [*names, *glossary.MODELS, *glossary.OUTCOMES, *glossary.DIALECTS, *glossary.FORMATS]
-    hint = "" if nearest(name, known) else "calipers list WHAT shows what there is"
-    raise UnknownName.of(
-        "metric, interval, test, verifier, filter, model, outcome, dialect or format", name, known, hint
-    )
+    return None
+
+
+def _term(name: str, term: glossary.Term) -> str:
+    see = ["", _line("see also", ", ".join(_shown(word) for word in term.see))] if term.see else []
+    return "\n".join([name, *textwrap.wrap(term.text, WIDTH), *see]) + "\n"
+
+
+def _shown(name: str) -> str:
+    return name.replace("{k}", "k")
 
 
 def _word(name: str, dialect: str, ours: str | None) -> str:
-    """What a word means in another system's dialect: one of our own metrics, and its card."""
+    """The meaning of a word in another system's dialect: the name of our metric, and its card."""
     if ours is None:
         words = glossary.DIALECTS[dialect].words or {}
-        native = "it is a native name: leave out --dialect" if METRICS.match(name.partition("(")[0].strip()) else ""
+        native = "it is a native name: remove --dialect" if METRICS.match(name.partition("(")[0].strip()) else ""
         raise UnknownName.of(f"{dialect} metric", name, words, native)
     card, k = card_for(ours)
-    meaning = f"In {dialect}, {name} is our {ours}." if name != ours else f"In {dialect}, {name} is our own {name}."
+    meaning = f"In {dialect}, {name} is Calipers' {ours}."
     return f"{meaning}\n\n{card.to_text(k)}"
 
 
@@ -83,14 +113,14 @@ def _method(name: str, card: IntervalCard | MethodCard) -> str:
 
 
 def _verifier(name: str, judge: object) -> str:
-    """What a verifier says of itself, and whatever speaks against trusting it blindly."""
+    """The docstring of a verifier, and its risks."""
     marks = {
-        "an answer may forge its reward": getattr(judge, "forgeable", False),
-        "it asks models, which costs money": getattr(judge, "costs", False),
-        "it judges more than a text, and never stored ones": not getattr(judge, "rerunnable", True),
+        "an answer can forge its reward": getattr(judge, "forgeable", False),
+        "it calls models, which costs money": getattr(judge, "costs", False),
+        "it verifies more than a text, so it cannot verify stored completions": not getattr(judge, "rerunnable", True),
     }
-    mind = [_line("mind", text) for text, holds in marks.items() if holds]
-    return "\n".join([name, said(judge), *(["", *mind] if mind else [])]) + "\n"
+    notes = [_line("note", text) for text, applies in marks.items() if applies]
+    return "\n".join([name, said(judge), *(["", *notes] if notes else [])]) + "\n"
 
 
 def _outcome(word: str, outcome: glossary.Outcome) -> str:
@@ -104,14 +134,14 @@ def _dialect(name: str, dialect: DialectCard) -> str:
         dialect.one_line,
         "",
         _line("by default", ", ".join(dialect.default)),
-        _line("gaps", dialect.gaps),
-        _line("on nothing", dialect.nothing),
+        _line("missing", dialect.gaps),
+        _line("no data", dialect.nothing),
         _line("slices", dialect.slices),
     ]
     if dialect.words is None:
         return "\n".join([*lines, _line("words", "see calipers list metrics")]) + "\n"
     widest, ours = max(map(len, dialect.words)), max(map(len, dialect.words.values()))
-    lines += ["", "what its words mean here"]
+    lines += ["", "its words and Calipers' metrics"]
     for word, meant in dialect.words.items():
         card, k = card_for(meant)
         lines.append(f"  {word:<{widest}}  {meant:<{ours}}  {filled(card.short, k)}")

@@ -1,4 +1,4 @@
-"""``calipers gate``: whether results are good enough; exit 0 yes, 1 no, 3 nobody knows."""
+"""``calipers gate``: checks of results against requirements; exit 0 passed, 1 failed, 3 undefined."""
 
 from __future__ import annotations
 
@@ -10,53 +10,72 @@ import click
 from calipers.cli import options
 from calipers.cli.output import Target, plugins_loaded, rendered, tell, write
 from calipers.errors import InputError
-from calipers.names import DIALECTS
 from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
 
 if TYPE_CHECKING:
     from calipers.analyses.gate.document import Gate
     from calipers.analyses.gate.policy import Policy
 
+REQUIREMENTS = "Requirements"  # a group of options
 FORMATS = ("table", "json", "md", "junit")
 
 
-@click.command()
+@click.command(cls=options.GroupedCommand)
 @click.argument("result", metavar="[RESULT]", required=False, type=click.Path())
-@click.option(
+@options.option(
     "--require",
     "requirements",
+    group=REQUIREMENTS,
     metavar="'EXPR OP NUMBER'",
     multiple=True,
-    help="What must hold, such as 'lower(pass@1) >= 0.6'; may be repeated. EXPR is a metric, lower(metric), "
-    "upper(metric), delta(metric) or lower(delta(metric)); worst(...) of any takes missing rollouts at their worse "
-    "end; missing is their share; metric[key=value] is one slice, metric[task=*] every task, worst(pass_rate[task]) "
-    "the worst; OP is < <= > >= ==.",
+    help="Requirement, such as 'lower(pass@1) >= 0.6'; may be repeated. EXPR is METRIC, lower(METRIC), upper(METRIC), "
+    "delta(METRIC) or lower(delta(METRIC)). worst(EXPR) assumes the worst of every missing rollout. missing is the "
+    "fraction of missing rollouts. METRIC[KEY=VALUE] is a slice, METRIC[task=*] is every task, and "
+    "worst(METRIC[task]) is the worst task. OP is < <= > >= ==.",
 )
-@click.option("--policy", metavar="FILE", type=click.Path(), help="A YAML file of requirements, of several results.")
-@click.option("--baseline", metavar="PATH", type=click.Path(), help="What delta(metric) is compared with.")
-@click.option("--agent", metavar="NAME", help="Ask only the group of this agent.  [default: every group]")
-@click.option("--model", metavar="NAME", help="Ask only the group of this model.")
-@click.option("--dataset", metavar="NAME", help="Ask only the group of this dataset.")
-@click.option(
+@options.option(
+    "--policy",
+    group=REQUIREMENTS,
+    metavar="FILE",
+    type=click.Path(),
+    help="YAML file with requirements, for one or several results.",
+)
+@options.option(
+    "--baseline",
+    group=REQUIREMENTS,
+    metavar="PATH",
+    type=click.Path(),
+    help="Baseline result or rollouts for delta(metric).",
+)
+@options.option(
     "--max-gaps",
     "--max-missing",
     "max_gaps",
+    group=REQUIREMENTS,
     metavar="N|N%",
-    help="So many rollouts of a group may be missing; more is exit 3. Without it, exit 3 where they could decide.",
+    help="Maximum number or percentage of missing rollouts in a group; exit with 3 if more are missing.  "
+    "[default: exit with 3 only if they could change the answer]",
 )
-@click.option("--dialect", metavar="NAME", help=f"Whose names and rules score rollouts: {', '.join(DIALECTS.entries)}.")
-@options.cluster("interval")
-@options.reward
+@options.pick_agent
+@options.pick_model
+@options.pick_dataset
+@options.cluster
+@options.columns
+@options.reward()
 @options.reward_range
-@click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help="What a file calls its keys: task=id.")
-@click.option(
-    "--missing", type=click.Choice(["gap", "zero", "fail"]), help="What becomes of gaps, where rollouts are scored."
+@options.missing_by_dialect
+@options.confidence(None)
+@options.seed(None)
+@options.option(
+    "--junit",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Also write the checks as JUnit XML to this file.",
 )
-@click.option("--confidence", metavar="SHARE", type=float, help="Of the intervals.  [default: 0.95]")
-@click.option("--seed", metavar="N", type=int, help="Of resampling.  [default: 0]")
-@click.option("--junit", metavar="FILE", type=click.Path(), help="Write the checks as JUnit XML to this file, too.")
-@options.out("the checks")
+@options.out
 @options.shape(*FORMATS)
+@options.dialect
 @options.plugins
 @options.verbose
 def gate(
@@ -75,10 +94,10 @@ def gate(
     max_gaps: str | None,
     **scoring: Any,
 ) -> None:
-    """Say whether RESULT is good enough: exit 0 yes, 1 no, 3 when a value is null.
+    """Check RESULT against requirements: exit 0 if they are met, 1 if not, 3 if a value is null.
 
-    RESULT is a result.json, or anything that calipers score reads, which is scored first. Every requirement is
-    asked of every group, unless --agent, --model or --dataset picks. A gate never passes on a null.
+    RESULT is a result.json, or anything that calipers score reads, which is scored first. Every group must meet
+    every requirement, unless --agent, --model or --dataset selects groups. A null value never passes a gate.
     """
     inputs = [path for path in (result, policy, baseline) if path]
     targets = [Target(path, inputs) for path in (junit, out) if path is not None]
@@ -107,7 +126,7 @@ def _asked(
     max_gaps: str | None,
     who: dict[str, str | None],
 ) -> Policy:
-    """What is required of what, by a policy or by the options."""
+    """The requirements and the results they apply to, from a policy or from the options."""
     from dataclasses import replace
 
     from calipers.analyses.gate.policy import NamedResult, Policy, gaps_allowed, read_policy
@@ -117,13 +136,13 @@ def _asked(
     if policy is not None:
         picked = [f"--{name}" for name, value in who.items() if value is not None]
         if clash := [*(["--require"] if requirements else []), *picked]:
-            raise InputError.at(clash[0], "stands beside --policy", "expected it in the policy's file")
+            raise InputError.at(clash[0], "cannot be combined with --policy", "put it in the policy's file")
         required = read_policy(policy)
         if required.results:
             if given := [name for name, value in (("RESULT", result), ("--baseline", baseline)) if value]:
-                raise InputError.at(policy, f"names its results, and {given[0]} is given", "expected one of them")
+                raise InputError.at(policy, f"names its results, and {given[0]} is given too", "expected one of them")
         elif result is None:
-            raise InputError.at(policy, "names no results", "expected results: in it, or RESULT beside it")
+            raise InputError.at(policy, "names no results", "add results: to it, or give RESULT")
         else:
             required = replace(required, results=[NamedResult(result, result, baseline)])
         return replace(required, max_gaps=most or required.max_gaps)
@@ -155,12 +174,12 @@ def _show(checks: Gate, shape: str) -> None:
 
 
 def _guarded(text: str, instead: str) -> str:
-    """The text as it is; where GitHub's runner reads it, with nothing that it would take for a command."""
+    """The text; in a GitHub runner, without anything that the runner would read as a command."""
     return harmless(text, instead) if on_github() else text
 
 
 def _tell_github(checks: Gate) -> None:
-    """Annotations for the runner, and the summary of its step, where there is a runner."""
+    """Print annotations and write the step summary in a GitHub runner."""
     from calipers.analyses.gate import ci
     from calipers.analyses.gate.document import document
 

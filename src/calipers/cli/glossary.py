@@ -1,83 +1,473 @@
-"""The words that are no metrics, in plain English: outcomes, formats and dialects.
+"""The words of pages and options that are not metrics or methods: outcomes, formats, models, dialects and terms.
 
-Written out here, so that asking what a word means loads nothing; tests compare it with what is.
+They are written out here, so that explaining a word loads no arithmetic; tests compare them with the program.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from calipers.systems.system import DialectCard, every_system
 
-_ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
-_NOTHING = "0, whatever reward stands beside it: this is the model's own doing"
-_NOT_ITS_FAULT = "a gap: the grading failed, not the model"
-_SPARED = "nothing, and it is no gap: the run is reported over the tasks before the stop"
-_UNKNOWN = "a gap: nobody knows what the model would have done"
+_ZERO = "0, unless a verifier gave a reward: the model is responsible"
+_NOTHING = "0, even if it has a reward: the model is responsible"
+_NOT_ITS_FAULT = "nothing, it is missing: the verification failed, not the model"
+_SPARED = "nothing, and it is not missing: the result covers the tasks before the stop"
+_UNKNOWN = "nothing, it is missing: the model's result is unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a planned rollout."""
+    """How a planned rollout ended."""
 
     one_line: str
     contributes: str
     set_by: str
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word that a page or an option uses."""
+
+    text: str
+    see: tuple[str, ...] = ()  # words to explain next
+
+
 OUTCOMES: Final[Mapping[str, Outcome]] = {
-    "scored": Outcome("A verifier gave it a reward.", "its reward", "the verifier"),
+    "scored": Outcome("A verifier gave the rollout a reward.", "its reward", "the verifier"),
     "refused": Outcome("The model declined to answer.", _ZERO, "the client or the agent"),
-    "truncated": Outcome("The answer stopped at the limit of tokens.", _ZERO, "the client or the agent"),
-    "empty": Outcome("The model answered with nothing.", _ZERO, "the client or the agent"),
-    "timed_out": Outcome("The model or agent used up its own limit of time.", _ZERO, "the client or the agent"),
+    "truncated": Outcome("The completion stopped at the token limit.", _ZERO, "the client or the agent"),
+    "empty": Outcome("The completion has no text.", _ZERO, "the client or the agent"),
+    "timed_out": Outcome("The model or the agent reached its time limit.", _ZERO, "the client or the agent"),
     "unparsed": Outcome("A filter found no answer in the completion.", _ZERO, "the filter"),
     "broke_verifier": Outcome(
-        "Twice there was no verdict on this answer, and there was one on a neutral answer.", _NOTHING, "the verifier"
+        "The verifier failed twice on this answer, but not on a neutral answer.", _NOTHING, "the verifier"
     ),
-    "tampered": Outcome("The agent changed the files of its judge.", _NOTHING, "the verifier"),
-    "filter_timeout": Outcome("A filter took too long to look for the answer.", _NOT_ITS_FAULT, "the filter"),
-    "verifier_failed": Outcome("The verifier broke down, whatever the answer.", _NOT_ITS_FAULT, "the verifier"),
-    "judge_failed": Outcome("The model that judges gave no usable verdict.", _NOT_ITS_FAULT, "the verifier"),
-    "client_failed": Outcome("No completion came back from the model's server.", _UNKNOWN, "the client"),
-    "cancelled": Outcome("The run was stopped before it was done.", _UNKNOWN, "the run"),
-    "not_run": Outcome("It was planned and never started.", _UNKNOWN, "the run"),
-    "missing": Outcome("There is no reward, and no reason given.", _UNKNOWN, "the reader"),
-    "stopped_early": Outcome("It was not run: --until had stopped the run before its turn.", _SPARED, "the run"),
+    "tampered": Outcome("The agent changed the files of its verifier.", _NOTHING, "the verifier"),
+    "filter_timeout": Outcome("A filter timed out while it extracted the answer.", _NOT_ITS_FAULT, "the filter"),
+    "verifier_failed": Outcome(
+        "The verifier failed for a reason other than the answer.", _NOT_ITS_FAULT, "the verifier"
+    ),
+    "judge_failed": Outcome("The judge model gave no usable verdict.", _NOT_ITS_FAULT, "the verifier"),
+    "client_failed": Outcome("The model's server returned no completion.", _UNKNOWN, "the client"),
+    "cancelled": Outcome("The run was stopped before the rollout was finished.", _UNKNOWN, "the run"),
+    "not_run": Outcome("The rollout was planned and never started.", _UNKNOWN, "the run"),
+    "missing": Outcome("The rollout has no reward, and the file gives no reason.", _UNKNOWN, "the reader"),
+    "stopped_early": Outcome("The rollout was not run because --until had stopped the run.", _SPARED, "the run"),
 }
 
 FORMATS: Final[Mapping[str, str]] = {
-    "native": "JSON Lines of our own record: task, sample, reward, outcome, usage, metadata.",
-    "jsonl": "Any JSON Lines, its keys named by --columns task=id,reward=score.",
+    "native": "JSON Lines with Calipers' own keys: task, sample, reward, outcome, usage, metadata.",
+    "jsonl": "Any JSON Lines; --columns task=id,reward=score names the keys.",
     "evsys_predictions": "EvSys' prediction rows: JSON Lines with task_id and sample_idx.",
     "evsys_rewards": "EvSys' rewards: a JSON list with a list of rewards for each task.",
     "csv": "CSV with a header line.",
-    "parquet": "Parquet, a row for each rollout.",
+    "parquet": "Parquet with a row for each rollout.",
     "nemo_gym": "NeMo Gym's rollouts: JSON Lines with _ng_task_index and _ng_rollout_index.",
     "lm_eval_samples": "lm-evaluation-harness' samples: JSON Lines with doc_id, resps and filtered_resps.",
-    "lm_eval_results": "Its results file, which stands for the samples beside it.",
-    "run": "The directory of a run: its plan, its log, and what the plan still owes.",
-    "harbor": "A Harbor job's directory, finished or not; also one trial of it, or a directory of jobs.",
-    "inspect": "inspect's logs, .eval and .json: a rollout for each epoch of each sample, run or not.",
+    "lm_eval_results": "lm-evaluation-harness' results file; Calipers reads the samples files beside it.",
+    "run": "A run folder: its plan, its log, and the planned rollouts that were not run.",
+    "harbor": "The directory of a Harbor job, finished or not, of one of its trials, or of several jobs.",
+    "inspect": "inspect's logs, .eval and .json, with a rollout for each epoch of each sample, run or not.",
 }
 
 
 MODELS: Final[Mapping[str, str]] = {
     "openai": "openai/NAME: any OpenAI-compatible server, at --base-url or $OPENAI_BASE_URL.",
     "hf": "hf/PATH: a transformers causal model in this process, from a directory; pip install 'calipers[hf]'.",
-    "litellm": "litellm/ID: whatever litellm reaches; pip install 'calipers[litellm]'.",
-    "replay": "replay/FILE: the answers of an earlier log, by task and sample, else by prompt.",
+    "litellm": "litellm/ID: any model that litellm supports; pip install 'calipers[litellm]'.",
+    "replay": "replay/FILE: the completions of an earlier log, by task and sample, else by prompt.",
     "python": "python/FILE.py:OBJECT or python/MODULE:OBJECT: a function, or an object with generate().",
 }
 
 
 DIALECTS: Final[Mapping[str, DialectCard]] = {
     "native": DialectCard(
-        one_line="Our own names and rules: every metric there is, with parameters.",
+        one_line="Calipers' own names and rules: all metrics, with their parameters.",
         default=("mean_reward", "pass_rate"),
-        gaps="leave the estimate",
+        gaps="excluded from the estimate",
     ),
     **{name: system.card for name, system in every_system().items()},
 }
+
+
+TERMS: Final[Mapping[str, Term]] = {
+    # the ledger
+    "ledger": Term(
+        "The line of a page that accounts for every planned rollout, such as 20 planned = 18 scored + 2 not_run. Each "
+        "rollout is counted once, under its outcome. The ledger also says how many are missing and how they are "
+        "treated.",
+        ("outcome", "missing", "planned"),
+    ),
+    "planned": Term(
+        "The number of rollouts that should exist: tasks times samples of the plan of a run, or all rows of a file "
+        "if there is no plan.",
+        ("ledger", "not_run"),
+    ),
+    "outcome": Term(
+        "How a planned rollout ended, such as scored, refused or client_failed. It decides whether a rollout without a "
+        "reward counts 0 or is missing. calipers list outcomes shows all.",
+        ("ledger", "scored"),
+    ),
+    "missing": Term(
+        "A missing rollout was planned and has no reward, and the model is not known to be responsible: its server "
+        "failed, its verification failed, or it was not run. --missing gap (the default of native) excludes it from "
+        "the estimate and shows bounds; --missing zero counts it as 0; --missing fail exits with 3. Rollouts that the "
+        "model failed by itself, such as refused or truncated ones, count 0 and are not missing.",
+        ("bounds", "ledger", "outcome"),
+    ),
+    "gap": Term(
+        "The value of --missing that excludes missing rollouts from the estimate. A gap is a missing rollout.",
+        ("missing", "bounds"),
+    ),
+    "excluded": Term(
+        "Missing rollouts that are excluded count neither as passes nor as failures. The bounds show the value if all "
+        "of them had failed, and if all had passed.",
+        ("missing", "bounds"),
+    ),
+    "earlier attempt": Term(
+        "A rollout that was run more than once has earlier attempts. Only its last attempt counts.", ("ledger",)
+    ),
+    "exceptions": Term("The errors that trials raised, by type, and the number of planned rollouts with one."),
+    # a table of estimates
+    "metric": Term(
+        "A number computed from the rollouts of all tasks, such as mean_reward or pass@3. ↑ marks metrics that are "
+        "better when higher, ↓ those that are better when lower. calipers list metrics shows all.",
+        ("mean_reward", "pass_rate", "pass@{k}"),
+    ),
+    "value": Term("The estimate of a metric from the rollouts that have a reward.", ("interval", "stderr")),
+    "stderr": Term(
+        "The standard error of the value: the standard deviation it would have over other samples of tasks of the "
+        "same kind, computed over tasks, or over clusters with --cluster.",
+        ("interval", "cluster"),
+    ),
+    "interval": Term(
+        "A confidence interval of the value. Tasks are treated as a random sample of the tasks that matter, so at the "
+        "confidence level of 95 %, about 95 of 100 such intervals contain the true value.",
+        ("confidence level", "wilson_t", "wilson", "t", "bootstrap"),
+    ),
+    "confidence level": Term(
+        "The share of intervals that contain the true value in the long run, 95 % by default. --confidence sets it.",
+        ("interval",),
+    ),
+    "n": Term("The number of tasks and samples behind a value, without missing rollouts.", ("task", "sample")),
+    "unit": Term("The unit of the value: s for seconds, USD for dollars, or tokens."),
+    "method": Term("The method of an interval or a test. calipers list intervals and list methods show all."),
+    "undefined": Term(
+        "A metric is undefined for a task that has too few samples for it, such as pass@4 with 3 samples. Such tasks "
+        "are excluded from the value. A metric that is undefined for every task has no value (null). In a gate, a "
+        "requirement is undefined if its value is null or the missing rollouts could change the answer: exit 3.",
+        ("missing", "bounds", "requirement"),
+    ),
+    "unbiased": Term(
+        "The expected value of the estimate is the true value: it is neither too high nor too low on average.",
+        ("pass@{k}",),
+    ),
+    "extrapolated": Term(
+        "Computed for more samples than the rollouts have, from a fitted model. It depends on the model.",
+        ("beta_binomial", "bayes_pass@{k}"),
+    ),
+    "effective": Term(
+        "The effective number of tasks is the number of independent tasks with values of 0 and 1 that would give the "
+        "same standard error.",
+        ("wilson_t",),
+    ),
+    "what it is": Term("A column with a short definition of each number.", ("metric",)),
+    "warning": Term("A reason why a number that is right for these rollouts may mislead about the model."),
+    # groups, slices and suites
+    "group": Term("All rollouts of one agent, model and dataset. Each group has its own ledger and numbers."),
+    "slice": Term(
+        "The rollouts of a group that share a value of the key of --by. Intervals of slices are not adjusted for the "
+        "number of slices.",
+        ("cluster",),
+    ),
+    "dataset": Term("The set of tasks that a rollout belongs to.", ("group", "macro", "micro")),
+    "model": Term("The model that made the completions, written KIND/NAME: openai/gpt-4o-mini.", ("openai", "group")),
+    "agent": Term("The program that works on a task and calls the model.", ("group",)),
+    "over datasets": Term("The means of a metric over several datasets.", ("macro", "micro")),
+    "macro": Term("The mean over datasets in which every dataset has the same weight.", ("micro", "mover")),
+    "micro": Term("The mean over datasets in which every task has the same weight.", ("macro",)),
+    "economics": Term(
+        "The table of what the rollouts cost: time, tokens and dollars per task, and totals. It is not part of the "
+        "digest.",
+        ("time_per_task", "tokens_per_task", "cost_per_task", "cost_per_solved"),
+    ),
+    "total": Term("The sum of usage over all rollouts: time, tokens and dollars.", ("economics",)),
+    "latency_s": Term("The seconds that a rollout took.", ("economics", "latency_p50")),
+    "cost_usd": Term("The dollars that a rollout cost.", ("economics", "cost_per_task")),
+    "input_tokens": Term("The tokens of the prompts of a rollout.", ("economics",)),
+    "cached_tokens": Term("The input tokens that the server took from its cache.", ("input_tokens",)),
+    "reasoning_tokens": Term("The output tokens that the model used for reasoning.", ("output_tokens",)),
+    "output_tokens": Term("The tokens of the completions of a rollout.", ("economics",)),
+    "cluster": Term(
+        "Tasks that belong together, such as questions about the same text. Their results are correlated, so "
+        "--cluster KEY treats them as one unit of the standard error, of the interval and of a test.",
+        ("stderr",),
+    ),
+    "variance": Term(
+        "The variance of the mean reward has two parts: between tasks, which only more tasks reduce, and between the "
+        "samples of a task, which more samples per task reduce as well.",
+        ("share of sampling", "plan"),
+    ),
+    # where a result comes from
+    "dialect": Term(
+        "The metric names and rules of another system. The same name, such as pass@3, has different definitions in "
+        "different systems; --dialect NAME uses those of NAME. native is Calipers' own. calipers list dialects shows "
+        "all.",
+        ("native", "evsys", "nemo_gym", "lm_eval", "harbor"),
+    ),
+    "digest": Term(
+        "A SHA-256 hash of the settings and numbers of a result, without costs. Two results with the same digest have "
+        "the same numbers.",
+        ("seed", "signature"),
+    ),
+    "seed": Term("The start of the random numbers of resampling. The same seed gives the same numbers."),
+    "signature": Term(
+        "A short text in the JSON that says how a number was computed: metric, dialect, counts, interval, seed and "
+        "version."
+    ),
+    "why": Term("A key in the JSON with the reason why a value or an interval is null."),
+    "provenance": Term("What a run records about itself: versions, settings, the benchmark's digest, and the model."),
+    "run": Term(
+        "A benchmark run against a model, in a run folder with its plan and its log. Run the same command again to "
+        "resume it. In a comparison the runs are called A, B, C in the order of the command.",
+        ("planned", "not_run"),
+    ),
+    # what is scored
+    "task": Term("A question or an assignment of a benchmark, with its target and its verifier.", ("sample",)),
+    "sample": Term("One attempt at a task; --samples sets how many there are per task.", ("rollout",)),
+    "rollout": Term(
+        "One sample of a task by a model, from the prompt to the reward. A row of a file is a rollout.",
+        ("reward", "outcome"),
+    ),
+    "completion": Term("The text that a model returns.", ("rollout",)),
+    "reward": Term("The number that a verifier gives a rollout, usually from 0 to 1.", ("pass", "mean_reward")),
+    "pass": Term(
+        "A rollout passes if its reward is at least 1, or at least --threshold in curve and items.",
+        ("pass_rate", "pass@{k}"),
+    ),
+    "solved": Term("A task is solved if it has a pass. In a curve: the share of tasks with a pass in k samples."),
+    "verifier": Term("The program that gives a rollout its reward. calipers list verifiers shows all."),
+    "accuracy": Term(
+        "Several metrics are called accuracy. The share of samples that pass is pass_rate; the mean over tasks is "
+        "mean_reward. lm-evaluation-harness' acc and acc_norm are mean_reward over its rewards of these names "
+        "(--dialect lm_eval). On the page of judge-check, accuracy is the share of labelled rollouts that the judge "
+        "rates as the label does.",
+        ("pass_rate", "mean_reward", "pass@{k}", "lm_eval"),
+    ),
+    # compare
+    "verdict": Term(
+        "The answer of a comparison: better, worse, equivalent or undecided. It follows from the adjusted p, at the "
+        "confidence level.",
+        ("better", "equivalent", "undecided", "p adjusted"),
+    ),
+    "better": Term("The second run is better than the first: the paired test shows a difference.", ("verdict",)),
+    "worse": Term("The second run is worse than the first: the paired test shows a difference.", ("verdict",)),
+    "higher": Term("The second run's value is higher. The metric has no better direction.", ("better",)),
+    "lower": Term(
+        "The second run's value is lower. The metric has no better direction. In a gate, lower(METRIC) is the lower "
+        "end of the interval.",
+        ("worse", "interval"),
+    ),
+    "upper": Term("In a gate, upper(METRIC) is the upper end of the interval.", ("interval",)),
+    "undecided": Term(
+        "The data show neither a difference nor, with --margin, equivalence. It is not evidence that the runs are "
+        "equal. The sentence beside it says how many tasks would decide.",
+        ("equivalent", "plan"),
+    ),
+    "equivalent": Term("The runs are shown to differ by less than --margin.", ("equivalence", "margin")),
+    "margin": Term("The largest difference that does not matter, set by --margin.", ("equivalence",)),
+    "difference": Term(
+        "The second run's value minus the first run's, on the tasks that both have. It is computed task by task "
+        "(paired), which removes the variance between tasks that both runs share.",
+        ("p", "floored_t"),
+    ),
+    "delta": Term("In a gate, delta(METRIC) is the difference from the --baseline.", ("difference",)),
+    "first": Term("The first run of a pair: A of B - A.", ("difference",)),
+    "second": Term("The second run of a pair: B of B - A.", ("difference",)),
+    "p": Term(
+        "The p-value: the probability of a difference at least this large if there were none.",
+        ("p adjusted", "floored_t", "sign_flip", "mcnemar"),
+    ),
+    "p adjusted": Term(
+        "The p-value adjusted for the number of tests, so that more tests do not give more false claims. --adjust "
+        "chooses the method.",
+        ("sidak", "holm", "bh"),
+    ),
+    "paired": Term("Both runs are compared task by task on the same tasks.", ("difference",)),
+    "in flight": Term("Requests that were sent and not answered yet, of the number that may be sent at a time."),
+    "__missing__": Term("The slice of the rollouts that do not have the key of --by.", ("slice",)),
+    "baseline": Term("The run that other runs are compared with."),
+    "flips": Term(
+        "Tasks that changed between two runs: regressions got worse, fixes got better. In rescore: rollouts "
+        "that got another reward from the new verifier, such as from pass to fail.",
+        ("difference",),
+    ),
+    "answered": Term("The end of the completion of a run on a task that changed.", ("flips",)),
+    "rank": Term("The place of a run among all runs by its value.", ("rank_sets",)),
+    "best in": Term(
+        "The share of bootstrap resamples of the tasks in which the run is the best. It is not the probability of "
+        "being the best.",
+        ("rank_sets", "winner", "optimism"),
+    ),
+    # gate
+    "gate": Term(
+        "A check of results against requirements: exit 0 if they are met, 1 if not, 3 if a value is undefined.",
+        ("requirement", "tier"),
+    ),
+    "requirement": Term(
+        "An expression such as lower(pass@1) >= 0.6 that a gate checks. calipers gate --help has the syntax.",
+        ("tier", "bounds"),
+    ),
+    "tier": Term(
+        "How much a requirement of a policy matters. The gate fails if a critical requirement fails, or if more "
+        "supporting requirements fail than allowed_failures. An advisory requirement is reported and never fails it.",
+        ("requirement",),
+    ),
+    "result": Term("A result.json, or the name of a result in a policy.", ("gate",)),
+    "passed": Term("The requirement is met.", ("requirement",)),
+    "failed": Term("The requirement is not met.", ("requirement",)),
+    "no answer": Term(
+        "The requirement is undefined: its value is null, or the missing rollouts could change the answer.",
+        ("undefined", "bounds"),
+    ),
+    "level": Term("The confidence level of the interval.", ("confidence level",)),
+    # curve
+    "k": Term("The number of samples per task that a metric such as pass@k uses.", ("pass@{k}",)),
+    "band": Term("The confidence interval of a curve at each k.", ("interval",)),
+    "tries per task": Term("The expected number of samples if you stop at the first pass, and after k samples."),
+    "usd per task": Term("The expected cost of a task if you stop at the first pass, and after k samples."),
+    "usd per solved task": Term("The expected cost divided by the share of tasks solved.", ("usd per task",)),
+    # plan
+    "plan": Term(
+        "The rollouts that a run intends to make, in plan.json. calipers plan computes how many tasks and samples a "
+        "comparison needs.",
+        ("noncentral_t", "pilot"),
+    ),
+    "alpha": Term(
+        "In plan, the probability of claiming a difference if there is none. On the page of judge-check, "
+        "Krippendorff's alpha.",
+        ("p", "krippendorff"),
+    ),
+    "pilot": Term("A small earlier run that gives the variance for a plan.", ("pilot_range",)),
+    "power to show": Term("The probability that the comparison detects the difference.", ("noncentral_t",)),
+    "smallest difference": Term("The smallest true difference that the comparison detects with the wanted power."),
+    "95 % range": Term("The range of the number that the pilot allows.", ("pilot_range",)),
+    "price": Term("The cost of both runs."),
+    "design effect": Term("The variance with clusters, divided by the variance of independent tasks.", ("cluster",)),
+    # items
+    "difficulty": Term("1 minus the mean value of a task over the runs."),
+    "passes": Term("The passing samples of a task, of all its samples."),
+    "mean": Term("The mean over tasks. As a metric, mean(column=KEY) is the mean of a column."),
+    "variance: tasks": Term("The variance of the tasks' true means.", ("variance",)),
+    "of a sample": Term("The variance of a single sample of a task.", ("variance",)),
+    "share of sampling": Term(
+        "The part of the variance of the mean that comes from sampling each task, and that more samples per task "
+        "reduce.",
+        ("variance",),
+    ),
+    "p (contradicts)": Term(
+        "The probability of a discrimination this low for a task that does not tell runs apart: one-sided, not "
+        "adjusted for the number of tasks.",
+        ("item_rest",),
+    ),
+    "contradicts": Term(
+        "Better runs do worse on this task. Its target or its verifier may be wrong.", ("item_rest", "p (contradicts)")
+    ),
+    "everyone": Term("Every sample of every run passes, so the task does not tell these runs apart.", ("item_rest",)),
+    "nobody": Term("No sample of any run passes, so the task does not tell these runs apart.", ("item_rest",)),
+    # judge-check and selftest
+    "score": Term("The mean of the labels over all rollouts, as each method estimates it.", ("ppi++", "judge")),
+    "weight": Term("The weight of the judge's scores in the estimate; 0 is labels alone.", ("ppi++",)),
+    "rate": Term("How often the judge is right: sensitivity, specificity or accuracy.", ("sensitivity",)),
+    "sensitivity": Term("The share of rollouts with a good label that the judge rates as good.", ("specificity",)),
+    "specificity": Term("The share of rollouts with a bad label that the judge rates as bad.", ("sensitivity",)),
+    "good": Term("A judgement or label of at least --threshold.", ("sensitivity",)),
+    "bad": Term("A judgement or label below --threshold.", ("specificity",)),
+    "rater": Term("A person or program that labels rollouts.", ("krippendorff",)),
+    "same": Term("The share of rollouts that both raters rate alike.", ("krippendorff",)),
+    "reliable": Term(
+        "Krippendorff's alpha is at least 0.8; from 0.667 it is tentative, and below that not reliable.",
+        ("krippendorff",),
+    ),
+    "answer": Term(
+        "What a filter extracts from a completion. In a self-test, the text that a verifier gets: gold (the target), "
+        "empty, echo (the prompt), random (words) or another's (the target of another task).",
+        ("false negatives", "false positives"),
+    ),
+    "wrong": Term("The tasks on which the verifier's verdict is wrong.", ("false negatives", "false positives")),
+    "false negatives": Term("The share of gold answers that the verifier fails."),
+    "false positives": Term("The share of wrong answers that the verifier passes."),
+    # systems
+    "sandbox": Term("The container in which programs of models, verifiers and metric scripts run, without network."),
+    "trust": Term("--trust runs code that came with the data, such as !function in lm-eval tasks."),
+    "plugin": Term("Python code that adds metrics, verifiers, filters or clients; --plugin loads it."),
+    "filter": Term("A function that extracts the answer from a completion. calipers list filters shows all."),
+}
+"""Words of pages, in lower case."""
+
+ALSO: Final[Mapping[str, str]] = {
+    **{"usd": "unit", "s": "unit", "tokens": "unit", "metrics": "metric", "methods": "method", "breakdowns": "slice"},
+    **{"undefined tasks": "undefined", "higher is better": "metric", "samples per task": "sample"},
+    **{"gap to number": "flips", "number to gap": "flips", "other reward": "flips", "the same": "flips"},
+    **{"missing to reward": "flips", "reward to missing": "flips", "reward changed": "flips"},
+    **{"gaps": "gap", "left out": "excluded", "not run": "not_run", "outcomes": "outcome", "exception": "exceptions"},
+    **{"standard error": "stderr", "error bar": "stderr", "confidence interval": "interval", "ci": "interval"},
+    **{"confidence": "confidence level", "p value": "p", "null": "undefined", "effective tasks": "effective"},
+    **{"tasks": "task", "samples": "sample", "epochs": "sample", "rollouts": "rollout", "trial": "rollout"},
+    **{"acc": "accuracy", "acc norm": "accuracy", "correct": "accuracy", "pass@k": "pass@{k}", "pass^k": "pass^{k}"},
+    **{
+        "max@k": "max@{k}",
+        "maj@k": "maj@{k}",
+        "rewards": "reward",
+        "verifiers": "verifier",
+        "completions": "completion",
+    },
+    **{"x": "run", "x - x": "difference", "x → x": "flips", "x answered": "answered", "first answered": "answered"},
+    **{"second answered": "answered", "p (bh)": "bh", "p (holm)": "holm", "p (sidak)": "sidak", "fixes": "flips"},
+    **{"regressions": "flips", "pass to fail": "flips", "fail to pass": "flips", "changed": "flips", "runs": "run"},
+    **{
+        "critical": "tier",
+        "supporting": "tier",
+        "advisory": "tier",
+        "requirements": "requirement",
+        "of": "group",
+        "(unnamed)": "group",
+    },
+    **{"clusters": "cluster", "tasks, range": "95 % range", "range of it": "95 % range", "range": "95 % range"},
+    **{"per sample": "of a sample", "sampling share": "share of sampling", "always solved": "everyone"},
+    **{"never solved": "nobody", "everyone solves it": "everyone", "nobody solves it": "nobody"},
+    **{"contradicts the rest": "contradicts", "contradiction": "contradicts", "labels alone": "labels"},
+    **{"judge alone": "judge", "judge: good": "good", "judge: bad": "bad", "label: good": "good", "label: bad": "bad"},
+    **{"raters": "rater", "raters and judge": "rater", "labels and judge": "rater", "and": "rater", "agree": "same"},
+    **{"not reliable": "reliable", "tentative": "reliable", "gold": "answer", "echo": "answer", "random": "answer"},
+    **{"another's": "answer", "slices": "slice", "suite": "over datasets", "↑": "metric", "↓": "metric"},
+    **{"warnings": "warning", "allowed failures": "tier", "tipping": "tipping_point", "trusted code": "trust"},
+}
+"""Other forms of a word -> the word, a metric or a method that explains it."""
+
+
+def forms(word: str) -> list[str]:
+    """The forms in which a word of a page may be known: as it is, and without capitals, run letters and numbers.
+
+    >>> forms("95 % interval"), forms("B - A"), forms("timed out")
+    (['95 % interval', '95 % interval', 'interval', 'interval'], ['B - A', 'x - x', 'x - x', 'x_-_x'], \
+['timed out', 'timed out', 'timed out', 'timed_out'])
+    """
+    lettered = re.sub(r"\b[A-Z]\b", "x", word.strip().removeprefix("± "))
+    plain = " ".join(lettered.casefold().replace("_", " ").split())
+    bare = " ".join(re.sub(r"[-+]?[0-9][0-9.,]*( ?%)?", "", plain).strip(" :,").split())
+    return [word.strip(), plain, bare, bare.replace(" ", "_")]
+
+
+def term_named(word: str) -> str | None:
+    """The name that explains a word of a page: that of a term, a metric, a method or an outcome; None if unknown.
+
+    >>> term_named("95 % interval"), term_named("± stderr"), term_named("B - A"), term_named("gaps")
+    ('interval', 'stderr', 'difference', 'gap')
+    """
+    known = {**{name.replace("_", " ").strip(): name for name in TERMS}, **{name: name for name in TERMS}, **ALSO}
+    return next((known[form] for form in forms(word) if form in known), None)

@@ -1,4 +1,4 @@
-"""``calipers init``: a new dataset, or a new task, in Harbor's form."""
+"""``calipers init``: a new dataset or a new task in Harbor's format."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
 from calipers.cli.output import write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
 
-@click.command()
-@click.option("--dataset", metavar="ORG/NAME", help="Make a dataset of the tasks in DIR, or an empty one.")
-@click.option("--task", metavar="ORG/NAME", help="Write a task to start from into DIR/NAME.")
-@click.option("--with-metric", is_flag=True, help="Also write a metric.py, and name it in dataset.toml.")
+@click.command(cls=Command)
+@click.option("--dataset", metavar="ORG/NAME", help="Create a dataset of the tasks in DIR, or an empty dataset.")
+@click.option("--task", metavar="ORG/NAME", help="Write a starter task to DIR/NAME.")
+@click.option("--with-metric", is_flag=True, help="Also write a metric.py and add it to dataset.toml.")
 @click.option(
     "-o",
     "--output-dir",
@@ -24,22 +24,21 @@ from calipers.reports.untrusted_text import clean
     metavar="DIR",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Where.  [default: the current folder]",
+    help="Folder to write to.  [default: the current folder]",
 )
 @verbose
 def init(dataset: str | None, task: str | None, with_metric: bool, directory: Path) -> None:
-    """Start a dataset or a task in Harbor's form, as harbor init does.
+    """Create a dataset or a task in Harbor's format, as harbor init does.
 
-    --dataset writes dataset.toml (version 1.0.0) and README.md, and names every task that lies in DIR
-    with the digest of its content. Where a dataset.toml is, --with-metric adds a metric.py to it;
-    no file that exists is written over.
+    --dataset writes dataset.toml (version 1.0.0) and README.md, and lists every task in DIR with the digest of its
+    content. If dataset.toml exists, --with-metric adds a metric.py to it. Existing files are not overwritten.
     """
     from calipers.systems.harbor.tasks.scaffold import make_dataset, make_task
 
     if (dataset is None) == (task is None):
-        wrong = "nothing to make" if dataset is None else "a dataset and a task at once"
+        wrong = "nothing to create" if dataset is None else "a dataset and a task at once"
         raise InputError(f"{wrong}; expected one of --dataset ORG/NAME and --task ORG/NAME")
     if task is not None and with_metric:
-        raise InputError.at("--with-metric", "a task has no metric", "it goes with --dataset")
+        raise InputError.at("--with-metric", "a task has no metric", "use it with --dataset")
     done = make_dataset(dataset, directory, with_metric) if dataset is not None else make_task(task or "", directory)
     write("".join(f"{clean(line, None)}\n" for line in done))

@@ -1,4 +1,4 @@
-"""``calipers items``: the tasks themselves, and where the variance comes from."""
+"""``calipers items``: the difficulty and discrimination of tasks, and the sources of variance."""
 
 from __future__ import annotations
 
@@ -17,25 +17,31 @@ SHOWN = 20
 SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "information", "samples", "task")
 
 
-@click.command()
+@click.command(cls=options.Command)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option(
+@options.option(
     "--sort",
+    group=options.OUTPUT,
     type=click.Choice(SORTS),
+    metavar="ORDER",
     default="difficulty",
     show_default=True,
-    help="The order of the tasks: the hardest, the easiest, those that tell least (discrimination, contradiction) or "
-    "most (information), the most samples, or by name.",
+    help="Order of the tasks: difficulty (hardest first), easiest, discrimination or contradiction (least "
+    "discriminating first), information (most informative first), samples (most first) or task (by name).",
 )
-@click.option(
-    "--limit", metavar="N", type=int, help=f"Show so many tasks; 0 is all.  [default: {SHOWN}; all of json and csv]"
+@options.option(
+    "--limit",
+    group=options.OUTPUT,
+    metavar="N",
+    type=int,
+    help=f"Show only N tasks; 0 shows all.  [default: {SHOWN}, and all for json and csv]",
 )
 @options.threshold
-@options.each_reward
-@options.cluster("variance")
-@options.columns("the files call")
-@options.missing_left_out
-@options.out("all tasks")
+@options.reward("  [default: each of them]")
+@options.cluster
+@options.columns
+@options.missing_excluded
+@options.out
 @options.shape()
 @options.verbose
 def items(
@@ -46,13 +52,14 @@ def items(
     shape: str,
     **settings: Any,
 ) -> None:
-    """Say which tasks are hard, which tell runs apart, and which contradict the rest. No model is called.
+    """Show which tasks are hard, which tell runs apart, and which contradict the rest. No model is called.
 
-    Each PATH is a run, or holds several (by agent and model). Three runs or more show which tasks discriminate;
-    five or more, which to keep in a shorter benchmark for runs like the best: --sort information.
+    Each PATH has one run, or several runs by agent and model. Discrimination needs three runs or more.
+    Information needs five runs or more: --sort information shows which tasks to keep in a shorter benchmark for
+    models like the best.
     """
     if limit is not None and limit < 0:
-        raise InputError(f"--limit is {limit}; expected 0 for all tasks, or a number of them")
+        raise InputError(f"--limit is {limit}; expected a number of tasks, or 0 for all")
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     with redirect_stdout(sys.stderr), Progress() as progress:

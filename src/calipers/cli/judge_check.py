@@ -1,4 +1,4 @@
-"""``calipers judge-check``: a judge against labels."""
+"""``calipers judge-check``: a judge compared with labels."""
 
 from __future__ import annotations
 
@@ -13,30 +13,39 @@ from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
-@click.command("judge-check")
+@click.command("judge-check", cls=options.Command)
 @click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path())
-@click.option(
+@options.option(
     "--labels",
+    group=options.ROLLOUTS,
     metavar="FILE",
     type=click.Path(),
     required=True,
-    help="CSV with task, sample and label; a column rater where there are several of them.",
+    help="CSV file with the columns task, sample and label, and a column rater if there are several raters.",
 )
-@click.option("--reward", metavar="KEY", help="Which reward is the judge's.")
-@click.option(
-    "--threshold", metavar="R", type=float, default=1.0, show_default=True, help="The reward or label that is good."
+@options.option(
+    "--reward", group=options.ROLLOUTS, metavar="KEY", help="Reward that the judge gave, if rollouts have several."
 )
-@options.columns("the run calls")
-@options.confidence("intervals")
-@options.out("the check")
+@options.option(
+    "--threshold",
+    group=options.ROLLOUTS,
+    metavar="REWARD",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Lowest reward or label that counts as good.",
+)
+@options.columns
+@options.confidence(0.95)
+@options.out
 @options.shape()
 @options.verbose
 def judge_check(
     paths: tuple[str, ...], labels: str, columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
 ) -> None:
-    """Check the judge of a RUN against labels: how it errs, who agrees, and the score put right by PPI++.
+    """Check the judge of a RUN against labels: its errors, its agreement, and the score corrected by PPI++.
 
-    RUN is anything that calipers score reads; its reward is the judge's word. No model is called.
+    RUN is anything that calipers score reads; its rewards are the judge's. No model is called.
     """
     target = Target(out, (*paths, labels)) if out is not None else None
     names = options.roles(columns)

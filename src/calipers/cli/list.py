@@ -1,4 +1,4 @@
-"""``calipers list``: what there is, a name and a line each."""
+"""``calipers list``: names with a line each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 import click
 
 from calipers.cli import glossary
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
+from calipers.cli.options import include_path as include_path_option
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.metrics.cards import CARDS
@@ -19,23 +20,23 @@ from calipers.stats.cards import INTERVALS, METHODS
 
 
 def metrics() -> dict[str, str]:
-    """Every metric with what it is; a plugin's by its name alone."""
+    """Every metric with its definition; a plugin's metric by its name only."""
     return {name: card.one_line.replace("{k}", "k") for name, card in CARDS.items()} | plugins(METRICS)
 
 
 def described(index: Index) -> dict[str, str]:
-    """Every verifier or filter with the first line of what it says of itself; a plugin's by its name alone."""
+    """Every verifier or filter with the first line of its docstring; a plugin's by its name only."""
     return {name: said(index.load(name)).partition("\n")[0] for name in index.entries} | plugins(index)
 
 
 def plugins(index: Index) -> dict[str, str]:
-    """The names of an index that are not ours."""
-    brought = "Brought by an installed plugin."
+    """The names of an index that installed plugins add."""
+    brought = "Added by an installed plugin."
     return {clean(name): brought for name in index.plugins() if name not in index.entries}
 
 
 def said(thing: object) -> str:
-    """What a function, or a thing's class, says of it, without the marks of its markup."""
+    """The docstring of a function or of an object's class, without backquotes."""
     text = inspect.getdoc(thing if inspect.isfunction(thing) else type(thing)) or ""
     return text.replace("`", "")
 
@@ -46,7 +47,7 @@ def benchmarks() -> dict[str, str]:
 
     ids = {clean(name): f"id {store.find(name)}" for name in store.names()}
     if not ids:
-        raise InputError("no benchmark is in the store of this project; calipers publish DIR puts one there")
+        raise InputError("the store of this project has no benchmark; calipers publish DIR adds one")
     return ids
 
 
@@ -60,6 +61,9 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "benchmarks": benchmarks,
     "dialects": lambda: {name: card.one_line for name, card in glossary.DIALECTS.items()},
     "formats": lambda: glossary.FORMATS,
+    "words": lambda: {
+        name: term.text.partition(". ")[0].removesuffix(".") + "." for name, term in glossary.TERMS.items()
+    },
     "outcomes": lambda: {word: outcome.one_line for word, outcome in glossary.OUTCOMES.items()},
 }
 
@@ -68,7 +72,7 @@ OF_LIBRARY: Final = ("tasks", "groups", "tags")
 
 
 def of_library(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
-    """The tasks, groups or tags of the task library that match a pattern, and where each is from."""
+    """The tasks, groups or tags of the task library that match a pattern, and the file of each."""
     from calipers.running.library import library
 
     names = library().listed(what, pattern, include_path)
@@ -78,25 +82,25 @@ def of_library(what: str, pattern: str, include_path: Sequence[str]) -> dict[str
     return {clean(name): clean(text) for name, text in names.items()}
 
 
-@click.command(name="list")
+@click.command(name="list", cls=Command)
 @click.argument("what", metavar="WHAT", required=False)
 @click.argument("pattern", metavar="[PATTERN]", required=False)
-@click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated.")
+@include_path_option
 @verbose
 @click.pass_context
 def list_names(ctx: click.Context, what: str | None, pattern: str | None, include_path: tuple[str, ...]) -> None:
-    """List what there is. WHAT is metrics, intervals, methods (tests, adjustments, estimators), verifiers,
-    filters, models, benchmarks, dialects, formats or outcomes; or the tasks, groups or tags of
-    lm-evaluation-harness, of which PATTERN, such as 'mmlu_*', takes some.
+    """List names with a description. WHAT is metrics, intervals, methods (tests, adjustments, estimators), words,
+    verifiers, filters, models, benchmarks, dialects, formats or outcomes, or the tasks, groups or tags of
+    lm-evaluation-harness. PATTERN, such as 'mmlu_*', selects tasks, groups or tags.
     """
     if what is None:
-        raise InputError(f"list what? expected {', '.join((*KINDS, *OF_LIBRARY))}")
+        raise InputError(f"missing argument WHAT; expected {', '.join((*KINDS, *OF_LIBRARY))}")
     if what not in KINDS and what not in OF_LIBRARY:
         raise UnknownName.of("list", what, (*KINDS, *OF_LIBRARY))
     if pattern is not None and what in KINDS:
         raise click.UsageError(f"Got unexpected extra argument ({pattern})", ctx)
     if include_path and what in KINDS:
-        raise InputError.at("--include-path", "is for tasks, groups and tags", "expected none")
+        raise InputError.at("--include-path", "is for tasks, groups and tags", "remove it")
     lines = of_library(what, pattern or "*", include_path) if what in OF_LIBRARY else KINDS[what]()
     widest = max(map(len, lines))
     write("".join(f"{name:<{widest}}  {text}\n" for name, text in lines.items()))

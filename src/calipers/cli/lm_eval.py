@@ -1,4 +1,4 @@
-"""``calipers lm-eval``: the command line of lm-evaluation-harness, unchanged."""
+"""``calipers lm-eval``: the command line of lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calipers.cli.output import notes, plugins_loaded, show_page, tell_lines, te
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Run tasks as lm-evaluation-harness' own command does, with its options and its table."""
+    """Run tasks as the command of lm-evaluation-harness does, with its options and its table."""
     from calipers.systems.lm_eval.command_line import Answer, read_command
 
     command = read_command(words)
@@ -28,7 +28,7 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
             tell_lines(text)
         reports = list(reports_of(command.jobs, tasks))
     if not reports:
-        ctx.exit(2)  # each has said why
+        ctx.exit(2)  # a note has said why each could not run
     show_page(command.page(reports))
     for report in reports:
         notes(report.result)

@@ -1,12 +1,12 @@
-"""Options that several commands share, and those of ``calipers run``, in the groups of its help.
+"""The options that several commands share, those of ``calipers run``, and the groups that help shows them in.
 
-The first say which rollouts count and how, and in which shape results are shown; the groups of ``run`` are what is
-asked, who works on it, how it is reached, how it is scored.
+An option that two commands share is written once, so that it has the same words in both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,38 +14,279 @@ from click.core import ParameterSource
 
 from calipers.errors import InputError
 from calipers.names import DIALECTS
+from calipers.stats.cards import asked_names
 
 FORMATS = ("table", "json", "csv", "md")
 Option = Callable[[Any], Any]
 
-verbose = click.option(
-    "-v", "--verbose", is_flag=True, expose_value=False, help="Show the traceback, should Calipers fail."
+MODEL, SAMPLING, LIMITS, ROLLOUTS = "Model", "Sampling", "Limits", "Rollouts"
+STATISTICS, OUTPUT, GENERAL = "Statistics", "Output", "General"
+OTHERS, LM_EVAL, HARBOR = "Other systems", "Other systems (lm-evaluation-harness)", "Other systems (Harbor)"
+WIDEST = 27  # columns of an option that has its text beside it
+
+
+class GroupedOption(click.Option):
+    """An option that help shows in a group."""
+
+    def __init__(self, *arguments: Any, group: str, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.group = group
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Help that breaks lines only between words: no option name and no short ``[default: 1]`` is broken."""
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs."""
+        super().write_text(_unbroken(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write terms with their texts beside them."""
+        super().write_dl([(term, _unbroken(text)) for term, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """The help so far, with plain hyphens and spaces."""
+        return super().getvalue().replace(_HYPHEN, "-").replace(_SPACE, " ")
+
+
+_HYPHEN, _SPACE = "\N{NON-BREAKING HYPHEN}", "\N{NO-BREAK SPACE}"
+
+
+def _unbroken(text: str) -> str:
+    """A text that a line breaks only between words; a short default stays on one line.
+
+    >>> _unbroken("Use --max-cost.  [default: 1]").replace(_HYPHEN, "~").replace(_SPACE, "_")
+    'Use ~~max~cost.  [default:_1]'
+    """
+    whole = re.sub(r"\[[^]]{1,40}\]", lambda found: found[0].replace(" ", _SPACE), text)
+    hyphens = re.sub(r"(?<=\S)-(?=\S)|--", lambda found: _HYPHEN * len(found[0]), whole)
+    return hyphens.replace("[default: ", f"[default:{_SPACE}")
+
+
+class HelpContext(click.Context):
+    """A context that writes such help."""
+
+    formatter_class = HelpFormatter
+
+
+class Command(click.Command):
+    """A command with such help."""
+
+    context_class = HelpContext
+
+
+class GroupedCommand(Command):
+    """A command whose help shows the options by group, in the order of their first options; general ones are last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups, with the texts of all of them in one column."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if isinstance(parameter, click.Option) and record is not None:
+                groups.setdefault(getattr(parameter, "group", GENERAL), []).append(record)
+        groups[GENERAL] = groups.pop(GENERAL)
+        lengths = [len(term) for records in groups.values() for term, _ in records]
+        width = max(length for length in lengths if length <= WIDEST)
+        for group, records in groups.items():
+            with formatter.section(group):
+                formatter.write_dl([(f"{term:<{width}}", text) for term, text in records], col_max=width)
+
+
+def option(*names: str, group: str, **settings: Any) -> Option:
+    """A click option in a group."""
+    return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
+verbose = option(
+    "-v",
+    "--verbose",
+    group=GENERAL,
+    is_flag=True,
+    expose_value=False,
+    help="Print a traceback if Calipers has an internal error.",
 )
 """An option of every command; `calipers.cli.execute` looks for it."""
-dialect = click.option(
-    "--dialect", metavar="NAME", help=f"Whose names and rules hold: {', '.join(DIALECTS.entries)}.  [default: native]"
+dialect = option(
+    "--dialect",
+    group=OTHERS,
+    metavar="NAME",
+    help="Use another system's metric names and rules (a dialect): "
+    f"{', '.join(name for name in DIALECTS.entries if name != 'native')}.  [default: native]",
 )
-reward = click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
-each_reward = click.option("--reward", metavar="KEY", help="Which of several rewards counts.  [default: each]")
-threshold = click.option(
-    "--threshold", metavar="R", type=float, default=1.0, show_default=True, help="The reward of a pass."
+by = option(
+    "--by",
+    group=STATISTICS,
+    metavar="KEY",
+    multiple=True,
+    help="Break the results down by task, sample, outcome, or a key of the rows or of their metadata; may be repeated.",
 )
-missing = click.option(
-    "--missing",
-    type=click.Choice(["gap", "zero", "fail"]),
-    help="What becomes of rollouts without a number: left out, counted 0, or exit 3. Without it: the dialect's rule.",
+cluster = option(
+    "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
 )
-missing_left_out = click.option(
-    "--missing",
-    type=click.Choice(["gap", "zero", "fail"]),
-    default="gap",
+columns = option(
+    "--columns",
+    group=ROLLOUTS,
+    metavar="ROLE=KEY,...",
+    multiple=True,
+    help="Map roles to the keys of your files, such as task=id,reward=score; may be repeated.",
+)
+interval = option(
+    "--interval",
+    group=STATISTICS,
+    metavar="NAME",
+    help=f"Interval method for means: {', '.join(asked_names())}; calipers explain NAME describes each.  "
+    "[default: default]",
+)
+threshold = option(
+    "--threshold",
+    group=ROLLOUTS,
+    metavar="REWARD",
+    type=float,
+    default=1.0,
     show_default=True,
-    help="What becomes of rollouts without a number: left out, counted 0, or exit 3.",
+    help="Lowest reward that counts as a pass.",
 )
-seed = click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Of resampling.")
-plugins = click.option(
-    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
+out = option(
+    "--out",
+    group=OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Also write the result as JSON to this file.",
 )
+include_path = option(
+    "--include-path",
+    group=LM_EVAL,
+    metavar="DIR",
+    multiple=True,
+    help="Folder with lm-eval task files; may be repeated.",
+)
+load_seeds = option(
+    "--load-seeds",
+    group=LM_EVAL,
+    metavar="N,N,N,N",
+    help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
+)
+registry = option(
+    "--registry",
+    group=HARBOR,
+    metavar="DIR",
+    help="Registry of Harbor datasets, named org/name@version.  [default: .calipers/registry]",
+)
+pick_agent = option("--agent", group=ROLLOUTS, metavar="NAME", help="Use only the groups of this agent.")
+pick_model = option("--model", group=ROLLOUTS, metavar="NAME", help="Use only the groups of this model.")
+pick_dataset = option("--dataset", group=ROLLOUTS, metavar="NAME", help="Use only the groups of this dataset.")
+plugins = option(
+    "--plugin",
+    "plugins",
+    group=GENERAL,
+    metavar="FILE|MODULE",
+    multiple=True,
+    help="Load trusted Python code that adds metrics, verifiers or filters; may be repeated.",
+)
+retries = option(
+    "--retries",
+    group=LIMITS,
+    type=int,
+    metavar="N",
+    help="Maximum number of retries of a failed request.  [default: 8]",
+)
+verifications = option(
+    "--concurrency",
+    group=LIMITS,
+    type=int,
+    metavar="N",
+    default=32,
+    show_default=True,
+    help="Maximum number of verifications at a time.",
+)
+
+
+def default_metrics(default: str | None) -> Option:
+    """``--default-metrics`` of lm-eval tasks; None where a file may say it."""
+    return option(
+        "--default-metrics",
+        group=LM_EVAL,
+        type=click.Choice(["release", "guide"]),
+        default=default,
+        help="Default metrics for lm-eval tasks that name none: those of its release or of its guide.  "
+        "[default: release]",
+    )
+
+
+def trust(default: bool | None) -> Option:
+    """``--trust``; None where a file may say it."""
+    return option(
+        "--trust",
+        group=OTHERS,
+        is_flag=True,
+        default=default,
+        help="Trust and run code that came with the data: !function in lm-eval tasks, and metric scripts.",
+    )
+
+
+def reward(more: str = "") -> Option:
+    """``--reward``, with what the default is."""
+    return option("--reward", group=ROLLOUTS, metavar="KEY", help=f"Reward to use if rollouts have several.{more}")
+
+
+def missing(default: str | None, more: str, choices: Sequence[str] = ("gap", "zero", "fail")) -> Option:
+    """``--missing``, with what the default is."""
+    fails = "; fail exits with 3" if "fail" in choices else ""
+    return option(
+        "--missing",
+        group=ROLLOUTS,
+        type=click.Choice(choices),
+        default=default,
+        help=f"Rule for rollouts without a reward: gap excludes them; zero counts them as 0{fails}.  [default: {more}]",
+    )
+
+
+missing_by_dialect = missing(None, "the dialect's rule")
+missing_excluded = missing("gap", "gap")
+
+
+def seed(default: int | None) -> Option:
+    """``--seed`` of resampling; None where a result may say it."""
+    return option(
+        "--seed",
+        group=STATISTICS,
+        metavar="N",
+        type=int,
+        default=default,
+        help="Random seed for resampling.  [default: 0]",
+    )
+
+
+def confidence(default: float | None) -> Option:
+    """``--confidence``; None where a file or a result may say it."""
+    return option(
+        "--confidence",
+        group=STATISTICS,
+        metavar="LEVEL",
+        type=float,
+        default=default,
+        help="Confidence level of the intervals.  [default: 0.95]",
+    )
+
+
+def metrics(more: str = "") -> Option:
+    """``--metric``, any number of times, with what the default is."""
+    text = f"Metric to compute, such as pass@3 or 'mean(column=f1)'; may be repeated.{more}"
+    return option("--metric", "metrics", group=STATISTICS, metavar="NAME", multiple=True, help=text)
+
+
+def shape(*shapes: str) -> Option:
+    """``--format`` of standard output."""
+    return option(
+        "--format",
+        "shape",
+        group=OUTPUT,
+        type=click.Choice(shapes or FORMATS),
+        default="table",
+        show_default=True,
+        help="Format of standard output.",
+    )
 
 
 def _ends(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, float] | None:
@@ -58,61 +299,26 @@ def _ends(context: click.Context, option: click.Parameter, text: str | None) -> 
     return low, high
 
 
-reward_range = click.option(
+reward_range = option(
     "--range",
     "range",
+    group=ROLLOUTS,
     metavar="LOW,HIGH",
     callback=_ends,
-    help="The lowest and the highest reward there can be; a reward outside is an error.  [default: 0,1 while all "
-    "rewards lie in it, else unknown]",
+    help="Lowest and highest possible reward; a reward outside this range is an error.  "
+    "[default: 0,1 if all rewards lie in it, else unknown]",
 )
 
 
-def metrics(text: str) -> Option:
-    """``--metric``, as often as one likes."""
-    return click.option("--metric", "metrics", metavar="NAME", multiple=True, help=text)
-
-
-def cluster(of: str) -> Option:
-    """``--cluster``: what tasks that belong together are one unit of."""
-    return click.option("--cluster", metavar="KEY", help=f"Tasks that share this value are one unit of the {of}.")
-
-
-def columns(who: str) -> Option:
-    """``--columns``, as `roles` reads it; ``who`` has the keys."""
-    text = f"What {who} the keys of a record: task=id,reward=score; may be repeated."
-    return click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help=text)
-
-
-def confidence(of: str) -> Option:
-    """``--confidence`` of intervals or bands."""
-    return click.option(
-        "--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help=f"Of the {of}."
-    )
-
-
-def out(what: str) -> Option:
-    """``--out``: the same as JSON, in a file."""
-    return click.option("--out", metavar="PATH", type=click.Path(), help=f"Write {what} as JSON to this file, too.")
-
-
-def shape(*shapes: str) -> Option:
-    """``--format`` of standard output."""
-    choice = click.Choice(shapes or FORMATS)
-    return click.option(
-        "--format", "shape", type=choice, default="table", show_default=True, help="Of standard output."
-    )
-
-
 def roles(texts: tuple[str, ...]) -> dict[str, str]:
-    """What ``--columns`` says: roles, and the keys that play them.
+    """The roles that ``--columns`` maps, and the key of each.
 
     >>> roles(("task=id,reward=score", "answer=final"))
     {'task': 'id', 'reward': 'score', 'answer': 'final'}
     """
     keys: dict[str, str] = {}
     for pair in (pair for text in texts for pair in text.split(",")):
-        role, equals, key = (side.strip() for side in pair.partition("="))
+        role, equals, key = (part.strip() for part in pair.partition("="))
         if not (role and equals and key):
             raise InputError.at("--columns", f"{pair!r} cannot be read", "expected ROLE=KEY, such as task=id")
         if role in keys:
@@ -131,130 +337,206 @@ def _together(*options: Any) -> Option:
 
 
 asking = _together(
-    click.option(
+    option(
+        "--base-url",
+        group=MODEL,
+        metavar="URL",
+        help="URL of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]",
+    ),
+    option(
+        "--api",
+        group=MODEL,
+        type=click.Choice(["chat", "completions"]),
+        help="API route to call on the server.  [default: chat]",
+    ),
+    option(
+        "--same-model",
+        group=MODEL,
+        is_flag=True,
+        default=None,
+        help="Resume a run although the server's URL or the model's file has changed.",
+    ),
+    option(
+        "--price",
+        group=MODEL,
+        metavar="IN,OUT",
+        help="Dollars per million input and output tokens, used if the server reports no cost.",
+    ),
+    option(
         "--samples",
         "--epochs",
         "--repeats",
         "--num-repeats",
         "--num-samples",
+        group=SAMPLING,
         type=int,
         metavar="N",
-        help="Samples of each task.  [default: 1]",
+        help="Number of samples per task.  [default: 1]",
     ),
-    click.option("--limit", type=float, metavar="N", help="Only the first N tasks; below 1, that share of them."),
-    click.option(
-        "--documents", metavar="N,N-N,...", help="Only the tasks with these numbers, counted from 0: 0,3,6-9."
+    option("--max-tokens", group=SAMPLING, type=int, metavar="N", help="Maximum tokens per completion."),
+    option(
+        "--temperature",
+        group=SAMPLING,
+        type=float,
+        metavar="T",
+        help="Sampling temperature.  [default: the server's]",
     ),
-    click.option("--max-tokens", type=int, metavar="N", help="Of one completion."),
-    click.option("--temperature", type=float, metavar="T", help="Without it: the server's own."),
-    click.option("--stop", metavar="TEXT", multiple=True, help="Text that ends a completion; may be repeated."),
-    click.option("--system-prompt", metavar="TEXT", help="A system turn before every prompt."),
-    click.option("--num-fewshot", type=int, metavar="N", help="Examples before a question (lm-eval tasks)."),
-    click.option(
+    option(
+        "--stop", group=SAMPLING, metavar="TEXT", multiple=True, help="Stop sequence of a completion; may be repeated."
+    ),
+    option("--system-prompt", group=SAMPLING, metavar="TEXT", help="System message to send before every prompt."),
+    option(
+        "--gen-kwargs",
+        group=SAMPLING,
+        metavar="KEY=VALUE,...",
+        help="More sampling parameters for the server, such as top_p=0.9,min_p=0.1, or JSON.",
+    ),
+    option(
+        "--seed",
+        group=SAMPLING,
+        type=int,
+        metavar="N",
+        help="Random seed for the order of tasks, for sampling and for resampling.  [default: 0]",
+    ),
+    option(
+        "--limit",
+        group=LIMITS,
+        type=float,
+        metavar="N",
+        help="Run only the first N tasks, or this fraction of them if N is below 1.",
+    ),
+    option(
+        "--documents",
+        group=LIMITS,
+        metavar="N,N-N,...",
+        help="Run only the tasks with these indices, counted from 0, such as 0,3,6-9.",
+    ),
+    option(
+        "--concurrency",
+        group=LIMITS,
+        type=int,
+        metavar="N",
+        help="Maximum number of requests in flight; lowered after HTTP 429.  [default: 32]",
+    ),
+    retries,
+    option(
+        "--timeout",
+        group=LIMITS,
+        type=float,
+        metavar="SECONDS",
+        help="Timeout of a request in seconds.  [default: 600]",
+    ),
+    option(
+        "--max-cost",
+        group=LIMITS,
+        type=float,
+        metavar="USD",
+        help="Start no more rollouts once this many dollars are spent.",
+    ),
+    option(
+        "--max-time",
+        group=LIMITS,
+        type=float,
+        metavar="SECONDS",
+        help="Start no more rollouts after this many seconds.",
+    ),
+    option(
+        "--until",
+        group=LIMITS,
+        metavar="RULE",
+        help="Stop as soon as the rule is met, such as 'width(pass@1) < 0.05'.",
+    ),
+    option(
+        "--retry-failed",
+        group=LIMITS,
+        is_flag=True,
+        default=None,
+        help="Retry the missing rollouts of the log, such as client_failed.",
+    ),
+    option(
+        "--predict-only",
+        group=LIMITS,
+        is_flag=True,
+        default=None,
+        help="Log the completions without verifying or scoring them.",
+    ),
+)
+"""What is sent to the model, how often, and when to stop."""
+of_lm_eval = _together(
+    option("--num-fewshot", group=LM_EVAL, type=int, metavar="N", help="Number of few-shot examples in a prompt."),
+    option(
         "--apply-chat-template",
+        group=LM_EVAL,
         metavar="[NAME]",
         is_flag=False,
         flag_value="",
-        help="Ask in turns (lm-eval tasks); NAME: which of a local model's templates.",
+        help="Send prompts as chat messages; NAME selects one of a local model's templates.",
     ),
-    click.option(
+    option(
         "--fewshot-as-multiturn/--no-fewshot-as-multiturn",
+        group=LM_EVAL,
         default=None,
-        help="Each example in turns of its own, or all in one.  [default: of its own]",
+        help="Send each few-shot example as its own messages, or all in one message.  [default: as its own]",
     ),
-    click.option("--system-instruction", metavar="TEXT", help="Words before a description (lm-eval tasks)."),
-    click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated."),
-    click.option("--trust", is_flag=True, default=None, help="Run code that came with a task (!function)."),
-    click.option(
-        "--load-seeds",
-        metavar="N,N,N,N",
-        help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
+    option("--system-instruction", group=LM_EVAL, metavar="TEXT", help="Text to put before a task's description."),
+    include_path,
+    load_seeds,
+    option(
+        "--fewshot-seed",
+        group=LM_EVAL,
+        type=int,
+        metavar="N",
+        help="Seed for choosing the few-shot examples: the last of --load-seeds.",
     ),
-    click.option(
-        "--fewshot-seed", type=int, metavar="N", help="The last of --load-seeds alone: of the few-shot examples."
-    ),
-    click.option(
+    option(
         "--task-metadata",
+        group=LM_EVAL,
         metavar="JSON",
-        help="Metadata for lm-eval tasks that make their documents from it, such as ruler.",
+        help="Metadata for tasks that build their documents from it, such as ruler.",
     ),
-    click.option(
-        "--default-metrics",
-        type=click.Choice(["release", "guide"]),
-        help="Metrics of lm-eval tasks that name none: as its release has them, or its guide.  [default: release]",
-    ),
-    click.option(
-        "--gen-kwargs", metavar="KEY=VALUE,...", help="More settings for the server: top_p=0.9,min_p=0.1, or JSON."
-    ),
-    click.option(
-        "--seed", type=int, metavar="N", help="Of the order of tasks, of the samples, of resampling.  [default: 0]"
-    ),
-)
-working = _together(
-    click.option(
-        "--agent",
-        metavar="NAME",
-        help="Who works on Harbor's tasks: oracle, nop, command:LINE, chat, or one of Harbor's.  [default: oracle]",
-    ),
-    click.option(
-        "--environment",
-        metavar="NAME",
-        help="Where: room, docker, another of Harbor's, or auto: docker if Harbor and Docker answer.  [default: auto]",
-    ),
-    click.option(
-        "--registry", metavar="DIR", help="Where org/name[@version] is looked up.  [default: .calipers/registry]"
-    ),
-)
-reaching = _together(
-    click.option("--base-url", metavar="URL", help="Of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
-    click.option(
-        "--same-model",
+    default_metrics(None),
+    option(
+        "--check-integrity",
+        group=LM_EVAL,
         is_flag=True,
-        default=None,
-        help="Resume a run that began at another URL, or with another version of the model's file.",
+        help="Check the tasks and print what was checked before the first request.",
     ),
-    click.option("--api", type=click.Choice(["chat", "completions"]), help="Which route of it.  [default: chat]"),
-    click.option(
-        "--concurrency", type=int, metavar="N", help="Calls in flight at most; fewer after a 429.  [default: 32]"
+    option(
+        "--write-out",
+        group=LM_EVAL,
+        is_flag=True,
+        help="Print the prompt and the target of each task's first document.",
     ),
-    click.option("--retries", type=int, metavar="N", help="Further tries of a call that failed.  [default: 8]"),
-    click.option("--timeout", type=float, metavar="S", help="Seconds for one call.  [default: 600]"),
-    click.option("--price", metavar="IN,OUT", help="Dollars for a million tokens, where the server names no cost."),
-    click.option("--max-cost", type=float, metavar="USD", help="Begin no more once so much is spent."),
-    click.option("--max-time", type=float, metavar="S", help="Begin no more after so many seconds."),
-    click.option("--until", metavar="RULE", help="Stop once sure enough: 'width(pass@1) < 0.05'."),
-    click.option("--retry-failed", is_flag=True, default=None, help="Try the gaps of the log again."),
-    click.option("--predict-only", is_flag=True, default=None, help="Keep the completions; judge nothing."),
+    option("--show-config", group=LM_EVAL, is_flag=True, help="Print the configuration of each task."),
 )
-showing = _together(
-    click.option(
-        "--check-integrity", is_flag=True, help="Look the lm-eval tasks over, and say so, before the first call."
+"""Options of lm-evaluation-harness tasks; the last three print to standard error before the first request."""
+of_harbor = _together(
+    option(
+        "--agent",
+        group=HARBOR,
+        metavar="NAME",
+        help="Agent that works on Harbor tasks: oracle, nop, command:LINE, chat, or an agent of Harbor's.  "
+        "[default: oracle]",
     ),
-    click.option(
-        "--write-out", is_flag=True, help="Print prompt and target of the first document of each lm-eval task."
+    option(
+        "--environment",
+        group=HARBOR,
+        metavar="NAME",
+        help="Environment of Harbor tasks: room (Calipers' own sandbox), docker, another of Harbor's, or auto "
+        "(docker if Harbor and Docker are available, else room).  [default: auto]",
     ),
-    click.option("--show-config", is_flag=True, help="Print the configuration of each lm-eval task."),
+    registry,
 )
-"""What is told of lm-evaluation-harness' tasks, on standard error, before a model is asked."""
 scoring = _together(
-    click.option(
-        "--metric", "metrics", metavar="NAME", multiple=True, help="A metric, such as pass@3; may be repeated."
-    ),
-    click.option("--dialect", metavar="NAME", help="Whose names and rules hold.  [default: native]"),
-    click.option(
-        "--by",
-        metavar="KEY",
-        multiple=True,
-        help="Break the numbers down by a metadata path, task, sample or outcome; may be repeated.",
-    ),
-    click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the interval."),
-    click.option("--reward", metavar="KEY", help="Which of several rewards counts."),
-    click.option(
-        "--missing", type=click.Choice(["gap", "zero", "fail"]), help="What a rollout without a number becomes."
-    ),
-    click.option("--interval", metavar="NAME", help="How sure a mean is; calipers explain NAME says more."),
-    click.option("--confidence", type=float, metavar="SHARE", help="Of the intervals.  [default: 0.95]"),
+    metrics(),
+    by,
+    cluster,
+    reward(),
+    missing_by_dialect,
+    interval,
+    confidence(None),
 )
+"""Options of ``run`` that say how its rollouts are scored."""
 
 
 def given_options(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where results go: standard output in the shape asked for, a file that is whole or not there; a bar meanwhile."""
+"""Output: results on standard output in a format, files written atomically, and a progress bar."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"
 
 @contextmanager
 def plugins_loaded(plugins: Iterable[str]) -> Iterator[None]:
-    """With users' code loaded: until the end, whatever it prints goes to standard error, as it is no data of ours."""
+    """Load users' code; until the end, what it prints goes to standard error, away from our output."""
     with redirect_stdout(sys.stderr):
         for plugin in plugins:
             from calipers.compat import load_plugin
@@ -53,13 +53,13 @@ def show(document: Document, shape: str) -> None:
 
 
 def rendered(document: Document, shape: str) -> str:
-    """A document as text in the shape asked for; a table in plain lines."""
+    """A document as text in a format; a table as plain lines."""
     text: str = import_module(f"calipers.reports.{RENDERERS[shape]}").render(document)
     return text
 
 
 def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> None:
-    """Print a result, and what the system of its dialect itself would print: beneath it, or in its place."""
+    """Print a result, and the page of its dialect's own system after it or instead of it."""
     from calipers.reports.result import document
 
     page = None
@@ -87,30 +87,30 @@ def result_json(result: Result) -> str:
 
 
 def notes(result: Result, shape: str = "table") -> None:
-    """What the reader should know beside the numbers, on standard error; warnings too with CSV, which has no room."""
+    """Print the notes of a result on standard error; with CSV also its warnings, which CSV cannot show."""
     warnings = [f"warning: {text}" for group in result.groups for text in group.warnings] if shape == "csv" else []
     tell_notes([*result.notes, *warnings])
 
 
 def tell_notes(notes: Iterable[str]) -> None:
-    """Notes on standard error, a line each."""
+    """Print notes on standard error, a line each."""
     for note in notes:
         tell(f"note: {clean(note, None)}")
 
 
 def tell_lines(text: str) -> None:
-    """A text of several lines on standard error, each cleaned of what would steer a terminal."""
+    """Print the lines of a text on standard error, each without terminal control characters."""
     for line in text.splitlines():
         tell(clean(line, None))
 
 
 def tell(text: str) -> None:
-    """Print a line to standard error: what is not the answer. Nothing in it is a command for a CI runner."""
+    """Print a line to standard error; nothing in it is a command for a CI runner."""
     click.echo(guarded(text), err=True)
 
 
 def write(text: str) -> None:
-    """Print a text for programs to standard output: UTF-8, whatever the terminal speaks; `guarded`."""
+    """Print a text for programs to standard output, always in UTF-8 and `guarded`."""
     text = guarded(text)
     with standard_output() as stream:
         if hasattr(stream, "buffer"):
@@ -122,9 +122,9 @@ def write(text: str) -> None:
 
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Standard output, flushed at the end; InputError when it takes nothing more."""
+    """Standard output, flushed at the end; InputError if it cannot be written."""
     if sys.stdout is None:
-        raise InputError.at("standard output", "is closed", "expected somewhere to print to")
+        raise InputError.at("standard output", "is closed", "expected an open standard output")
     try:
         yield sys.stdout
         sys.stdout.flush()
@@ -136,35 +136,35 @@ def standard_output() -> Iterator[TextIO]:
 
 
 def discard_output() -> None:
-    """Point standard output at nothing, so that the interpreter's last flush does not complain."""
+    """Redirect standard output to the null device, so that the interpreter's last flush does not fail."""
     with suppress(AttributeError, OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Target:
-    """The file of ``--out``: checked before anything is scored, replaced in one step when all is done."""
+    """The file of ``--out``: checked before scoring, replaced atomically at the end."""
 
     def __init__(self, path: str, inputs: Sequence[str] = ()) -> None:
         self.path = path
         self._real = os.path.realpath(path)  # a link stays a link
         folder = os.path.dirname(self._real)
         if path == "-":
-            raise InputError.at("--out", "'-' is no file", "expected a path; --format json prints the result")
+            raise InputError.at("--out", "'-' is not a file", "expected a path; --format json prints the result")
         if not os.path.isdir(folder):
-            raise InputError.at(path, f"there is no folder {os.path.dirname(path)!r}", "make it first")
+            raise InputError.at(path, f"there is no folder {os.path.dirname(path)!r}", "create it first")
         if os.path.isdir(self._real):
             raise InputError.at(path, "is a directory", "expected a file, such as result.json")
         if not os.access(self._real if os.path.exists(self._real) else folder, os.W_OK):
-            raise InputError.at(path, "may not be written", "expected a file you can write")
+            raise InputError.at(path, "is not writable", "expected a file that you can write")
         if any(os.path.realpath(name) == self._real for name in inputs if name != "-"):
             raise InputError.at(path, "is one of the files to be scored", "expected another file")
 
     def write(self, content: bytes) -> None:
-        """Put the content in the file, as `write_all`."""
+        """Write the content to the file, as `write_all` does."""
         self.write_all([content])
 
     def write_all(self, chunks: Iterable[bytes | memoryview]) -> None:
-        """Put the chunks in the file: it holds all of them, or what it held before."""
+        """Write the chunks to the file atomically: a failure leaves the old content."""
         try:
             if os.path.exists(self._real) and not stat.S_ISREG(os.stat(self._real).st_mode):
                 with open(self._real, "wb") as device:  # a pipe or /dev/null cannot be replaced
@@ -179,7 +179,7 @@ class Target:
         beside = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with open(beside, "xb") as file:
-                if os.path.exists(self._real):  # who may read it stays as it was
+                if os.path.exists(self._real):  # keep its permissions
                     os.fchmod(file.fileno(), stat.S_IMODE(os.stat(self._real).st_mode))
                 file.writelines(chunks)
                 file.flush()
@@ -192,10 +192,10 @@ class Target:
 
 
 class Progress:
-    """A bar on standard error of bytes read or trials run, for a person who has waited two seconds."""
+    """A progress bar on standard error, for bytes read or trials run, shown after two seconds."""
 
     def __init__(self, patience: float = PATIENCE, stream: TextIO | None = None, unit: str = "") -> None:
-        self._stream = stream or sys.stderr  # None where somebody closed it
+        self._stream = stream or sys.stderr  # None if it is closed
         self.wanted = self._stream is not None and is_terminal(self._stream)
         self._patience = patience
         self._unit = unit  # "" for bytes
@@ -213,7 +213,7 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """So many bytes are read, of so many; 0 when nobody knows how many there are."""
+        """Show progress; a total of 0 is unknown."""
         if self._bar is None:
             if not self.wanted or time.monotonic() - self._since < self._patience:
                 return

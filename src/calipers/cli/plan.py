@@ -1,4 +1,4 @@
-"""``calipers plan``: how many tasks and samples show a difference, and at what price."""
+"""``calipers plan``: the tasks and samples that detect a difference, and their price."""
 
 from __future__ import annotations
 
@@ -16,57 +16,125 @@ if TYPE_CHECKING:
     from calipers.analyses.plan_study.pilot import StudyInputs
 
 MOST_PILOTS = 2
+COMPARISON, VARIANCE, SIZE = "Comparison", "Variance", "Size and cost"  # groups of options
 NUMBERS = ("variance_between", "variance_within", "baseline_rate")
 
 
-@click.command()
+@click.command(cls=options.GroupedCommand)
 @click.argument("pilots", metavar="[PILOT [SECOND]]", nargs=-1, type=click.Path())
-@click.option("--detect", metavar="D", type=float, help="The true difference that is to be shown, such as 0.03.")
-@click.option("--power", metavar="SHARE", type=float, default=0.8, show_default=True, help="How often it is shown.")
-@click.option(
+@options.option(
+    "--detect",
+    group=COMPARISON,
+    metavar="DIFFERENCE",
+    type=float,
+    help="True difference that the comparison should detect, such as 0.03.",
+)
+@options.option(
+    "--power",
+    group=COMPARISON,
+    metavar="POWER",
+    type=float,
+    default=0.8,
+    show_default=True,
+    help="Probability of detecting the difference if it exists.",
+)
+@options.option(
     "--alpha",
-    metavar="SHARE",
+    group=COMPARISON,
+    metavar="LEVEL",
     type=float,
     default=0.05,
     show_default=True,
-    help="How often one is seen that is not there.",
+    help="Probability of claiming a difference if there is none.",
 )
-@click.option(
-    "--variance-between", metavar="V", type=float, help="Of the tasks' true means in one run, instead of a pilot."
+@options.option(
+    "--metric",
+    group=COMPARISON,
+    type=click.Choice(["mean_reward", "pass_rate"]),
+    default="mean_reward",
+    show_default=True,
+    help="Metric that the runs are compared by.",
 )
-@click.option("--variance-within", metavar="V", type=float, help="Of one sample of a task.")
-@click.option(
-    "--baseline-rate", metavar="SHARE", type=float, help="The share of passes, instead of a pilot or one variance."
+@options.option("--unpaired", group=COMPARISON, is_flag=True, help="Plan for runs on different tasks.")
+@options.option(
+    "--variance-between",
+    group=VARIANCE,
+    metavar="VARIANCE",
+    type=float,
+    help="Variance of the tasks' true means within a run, instead of a pilot.",
 )
-@click.option(
-    "--correlation", metavar="R", type=float, help="Of both runs' true task means.  [default: of two pilots, else 0]"
+@options.option(
+    "--variance-within",
+    group=VARIANCE,
+    metavar="VARIANCE",
+    type=float,
+    help="Variance of a single sample of a task.",
 )
-@click.option("--unpaired", is_flag=True, help="Each run has tasks of its own.")
-@click.option("--tasks", metavar="N", type=int, help="So many tasks there are.  [default: the pilot's]")
-@click.option("--samples", metavar="K", type=int, help="So many samples per task there are.  [default: the pilot's]")
-@click.option("--price-per-sample", metavar="P", type=float, help="Of one rollout.  [default: the pilot's cost_usd]")
-@click.option("--price-per-task", metavar="P", type=float, default=0.0, help="Of making a task, once.")
-@click.option("--budget", metavar="B", type=float, help="How best to spend so much on tasks and samples of both runs.")
-@click.option(
-    "--metric", type=click.Choice(["mean_reward", "pass_rate"]), default="mean_reward", show_default=True,
-    help="What is to differ.",
-)  # fmt: skip
-@click.option("--reward", metavar="KEY", help="Which of several rewards of a pilot counts.")
-@click.option("--agent", metavar="NAME", help="The pilot's group of this agent.")
-@click.option("--model", metavar="NAME", help="The pilot's group of this model.")
-@click.option("--dataset", metavar="NAME", help="The pilot's group of this dataset.")
-@click.option("--cluster", metavar="KEY", help="A pilot's tasks that share this value are one unit of the test.")
-@click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help="What a pilot calls its keys: task=id.")
-@click.option(
-    "--missing", type=click.Choice(["gap", "zero"]), default="gap", show_default=True, help="What becomes of gaps."
+@options.option(
+    "--baseline-rate",
+    group=VARIANCE,
+    metavar="RATE",
+    type=float,
+    help="Pass rate of the baseline, instead of a pilot or of one variance.",
 )
-@options.out("the plan")
+@options.option(
+    "--correlation",
+    group=VARIANCE,
+    metavar="R",
+    type=float,
+    help="Correlation of the true task means of both runs.  [default: that of two pilots, else 0]",
+)
+@options.option(
+    "--tasks",
+    group=SIZE,
+    metavar="N",
+    type=int,
+    help="Number of tasks that are available.  [default: the pilot's]",
+)
+@options.option(
+    "--samples",
+    group=SIZE,
+    metavar="K",
+    type=int,
+    help="Number of samples per task that are available.  [default: the pilot's]",
+)
+@options.option(
+    "--price-per-sample",
+    group=SIZE,
+    metavar="PRICE",
+    type=float,
+    help="Price of a rollout.  [default: the pilot's cost_usd]",
+)
+@options.option(
+    "--price-per-task",
+    group=SIZE,
+    metavar="PRICE",
+    type=float,
+    default=0.0,
+    help="Price of creating a task, paid once.  [default: 0]",
+)
+@options.option(
+    "--budget",
+    group=SIZE,
+    metavar="AMOUNT",
+    type=float,
+    help="Find the best tasks and samples of both runs for this budget.",
+)
+@options.pick_agent
+@options.pick_model
+@options.pick_dataset
+@options.reward()
+@options.columns
+@options.missing("gap", "gap", ("gap", "zero"))
+@options.cluster
+@options.out
 @options.shape("table", "json", "md")
 @options.verbose
 def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[str, ...], **given: Any) -> None:
-    """Plan a comparison of two runs: tasks and samples for a difference, and the smallest difference in reach.
+    """Plan a comparison of two runs: how many tasks and samples detect a difference, and the smallest difference
+    that the available ones detect.
 
-    PILOT is anything that calipers score reads; two pilots on the same tasks say how alike both runs find them.
+    PILOT is anything that calipers score reads. Two pilots on the same tasks give the correlation of both runs.
     No model is called.
     """
     _check(given)
@@ -99,16 +167,16 @@ def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, A
 
     numbers = [name for name in NUMBERS if given[name] is not None]
     if pilots and numbers:
-        raise InputError.at(_option(numbers[0]), "stands beside a pilot", "expected one of them")
+        raise InputError.at(_option(numbers[0]), "cannot be combined with a pilot", "expected one of them")
     if len(pilots) > MOST_PILOTS:
-        raise InputError(f"{len(pilots)} pilots; expected one, or two to be compared")
+        raise InputError(f"{len(pilots)} pilots; expected one or two")
     if given["unpaired"] and given["correlation"]:
-        raise InputError.at("--correlation", "stands beside --unpaired", "other tasks have none: expected one of them")
+        raise InputError.at("--correlation", "cannot be combined with --unpaired", "expected one of them")
     if not pilots:
         if given["cluster"]:
-            raise InputError.at("--cluster", "no pilot says which tasks belong together", "expected a PILOT run too")
+            raise InputError.at("--cluster", "needs a pilot that has the key", "add a PILOT run")
         if not numbers:
-            raise InputError("nothing is known of the variance; expected a PILOT run, or --variance-between and others")
+            raise InputError("the variance is unknown; expected a PILOT run, or --variance-between and others")
         r = 0.0 if given["unpaired"] else given["correlation"]
         return from_numbers(given["variance_between"], given["variance_within"], given["baseline_rate"], r)
     names = ("metric", "reward", "agent", "model", "dataset", "missing", "cluster")
@@ -117,7 +185,7 @@ def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, A
 
 
 def _check(given: dict[str, Any]) -> None:
-    """Refuse numbers that mean nothing."""
+    """Refuse numbers out of range."""
     ranges = {
         "detect": (0.0, math.inf, "a difference above 0"),
         "power": (0.0, 1.0, "a share between 0 and 1, such as 0.8"),
@@ -137,10 +205,12 @@ def _check(given: dict[str, Any]) -> None:
         if value is not None and not low < value < high:
             raise InputError.at(_option(name), f"is {value:g}", f"expected {right}")
     if given["power"] <= given["alpha"]:
-        raise InputError.at("--power", f"is {given['power']:g}, no more than alpha", "expected more, such as 0.8")
+        raise InputError.at("--power", f"is {given['power']:g}, not above alpha", "expected more, such as 0.8")
     rate, detect = given["baseline_rate"], given["detect"]
     if rate is not None and detect is not None and detect > max(rate, 1 - rate):
-        raise InputError.at("--detect", f"is {detect:g}, which no rate is from {rate:g}", "expected a smaller one")
+        raise InputError.at(
+            "--detect", f"is {detect:g}, and a rate cannot differ that much from {rate:g}", "expected a smaller one"
+        )
 
 
 def _option(name: str) -> str:

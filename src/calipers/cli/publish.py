@@ -1,4 +1,4 @@
-"""``calipers publish``: a benchmark into the store of this project, a dataset into a registry."""
+"""``calipers publish``: a benchmark to the store of this project, a dataset to a registry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
+from calipers.cli.options import registry as registry_option
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
@@ -16,24 +17,26 @@ from calipers.systems.harbor.tasks.dataset import is_dataset
 from calipers.tasks import store
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("directory", metavar="DIR", type=click.Path())
-@click.option("--registry", metavar="DIR", type=click.Path(), help="Of datasets.  [default: .calipers/registry]")
-@click.option("--public", is_flag=True, help="Accepted, as harbor publish has it; a local registry has no such thing.")
+@registry_option
+@click.option(
+    "--public", is_flag=True, help="Accepted because harbor publish has it; it has no effect on a local registry."
+)
 @verbose
 def publish(directory: str, registry: str | None, public: bool) -> None:
-    """Put the benchmark or the dataset in DIR where others find it by name. Prints one JSON object.
+    """Publish the benchmark or the dataset in DIR under its name, and print a JSON object.
 
-    A benchmark (tasks.jsonl and perhaps metadata.yaml) goes into the store under .calipers, as its next
-    version; the same bytes again change nothing. A dataset (dataset.toml, a directory for each task
-    and perhaps metric.py) goes into a registry under the version that it states: digests in
-    dataset.toml are taken anew, and what is published once does not change.
+    A benchmark (tasks.jsonl, and optionally metadata.yaml) becomes the next version in the store under .calipers.
+    Publishing the same bytes again changes nothing. A dataset (dataset.toml, a directory per task, and optionally
+    metric.py) is published to a registry under the version that it states. Its digests in dataset.toml are
+    computed again. A published version cannot be changed.
     """
     if is_dataset(directory):
         _publish_dataset(directory, registry, public)
         return
     if registry is not None:
-        raise InputError.at("--registry", f"{directory} is no dataset", "a benchmark goes into the store without it")
+        raise InputError.at("--registry", f"{directory} is not a dataset", "remove it: a benchmark goes to the store")
     done = store.publish(directory)
     document = {
         "benchmark_id": done.id,
@@ -43,7 +46,7 @@ def publish(directory: str, registry: str | None, public: bool) -> None:
         "status": done.status,
         "n_tasks": done.tasks,
     }
-    how = f"calipers run {done.id} --model SPEC runs it"
+    how = f"run it with calipers run {done.id} --model KIND/NAME"
     _say(document, (*done.notes, f"{done.name} version {done.version} is {done.status}; {how}"), public)
 
 
@@ -62,11 +65,13 @@ def _publish_dataset(directory: str, registry: str | None, public: bool) -> None
     }
     spec = f"{done.name}@{done.version}"
     where = f" --registry {done.registry}" if registry is not None else ""
-    _say(document, (*done.notes, f"{spec} is {done.status}; calipers run {spec}{where} --agent NAME runs it"), public)
+    _say(
+        document, (*done.notes, f"{spec} is {done.status}; run it with calipers run {spec}{where} --agent NAME"), public
+    )
 
 
 def _say(document: Mapping[str, Any], notes: Sequence[str], public: bool) -> None:
     write(safe_json(json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
-    unneeded = "--public: what is on this disk is seen by whoever may read it; there is nothing to make public"
+    unneeded = "--public has no effect: file permissions decide who can read a local registry"
     for note in (*notes, unneeded) if public else notes:
         tell(f"note: {clean(note, None)}")

@@ -1,4 +1,4 @@
-"""``calipers rescore``: another judge over the stored completions of a run."""
+"""``calipers rescore``: another verifier over the stored completions of a run."""
 
 from __future__ import annotations
 
@@ -7,63 +7,89 @@ from typing import Any
 
 import click
 
-from calipers.cli.options import roles, verbose
+from calipers.cli import options
 from calipers.cli.output import plugins_loaded, rendered, tell_notes, write
 from calipers.errors import InputError
 
+VERIFIER = "Verifier"  # a group of options
 
-@click.command()
+
+@click.command(cls=options.GroupedCommand)
 @click.argument("run", metavar="RUN", type=click.Path())
-@click.option("--verifier", metavar="NAME", help="Who judges.  [default: each task's own]")
-@click.option("--param", "params", metavar="KEY=VALUE", multiple=True, help="Of the verifier; may be repeated.")
-@click.option(
+@options.option(
+    "--verifier",
+    group=VERIFIER,
+    metavar="NAME",
+    help="Verifier to use.  [default: the verifier of each task]",
+)
+@options.option(
+    "--param",
+    "params",
+    group=VERIFIER,
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Parameter of the verifier; may be repeated.",
+)
+@options.option(
     "--filter",
     "filters",
+    group=VERIFIER,
     metavar="NAME[=SETTING]",
     multiple=True,
-    help="What finds the answer in a completion first, such as last_number or 'regex=#### (.+)'; "
-    "several work in their order.",
+    help="Filter that extracts the answer before verification, such as last_number or 'regex=#### (.+)'. "
+    "Repeat it to apply several in order.",
 )
-@click.option("--benchmark", metavar="DIR", help="Whose tasks hold the targets.  [default: as the run recorded]")
-@click.option("--scores", metavar="FILE", help="Rewards that somebody else gave, by task and sample, instead.")
-@click.option(
-    "--columns", metavar="ROLE=KEY,...", multiple=True, help="What that file calls its keys: task=id,reward=score."
+@options.option(
+    "--benchmark",
+    group=VERIFIER,
+    metavar="DIR",
+    help="Benchmark with the tasks and their targets.  [default: the one that the run recorded]",
 )
-@click.option("--name", metavar="NAME", help="Of the new reward.  [default: after filters and verifier, or FILE]")
-@click.option("--reward", metavar="KEY", help="Which old reward it is compared with.")
-@click.option("--metric", "metrics", metavar="NAME", multiple=True, help="A metric of rewards; may be repeated.")
-@click.option(
-    "--by",
+@options.option(
+    "--scores",
+    group=VERIFIER,
+    metavar="FILE",
+    help="Use rewards from this file, by task and sample, instead of a verifier.",
+)
+@options.columns
+@options.verifications
+@options.option(
+    "--name",
+    group=options.ROLLOUTS,
+    metavar="NAME",
+    help="Name of the new reward.  [default: made from the filters and the verifier, or from FILE]",
+)
+@options.option(
+    "--reward",
+    group=options.ROLLOUTS,
     metavar="KEY",
-    multiple=True,
-    help="Break the numbers down by a metadata path, task, sample or outcome; may be repeated.",
+    help="Old reward to compare with, if rollouts have several.",
 )
-@click.option("--out", metavar="FILE", type=click.Path(), help="[default: rescored-NAME.jsonl beside the rollouts]")
-@click.option("--concurrency", type=int, metavar="N", default=32, show_default=True, help="Verdicts at once, at most.")
-@click.option(
-    "--format", "shape", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Of the output."
+@options.metrics()
+@options.by
+@options.option(
+    "--out",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="File to write.  [default: rescored-NAME.jsonl beside the rollouts]",
 )
-@click.option(
-    "--plugin",
-    "plugins",
-    metavar="FILE|MODULE",
-    multiple=True,
-    help="Python code that brings verifiers, filters or metrics; it is run.",
-)
-@verbose
+@options.shape("table", "json")
+@options.plugins
+@options.verbose
 def rescore(
     run: str, params: tuple[str, ...], columns: tuple[str, ...], shape: str, plugins: tuple[str, ...], **settings: Any
 ) -> None:
-    """Judge the stored completions of RUN again, and show what flipped. No model is asked for other answers.
+    """Verify the stored completions of RUN again and show which rollouts flipped. No new completions are requested.
 
-    RUN is the folder of a run, or JSON Lines with a rollout a line. Its log is only read: the new reward
-    goes into a file of its own, beside the old ones.
+    RUN is a run folder, or a JSON Lines file with a rollout per line. The log is not changed: the new reward is
+    written, beside the old ones, to a new file.
     """
     with plugins_loaded(plugins):
         from calipers.analyses.rescore.rescore import Rescoring
         from calipers.analyses.rescore.rescore import rescore as judge_again
 
-        rescored = judge_again(Rescoring(run, params=_params(params), columns=roles(columns), **settings))
+        rescored = judge_again(Rescoring(run, params=_params(params), columns=options.roles(columns), **settings))
     from calipers.analyses.rescore.document import document
 
     write(rendered(document(rescored), shape))
@@ -71,7 +97,7 @@ def rescore(
 
 
 def _params(texts: tuple[str, ...]) -> dict[str, Any]:
-    """What ``--param`` says; a value is JSON where it can be, else text.
+    """The parameters of ``--param``; a value is read as JSON if possible, else as text.
 
     >>> _params(("ignore_case=true", "marker=Answer:"))
     {'ignore_case': True, 'marker': 'Answer:'}

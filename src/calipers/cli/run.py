@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli.options import asking, given_options, reaching, scoring, showing, verbose, working
+from calipers.cli import options
 from calipers.cli.output import (
     Progress,
     notes,
@@ -34,36 +34,49 @@ if TYPE_CHECKING:
     from calipers.running.perform import Report
 
 INCOMPLETE = 3
-FORMATS = ("table", "json", "csv", "md")
 SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
 """Flag -> the function of a task library behind it."""
 AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line from the text before it
 
 
-@click.command()
+@click.command(cls=options.GroupedCommand)
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
-@click.option("--model", metavar="SPEC", multiple=True, help="kind/name, such as openai/gpt-4o-mini; may be repeated.")
-@asking
-@working
-@reaching
-@showing
-@scoring
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder.  [default: below runs/]")
-@click.option(
-    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
-)
-@click.option("--export", metavar="lm_eval[=DIR]", help="Write its own files, for tasks of lm-evaluation-harness.")
-@click.option(
-    "--plugin",
-    "plugins",
-    metavar="FILE|MODULE",
+@options.option(
+    "--model",
+    group=options.MODEL,
+    metavar="KIND/NAME",
     multiple=True,
-    help="Python code that brings metrics or verifiers; it is run.",
+    help="Model to run, such as openai/gpt-4o-mini; may be repeated.",
 )
-@click.option(
-    "--unsafe-no-sandbox", "unsafe", is_flag=True, help="Run a model's programs even where no sandbox can be had."
+@options.asking
+@options.scoring
+@options.option(
+    "--out",
+    group=options.OUTPUT,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Run folder.  [default: a folder below runs/]",
 )
-@verbose
+@options.shape()
+@options.dialect
+@options.trust(None)
+@options.of_lm_eval
+@options.option(
+    "--export",
+    group=options.LM_EVAL,
+    metavar="lm_eval[=DIR]",
+    help="Also write lm-evaluation-harness' own result files.",
+)
+@options.of_harbor
+@options.plugins
+@options.option(
+    "--unsafe-no-sandbox",
+    "unsafe",
+    group=options.GENERAL,
+    is_flag=True,
+    help="Run programs that the model wrote even if no sandbox is available.",
+)
+@options.verbose
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -74,21 +87,21 @@ def run(
     unsafe: bool,
     **settings: Any,
 ) -> None:
-    """Run each BENCHMARK against each model, judge and score what comes back.
+    """Run each BENCHMARK against each model, verify the completions and score them.
 
-    A BENCHMARK is a directory with tasks.jsonl, a name in the store, a task file or a task's name of
-    lm-evaluation-harness, a YAML file that says it all, or, for an agent, a directory of Harbor's tasks.
-    The same command again goes on where the last one stopped.
+    A BENCHMARK is a directory with tasks.jsonl, a name in the store, a task file or a task name of
+    lm-evaluation-harness, a YAML file with the settings of a run, or, for an agent, a directory of Harbor tasks.
+    If a run stops, run the same command again to resume it.
     """
     if unsafe:
         from calipers.isolate.launch import forgo
 
         forgo()
-        _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
+        _note("--unsafe-no-sandbox: if no sandbox is available, programs that the model wrote run with your rights")
     export = settings.pop("export")
     shown = [name for name in SHOWN if settings.pop(name)]
     folders = run_export(export) if export is not None else {}
-    given = given_options(ctx, settings)
+    given = options.given_options(ctx, settings)
     with plugins_loaded(plugins):
         # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
         files = bool(benchmarks) and all(os.path.isfile(name) for name in benchmarks)
@@ -96,15 +109,15 @@ def run(
         jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given, shown)
     if by_agents:
         if export is not None:
-            wrong, right = "is for tasks of lm-evaluation-harness", "expected none: an agent's run is Harbor's files"
+            wrong, right = "is for lm-evaluation-harness tasks", "remove it: an agent's run writes Harbor's files"
             raise InputError.at("--export", wrong, right)
         if shown:
-            wrong, right = "is for tasks of lm-evaluation-harness", "expected none for an agent's run"
+            wrong, right = "is for lm-evaluation-harness tasks", "remove it for an agent's run"
             raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
         _run_agents(ctx, benchmarks, given, shape)
         return
     if not reports:
-        ctx.exit(2)  # each has said why
+        ctx.exit(2)  # a note has said why each could not run
     from calipers.running.perform import together
 
     for result in together(reports):
@@ -120,16 +133,16 @@ def run(
 
 
 def tell_end(report: Report) -> None:
-    """What is left to say of a run: its notes, whether it stopped early, and where its result is."""
+    """Print the closing notes of a run: its notes, whether it stopped early, and the path of its result."""
     tell_notes(report.notes)
     if report.stopped:
-        more = "" if report.by_rule else "; the same command goes on"
+        more = "" if report.by_rule else "; run the same command again to resume"
         _note(f"{report.folder}: stopped early: {report.stopped}{more}")
     tell(f"{report.folder}/result.json")
 
 
 def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, Any], shape: str) -> None:
-    """Run agents on datasets and show what came of each; exit 3 where something planned has no number."""
+    """Run agents on datasets and show each result; exit 3 if a planned trial has no reward."""
 
     @contextmanager
     def watched() -> Iterator[Progress]:
@@ -165,9 +178,9 @@ def _run_models(
 
 
 def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
-    """Each job's report; of several, one that cannot run is passed over, and says why.
+    """The report of each job; if there are several, a job that cannot run is skipped with a note.
 
-    ``tasks`` are those of a library, each loaded once, however many models are asked.
+    ``tasks`` are those of a library; each is loaded once for all models.
     """
     from calipers.cli.watch import Watch
     from calipers.running.perform import perform

@@ -1,4 +1,4 @@
-"""``calipers score``: rollouts to numbers."""
+"""``calipers score``: metrics of rollouts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_
 from calipers.errors import InputError
 from calipers.names import SYSTEMS
 from calipers.reports.untrusted_text import clean
-from calipers.stats.cards import asked_names
 
 if TYPE_CHECKING:
     from calipers.reports.result import Result
@@ -22,53 +21,44 @@ if TYPE_CHECKING:
 INCOMPLETE = 3
 
 
-@click.command()
+@click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@options.metrics(
-    "A metric, such as pass@3 or 'mean(column=f1)'; may be repeated. "
-    "Without it: the dialect's own, for native mean_reward and pass_rate."
-)
-@options.dialect
-@click.option(
-    "--by",
-    metavar="KEY",
-    multiple=True,
-    help="Break the numbers down by a metadata path, a key of the rows, task, sample or outcome; may be repeated.",
-)
-@options.cluster("interval")
-@options.reward
+@options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
+@options.by
+@options.cluster
+@options.columns
+@options.reward()
 @options.reward_range
-@options.columns("the file calls")
-@options.missing
-@click.option(
-    "--interval",
-    metavar="NAME",
-    help=f"How sure a mean is: {', '.join(asked_names())}; calipers explain NAME says more.  [default: default]",
-)
-@options.confidence("intervals")
-@options.seed
-@options.out("the result")
+@options.missing_by_dialect
+@options.interval
+@options.confidence(0.95)
+@options.seed(0)
+@options.out
 @options.shape()
-@options.plugins
-@click.option(
+@options.dialect
+@options.option(
     "--export",
+    group=options.OTHERS,
     metavar="SYSTEM[=PATH]",
-    help="Write another system's own file, too: nemo_gym or harbor, beside the rollouts or at PATH.",
+    help="Also write the result file of another system, nemo_gym or harbor, beside the rollouts or to PATH.",
 )
-@click.option("--hooks", metavar="FILE:CLASS", help="A NeMo Gym resources server whose metrics go into its file.")
-@click.option(
+@options.option("--force", group=options.OTHERS, is_flag=True, help="Let --export replace files that exist.")
+@options.option(
+    "--hooks",
+    group=options.OTHERS,
+    metavar="FILE:CLASS",
+    help="NeMo Gym resources server with metrics to add to the exported file.",
+)
+@options.option(
     "--metric-script",
     "scripts",
+    group=options.OTHERS,
     metavar="FILE",
     multiple=True,
-    help="A script such as Harbor's metric.py, run in the sandbox; needs --trust; may be repeated.",
+    help="Script such as Harbor's metric.py to run in the sandbox; needs --trust; may be repeated.",
 )
-@click.option(
-    "--trust",
-    is_flag=True,
-    help="Run code that came with the data: metric scripts, and !function of lm-eval tasks.",
-)
-@click.option("--force", is_flag=True, help="Let --export replace a file that is there already.")
+@options.trust(False)
+@options.plugins
 @options.verbose
 def score(
     paths: tuple[str, ...],
@@ -84,16 +74,17 @@ def score(
     force: bool,
     **settings: Any,
 ) -> None:
-    """Turn the rollouts in PATH... into numbers. No model is called.
+    """Compute metrics from the rollouts in each PATH. No model is called.
 
-    Each file's format is found from its content; several files are one set of rollouts; - is standard input.
+    The format of each file is detected from its content. Several files are scored as one set of rollouts.
+    The path - is standard input.
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     exported = Exported(export, paths, hooks, force) if export is not None else None
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and exported is None:
-            raise InputError.at(option, "nothing is exported", "expected --export nemo_gym beside it")
+            raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.pipeline import score as score_rollouts
 
@@ -123,20 +114,20 @@ def score(
 
 
 class Exported:
-    """The files of ``--export``: checked before anything is read, written when all is scored."""
+    """The files of ``--export``: checked before the rollouts are read, written after they are scored."""
 
     def __init__(self, request: str, paths: Sequence[str], hooks: str | None, force: bool) -> None:
         from calipers.systems.system import export_named
 
         self._export = export_named(request, paths, hooks)
         self.paths, self.begin = self._export.paths, self._export.begin
-        self._targets = [Target(path, paths) for path in self._export.files]  # whatever hinders --out hinders these
+        self._targets = [Target(path, paths) for path in self._export.files]  # the same checks as those of --out
         for target in self._targets:
             if os.path.isfile(target.path) and not force:
-                raise InputError.at(target.path, "is there already", "--force replaces it")
+                raise InputError.at(target.path, "already exists", "--force replaces it")
 
     def write(self, result: Result) -> Result:
-        """Write every file; the result, with what there is to say of them among its notes."""
+        """Write every file; return the result with notes about them."""
         contents, notes = self._export.contents(result)
         for target, chunks in zip(self._targets, contents, strict=True):
             target.write_all(chunks)

@@ -6,20 +6,33 @@ import os
 
 import click
 
-from calipers.cli.options import verbose
+from calipers.cli.options import Command, verbose
+from calipers.cli.options import plugins as plugins_option
 from calipers.cli.output import tell
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("server", metavar="[FILE.py:CLASS]", required=False)
-@click.option("--config", multiple=True, metavar="FILE.yaml", help="Settings of the server and of the models it calls.")
-@click.option("--verifier", metavar="NAME", help="Judge answers with this verifier, where no class is named.")
-@click.option("--plugin", "plugins", multiple=True, metavar="FILE|MODULE", help="Python code that adds verifiers.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--token-env", metavar="VAR", help="Demand the token that this environment variable holds.")
+@click.option(
+    "--config",
+    multiple=True,
+    metavar="FILE.yaml",
+    help="NeMo Gym configuration of the server and of the models it calls; may be repeated.",
+)
+@click.option("--verifier", metavar="NAME", help="Verifier to use if no FILE.py:CLASS is given.")
+@plugins_option
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    metavar="PORT",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 picks a free port.",
+)
+@click.option("--token-env", metavar="VAR", help="Environment variable with the token that requests must carry.")
 @verbose
 def serve(
     server: str | None,
@@ -30,17 +43,16 @@ def serve(
     port: int,
     token_env: str | None,
 ) -> None:
-    """Answer /aggregate_metrics, /verify and /seed_session as a server of NeMo Gym's does.
+    """Serve /aggregate_metrics, /verify and /seed_session as a NeMo Gym server does.
 
-    FILE.py:CLASS is a resources server written for nemo_gym.base_resources_server: it is run as it is, and its hooks
-    add to the metrics. --config reads NeMo Gym's own configuration, once for each file, and serves the resources server
-    in it; model servers that it calls are served along. Ends with Ctrl-C or SIGTERM, once the requests under way are
-    answered.
+    FILE.py:CLASS is a resources server written for nemo_gym.base_resources_server. It runs unchanged, and its hooks
+    add to the metrics. --config reads a NeMo Gym configuration file, and serves the resources server in it and the
+    model servers that it calls. Ctrl-C or SIGTERM stops the server after it has answered open requests.
     """
     if config and verifier:
-        raise InputError.at("--verifier", "--config names a server that judges answers", "expected one of the two")
+        raise InputError.at("--verifier", "--config names a server that verifies answers", "expected one of the two")
     if server and verifier:
-        raise InputError.at("--verifier", f"{server} judges answers itself", "expected one of the two")
+        raise InputError.at("--verifier", f"{server} verifies answers itself", "expected one of the two")
     token = _token(token_env)
     try:
         from calipers.systems.nemo_gym.serve.guard import Door
@@ -50,7 +62,7 @@ def serve(
         if error.name not in ("fastapi", "pydantic", "starlette", "uvicorn"):
             raise
         missing = f"{error.name} is not installed"
-        raise InputError.at("calipers serve", missing, "pip install 'calipers[serve]' brings it") from None
+        raise InputError.at("calipers serve", missing, "install it with pip install 'calipers[serve]'") from None
     from calipers.compat import load_plugin
 
     for plugin in plugins:
@@ -71,5 +83,5 @@ def _token(variable: str | None) -> str | None:
 
 def _announce(url: str, guarded: bool) -> None:
     if not guarded:
-        tell("note: other machines can call this server; --token-env VAR demands a token")
-    tell(f"calipers serves {clean(url, None)} (Ctrl-C ends it)")
+        tell("note: other machines can call this server; --token-env VAR requires a token")
+    tell(f"calipers serves {clean(url, None)} (Ctrl-C stops it)")

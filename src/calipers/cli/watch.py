@@ -1,6 +1,6 @@
-"""A run while it is going: a few live lines on a terminal, a plain line every ten seconds anywhere else.
+"""The progress of a run: live lines on a terminal, otherwise a plain line every ten seconds.
 
-Only our own words and numbers are shown: no prompt, no completion, no text of a model.
+It shows only our own words and numbers: no prompt and no completion.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTLING_IN = 1.0  # seconds before which a rate says nothing
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a run stands."""
+    """The progress of a run."""
 
     planned: int  # rollouts
     done: int  # rollouts, those of an earlier start among them
@@ -40,20 +40,20 @@ class State:
     headline: Live | None = None
     in_flight: int = 0
     limit: int = 0  # calls that may be in flight now
-    waiting: str = ""  # what holds the run up, such as "rate limit: 12 s"
+    waiting: str = ""  # the reason for waiting, such as "rate limit: 12 s"
 
 
 class Watch:
-    """Shows the states it is told, no more often than anybody can read.
+    """Shows states of progress, at a readable rate.
 
-    A state costs something to make: ask ``due`` first. The title says which of several runs it is.
+    A state takes time to make: call ``due`` first. The title tells several runs apart.
     """
 
     def __init__(
         self, title: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._title = clean(title)
-        self._stream = _Stream(stream or sys.stderr)  # None where somebody closed it
+        self._stream = _Stream(stream or sys.stderr)  # None if it is closed
         self._drawn = self._stream.isatty()
         self._every = REDRAW if self._drawn else REPORT
         self._clock = clock
@@ -76,11 +76,11 @@ class Watch:
             self._display.stop()
 
     def due(self) -> bool:
-        """Whether another state is wanted: the very first, from which the rate counts, and one whenever it is time."""
+        """Whether to make another state: the first, from which the rate counts, and one per interval."""
         return self._stream.alive and (self._first is None or self._clock() >= self._next)
 
     def tick(self, state: State) -> None:
-        """Take in where the run stands, and show it if it is time to; the last one is shown at the end."""
+        """Keep a state, and show it if an update is due; the last state is shown at the end."""
         self._first = self._first or state
         self._last = state
         if self.due():
@@ -88,11 +88,11 @@ class Watch:
             self._next = self._clock() + self._every
 
     def show(self, status: Status, headline: Live | None) -> None:
-        """Take in where a run's loop stands."""
+        """Keep the status of a run's loop as a state."""
         pause = status.pace.held
-        waiting = f"the last calls, as {status.stopped}" if status.stopped else ""
-        waiting += "; Ctrl-C again gives them up" if status.stopped == "interrupted" else ""
-        again = f"{status.waiting:,} to be tried again, after {status.trouble}" if status.waiting else ""
+        waiting = f"the last requests ({status.stopped})" if status.stopped else ""
+        waiting += "; Ctrl-C again drops them" if status.stopped == "interrupted" else ""
+        again = f"{status.waiting:,} to retry after {status.trouble}" if status.waiting else ""
         self.tick(
             State(
                 planned=status.planned,
@@ -135,9 +135,9 @@ class Watch:
 
 
 class _Stream:
-    """A stream whose reader may leave: the run goes on, and what cannot be written is not missed.
+    """A stream that ignores a closed pipe: the run continues, and later text is dropped.
 
-    rich, left alone with a closed pipe, would end the process and throw away its standard output.
+    rich alone would end the process at a closed pipe and lose its standard output.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -146,7 +146,7 @@ class _Stream:
 
     @property
     def alive(self) -> bool:
-        """Whether anybody may still be reading."""
+        """Whether the stream can still be written."""
         return self._stream is not None
 
     def isatty(self) -> bool:
@@ -168,7 +168,7 @@ class _Stream:
 
 
 def _picture(title: str, share: float, progress: str, under: Sequence[str], console: Console) -> RenderableType:
-    """The bar with its figures, the headline under it, and what else there is to know under that."""
+    """The bar with its numbers, the headline under it, and the rest under that."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -185,7 +185,7 @@ def _picture(title: str, share: float, progress: str, under: Sequence[str], cons
 
 
 def _progress(first: State, now: State, over: bool) -> list[str]:
-    """How far: rollouts done of those planned, how fast, how long yet, or how long it took."""
+    """Rollouts done and planned, the rate, and the remaining or the total time."""
     share = f" ({100 * now.done // now.planned} %)" if now.planned else ""
     parts = [f"{now.done:,}/{now.planned:,}{share}"]
     speed = _speed(first, now)
@@ -199,7 +199,7 @@ def _progress(first: State, now: State, over: bool) -> list[str]:
 
 
 def _headline(live: Live | None, over: bool) -> str:
-    """The metric that is followed: ``pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks)``."""
+    """The metric that is watched, ``pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)``."""
     if live is None:
         return ""
     name = clean(live.metric)
@@ -214,11 +214,11 @@ def _headline(live: Live | None, over: bool) -> str:
     if live.settled == live.planned:
         return f"{name} {live.value:.4f} {tasks}"
     places = 2 if high - low >= 0.1 else 3
-    return f"{name} {live.value:.{places}f} [{low:.{places}f}, {high:.{places}f}] valid at every look {tasks}"
+    return f"{name} {live.value:.{places}f} [{low:.{places}f}, {high:.{places}f}] valid at any stopping time {tasks}"
 
 
 def _rest(state: State, over: bool) -> list[str]:
-    """Whatever else is known: what became of rollouts that were not scored, money, calls, and what is waited for."""
+    """The other outcomes, the cost, the requests in flight, and the reason for waiting."""
     known = [word for word in OUTCOMES if state.outcomes.get(word)]
     parts = [f"{state.outcomes[word]:,} {word}" for word in known if word != "scored"]
     if state.spent is not None:
@@ -228,12 +228,12 @@ def _rest(state: State, over: bool) -> list[str]:
     if state.in_flight:
         parts.append(f"{state.in_flight:,} of {max(state.limit, state.in_flight):,} in flight")
     if state.waiting:
-        parts.insert(0, f"waiting: {clean(state.waiting)}")  # where no narrow terminal cuts it off
+        parts.insert(0, f"waiting: {clean(state.waiting)}")  # first, so that a narrow terminal does not cut it off
     return parts
 
 
 def _speed(first: State, now: State) -> float | None:
-    """Rollouts per second of this start; None before that says anything."""
+    """Rollouts per second since this start; None while it is too early to tell."""
     seconds = now.elapsed - first.elapsed
     return (now.done - first.done) / seconds if seconds >= SETTLING_IN and now.done > first.done else None
 

@@ -173,15 +173,16 @@ def read_command(words: Sequence[str]) -> HarnessCommand | Answer:
 
 
 HELP: Final = f"""\
-Usage: {PROGRAM} [run] --model KIND --model_args KEY=VALUE,... --tasks NAME,... [OPTIONS]
+Usage: {PROGRAM} [run] --model KIND --tasks NAME,... [OPTIONS]
        {PROGRAM} ls tasks|groups|subtasks|tags [--include_path DIR]
        {PROGRAM} validate --tasks NAME,... [--include_path DIR]
 
-The command line of lm-evaluation-harness 0.4.13, unchanged: what you have, you can paste. It runs
-the same jobs as calipers run, prints lm-evaluation-harness' table, and writes its files to --output_path.
-An option or a model argument that has no effect here is refused by its name.
+  Run tasks with the command line of lm-evaluation-harness 0.4.13. Commands
+  written for it work unchanged. It runs the same jobs as calipers run, prints
+  the table of lm-evaluation-harness, and writes its files to --output_path.
+  An option or a model argument that has no effect here is an error.
 
-  calipers lm-eval run --help   every option of a run
+  calipers lm-eval run --help describes every option of a run.
 """
 
 
@@ -287,53 +288,116 @@ def _value(text: str) -> Any:
 
 
 def _run_parser() -> _Parser:
-    parser = _Parser(f"{PROGRAM} run", usage=f"{PROGRAM} run --model KIND --tasks NAME ... [OPTIONS]", add_help=False)
-    option: Callable[..., Any] = partial(parser.add_argument, default=None)
-    option("--config", "-C", metavar="FILE", help="options from a YAML file; those of the command line win")
-    option("--tasks", "-t", nargs="+", action=_Names, metavar="NAME", help="tasks, groups, tags, mmlu_*, FILE.yaml")
-    option("--model", "-M", metavar="KIND", help=f"{', '.join(KINDS)} (default: hf)")
-    option("--model_args", "-a", nargs="+", action=_Pairs, metavar="KEY=VALUE", help="pretrained=..., base_url=...")
-    option("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="ask in turns")
-    option("--limit", "-L", type=float, metavar="N", help="the first N documents, or a share of them below 1")
-    option("--use_cache", "-c", metavar="DIR", help="keep the runs in this folder, and ask nothing twice")
-    option("--num_fewshot", "-f", type=int, metavar="N", help="examples before a question")
-    option("--batch_size", "-b", metavar="N", help="prompts at once: an integer, auto or auto:N")
-    option("--max_batch_size", type=int, metavar="N", help="the most with --batch_size auto")
-    option("--device", metavar="NAME", help="of an hf model: cpu, cuda or cuda:N")
-    option("--gen_kwargs", nargs="+", action=_Pairs, metavar="KEY=VALUE", help="laid over the task's generation_kwargs")
-    option("--output_path", "-o", metavar="PATH", help="folder, or .json file, of the results")
-    option("--log_samples", "-s", action="store_true", help="write the samples, too")
-    option("--samples", "-E", metavar="JSON", help='documents by task: {"task": [0, 3]}, or a file of that')
-    option("--cache_requests", nargs="?", const="true", metavar="HOW", help="refused: prompts are not cached here")
-    option("--check_integrity", action="store_true", help="look the tasks over before the first call")
-    option("--system_instruction", metavar="TEXT", help="words before a description")
-    option("--fewshot_as_multiturn", nargs="?", const="true", metavar="BOOL", help="each example in its own turns")
-    option("--include_path", metavar="DIR", help="a folder of further tasks")
-    option("--verbosity", "-v", metavar="LEVEL", help="no effect: notes go to standard error")
-    option("--write_out", "-w", action="store_true", help="print the prompt of the first document of each task")
-    option("--show_config", action="store_true", help="print the whole results object before the table")
+    parser = _Parser(
+        f"{PROGRAM} run",
+        usage=f"{PROGRAM} run --model KIND --tasks NAME ... [OPTIONS]",
+        add_help=False,
+        formatter_class=_formatter,
+    )
+
+    def group(title: str) -> Callable[..., Any]:
+        return partial(parser.add_argument_group(title).add_argument, default=None)
+
+    option = group("Model")
+    option("--model", "-M", metavar="KIND", help=f"Kind of model: {', '.join(KINDS)}.  [default: hf]")
+    option(
+        "--model_args",
+        "-a",
+        nargs="+",
+        action=_Pairs,
+        metavar="KEY=VALUE",
+        help="Arguments of the model, such as pretrained=... or base_url=...",
+    )
+    option("--device", metavar="NAME", help="Device of an hf model: cpu, cuda or cuda:N.")
+    option("--batch_size", "-b", metavar="N", help="Number of prompts per batch: an integer, auto or auto:N.")
+    option("--max_batch_size", type=int, metavar="N", help="Largest batch size of --batch_size auto.")
+    option = group("Tasks")
+    option(
+        "--tasks",
+        "-t",
+        nargs="+",
+        action=_Names,
+        metavar="NAME",
+        help="Tasks, groups, tags, patterns such as mmlu_*, or files such as FILE.yaml.",
+    )
+    option("--include_path", metavar="DIR", help="Folder with more task files.")
+    option("--num_fewshot", "-f", type=int, metavar="N", help="Number of few-shot examples in a prompt.")
+    option(
+        "--metadata",
+        nargs="+",
+        action=_Pairs,
+        metavar="KEY=VALUE",
+        help="Metadata for tasks that need it, such as ruler.",
+    )
+    option("--check_integrity", action="store_true", help="Check the tasks before the first request.")
+    option(
+        "--trust", action="store_true", help="Trust and run code that came with a task (!function); only in Calipers."
+    )
+    option("--trust_remote_code", action="store_true", help="Accepted together with --trust.")
+    option("--confirm_run_unsafe_code", action="store_true", help="Accepted together with --trust.")
+    option = group("Sampling")
+    option("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="Send prompts as chat messages.")
+    option(
+        "--fewshot_as_multiturn",
+        nargs="?",
+        const="true",
+        metavar="BOOL",
+        help="Send each few-shot example as its own messages.",
+    )
+    option("--system_instruction", metavar="TEXT", help="Text to put before a task's description.")
+    option(
+        "--gen_kwargs",
+        nargs="+",
+        action=_Pairs,
+        metavar="KEY=VALUE",
+        help="Sampling parameters that override the task's generation_kwargs.",
+    )
+    option(
+        "--seed",
+        metavar="N,N,N,N",
+        help="Seeds for random, numpy, torch and the few-shot examples.  [default: 0,1234,1234,1234]",
+    )
+    option = group("Limits")
+    option("--limit", "-L", type=float, metavar="N", help="Use only the first N documents, or this fraction below 1.")
+    option("--samples", "-E", metavar="JSON", help='Use only these documents: {"task": [0, 3]}, or a JSON file.')
+    option("--predict_only", "-x", action="store_true", help="Log the completions without scoring them.")
+    option = group("Output")
+    option("--output_path", "-o", metavar="PATH", help="Folder, or .json file, for the results.")
+    option("--log_samples", "-s", action="store_true", help="Also write the samples.")
+    option("--write_out", "-w", action="store_true", help="Print the prompt of each task's first document.")
+    option("--show_config", action="store_true", help="Print the results object before the table.")
+    option("--use_cache", "-c", metavar="DIR", help="Keep the runs in this folder and repeat no request.")
+    option = group("General")
+    option("--config", "-C", metavar="FILE", help="YAML file with options; the command line overrides it.")
+    option("--verbosity", "-v", metavar="LEVEL", help="Accepted without effect: notes go to standard error.")
+    option(
+        "--cache_requests",
+        nargs="?",
+        const="true",
+        metavar="HOW",
+        help="Not supported: Calipers does not cache prompts.",
+    )
     for name in ("--wandb_args", "--wandb_config_args", "--trackio_args", "--hf_hub_log_args"):
-        option(name, nargs="+", action=_Pairs, metavar="KEY=VALUE", help="refused: nothing is sent anywhere")
-    option("--predict_only", "-x", action="store_true", help="keep the answers, score nothing")
-    option("--seed", metavar="N,N,N,N", help="of random, numpy, torch and the examples (default: 0,1234,1234,1234)")
-    option("--trust_remote_code", action="store_true", help="needs --trust")
-    option("--confirm_run_unsafe_code", action="store_true", help="needs --trust")
-    option("--metadata", nargs="+", action=_Pairs, metavar="KEY=VALUE", help="for tasks that need it, such as ruler")
-    option("--trust", action="store_true", help="ours: run code that came with a task (!function)")
+        option(name, nargs="+", action=_Pairs, metavar="KEY=VALUE", help="Not supported: Calipers uploads nothing.")
     return parser
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Help of 80 columns, in the layout of the other commands."""
+    return argparse.HelpFormatter(prog, max_help_position=28, width=78)
+
+
 def _list_parser() -> _Parser:
-    parser = _Parser(f"{PROGRAM} ls", add_help=False)
-    parser.add_argument("what", choices=LISTED, nargs="?", help="tasks are all of them")
-    parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
+    parser = _Parser(f"{PROGRAM} ls", add_help=False, formatter_class=_formatter)
+    parser.add_argument("what", choices=LISTED, nargs="?", help="Names to list; tasks lists all of them.")
+    parser.add_argument("--include_path", metavar="DIR", help="Folder with more task files.")
     return parser
 
 
 def _validate_parser() -> _Parser:
-    parser = _Parser(f"{PROGRAM} validate", add_help=False)
-    parser.add_argument("--tasks", "-t", required=True, metavar="NAME,...", help="names of tasks")
-    parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
+    parser = _Parser(f"{PROGRAM} validate", add_help=False, formatter_class=_formatter)
+    parser.add_argument("--tasks", "-t", required=True, metavar="NAME,...", help="Names of the tasks to check.")
+    parser.add_argument("--include_path", metavar="DIR", help="Folder with more task files.")
     return parser
 
 

@@ -30,7 +30,7 @@ def test_tasks_that_lie_there_are_added(tmp_path):
     ]
     assert read_manifest(place).files[0].digest == file_digest(place / "metric.py")
     assert done[-1].startswith(f"{place}/bad/task.toml:1: agent: expected a table")
-    assert done[-1].endswith("(left out)")
+    assert done[-1].endswith("(skipped)")
 
 
 def test_a_metric_for_a_dataset_that_is_there(tmp_path):
@@ -59,10 +59,10 @@ def test_files_that_are_there_are_not_written_over(tmp_path):
             {"dataset.toml": '[dataset]\nname = "acme/d"\n'},
             "acme/d",
             False,
-            "is there already, for acme/d; --with-metric",
+            "already exists, for acme/d; --with-metric",
         ),
         ({"dataset.toml": '[dataset]\nname = "acme/d"\n'}, "acme/e", True, "dataset.toml:2: is for acme/d, not acme/e"),
-        ({"metric.py": ""}, "acme/d", True, "metric.py: is there already; the same command without --with-metric"),
+        ({"metric.py": ""}, "acme/d", True, "metric.py: already exists; the same command without --with-metric"),
         ({"metric.py": "", "dataset.toml": '[dataset]\nname = "acme/d"\n'}, "acme/d", True, "calipers check --fix"),
         ({"dataset.toml": "x"}, "acme/d", True, "dataset.toml:1: no TOML"),
         ({}, "d", False, "--dataset: the name is 'd'; expected org/name"),
@@ -115,11 +115,11 @@ def test_the_metric_one_starts_from(tmp_path, rewards, expected):
 def test_a_task_to_start_from(tmp_path):
     make_dataset("acme/d", tmp_path)
     done = make_task("acme/sum", tmp_path)
-    assert done == [f"{tmp_path}/sum: a task", f"{tmp_path}/dataset.toml: acme/sum is added"]
+    assert done == [f"{tmp_path}/sum: written", f"{tmp_path}/dataset.toml: acme/sum is added"]
     found = read_task(tmp_path / "sum")
     assert (found.name, found.unknown, found.config.verifier.separate) == ("acme/sum", (), False)
     assert examine(tmp_path).faults == ()
-    with pytest.raises(InputError, match="sum: is there already; expected a name that is free"):
+    with pytest.raises(InputError, match="sum: already exists; expected another name"):
         make_task("acme/sum", tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""New datasets and new tasks: the files one starts from."""
+"""New datasets and new tasks: the files to start from."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ METRIC_TEMPLATE: Final = '''\
 # requires-python = ">=3.10"
 # dependencies = []
 # ///
-"""The numbers of this dataset, from the rewards of its trials.
+"""The metrics of this dataset, computed from the rewards of its trials.
 
-The input has one line for each trial: an object of rewards by name, or null when the trial has
-none because something broke. The output is one object of numbers, whose first is the headline.
+The input has one line for each trial: an object of rewards by name, or null if the trial has no
+reward because of an error. The output is one object of numbers. Its first number is the headline.
 
-As written, a trial without a reward counts 0 in `mean`, is left out of `mean_of_scored`, and is
-counted in `missing`, so that a broken trial and a failed one can be told apart. With several reward
-names, each has numbers of its own. An empty input gives counts alone: there is nothing to average.
+In this template, a trial without a reward counts 0 in `mean`, is excluded from `mean_of_scored`,
+and is counted in `missing`, so you can tell errors and failures apart. If there are several reward
+names, each has its own numbers. An empty input gives only the counts.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from pathlib import Path
 
 
 def metrics(trials):
-    """The object to be written, for a list of reward objects and Nones."""
+    """The object to write, for a list of reward objects and Nones."""
     numbers = {}
     names = sorted({name for trial in trials for name in trial or {}})
     for name in names:
@@ -59,9 +59,9 @@ def metrics(trials):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Numbers of a dataset from the rewards of its trials.")
-    parser.add_argument("-i", "--input-path", type=Path, required=True, help="rewards, one JSON value a line")
-    parser.add_argument("-o", "--output-path", type=Path, required=True, help="where the JSON object goes")
+    parser = argparse.ArgumentParser(description="Compute the metrics of a dataset from the rewards of its trials.")
+    parser.add_argument("-i", "--input-path", type=Path, required=True, help="file of rewards, one JSON value per line")
+    parser.add_argument("-o", "--output-path", type=Path, required=True, help="file for the JSON object")
     paths = parser.parse_args()
     lines = paths.input_path.read_text(encoding="utf-8").split("\\n")
     found = metrics([json.loads(line) for line in lines if line.strip()])
@@ -71,7 +71,7 @@ if __name__ == "__main__":
 TASK_FILES: Final = {
     "task.toml": """\
 schema_version = "1.4"
-artifacts = ["/app/answer.txt"]  # kept beside the result; all that a separate verifier is given
+artifacts = ["/app/answer.txt"]  # files kept with the result; a separate verifier gets only these
 
 [task]
 name = "{name}"
@@ -86,15 +86,15 @@ timeout_sec = 600.0
 
 [verifier]
 timeout_sec = 60.0
-# "separate" judges in a fresh environment, where the agent has never been; it needs a container engine
+# "separate" verifies in a new environment that the agent has not used; it needs a container engine
 environment_mode = "shared"
 """,
-    "instruction.md": "Write the sum of 2 and 3, as digits and nothing else, to /app/answer.txt.\n",
+    "instruction.md": "Write the sum of 2 and 3 to /app/answer.txt. Write only the digits.\n",
     "environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\n",
     "solution/solve.sh": "#!/bin/bash\nset -eu\nmkdir -p /app\necho 5 > /app/answer.txt\n",
     "tests/test.sh": """\
 #!/bin/bash
-# The reward is what this script writes; its exit code counts for nothing.
+# The reward is the number that this script writes. Its exit code is ignored.
 mkdir -p /logs/verifier
 if [ "$(tr -d '[:space:]' < /app/answer.txt 2> /dev/null)" = "5" ]; then
     echo 1 > /logs/verifier/reward.txt
@@ -106,11 +106,10 @@ fi
 
 
 def make_dataset(name: str, directory: str | os.PathLike[str] = ".", with_metric: bool = False) -> list[str]:
-    """Make a directory a dataset and say what was done, a line each: dataset.toml, README.md, perhaps metric.py.
+    """Make a directory a dataset and return a line for each file: dataset.toml, README.md, optionally metric.py.
 
-    Tasks that lie there are added. A README.md that is there stays as it is; so does a dataset.toml,
-    but for the metric.py that is added to it; where none is asked for, it is an error, and so is a
-    metric.py that is there already.
+    Tasks in the directory are added. Existing files are kept, but an existing dataset.toml gets the metric.py of
+    ``with_metric``. An existing dataset.toml without ``with_metric``, and an existing metric.py, are errors.
     """
     checked_name(name, "--dataset")
     root = Path(directory)
@@ -118,7 +117,7 @@ def make_dataset(name: str, directory: str | os.PathLike[str] = ".", with_metric
     manifest = read_manifest(root)
     if manifest and not with_metric:
         right = f"--with-metric adds a {METRIC} to it"
-        raise InputError.at(str(root / DATASET_TOML), f"is there already, for {manifest.name}", right)
+        raise InputError.at(str(root / DATASET_TOML), f"already exists, for {manifest.name}", right)
     if manifest and manifest.name != name:
         raise InputError.at(
             manifest.source.place(("dataset", "name")),
@@ -127,31 +126,32 @@ def make_dataset(name: str, directory: str | os.PathLike[str] = ".", with_metric
         )
     if with_metric and os.path.lexists(root / METRIC):
         how = f"calipers check --fix {root}" if manifest else "the same command without --with-metric"
-        raise InputError.at(str(root / METRIC), "is there already", f"{how} adds it as it is")
+        raise InputError.at(str(root / METRIC), "already exists", f"{how} adds it unchanged")
     done = []
     if with_metric:
         done.append(_written(root / METRIC, METRIC_TEMPLATE))
     if not os.path.lexists(root / README) and manifest is None:
-        done.append(_written(root / README, f"# {name}\n\nWhat this dataset asks, and how its answers are judged.\n"))
+        text = f"# {name}\n\nDescribe the tasks of this dataset and how they are verified.\n"
+        done.append(_written(root / README, text))
     if manifest is None:
         done.append(_written(root / DATASET_TOML, new_document(name, VERSION)))
     return done + _added(root, tasks=manifest is None)
 
 
 def make_task(name: str, directory: str | os.PathLike[str] = ".") -> list[str]:
-    """Write a task that can be run as it is, in a directory of its own, and add it to a dataset.toml beside that."""
+    """Write a task that can be run unchanged, in its own directory, and add it to a dataset.toml beside it."""
     checked_name(name, "--task")
     root = Path(directory)
     _make(root)
     folder = root / name.rpartition("/")[2]
     if os.path.lexists(folder):
-        raise InputError.at(str(folder), "is there already", "expected a name that is free")
+        raise InputError.at(str(folder), "already exists", "expected another name")
     for file, text in TASK_FILES.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         _written(folder / file, text.replace("{name}", name))
         if file.endswith(".sh"):
             (folder / file).chmod(0o755)
-    done = [f"{folder}: a task"]
+    done = [f"{folder}: written"]
     if manifest := read_manifest(root):
         replace_file(manifest.source.path, refreshed(manifest, {name: task_digest(folder)}, {}))
         done.append(f"{manifest.source.path}: {name} is added")
@@ -159,7 +159,7 @@ def make_task(name: str, directory: str | os.PathLike[str] = ".") -> list[str]:
 
 
 def _added(root: Path, tasks: bool) -> list[str]:
-    """Write into a dataset.toml what lies beside it; what is no valid task is said and left out."""
+    """Add the tasks and the metric.py of a directory to its dataset.toml; invalid tasks are reported and skipped."""
     dataset = read_dataset(root)
     if dataset.manifest is None:
         return []
@@ -170,14 +170,14 @@ def _added(root: Path, tasks: bool) -> list[str]:
     if digests or files:
         replace_file(path, refreshed(dataset.manifest, digests, files))
     faults = [*dataset.faults, *wrong_names(dataset)] if tasks else []
-    return [f"{path}: {added} is added" for added in (*digests, *files)] + [f"{fault} (left out)" for fault in faults]
+    return [f"{path}: {added} is added" for added in (*digests, *files)] + [f"{fault} (skipped)" for fault in faults]
 
 
 def _make(root: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError.at(str(root), f"cannot be made ({error.strerror})", "expected a directory") from None
+        raise InputError.at(str(root), f"cannot be created ({error.strerror})", "expected a directory") from None
 
 
 def _written(path: Path, text: str) -> str:

@@ -1,0 +1,108 @@
+"""Small rollouts, and the pages that the commands make of them: one of each documented kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cli.running import lines
+
+from calipers.reports.document import Document
+
+ROWS = [
+    {
+        "task": f"t{task}",
+        "sample": sample,
+        "reward": 1.0 if (task * 7 + sample * 5) % 12 < 6 else 0.0,
+        "completion": f"the answer is {(task * 7 + sample * 5) % 12}",
+        "latency_s": 1.0 + task % 5,
+        "cost_usd": 0.01,
+        "level": "ab"[task % 2],
+    }
+    for task in range(36)
+    for sample in range(4)
+]
+POLICY = """\
+results: {new: {path: b.jsonl, baseline: a.jsonl}, lacking: gaps.jsonl}
+allowed_failures: 1
+critical: [mean_reward >= 0.99, {require: lower(delta(mean_reward)) >= -0.9, of: new}]
+supporting: [lower(pass@1) >= 0.01, pass@9 >= 0.5]
+advisory: [cost_per_task <= 0.05]
+"""
+
+
+def write_files(folder: Path) -> None:
+    """Rollouts, labels and a policy for every page."""
+    better = [{**row, "reward": 1.0 if row["task"] in ("t1", "t4", "t6") else row["reward"]} for row in ROWS]
+    gaps = [{**row, "reward": None, "outcome": "client_failed"} if n % 7 == 0 else row for n, row in enumerate(ROWS)]
+    half = [{**row, "reward": row["reward"] / 2} for row in better]
+    runs: dict[str, list[dict[str, Any]]] = {"a": ROWS, "b": better, "c": half, "gaps": gaps}
+    runs["same"] = [{**row, "model": "m"} for row in ROWS]
+    runs["one"] = [row for row in ROWS if row["sample"] == 0]
+    runs["other"] = [{**row, "reward": 1 - row["reward"]} for row in runs["one"]]
+    runs["sets"] = [{**row, "dataset": name} for name in ("x", "y") for row in ROWS]
+    for number in range(6):
+        passes = [float((int(row["task"][1:]) * (number + 3) + row["sample"] * 5) % 12 < 3 + number) for row in ROWS]
+        solved = {"t0": 1.0, "t1": 0.0, "t2": float(number < 2)}  # by everyone, by nobody, and by the worst alone
+        runs[f"run{number}"] = [
+            {**row, "reward": solved.get(row["task"], reward)} for row, reward in zip(ROWS, passes, strict=True)
+        ]
+    for name, rows in runs.items():
+        lines(folder, *rows, name=f"{name}.jsonl")
+    labels = [
+        f"t{task},{sample},{(task + sample) % 2},{who}" for task in range(20) for sample in (0, 1) for who in "pq"
+    ]
+    (folder / "labels.csv").write_text("\n".join(["task,sample,label,rater", *labels]) + "\n")
+    (folder / "policy.yaml").write_text(POLICY)
+
+
+def documents(folder: Path) -> Iterator[tuple[str, Document]]:
+    """A page of every kind, of the files in a folder."""
+    import calipers
+    from calipers.analyses.compare.document import document as comparison_page
+    from calipers.analyses.curve.document import document as curve_page
+    from calipers.analyses.items.document import document as items_page
+    from calipers.analyses.judge_check.document import document as judge_page
+    from calipers.reports.result import document as result_page
+
+    at = {path.stem: str(path) for path in folder.glob("*.jsonl")}
+    yield "score", result_page(calipers.score(at["gaps"], ["mean_reward", "pass@2", "pass@9"], by="level"))
+    yield "score datasets", result_page(calipers.score(at["sets"]))
+    several = calipers.compare(at["a"], at["b"], at["c"], metric=["mean_reward", "pass@2"], by="level", adjust="bh")
+    yield "compare", comparison_page(several)
+    yield "compare missing", comparison_page(calipers.compare(at["a"], at["gaps"], margin=0.5, adjust="holm"))
+    yield "compare same", comparison_page(calipers.compare(at["a"], at["same"], margin=0.2))
+    yield "compare latency", comparison_page(calipers.compare(at["a"], at["b"], metric=["mean(column=latency_s)"]))
+    runs = [at[f"run{number}"] for number in range(6)]
+    yield "curve", curve_page(calipers.curve([at["a"]], upto=8))
+    yield "items", items_page(calipers.items(*runs))
+    yield "items of one run", items_page(calipers.items(at["a"]))
+    yield "judge-check", judge_page(calipers.judge_check([at["a"]], str(folder / "labels.csv")))
+    yield from _more(folder, at)
+
+
+def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]:
+    """The pages of commands that have no public function."""
+    from cli.running import ARITH
+
+    from calipers.analyses.gate.document import document as gate_page
+    from calipers.analyses.gate.gate import gate
+    from calipers.analyses.gate.policy import read_policy
+    from calipers.analyses.plan_study.document import document as plan_page
+    from calipers.analyses.plan_study.pilot import Chosen, from_pilots
+    from calipers.analyses.plan_study.plan_study import StudyRequest, study
+    from calipers.analyses.rescore.document import document as rescored_page
+    from calipers.analyses.rescore.rescore import Rescoring, rescore
+    from calipers.analyses.selftest.document import document as selftest_page
+    from calipers.analyses.selftest.selftest import checked, selftest
+    from calipers.tasks.store import load_suite
+
+    yield "gate", gate_page(gate(read_policy(str(folder / "policy.yaml"))))
+    wanted = StudyRequest(detect=0.1, tasks=40, samples=4, price_per_sample=0.01, budget=10.0)
+    yield "plan", plan_page(study(from_pilots((at["a"], at["b"]), Chosen(), None, paired=True), wanted))
+    clustered = Chosen(cluster="level")
+    yield "plan clusters", plan_page(study(from_pilots((at["a"],), clustered, None, paired=True), wanted))
+    again = Rescoring(at["a"], scores=at["other"], name="score", out=str(folder / "rescored.jsonl"))
+    yield "rescore", rescored_page(rescore(again))
+    yield "selftest", selftest_page(selftest(checked(load_suite(ARITH.removesuffix(".jsonl")), 6)))

@@ -1,0 +1,138 @@
+"""``calipers explain`` knows every word of the pages: column heads, row labels, verdicts, outcomes, methods."""
+
+import json
+import re
+
+import pytest
+from cli.pages import documents, write_files
+
+from calipers.cli import execute as run
+from calipers.reports.document import Name, Styled, Table
+
+PAGES = (
+    *("score", "score datasets", "compare", "compare missing", "compare same", "compare latency", "curve", "items"),
+    *("items of one run", "judge-check", "gate", "plan", "plan clusters", "rescore", "selftest"),
+)
+DEFINITION = "what it is"  # the column of definitions, which explain themselves
+LONGEST = 3  # words of a label; more are a sentence
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """The words of each page, by the page."""
+    folder = tmp_path_factory.mktemp("pages")
+    write_files(folder)
+    return {name: set(words_of(page)) for name, page in documents(folder)}
+
+
+def words_of(page):
+    """Our own words in the tables of a page: heads, and cells that are no numbers and nobody else's names."""
+    for table in (block for block in page.blocks() if isinstance(block, Table)):
+        heads = [own(column.head) for column in table.columns]
+        yield from filter(None, [*heads, *(own(column.markdown) for column in table.columns)])
+        for row in table.rows:
+            for head, cell in zip(heads, row.cells, strict=True):
+                label = own(cell)
+                if head != DEFINITION and re.search(r"[^\W\d_]", label) and is_label(label):
+                    yield label
+
+
+def own(text):
+    """A text without the names in it; "" where it is nothing else, or a picture."""
+    if isinstance(text, tuple):
+        return "" if any(isinstance(piece, Name) for piece in text) else "".join(map(own, text))
+    return text.text if isinstance(text, Styled) else text.strip() if isinstance(text, str) else ""
+
+
+def is_label(text):
+    """Whether a text is a label, and not a number with its unit or a sentence."""
+    return not re.search(r"\d", text) and len(text.split()) <= LONGEST
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_word_of_a_page(capsys, words, page):
+    assert words[page]
+    unknown = [word for word in sorted(words[page]) if run(["explain", word])]
+    assert unknown == [], capsys.readouterr().err
+
+
+def test_these_are_all_the_pages(words):
+    assert tuple(words) == PAGES
+
+
+@pytest.mark.parametrize(
+    ("page", "some"),
+    [
+        ("score", {"metric", "value", "± stderr", "95 % interval", "economics"}),
+        ("score datasets", {"macro", "micro", "over datasets"}),
+        ("compare", {"verdict", "B - A", "p (BH)", "undecided"}),
+        ("compare same", {"equivalent"}),
+        ("gate", {"tier", "critical", "passed", "FAILED", "requirement"}),
+        ("judge-check", {"accuracy", "PPI++", "sensitivity"}),
+        ("selftest", {"gold", "wrong"}),
+    ],
+)
+def test_words_that_are_found(words, page, some):
+    """What is looked for in tables is there: an extraction that finds nothing would know every word of it."""
+    assert some <= words[page]
+
+
+OTHER_WORDS = (
+    *(
+        "gap",
+        "missing",
+        "excluded",
+        "dialect",
+        "digest",
+        "ledger",
+        "economics",
+        "macro",
+        "micro",
+        "undefined",
+        "bounds",
+    ),
+    *("planned", "not run", "stopped early", "seed", "effective", "tier", "accuracy", "confidence level", "reward"),
+    *("better", "worse", "equivalent", "undecided", "passed", "failed", "no answer", "extrapolated", "cluster"),
+    *(
+        "latency_s",
+        "cost_usd",
+        "input_tokens",
+        "output_tokens",
+        "total",
+        "in flight",
+        "__missing__",
+        "alpha",
+        "(unnamed)",
+    ),
+    *("McNemar", "mid-p", "sign-flip", "permutation", "Tango", "score test", "paired t", "floored t", "strict"),
+    *("wilson", "clopper-pearson", "exact", "bootstrap", "bca", "t", "jeffreys", "beta", "posterior", "sequence"),
+    *("holm", "bh", "sidak", "bonferroni", "tost", "non-inferiority", "tipping point", "PPI++", "Krippendorff's alpha"),
+)
+
+
+@pytest.mark.parametrize("word", OTHER_WORDS)
+def test_words_of_sentences(capsys, word):
+    assert run(["explain", word]) == 0, capsys.readouterr().err
+
+
+def test_every_word_of_a_ledger(capsys):
+    from calipers.rollouts.record import OUTCOMES
+
+    assert [word for word in OUTCOMES if run(["explain", word]) or run(["explain", word.replace("_", " ")])] == []
+
+
+def test_every_total(capsys):
+    from calipers.rollouts.record import USAGE
+
+    assert [word for word in USAGE if run(["explain", word])] == []
+
+
+def test_every_key_of_a_result(capsys, tmp_path):
+    """The keys that a reader of the JSON meets beside the numbers."""
+    write_files(tmp_path)
+    assert run(["score", str(tmp_path / "gaps.jsonl"), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    estimate = document["groups"][0]["metrics"]["mean_reward"]
+    keys = [*document["groups"][0], *estimate, "digest", "dialect", "seed", "confidence", "missing"]
+    unknown = [key for key in keys if run(["explain", key])]
+    assert unknown == [], capsys.readouterr().err
