@@ -20,6 +20,7 @@ _HOME = {  # public name -> the module it lives in, and its name there if that i
     "Groups": "calipers.rollouts.groups",
     "Incomplete": "calipers.errors",
     "InputError": "calipers.errors",
+    "Leaderboard": "calipers.analyses.leaderboard.document",
     "Materializing": "calipers.systems.nemo_gym.inputs",
     "Metric": "calipers.metrics.metric",
     "Result": "calipers.reports.result",
@@ -33,6 +34,7 @@ _HOME = {  # public name -> the module it lives in, and its name there if that i
     "harbor_pass_ladder": "calipers.systems.harbor.metrics:pass_ladder",
     "items": "calipers.analyses.items.items",
     "judge_check": "calipers.analyses.judge_check.judge_check",
+    "leaderboard": "calipers.analyses.leaderboard.leaderboard",
     "lm_eval_aggregate": "calipers.systems.lm_eval.metrics.aggregations:aggregate",
     "lm_eval_filtered": "calipers.systems.lm_eval.pipelines:filtered",
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
@@ -55,6 +57,7 @@ __all__ = [
     "Groups",
     "Incomplete",
     "InputError",
+    "Leaderboard",
     "Materializing",
     "Metric",
     "Result",
@@ -69,6 +72,7 @@ __all__ = [
     "harbor_pass_ladder",
     "items",
     "judge_check",
+    "leaderboard",
     "lm_eval_aggregate",
     "lm_eval_filtered",
     "lm_eval_pipeline",
@@ -86,6 +90,8 @@ if TYPE_CHECKING:
     from calipers.analyses.curve.curve import curve
     from calipers.analyses.items.items import items
     from calipers.analyses.judge_check.judge_check import judge_check
+    from calipers.analyses.leaderboard.document import Leaderboard
+    from calipers.analyses.leaderboard.leaderboard import leaderboard
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.metrics.metric import Metric
     from calipers.metrics.reduce import mean

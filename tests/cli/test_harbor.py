@@ -80,6 +80,7 @@ def test_a_broken_configuration_is_one_line(tmp_path):
 
 def test_the_word_explained(tmp_path):
     assert (
-        "In harbor, mean is Calipers' pooled_mean." in calipers("explain", "mean", "--dialect", "harbor", cwd=tmp_path).stdout
+        "In harbor, mean is Calipers' pooled_mean."
+        in calipers("explain", "mean", "--dialect", "harbor", cwd=tmp_path).stdout
     )
     assert "count 0, as Harbor counts" in calipers("explain", "harbor", cwd=tmp_path).stdout

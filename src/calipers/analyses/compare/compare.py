@@ -449,6 +449,8 @@ class CommonValues:
     units: Ints | None  # [T] the cluster of each task
     limits: tuple[float, float] | None  # of a value
     higher_is_better: bool
+    requests: Sequence[RequestedMetric]  # [M] the metric as it is asked of each run
+    ids: Sequence[str]  # [T] of the tasks
     why: str | None = None  # they cannot be ranked
 
 
@@ -457,7 +459,10 @@ def common_values(contest: Sequence[ReadRun], question: Question) -> list[Common
     common = reduce(set.intersection, (set(run.rollouts.tasks) for run in contest))
     tasks = [task for task in contest[0].rollouts.tasks if task in common]
     indices = [_indices(run.rollouts, tasks) for run in contest]
-    return [_values(metrics, contest, indices, question) for metrics in _of_all(contest, question)]
+    return [
+        replace(known, ids=[task for task, there in zip(tasks, kept.tolist(), strict=True) if there])
+        for known, kept in (_values(metrics, contest, indices, question) for metrics in _of_all(contest, question))
+    ]
 
 
 def _ranks(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
@@ -493,7 +498,8 @@ def _of_all(contest: Sequence[ReadRun], question: Question) -> list[list[Request
 
 def _values(
     metrics: Sequence[RequestedMetric], contest: Sequence[ReadRun], indices: Sequence[Ints], question: Question
-) -> CommonValues:
+) -> tuple[CommonValues, Bools]:
+    """The values, and which of the tasks they are of."""
     text, plan = metrics[0].text, question.plan
     read = [
         columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
@@ -523,9 +529,8 @@ def _values(
             why = f"{drawn} are too few to draw ranks from: {ALL_ONE_WAY}"
     values = np.empty((len(contest), 0)) if why else _alike(values)
     better = _metric(metrics[0]).higher_is_better is not False
-    return CommonValues(
-        text, count, values, weights, codes, _limits(metrics[0], [some[0] for some in read]), better, why
-    )
+    limits = _limits(metrics[0], [some[0] for some in read])
+    return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), there
 
 
 def _ranked(known: CommonValues, question: Question) -> Ranks:
