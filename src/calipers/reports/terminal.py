@@ -42,10 +42,8 @@ PLAIN_WIDTH = 100
 LONGEST_TITLE = 200
 LEAST = 12  # columns that the last column of a table keeps, where it is broken to the room there is
 LEAST_CUT = 8  # columns that a cell keeps which is cut to the room there is
-PICTURE = 21  # columns of a picture: one for each 0.05
 LEAST_NAME = 18  # columns that a name keeps which loses its middle
 NARROW, WIDE, FROM = 80, 120, 110  # columns of a line with two ends: narrow, or wide from so many columns on
-AXIS = f"0{' ' * (PICTURE - 2)}1"
 _BETWEEN = "  "
 _INDENT = "  "
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -287,9 +285,19 @@ def _columns(table: Table, rows: Sequence[_TableLine], room: int) -> list[_Laid]
     for column, some in zip(columns, cells, strict=True):
         if column.cut:
             some = [text if len(text) <= share else "…" + text[1 - share :] for text in some]
-        head = AXIS if column.style == "chart" and not column.head else _shown(column.head)
+        head = _axis(table, column) if column.style == "chart" else _shown(column.head)
         laid.append(_Laid(column, head, on_the_point(some) if column.align == "point" else some))
     return laid
+
+
+def _axis(table: Table, column: TableColumn) -> str:
+    """The ends of the axis of a column's pictures, over them; nothing where it has none."""
+    number = table.columns.index(column)
+    picture = next((cell for row in table.rows if isinstance(cell := row.cells[number], Picture)), None)
+    if picture is None:
+        return ""
+    low, high = (f"{end:g}" for end in picture.axis)
+    return low + " " * (picture.size - len(low) - len(high)) + high
 
 
 def drawn(picture: Picture) -> str:

@@ -100,6 +100,7 @@ class Board:
     bars: Sequence[tuple[int, int]] = ()  # the longest stretches of places, from 0 on, of which all pairs are tied
     pairs: Sequence[Rivals] = ()
     winner: Winner | None = None  # what the best value is worth after the picking
+    optimism: float | None = None  # how much too good the best of so many models would look if all were alike
     baseline: str | None = None
     why: str | None = None  # nobody is ranked
 
@@ -112,11 +113,6 @@ class Board:
     def ties(self) -> int:
         """Pairs that the tasks do not tell apart."""
         return sum(pair.verdict == "undecided" for pair in self.pairs)
-
-    @property
-    def optimism(self) -> float | None:
-        """By how much the best value is too good, for having been picked as the best."""
-        return None if self.winner is None else abs(self.winner.bias)
 
     def __getitem__(self, name: str) -> Standing:
         for standing in self.places:
@@ -167,7 +163,7 @@ class Leaderboard(Page):
             "calipers": __version__,
             **{name: getattr(self, name) for name in names},
             "inputs": [[asdict(file) for file in files] for files in self.inputs],
-            "boards": [{**asdict(board), "ties": board.ties, "optimism": board.optimism} for board in self.boards],
+            "boards": [{**asdict(board), "ties": board.ties} for board in self.boards],
             "notes": list(self.notes),
             "digest": self.digest,
         }
@@ -191,8 +187,9 @@ _NAMES = ("name", "source", "agent", "model", "tied_with", "cost_usd")
 def _numbers(board: Board) -> dict[str, Any]:
     """A leaderboard without what may be called otherwise."""
     places = [{key: value for key, value in asdict(standing).items() if key not in _NAMES} for standing in board.places]
-    kept = {name: getattr(board, name) for name in ("dataset", "metric", "tasks", "excluded_tasks", "bars", "why")}
-    return {**kept, "places": places, "optimism": board.optimism}
+    names = ("dataset", "metric", "tasks", "excluded_tasks", "bars", "optimism", "why")
+    kept = {name: getattr(board, name) for name in names}
+    return {**kept, "places": places, "winner": board.winner and asdict(board.winner)}
 
 
 def _flat(standing: Standing, board: Board, letters: str) -> dict[str, Any]:
@@ -310,9 +307,9 @@ def sentences(board: Board, confidence: float) -> list[str]:
 
 def _picked(board: Board, count: int, places: int) -> str:
     """What the best value owes to having been picked."""
-    optimism = board.optimism or 0.0
+    bias = abs(board.winner.bias) if board.winner else 0.0
     least = 10**-places
-    size = f"about {figure(optimism, places)}" if optimism >= least / 2 else f"less than {figure(least, places)}"
+    size = f"about {figure(bias, places)}" if bias >= least / 2 else f"less than {figure(least, places)}"
     return f"As the pick of {count:,} it is {size} too {'good' if board.higher_is_better else 'low'}."
 
 
@@ -369,7 +366,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
         TableColumn("model", style="strong", middle=True),
         TableColumn("value", "point", "value"),
         TableColumn(interval, yields=1 if compared else 0),
-        *([TableColumn(_ends(axis), style="chart", only="terminal", least=WIDE, optional=True)] if axis else []),
+        *([TableColumn(style="chart", only="terminal", least=WIDE, optional=True)] if axis else []),
         *([TableColumn("may rank")] if ranked else []),
         *(_DIFFERENCE if compared else []),
         *([TableColumn("cost", "right", yields=2)] if priced else []),
@@ -419,7 +416,7 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
     digits = decimals(board)
     columns = [
         TableColumn("model", style="strong", middle=True),
-        TableColumn("other", style="strong", middle=True),
+        TableColumn("other model", style="strong", middle=True),
         TableColumn("difference", "point", "value"),
         TableColumn("simultaneous"),
         TableColumn("verdict"),
@@ -530,11 +527,6 @@ def axis_of(standings: Sequence[Standing]) -> Axis | None:
         return None
     low, high = math.floor(round(10 * min(ends), 6)) / 10, math.ceil(round(10 * max(ends), 6)) / 10
     return (low, high) if low < high else None
-
-
-def _ends(axis: Axis) -> str:
-    low, high = (f"{end:g}" for end in axis)
-    return low + " " * (PICTURE - len(low) - len(high)) + high
 
 
 def _picture(standing: Standing, axis: Axis) -> Cell:

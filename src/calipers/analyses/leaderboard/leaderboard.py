@@ -37,6 +37,7 @@ from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
+from calipers.stats.multiplicity import ranking
 from calipers.stats.ranks import RankSets, Winner, rank_sets, tie_bars, winner
 
 COST: Final = "cost_usd"
@@ -419,6 +420,7 @@ def _ranked(
         bars=tie_bars(sets.tied),
         pairs=rivals,
         winner=_first(best),
+        optimism=ranking(*of, higher_is_better=better, confidence=plan.confidence, seed=plan.seed).optimism,
         baseline=baseline,
     )
 
