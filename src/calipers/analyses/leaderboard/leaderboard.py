@@ -185,7 +185,7 @@ def _boards(
     if len(runs) + len(documents) < 2:
         name = names_of(runs)[0] if runs else documents[0][1].model if documents else None
         raise InputError(f"{name or 'this'} is the only model; expected two or more (calipers score reports one)")
-    names = [name for contest in contests.values() for name in names_of(contest)]
+    names = [run.name for contest in contests.values() for run in contest]
     baselines = {dataset: _baseline(contest, question.baseline) for dataset, contest in contests.items()}
     if question.baseline is not None and all(place is None for place in baselines.values()):
         raise UnknownName.of("model", question.baseline, dict.fromkeys(names))
@@ -210,20 +210,26 @@ def _by_dataset(runs: Sequence[ReadRun], finished: set[str | None]) -> tuple[Con
         by_dataset.setdefault(dataset, []).append(run)
     notes = []
     if len(by_dataset) > 1 and not finished and all(len(some) == 1 for some in by_dataset.values()):
-        listed = ", ".join(sorted("(unnamed)" if dataset is None else repr(dataset) for dataset in by_dataset))
+        listed = ", ".join("(unnamed)" if name is None else repr(name) for name in sorted(by_dataset, key=_first_none))
         notes.append(f"the datasets have different names: {listed}")
         by_dataset = {None: list(runs)}
     contests: Contests = {}
-    for dataset, some in sorted(by_dataset.items(), key=lambda pair: pair[0] or ""):
+    for dataset in sorted(by_dataset, key=_first_none):
+        some = by_dataset[dataset]
         if len(some) < 2 and dataset not in finished and len(by_dataset) > 1:
             notes.append(f"only one run is on {dataset or '(unnamed)'}: it has no leaderboard")
             continue
         named = [replace(run, name=name) for run, name in zip(some, names_of(some), strict=True)]
         contests[dataset] = sorted(named, key=lambda run: run.name)
-    for dataset in sorted(finished - set(contests), key=lambda name: name or ""):
+    for dataset in sorted(finished - set(contests), key=_first_none):
         if not (len(contests) == 1 and len(finished) == 1):
             contests[dataset] = []
     return contests or {None: []}, notes
+
+
+def _first_none(name: str | None) -> tuple[bool, str]:
+    """The order of names: none at all comes first."""
+    return name is not None, name or ""
 
 
 def _baseline(contest: Sequence[ReadRun], wanted: str | None) -> str | None:
