@@ -5,7 +5,8 @@
 Writes ``arith.jsonl`` (our own record, with outcomes, usage and a second number), ``rewards.json``
 (the same rewards as EvSys keeps them, a list for each task), ``arith/`` (the benchmark itself, which
 ``replay/arith.jsonl`` answers), ``arith_next.jsonl`` (the same sums, tried by its somewhat better
-successor) and ``calculators.csv`` (seven models on 120 other sums, one try each). The same bytes on every machine: only `random.Random.random` is used, whose stream Python keeps.
+successor) and ``calculators.csv`` (seven models on 120 other sums, one try each). The same bytes on every
+machine: only `random.Random.random` is used, whose stream Python keeps.
 """
 
 from __future__ import annotations
@@ -134,8 +135,15 @@ def _rewards(rows: list[dict[str, Any]]) -> str:
     return "[\n" + ",\n".join(json.dumps(rewards) for rewards in tasks.values()) + "\n]\n"
 
 
-CALCULATORS = {"abacus": 0.86, "slide-rule": 0.66, "adder-7b": 0.64, "adder-3b": 0.6, "tally-1": 0.45, "tally-0": 0.42}
-CALCULATORS["finger-count"] = 0.12
+CALCULATORS = {
+    "abacus": 0.86,
+    "slide-rule": 0.66,
+    "adder-7b": 0.64,
+    "adder-3b": 0.6,
+    "tally-1": 0.45,
+    "tally-0": 0.42,
+    "finger-count": 0.12,
+}
 SUMS = 120
 
 

@@ -195,6 +195,18 @@ def test_lower_is_better_where_the_metric_says_so():
     assert (first.cost_usd, second.cost_usd) == (pytest.approx(66), pytest.approx(96))
 
 
+def test_every_reward_has_its_own_unless_one_is_picked():
+    rows = [
+        {"task": f"t{task}", "model": model, "rewards": {"style": style[task], "truth": truth[task]}}
+        for model, style, truth in (("a", spread(0.9), spread(0.2)), ("b", spread(0.3), spread(0.8)))
+        for task in range(60)
+    ]
+    report = calipers.leaderboard(rows)
+    firsts = {board.metric: board.places[0].name for board in report.boards}
+    assert firsts == {"mean_reward(reward=style)": "a", "mean_reward(reward=truth)": "b"}
+    assert [board.places[0].name for board in calipers.leaderboard(rows, reward="truth").boards] == ["b"]
+
+
 def test_clusters_are_units():
     rows = [{**row, "page": int(row["task"][1:]) // 4} for row in rows_of({"a": spread(0.7), "b": spread(0.4)})]
     plain, clustered = (calipers.leaderboard(rows, cluster=key).boards[0] for key in (None, "page"))

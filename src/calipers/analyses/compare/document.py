@@ -27,6 +27,7 @@ from calipers.reports.figures import NONE, counted, figure, letters, percent
 from calipers.reports.untrusted_text import clean, note_line
 
 FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
+MANY = 4  # runs of which every pair is shown unasked
 NAME = 40  # characters of a run's name
 ANSWER = 120  # characters of an answer in a cell of Markdown
 _NAMED = 5  # tasks of one side that are named
@@ -35,10 +36,13 @@ _ARROWS = {True: " ↑", False: " ↓", None: ""}
 _EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
 
 
-def document(comparison: Comparison) -> Document:
-    """A comparison for people: of each pair of runs the verdicts, the figures and what flipped, then the ranks."""
+def document(comparison: Comparison, *, pairs: bool = False) -> Document:
+    """A comparison for people: of each pair of runs the verdicts, the figures and what flipped, then the ranks.
+
+    More than `MANY` runs have their ranks first, and then every pair only where ``pairs`` are asked for.
+    """
     return Document(
-        partial(_blocks, comparison),
+        partial(_blocks, comparison, pairs),
         comparison.to_dict,
         FIELDS,
         comparison.rows,
@@ -47,15 +51,15 @@ def document(comparison: Comparison) -> Document:
     )
 
 
-def _blocks(comparison: Comparison) -> Iterator[Block]:
+def _blocks(comparison: Comparison, pairs: bool) -> Iterator[Block]:
     for contest in comparison.contests:
-        yield from _contest(contest, comparison)
+        yield from _contest(contest, comparison, pairs)
     for note in comparison.notes:  # a terminal has them beside the output
         yield SentenceList([Sentence("", markdown=note)])
     yield Sentence(settings(comparison), "note")
 
 
-def _contest(contest: Contest, comparison: Comparison) -> Iterator[Block]:
+def _contest(contest: Contest, comparison: Comparison, pairs: bool) -> Iterator[Block]:
     if contest.dataset:
         yield Title(Name(contest.dataset, None))
     names, labels = shown_names(contest.runs), letters(len(contest.runs))
@@ -65,12 +69,19 @@ def _contest(contest: Contest, comparison: Comparison) -> Iterator[Block]:
         rest = "".join(f"  {clean(part, None)}" for part in (*known, account))
         first = Styled(f"{label:{len(labels[-1])}}  ", "note")
         yield Sentence((first, Styled(name), rest), "note", whole=True, markdown="")
+    many = len(contest.runs) > MANY and bool(contest.ranks)
+    each: list[Block] = []
     for pair in contest.pairs:
-        yield Blank()
-        yield from _pair(pair, names, labels, comparison)
+        each += [Blank(), *_pair(pair, names, labels, comparison)]
+    ranked: list[Block] = []
     for ranks in contest.ranks:
-        yield Blank()
-        yield from _ranks(ranks, names, comparison)
+        ranked += [Blank(), *_ranks(ranks, names, comparison)]
+    if not many:
+        yield from (*each, *ranked)
+    elif pairs or len(contest.pairs) < len(contest.runs):  # each with the baseline is what was asked for
+        yield from (*ranked, *each)
+    else:
+        yield from (*ranked, Blank(), Sentence(f"{counted(len(contest.pairs), 'pair')}: --pairs shows each"))
     yield Blank()
 
 

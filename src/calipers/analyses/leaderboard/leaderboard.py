@@ -19,7 +19,7 @@ import numpy as np
 
 from calipers.analyses.compare.align import ReadRun, chosen_pairs, names_of, runs_of
 from calipers.analyses.compare.checks import check_gaps, check_sources, source_notes
-from calipers.analyses.compare.compare import UNRANKED, CommonValues, common_values
+from calipers.analyses.compare.compare import CommonValues, common_values
 from calipers.analyses.compare.measure import metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import ReadSource, read_source
@@ -42,6 +42,7 @@ from calipers.stats.ranks import RankSets, Winner, rank_sets, tie_bars, winner
 
 COST: Final = "cost_usd"
 FINISHED: Final = "a finished result without its rollouts: ranks compare models task by task"
+STOPPED: Final = "its results stopped the run, so a rank over a fixed number of tasks is not valid"
 ALONE: Final = "no other run on this dataset has rollouts"
 DEEPEST = 3  # folders within each other in which runs are looked for
 _HEAD = 4_096  # bytes at the beginning of a file that say what it is
@@ -257,7 +258,7 @@ def _of_contest(
     if len(ranked) < 2:
         request = plan.asked[0]
         rest = [_unranked(run, request, plan, ALONE) for run in ranked]
-        rest += [_unranked(run, request, plan, UNRANKED) for run in stopped]
+        rest += [_unranked(run, request, plan, STOPPED) for run in stopped]
         rest += [_of_result(some, group, request.text, plan) for some, group in documents]
         better = not isinstance(request.metric, Metric) or request.metric.higher_is_better is not False
         return [Board(dataset, request.text, better, 0, 0, _in_order(rest, better), why=_why(rest))], []
@@ -271,7 +272,7 @@ def _of_contest(
         if not _shared(ranked):
             raise InputError(_no_common(ranked))
         standings, its_notes = _scored(ranked, known, plan)
-        rest = [_unranked(run, known.requests[0], plan, UNRANKED) for run in stopped]
+        rest = [_unranked(run, known.requests[0], plan, STOPPED) for run in stopped]
         rest += [_of_result(some, group, known.metric, plan) for some, group in documents]
         boards.append(_ranked(dataset, known, standings, rest, len(_all_tasks(ranked)), baseline, question))
         notes += its_notes
