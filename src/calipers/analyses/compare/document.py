@@ -63,26 +63,39 @@ def _contest(contest: Contest, comparison: Comparison, pairs: bool) -> Iterator[
     if contest.dataset:
         yield Title(Name(contest.dataset, None))
     names, labels = shown_names(contest.runs), letters(len(contest.runs))
+    many = len(contest.runs) > MANY and any(ranks.places for ranks in contest.ranks)
+    shown = pairs or not many or len(contest.pairs) < len(contest.runs)  # each with a baseline is what was asked for
+    each: list[Block] = []
+    if shown:
+        yield from _legend(contest, names, labels)
+        for pair in contest.pairs:
+            each += [Blank(), *_pair(pair, names, labels, comparison)]
+    else:
+        each = [Blank(), Sentence(f"{counted(len(contest.pairs), 'pair')}: --pairs shows each")]
+    ranked: list[Block] = []
+    for ranks, metrics in _same_ranks(contest.ranks) if many else [(ranks, [ranks.metric]) for ranks in contest.ranks]:
+        ranked += [Blank(), *_ranks(ranks, metrics, names, comparison)]
+    yield from (*ranked, *each) if many else (*each, *ranked)
+    yield Blank()
+
+
+def _legend(contest: Contest, names: Sequence[str], labels: Sequence[str]) -> Iterator[Block]:
+    """Which letter is which run."""
     for label, run, name in zip(labels, contest.runs, names, strict=True):
         known = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
         account = f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})"
         rest = "".join(f"  {clean(part, None)}" for part in (*known, account))
         first = Styled(f"{label:{len(labels[-1])}}  ", "note")
         yield Sentence((first, Styled(name), rest), "note", whole=True, markdown="")
-    many = len(contest.runs) > MANY and bool(contest.ranks)
-    each: list[Block] = []
-    for pair in contest.pairs:
-        each += [Blank(), *_pair(pair, names, labels, comparison)]
-    ranked: list[Block] = []
-    for ranks in contest.ranks:
-        ranked += [Blank(), *_ranks(ranks, names, comparison)]
-    if not many:
-        yield from (*each, *ranked)
-    elif pairs or len(contest.pairs) < len(contest.runs):  # each with the baseline is what was asked for
-        yield from (*ranked, *each)
-    else:
-        yield from (*ranked, Blank(), Sentence(f"{counted(len(contest.pairs), 'pair')}: --pairs shows each"))
-    yield Blank()
+
+
+def _same_ranks(every: Sequence[Ranks]) -> list[tuple[Ranks, list[str]]]:
+    """Each table of ranks once, with all metrics that have it: a rate of passes is the mean of rewards of 0 and 1."""
+    tables: dict[object, tuple[Ranks, list[str]]] = {}
+    for ranks in every:
+        rows = [(standing.run, figure(standing.value), standing.rank_set) for standing in ranks.places]
+        tables.setdefault((ranks.tasks, ranks.why, tuple(rows)), (ranks, []))[1].append(ranks.metric)
+    return list(tables.values())
 
 
 def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], comparison: Comparison) -> Iterator[Block]:
@@ -174,15 +187,15 @@ def answer(text: str | None, longest: int | None = None) -> str:
     return text if longest is None or len(text) <= longest else "…" + text[1 - longest :]
 
 
-def _ranks(ranks: Ranks, names: Sequence[str], comparison: Comparison) -> Iterator[Block]:
-    by: tuple[Piece, ...] = "ranks by ", Name(ranks.metric), f" over {counted(ranks.tasks, 'task')} of all runs"
+def _ranks(ranks: Ranks, metrics: Sequence[str], names: Sequence[str], comparison: Comparison) -> Iterator[Block]:
+    by: tuple[Piece, ...] = "ranks by ", Name(", ".join(metrics)), f" over {counted(ranks.tasks, 'task')} of all runs"
     yield Sentence(by, "strong", whole=True, markdown="")
     if ranks.why:
-        yield Sentence(f"no ranks: {ranks.why}", "note", f"no ranks by {ranks.metric}: {ranks.why}", indent=1)
+        yield Sentence(f"no ranks: {ranks.why}", "note", f"no ranks by {', '.join(metrics)}: {ranks.why}", indent=1)
         return
     columns = [
         TableColumn("rank", "right"),
-        TableColumn("run", style="strong", markdown=("by ", Name(ranks.metric))),
+        TableColumn("run", style="strong", markdown=("by ", Name(", ".join(metrics)))),
         TableColumn("value", "point", "value"),
         TableColumn(f"{percent(comparison.confidence)} rank set"),
         TableColumn("best in", "right"),
