@@ -75,12 +75,7 @@ NO = 1
     show_default=True,
     help="Maximum number of regressions, and of fixes, to show.",
 )
-@options.option(
-    "--pairs",
-    group=options.OUTPUT,
-    is_flag=True,
-    help="Show every pair of more than 4 runs, and not only their ranks.",
-)
+@options.pairs
 @options.option(
     "--fail-on",
     group=options.OUTPUT,

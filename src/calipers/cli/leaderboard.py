@@ -34,7 +34,7 @@ from calipers.reports.untrusted_text import safe_json
 @options.option(
     "--all", "every", group=options.OUTPUT, is_flag=True, help="Show every model, and not only the first 17."
 )
-@options.option("--pairs", group=options.OUTPUT, is_flag=True, help="Show the difference of every pair of models.")
+@options.pairs
 @options.out
 @options.shape()
 @options.dialect

@@ -237,12 +237,12 @@ def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
     for number, board in enumerate(report.boards):
         if number:
             yield Blank()
-        yield from _board(board, report, None if every else most, pairs)
+        yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(report.boards))
     for note in report.notes:  # a terminal has them beside the output
         yield Sentence("", markdown=note)
 
 
-def _board(board: Board, report: Leaderboard, most: int | None, pairs: bool) -> Iterator[Block]:
+def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, last: bool) -> Iterator[Block]:
     first, *others = sentences(board, report.confidence)
     yield Title("", markdown=head(board))
     yield Sentence(head(board), right=what(board, report), markdown=what(board, report))
@@ -257,11 +257,11 @@ def _board(board: Board, report: Leaderboard, most: int | None, pairs: bool) -> 
     left = len(board.places) - len(shown)
     if left:
         yield Sentence(f"… {left:,} more: --all", "note")
-    else:
+    elif last or reasons:
         yield Blank()
     for text in reasons:
         yield Sentence(text, "note")
-    if board.pairs:
+    if board.pairs and last:
         yield Sentence(_about(board, pairs), "note", markdown=_about_letters(board))
     if pairs and board.pairs:
         yield Blank()
@@ -345,8 +345,9 @@ def _shown_places(board: Board, most: int | None, lines: int) -> list[int]:
 
 
 _DIFFERENCE: Final = (
-    TableColumn("difference", "right"),
-    TableColumn("simultaneous", yields=2),
+    TableColumn("difference", "right", only="terminal"),
+    TableColumn("difference", "right", only="markdown"),
+    TableColumn("simultaneous", yields=2, verbatim=True),
     TableColumn("verdict", only="markdown"),
 )
 
@@ -389,10 +390,11 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
 
 def _difference(standing: Standing, digits: int) -> list[Cell]:
     if standing.difference is None:
-        return [NONE if standing.verdict is None else standing.verdict, "", standing.verdict or ""]
+        return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
     verdict, interval = standing.verdict or "undecided", standing.difference_interval
     ends = f"[{signed(interval[0], digits - 1)}, {signed(interval[1], digits - 1)}]" if interval else NONE
-    return [f"{signed(standing.difference, digits)} {MARKS[verdict]}", ends, verdict]
+    number = signed(standing.difference, digits)
+    return [f"{number} {MARKS[verdict]}", number, ends, verdict]
 
 
 def _about(board: Board, pairs: bool) -> str:
@@ -418,7 +420,7 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
         TableColumn("model", style="strong", middle=True),
         TableColumn("other model", style="strong", middle=True),
         TableColumn("difference", "point", "value"),
-        TableColumn("simultaneous"),
+        TableColumn("simultaneous", verbatim=True),
         TableColumn("verdict"),
     ]
     rows = []
