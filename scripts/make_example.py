@@ -4,8 +4,9 @@
 
 Writes ``arith.jsonl`` (Calipers' own records, with outcomes, usage and a second number), ``rewards.json``
 (the same rewards in EvSys' format, a list for each task), ``arith/`` (the benchmark itself, which
-``replay/arith.jsonl`` answers) and ``arith_next.jsonl`` (the same sums, answered by a slightly better
-successor). The bytes are the same on every machine: only `random.Random.random` is used, whose stream Python keeps.
+``replay/arith.jsonl`` answers), ``arith_next.jsonl`` (the same sums, answered by a slightly better
+successor) and ``calculators.csv`` (seven models on 120 other sums, one sample each). The bytes are the same on every
+machine: only `random.Random.random` is used, whose stream Python keeps.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> None:
     after = [json.dumps(row, separators=(",", ":")) + "\n" for task in better for row in _samples(task, later)]
     (HOME / "arith_next.jsonl").write_text("".join(after), encoding="utf-8")
     (HOME / "rewards.json").write_text(_rewards(rows), encoding="utf-8")
+    (HOME / "calculators.csv").write_text(_calculators(random.Random(2023)), encoding="utf-8")
     (HOME / "arith").mkdir(exist_ok=True)
     questions = [json.dumps(_question(task), separators=(",", ":")) + "\n" for task in tasks]
     (HOME / "arith" / "tasks.jsonl").write_text("".join(questions), encoding="utf-8")
@@ -131,6 +133,29 @@ def _rewards(rows: list[dict[str, Any]]) -> str:
         if row["outcome"] not in LOST:
             rewards.append(0 if row["outcome"] in WORTH_NOTHING else row["reward"])
     return "[\n" + ",\n".join(json.dumps(rewards) for rewards in tasks.values()) + "\n]\n"
+
+
+CALCULATORS = {
+    "abacus": 0.86,
+    "slide-rule": 0.66,
+    "adder-7b": 0.64,
+    "adder-3b": 0.6,
+    "tally-1": 0.45,
+    "tally-0": 0.42,
+    "finger-count": 0.12,
+}
+SUMS = 120
+
+
+def _calculators(dice: random.Random) -> str:
+    """A pass or fail of each model on each sum; hard sums are hard for all of them."""
+    lines = ["task,dataset,model,reward\n"]
+    for number in range(SUMS):
+        difficulty = dice.random()
+        for model, skill in CALCULATORS.items():
+            passed = 0.75 * difficulty + 0.25 * dice.random() < skill
+            lines.append(f"sum-{number:03},sums,{model},{int(passed)}\n")
+    return "".join(lines)
 
 
 def _whole(dice: random.Random, low: int, high: int) -> int:

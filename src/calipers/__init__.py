@@ -25,6 +25,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "InputError": "calipers.errors",
     "ItemReport": "calipers.analyses.items.document",
     "JudgeCheck": "calipers.analyses.judge_check.document",
+    "Leaderboard": "calipers.analyses.leaderboard.document",
     "Materializing": "calipers.systems.nemo_gym.inputs",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
@@ -45,6 +46,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "harbor_pass_ladder": "calipers.systems.harbor.metrics:pass_ladder",
     "items": "calipers.analyses.items.items",
     "judge_check": "calipers.analyses.judge_check.judge_check",
+    "leaderboard": "calipers.analyses.leaderboard.leaderboard",
     "lm_eval_aggregate": "calipers.systems.lm_eval.metrics.aggregations:aggregate",
     "lm_eval_filtered": "calipers.systems.lm_eval.pipelines:filtered",
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
@@ -77,6 +79,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "InputError": "stable",
     "ItemReport": "provisional",
     "JudgeCheck": "provisional",
+    "Leaderboard": "provisional",
     "Materializing": "provisional",
     "Metric": "stable",
     "Page": "provisional",
@@ -97,6 +100,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "harbor_pass_ladder": "stable",
     "items": "provisional",
     "judge_check": "provisional",
+    "leaderboard": "provisional",
     "lm_eval_aggregate": "stable",
     "lm_eval_filtered": "stable",
     "lm_eval_pipeline": "stable",
@@ -129,6 +133,7 @@ __all__ = [
     "InputError",
     "ItemReport",
     "JudgeCheck",
+    "Leaderboard",
     "Materializing",
     "Metric",
     "Page",
@@ -150,6 +155,7 @@ __all__ = [
     "harbor_pass_ladder",
     "items",
     "judge_check",
+    "leaderboard",
     "lm_eval_aggregate",
     "lm_eval_filtered",
     "lm_eval_pipeline",
@@ -177,6 +183,8 @@ if TYPE_CHECKING:
     from calipers.analyses.items.items import items
     from calipers.analyses.judge_check.document import JudgeCheck
     from calipers.analyses.judge_check.judge_check import judge_check
+    from calipers.analyses.leaderboard.document import Leaderboard
+    from calipers.analyses.leaderboard.leaderboard import leaderboard
     from calipers.analyses.plan_study.document import Study
     from calipers.analyses.plan_study.plan_study import plan
     from calipers.analyses.rescore.document import Rescored

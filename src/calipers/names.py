@@ -301,6 +301,7 @@ DOCUMENTS = {
     "calipers.gate/1": "calipers.analyses.gate.document:Gate",
     "calipers.items/1": "calipers.analyses.items.document:ItemReport",
     "calipers.judge_check/1": "calipers.analyses.judge_check.document:JudgeCheck",
+    "calipers.leaderboard/1": "calipers.analyses.leaderboard.document:Leaderboard",
     "calipers.plan/1": "calipers.analyses.plan_study.document:Study",
     "calipers.rescored/1": "calipers.analyses.rescore.document:Rescored",
 }

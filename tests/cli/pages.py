@@ -64,6 +64,7 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     from calipers.analyses.curve.document import document as curve_page
     from calipers.analyses.items.document import document as items_page
     from calipers.analyses.judge_check.document import document as judge_page
+    from calipers.analyses.leaderboard.document import document as leaderboard_page
     from calipers.reports.result import document as result_page
 
     at = {path.stem: str(path) for path in folder.glob("*.jsonl")}
@@ -75,6 +76,8 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     yield "compare same", comparison_page(calipers.compare(at["a"], at["same"], margin=0.2))
     yield "compare latency", comparison_page(calipers.compare(at["a"], at["b"], metric=["mean(column=latency_s)"]))
     runs = [at[f"run{number}"] for number in range(6)]
+    board = calipers.leaderboard(*runs, at["gaps"], baseline="run0.jsonl")
+    yield "leaderboard", leaderboard_page(board, pairs=True)
     yield "curve", curve_page(calipers.curve([at["a"]], upto=8))
     yield "items", items_page(calipers.items(*runs))
     yield "items of one run", items_page(calipers.items(at["a"]))

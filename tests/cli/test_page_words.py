@@ -10,8 +10,19 @@ from calipers.cli import execute as run
 from calipers.reports.document import Name, Styled, Table
 
 PAGES = (
-    *("score", "score datasets", "compare", "compare missing", "compare same", "compare latency", "curve", "items"),
-    *("items of one run", "judge-check", "gate", "plan", "plan clusters", "rescore", "selftest"),
+    *("score", "score datasets", "compare", "compare missing", "compare same", "compare latency"),
+    *(
+        "leaderboard",
+        "curve",
+        "items",
+        "items of one run",
+        "judge-check",
+        "gate",
+        "plan",
+        "plan clusters",
+        "rescore",
+        "selftest",
+    ),
 )
 DEFINITION = "what it is"  # the column of definitions, which explain themselves
 LONGEST = 3  # words of a label; more are a sentence
@@ -67,6 +78,7 @@ def test_these_are_all_the_pages(words):
         ("score datasets", {"macro", "micro", "over datasets"}),
         ("compare", {"verdict", "B - A", "p (BH)", "undecided"}),
         ("compare same", {"equivalent"}),
+        ("leaderboard", {"tied", "ties", "#", "may rank", "simultaneous", "cost", "missing", "baseline"}),
         ("gate", {"tier", "critical", "passed", "FAILED", "requirement"}),
         ("judge-check", {"accuracy", "PPI++", "sensitivity"}),
         ("selftest", {"gold", "wrong"}),

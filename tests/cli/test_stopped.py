@@ -52,3 +52,22 @@ def test_every_other_reader_says_that_the_run_was_stopped(home, command):
     done = calipers(*command, cwd=home)
     assert done.returncode == 0, done.stderr
     assert "--until 'upper(pass@1) < 0.6' stopped the run after" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_leaderboard_ranks_the_others_and_says_why(home):
+    for name, share in (("half", 0.5), ("most", 0.9)):
+        spec = model(home, share, f"{name}.py")
+        done = calipers("run", "sums", "--model", spec, "--limit", "60", "--out", f"whole/{name}", cwd=home)
+        assert done.returncode == 0, done.stderr
+    done = calipers("leaderboard", "run", "whole", cwd=home)
+    page = on_one_line(done)
+    assert page.startswith("sums, 2 models")
+    assert "y:answer is first of 2" in page
+    assert "Not ranked: " in page
+    assert "its results stopped the run, so a rank over a fixed number of tasks is not valid." in page
+    places = json.loads(calipers("leaderboard", "run", "whole", "--format", "json", cwd=home).stdout)["boards"][0][
+        "places"
+    ]
+    assert [place["place"] for place in places] == [1, 2, None]
+    alone = on_one_line(calipers("leaderboard", "run", "whole/half", cwd=home))
+    assert "No model is ranked: " in alone

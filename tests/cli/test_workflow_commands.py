@@ -36,6 +36,7 @@ def commands_in(text):
         ),
         *(["compare", NAME, "b.jsonl", "--format", shape] for shape in ("table", "md", "csv", "json")),
         *(["items", NAME, "--format", shape] for shape in ("table", "md", "csv", "json")),
+        *(["leaderboard", NAME, "b.jsonl", "--format", shape] for shape in ("table", "md", "csv", "json")),
         *(["curve", NAME, "--format", shape] for shape in ("table", "md", "csv")),
         ["score", "::error::gone"],
         ["score", NAME, "--metric", "::error::m"],

@@ -47,6 +47,7 @@ def reports(tmp_path):
         "gate": held_against(Policy(rules, [NamedResult(new, new, None)], None)),
         "plan": study(from_numbers(0.1, 0.05, None, None), StudyRequest(detect=0.1)),
         "judge": calipers.judge_check(new, labels),
+        "leaderboard": calipers.leaderboard(old, new, ROWS, baseline="old.jsonl"),
     }
 
 

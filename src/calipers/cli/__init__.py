@@ -28,6 +28,10 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
     "serve": ("calipers.cli.serve:serve", "Serve NeMo Gym's HTTP routes, or host a NeMo Gym server."),
     "rescore": ("calipers.cli.rescore:rescore", "Verify stored completions again and show what flipped."),
     "compare": ("calipers.cli.compare:compare", "Test whether one run is better than another."),
+    "leaderboard": (
+        "calipers.cli.leaderboard:leaderboard",
+        "Rank many models on the same tasks, and show ties.",
+    ),
     "gate": ("calipers.cli.gate:gate", "Check requirements: exit 0 passed, 1 failed, 3 undefined."),
     "plan": ("calipers.cli.plan:plan", "Plan how many tasks and samples a comparison needs."),
     "curve": ("calipers.cli.curve:curve", "Compute pass@k and other metrics for every k."),

@@ -75,6 +75,7 @@ NO = 1
     show_default=True,
     help="Maximum number of regressions, and of fixes, to show.",
 )
+@options.pairs
 @options.option(
     "--fail-on",
     group=options.OUTPUT,
@@ -94,6 +95,7 @@ def compare(
     out: str | None,
     shape: str,
     fail_on: str | None,
+    pairs: bool,
     **settings: Any,
 ) -> None:
     """Compare runs on the tasks they share: B - A, its interval, a paired test and a verdict. No model is called.
@@ -112,7 +114,7 @@ def compare(
         target.write(safe_json(comparison.to_json()).encode())
     from calipers.analyses.compare.document import document
 
-    show(document(comparison), shape)
+    show(document(comparison, pairs=pairs), shape)
     tell_notes(comparison.notes)
     words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
     if words & set(comparison.verdicts):

@@ -155,6 +155,7 @@ out = option(
     type=click.Path(),
     help="Also write the result as JSON to this file.",
 )
+pairs = option("--pairs", group=OUTPUT, is_flag=True, help="Show every pair of runs, however many there are.")
 include_path = option(
     "--include-path",
     group=LM_EVAL,

@@ -325,8 +325,36 @@ TERMS: Final[Mapping[str, Term]] = {
     ),
     "tier": Term(
         "How much a requirement of a policy matters. The gate fails if a critical requirement fails, or if more "
-        "supporting requirements fail than allowed_failures. An advisory requirement is reported and never fails it.",
-        ("requirement",),
+        "supporting requirements fail than allowed_failures. An advisory requirement is reported and never fails it. "
+        "In the JSON and CSV of a leaderboard, a new tier starts at the first model that is worse than the first "
+        "model of the tier before; models of two tiers may still be tied.",
+        ("requirement", "tied"),
+    ),
+    # a leaderboard
+    "leaderboard": Term(
+        "A table of models in the order of their values on the tasks that all of them have, with the ranks that each "
+        "may hold and with the models that are tied. calipers leaderboard makes one.",
+        ("place", "tied", "rank_sets"),
+    ),
+    "place": Term(
+        "The number of a row of a leaderboard, by value. Between tied models the order is not evidence.",
+        ("tied", "rank_sets"),
+    ),
+    "tied": Term(
+        "Two models are tied if the tasks do not show which one is better. The test is paired by task and adjusted for "
+        "all pairs of models. A bar, or a letter, joins neighbours of which all pairs are tied. A tie is undecided: "
+        "it does not show that the models are equivalent.",
+        ("undecided", "rank_sets", "simultaneous"),
+    ),
+    "simultaneous": Term(
+        "The interval of a difference between two models of a leaderboard. The intervals of all pairs hold at the same "
+        "time at the confidence level, so each is wider than the interval of a single comparison.",
+        ("difference", "interval", "rank_sets"),
+    ),
+    "cost": Term(
+        "In a leaderboard: what the rollouts of a model cost in dollars on the tasks of the table, as far as cost_usd "
+        "was recorded.",
+        ("cost_usd", "cost_per_task"),
     ),
     "result": Term("A result.json, or the name of a result in a policy.", ("gate",)),
     "passed": Term("The requirement is met.", ("requirement",)),
@@ -446,6 +474,7 @@ ALSO: Final[Mapping[str, str]] = {
     **{"raters": "rater", "raters and judge": "rater", "labels and judge": "rater", "and": "rater", "agree": "same"},
     **{"not reliable": "reliable", "tentative": "reliable", "gold": "answer", "echo": "answer", "random": "answer"},
     **{"another's": "answer", "slices": "slice", "suite": "over datasets", "↑": "metric", "↓": "metric"},
+    **{"#": "place", "ties": "tied", "tied with": "tied", "may rank": "rank_sets", "other model": "model"},
     **{"warnings": "warning", "allowed failures": "tier", "tipping": "tipping_point", "trusted code": "trust"},
 }
 """Other forms of a word -> the word, a metric or a method that explains it."""

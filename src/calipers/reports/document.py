@@ -31,7 +31,14 @@ class Styled(Struct, frozen=True):
     style: Style = "strong"
 
 
-Piece = str | Name | Styled
+class Glyphs(Struct, frozen=True):
+    """Signs that draw something on a terminal, and the letters that say the same everywhere else."""
+
+    text: str
+    plain: str
+
+
+Piece = str | Name | Styled | Glyphs
 Text = Piece | tuple[Piece, ...]
 
 
@@ -55,6 +62,7 @@ class Sentence(Struct, frozen=True):
     markdown: Text | None = None
     indent: int = 0
     whole: bool = False
+    right: str = ""  # what a terminal sets flush right on the same line, or on the next where there is no room
 
 
 class SentenceList(Struct, frozen=True):
@@ -64,11 +72,13 @@ class SentenceList(Struct, frozen=True):
 
 
 class Picture(Struct, frozen=True):
-    """A value and its interval as a small picture: where they lie between 0 and 1."""
+    """A value and its interval as a small picture: where they lie between the ends of an axis."""
 
     value: float
     low: float
     high: float
+    axis: tuple[float, float] = (0.0, 1.0)
+    size: int = 21  # columns of a terminal
 
 
 Cell = Text | Picture
@@ -88,6 +98,8 @@ class TableColumn(Struct, frozen=True):
     widest: int | None = None  # a wider cell of the first column stands on a line of its own
     cut: bool = False  # a terminal cuts the beginning of its cells off, where there is no room
     verbatim: bool = False  # our own figures, in which Markdown escapes nothing
+    middle: bool = False  # a terminal cuts the middle of its cells out, where there is no room
+    least: int = 0  # a terminal of fewer columns leaves it out
 
 
 class Instead(Struct, frozen=True):

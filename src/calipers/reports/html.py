@@ -11,6 +11,7 @@ from calipers.reports.document import (
     Block,
     Cell,
     Document,
+    Glyphs,
     Instead,
     Name,
     Picture,
@@ -71,6 +72,8 @@ def _text(text: Text) -> str:
     if isinstance(text, Styled):
         words = escape(clean(text.text, None))
         return f"<strong>{words}</strong>" if text.style == "strong" else words
+    if isinstance(text, Glyphs):
+        return escape(text.plain)
     return escape(clean(text, None))
 
 
@@ -110,13 +113,15 @@ def _cell(cell: Cell) -> str:
 
 
 def _picture(picture: Picture) -> str:
-    """The interval as a line between 0 and 1 with its ends, the value as a point."""
-    low, value, high = (f"{100 * min(max(end, 0.0), 1.0):.2f}%" for end in (picture.low, picture.value, picture.high))
+    """The interval as a line with its ends on the axis, the value as a point."""
+    first, last = picture.axis
+    places = ((end - first) / (last - first) for end in (picture.low, picture.value, picture.high))
+    low, value, high = (f"{100 * min(max(place, 0.0), 1.0):.2f}%" for place in places)
     ends = "".join(
         f'<line x1="{end}" x2="{end}" y1="5" y2="13" stroke="currentColor" stroke-width="1.6"/>' for end in (low, high)
     )
     return (
-        '<svg width="160" height="18" role="img" aria-label="interval between 0 and 1">'
+        f'<svg width="160" height="18" role="img" aria-label="interval between {first:g} and {last:g}">'
         '<line x1="0" x2="100%" y1="9" y2="9" stroke="currentColor" stroke-opacity=".25"/>'
         f'<line x1="{low}" x2="{high}" y1="9" y2="9" stroke="currentColor" stroke-width="3"/>{ends}'
         f'<circle cx="{value}" cy="9" r="4.5" fill="currentColor"/></svg>'

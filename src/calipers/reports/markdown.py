@@ -9,6 +9,7 @@ from calipers.reports.document import (
     Block,
     Cell,
     Document,
+    Glyphs,
     Instead,
     Name,
     Picture,
@@ -78,6 +79,8 @@ class _Page:
             return code(text.text, text.longest)
         if isinstance(text, Styled):
             return f"**{self._escaped(text.text)}**" if text.style == "strong" else self._escaped(text.text)
+        if isinstance(text, Glyphs):
+            return self._escaped(text.plain)
         return self._escaped(text)
 
     def _escaped(self, text: str) -> str:

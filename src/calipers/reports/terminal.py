@@ -10,10 +10,13 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
+from msgspec.structs import replace
+
 from calipers.reports.document import (
     Blank,
     Cell,
     Document,
+    Glyphs,
     Instead,
     Name,
     Picture,
@@ -28,7 +31,7 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import on_the_point
-from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain, width
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain, width, without_middle
 
 if TYPE_CHECKING:
     from rich.text import Text as RichText
@@ -39,8 +42,8 @@ PLAIN_WIDTH = 100
 LONGEST_TITLE = 200
 LEAST = 12  # columns that the last column of a table keeps, where it is broken to the room there is
 LEAST_CUT = 8  # columns that a cell keeps which is cut to the room there is
-PICTURE = 21  # columns of a picture: one for each 0.05
-AXIS = f"0{' ' * (PICTURE - 2)}1"
+LEAST_NAME = 18  # columns that a name keeps which loses its middle
+NARROW, WIDE, FROM = 80, 120, 110  # columns of a line with two ends: narrow, or wide from so many columns on
 _BETWEEN = "  "
 _INDENT = "  "
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -49,7 +52,7 @@ _STYLES = {"strong": "bold", "plain": "", "value": "bold cyan", "note": "dim"}
 
 def render(document: Document, *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
     """The document as plain lines; the same document gives the same text, wherever it is printed."""
-    text = "".join(map(_plain_line, lines(document, columns)))
+    text = "".join(map(_plain_line, lines(document, columns, ascii_only=ascii_only)))
     return plain(text) if ascii_only else text
 
 
@@ -86,7 +89,7 @@ def _coloured(line: Line) -> RichText:
     return text
 
 
-def lines(document: Document, columns: int = PLAIN_WIDTH) -> Iterator[Line]:
+def lines(document: Document, columns: int = PLAIN_WIDTH, *, ascii_only: bool = False) -> Iterator[Line]:
     """The lines of a document, of about this many columns."""
     for block in document.blocks():
         if isinstance(block, Blank):
@@ -100,10 +103,29 @@ def lines(document: Document, columns: int = PLAIN_WIDTH) -> Iterator[Line]:
             for sentence in block.sentences:
                 yield from _sentence(sentence, columns)
         elif block.only != "markdown":
-            yield from _table(block, columns)
+            yield from _table(_spelled(block) if ascii_only else block, columns)
+
+
+def _spelled(table: Table) -> Table:
+    """A table with letters in place of the signs that draw."""
+    rows = [
+        replace(row, cells=[cell.plain if isinstance(cell, Glyphs) else cell for cell in row.cells])
+        for row in table.rows
+    ]
+    return replace(table, rows=rows)
 
 
 def _sentence(sentence: Sentence, columns: int) -> Iterator[Line]:
+    if sentence.right:
+        left, right = (_shown(text).replace(_NO_BREAK, " ") for text in (sentence.text, sentence.right))
+        room = NARROW if columns < FROM else WIDE
+        between = min(columns, room) - width(left) - width(right)
+        if between > 1:
+            yield [(left, sentence.style), (" " * between + right, "note")]
+            return
+        yield from _wrapped(left, columns, "", sentence.style)
+        yield from _wrapped(right, columns, "", "note")
+        return
     if not sentence.whole:
         yield from _wrapped(_shown(sentence.text), columns, _INDENT * sentence.indent, sentence.style)
         return
@@ -118,7 +140,7 @@ def _shown(text: Text) -> str:
         return "".join(map(_shown, text))
     if isinstance(text, Name):
         return clean(text.text, text.longest) if text.plain is None else clean(text.plain, None)
-    words = text.text if isinstance(text, Styled) else text
+    words = text.text if isinstance(text, Styled | Glyphs) else text
     return _NO_BREAK.join(map(partial(clean, longest=None), words.split(_NO_BREAK)))
 
 
@@ -163,12 +185,13 @@ class _Laid:
 
 def _table(table: Table, room: int) -> Iterator[Line]:
     """Columns side by side, with the notes of each row under it."""
-    rows = list(_table_lines(table))
+    rows = list(_table_lines(table, room))
     every = _columns(table, rows, room)
     shown = [laid for laid in every if not laid.column.optional or any(map(str.strip, laid.cells))]
     for turn in (1, 2):
-        if _total(shown) > room:
+        if _total(shown) - sum(map(_spare, shown)) > room:
             shown = [laid for laid in shown if laid.column.yields != turn]
+    shown = [_without_middles(laid, _total(shown) - room) for laid in shown]
     gone = all(laid.column.yields != 1 for laid in shown)
     before = _total(shown) - shown[-1].width
     more: list[list[str]] = [[] for _ in rows]
@@ -199,6 +222,17 @@ def _table(table: Table, room: int) -> Iterator[Line]:
         yield from _wrapped(f"{table.once} {instead.pop()}", room, _INDENT, "note")
 
 
+def _spare(laid: _Laid) -> int:
+    """Columns that a column could lose."""
+    return max(laid.width - LEAST_NAME, 0) if laid.column.middle else 0
+
+
+def _without_middles(laid: _Laid, excess: int) -> _Laid:
+    """A column that loses so much of its width, where it can."""
+    lost = min(excess, _spare(laid))
+    return laid if lost <= 0 else _Laid(laid.column, laid.head, without_middle(laid.cells, laid.width - lost))
+
+
 def _total(columns: Sequence[_Laid]) -> int:
     return sum(laid.width + len(_BETWEEN) for laid in columns) - len(_BETWEEN)
 
@@ -213,9 +247,13 @@ def _heads(shown: Sequence[_Laid], table: Table, room: int) -> Iterator[Line]:
         yield pieces
 
 
-def _table_lines(table: Table) -> Iterator[_TableLine]:
+def _is_shown(column: TableColumn, room: int) -> bool:
+    return column.only != "markdown" and not column.heading and column.least <= room
+
+
+def _table_lines(table: Table, room: int) -> Iterator[_TableLine]:
     """The rows under their headings; a wide name in the first column has its own line."""
-    places = [number for number, column in enumerate(table.columns) if column.only != "markdown" and not column.heading]
+    places = [number for number, column in enumerate(table.columns) if _is_shown(column, room)]
     above = next((number for number, column in enumerate(table.columns) if column.heading), None)
     groups: dict[Cell, list[Row]] = {}
     for row in table.rows:
@@ -238,7 +276,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _columns(table: Table, rows: Sequence[_TableLine], room: int) -> list[_Laid]:
-    columns = [column for column in table.columns if column.only != "markdown" and not column.heading]
+    columns = [column for column in table.columns if _is_shown(column, room)]
     cells = [[line.cells[number] if line.row else "" for line in rows] for number in range(len(columns))]
     wide = [max(map(width, some), default=0) for column, some in zip(columns, cells, strict=True) if not column.cut]
     left = room - sum(wide) - len(_BETWEEN) * (len(columns) - 1)
@@ -247,24 +285,35 @@ def _columns(table: Table, rows: Sequence[_TableLine], room: int) -> list[_Laid]
     for column, some in zip(columns, cells, strict=True):
         if column.cut:
             some = [text if len(text) <= share else "…" + text[1 - share :] for text in some]
-        head = AXIS if column.style == "chart" else _shown(column.head)
+        head = _axis(table, column) if column.style == "chart" else _shown(column.head)
         laid.append(_Laid(column, head, on_the_point(some) if column.align == "point" else some))
     return laid
 
 
+def _axis(table: Table, column: TableColumn) -> str:
+    """The ends of the axis of a column's pictures, over them; nothing where it has none."""
+    number = table.columns.index(column)
+    picture = next((cell for row in table.rows if isinstance(cell := row.cells[number], Picture)), None)
+    if picture is None:
+        return ""
+    low, high = (f"{end:g}" for end in picture.axis)
+    return low + " " * (picture.size - len(low) - len(high)) + high
+
+
 def drawn(picture: Picture) -> str:
-    """A value and its interval on a line of PICTURE characters, to half a character; nothing where they leave it.
+    """A value and its interval on a line of an axis, to half a character; nothing where they leave it.
 
     >>> drawn(Picture(0.5, 0.25, 0.75))
     '·····├────●────┤·····'
     >>> drawn(Picture(1.0, 0.8, 1.0))
     '················├───●'
     """
-    low, high, value = picture.low, picture.high, picture.value
+    start, end = picture.axis
+    low, value, high = ((point - start) / (end - start) for point in (picture.low, picture.value, picture.high))
     if not (0 <= low <= high <= 1 and 0 <= value <= 1):
         return ""
-    first, last, middle = (round(position * (PICTURE - 1)) for position in (low, high, value))
-    line = ["·"] * PICTURE
+    first, last, middle = (round(position * (picture.size - 1)) for position in (low, high, value))
+    line = ["·"] * picture.size
     line[first : last + 1] = "─" * (last + 1 - first)
     line[first], line[last] = "├", "┤"
     line[middle] = "●"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import TextIO
 
 LONGEST = 60
@@ -13,7 +14,8 @@ LONGEST = 60
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 _JOINERS = "\u200c\u200d"  # letters and emoji that need them are no trick
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
-_ASCII = str.maketrans({**dict(zip("├┤─●·↑↓–…±" + BROKEN, "||-o.^v-~ ?", strict=True)), "→": "to"})
+_ASCII = str.maketrans({**dict(zip("├┤─●·↑↓–…±▲▼−" + BROKEN, "||-o.^v-~ ><-?", strict=True)), "→": "to"})
+TAIL = 8  # columns at the end of a name that are kept: models of one family differ there
 
 
 def clean(text: str, longest: int | None = LONGEST) -> str:
@@ -108,6 +110,37 @@ def width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
+
+
+def without_middle(texts: Sequence[str], most: int) -> list[str]:
+    """Names that take so many columns at most, each without its middle; longer ones where two would look alike.
+
+    >>> without_middle(["Claude-3.5-Sonnet-20241022", "GPT-4"], 21)
+    ['Claude-3.5-S…20241022', 'GPT-4']
+    """
+    longest = max(map(width, texts), default=0)
+    for room in range(max(most, TAIL + 2), longest + 1):
+        short = [_without_middle(text, room) for text in texts]
+        if len(set(short)) == len(set(texts)):
+            return short
+    return list(texts)
+
+
+def _without_middle(text: str, most: int) -> str:
+    if width(text) <= most:
+        return text
+    tail = _first_columns(text[::-1], TAIL)[::-1]
+    return f"{_first_columns(text, most - width(tail) - 1)}…{tail}"
+
+
+def _first_columns(text: str, most: int) -> str:
+    """The characters that so many columns hold."""
+    taken = 0
+    for number, character in enumerate(text):
+        taken += _columns(character)
+        if taken > most:
+            return text[:number]
+    return text
 
 
 def _columns(character: str) -> int:

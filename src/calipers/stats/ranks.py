@@ -37,6 +37,44 @@ class RankSets:
     critical: float  # the last one, that of the pairs not shown to differ; infinite where nothing could be shown
     patterns: int  # of signs
     exact: bool  # all there are
+    errors: Floats  # [M, M] the floored standard error of each difference
+    widest: float  # the first critical value, that of all pairs at once; infinite where nothing could be shown
+
+    def interval(self, first: int, second: int, difference: float) -> tuple[float, float] | None:
+        """Where the true difference of two runs lies, in one statement with all other pairs; None where it is unknown.
+
+        A pair that the later steps alone tell apart has an interval that ends at 0, so that it says what they say.
+        """
+        reach = self.widest * float(self.errors[first, second])
+        if not (math.isfinite(reach) and reach > 0):
+            return None
+        low, high = difference - reach, difference + reach
+        if not self.tied[first, second]:
+            low, high = (max(low, 0.0), high) if difference > 0 else (low, min(high, 0.0))
+        return low, high
+
+    @property
+    def tied(self) -> Bools:
+        """Which runs the tasks cannot tell apart, [M, M]; a run is tied with itself."""
+        return np.asarray(np.abs(self.t) <= self.critical)
+
+
+def tie_bars(tied: Bools) -> list[tuple[int, int]]:
+    """The longest stretches of neighbours of which all pairs are tied, (first, last), for runs in their order.
+
+    The bars of a critical-difference diagram: a stretch inside a longer one is left out, and so is a run alone.
+
+    >>> tie_bars(np.array([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]], dtype=bool))
+    [(0, 1), (1, 2)]
+    """
+    bars: list[tuple[int, int]] = []
+    for first in range(len(tied)):
+        last = first
+        while last + 1 < len(tied) and bool(tied[first : last + 1, last + 1].all()):
+            last += 1
+        if last > first and not (bars and bars[-1][1] >= last):
+            bars.append((first, last))
+    return bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +123,20 @@ def rank_sets(
     runs, units = pulls.shape
     if units < 2:
         raise ValueError(f"{units} common tasks or clusters; ranks take two or more")
-    t, squares = _floored_t(pulls, shares)
+    t, squares, errors = _floored_t(pulls, shares)
     flipped = _Flipped.of(pulls, shares, squares, seed, draws)
-    active, shown, critical = squares > 0, np.zeros((runs, runs), dtype=np.bool_), math.inf
+    active, shown, critical, widest = squares > 0, np.zeros((runs, runs), dtype=np.bool_), math.inf, math.inf
     while active.any():
         critical = _order_statistic(flipped.largest(active), confidence)
+        widest = critical if math.isinf(widest) else widest
         more = active & (np.abs(t) > critical)
         shown, active = shown | more, active & ~more
         if not more.any():
             break
     better = shown & (t > 0)  # row better than column
     low, high = 1 + better.sum(axis=0), runs - better.sum(axis=1)
-    return RankSets(low, high, t, critical, flipped.patterns, units <= FEW)
+    whole = np.ldexp(errors, _exponent(values))
+    return RankSets(low, high, t, critical, flipped.patterns, units <= FEW, whole, widest)
 
 
 def winner(
@@ -189,10 +229,10 @@ def _unit_pulls(values: Floats, weights: Floats | None, clusters: Ints | None) -
     return pulls[:, kept], share[kept]
 
 
-def _floored_t(pulls: Floats, shares: Floats) -> tuple[Floats, Floats]:
-    """The floored t of each run less each other, and the sum of the squared differences of its units, [M, M] each."""
+def _floored_t(pulls: Floats, shares: Floats) -> tuple[Floats, Floats, Floats]:
+    """Of each run less each other the floored t, the sum of the units' squared differences, the error, [M, M] each."""
     runs, units = pulls.shape
-    t, squares = np.zeros((runs, runs)), np.zeros((runs, runs))
+    t, squares, errors = (np.zeros((runs, runs)) for _ in range(3))
     for run in range(runs - 1):
         gaps = apart(pulls[run], pulls[run + 1 :])  # [K, G]
         value, size = np.asarray(total(gaps)), np.asarray(total(np.abs(gaps)))
@@ -202,7 +242,8 @@ def _floored_t(pulls: Floats, shares: Floats) -> tuple[Floats, Floats]:
         error = np.sqrt(variance + (np.abs(gaps).max(axis=1) / 2) ** 2)
         t[run, run + 1 :] = np.divide(value, error, out=np.zeros(len(value)), where=error > 0)
         squares[run, run + 1 :] = np.asarray(total(gaps * gaps))
-    return t - t.T, squares + squares.T
+        errors[run, run + 1 :] = error
+    return t - t.T, squares + squares.T, errors + errors.T
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,3 +106,29 @@ def test_uneven_samples_have_no_common_weights(tmp_path):
     assert (ranks["pass_rate"].places, ranks["pass_rate"].winner) == ([], None)
     assert "no common weights" in ranks["pass_rate"].why
     assert ranks["mean_reward"].winner.candidates == 3
+
+
+def test_more_than_four_runs_show_ranks_first_and_pairs_when_asked(tmp_path):
+    rates = {f"m{n}": {f"t{t}": [float(t * 7 % 60 < 10 * n)] for t in range(60)} for n in range(1, 6)}
+    paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]
+    comparison = calipers.compare(*paths)
+    short, whole = (terminal.render(document(comparison, pairs=pairs)) for pairs in (False, True))
+    assert short.startswith("\nranks by mean_reward, pass_rate over 60 tasks of all runs\n")
+    assert "10 pairs: --pairs shows each" in short
+    assert "m5 is better than m1" not in short
+    assert whole.index("ranks by mean_reward, pass_rate") < whole.index("m5 is better than m1")
+    assert short == terminal.render(comparison.page())
+    assert len(comparison.rows()) == len(json.loads(comparison.to_json())["contests"][0]["pairs"]) * 2 == 20
+    four = terminal.render(calipers.compare(*paths[:4]).page())
+    assert four.index("m4 is better than m1") < four.index("ranks by mean_reward")
+    against = terminal.render(calipers.compare(*paths, baseline="m1").page())
+    assert against.index("ranks by mean_reward") < against.index("m5 is better than m1")
+    assert "--pairs" not in against
+
+
+def test_many_runs_without_ranks_show_their_pairs(tmp_path):
+    rates = {f"m{n}": {f"t{t}": [float(t < n)] for t in range(4)} for n in range(5)}
+    paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]
+    page = terminal.render(calipers.compare(*paths).page())
+    assert "4 common tasks" in page
+    assert "no ranks: 4 are too few" in page

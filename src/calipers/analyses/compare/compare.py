@@ -14,7 +14,7 @@ What else the sources say is noted beside the findings: settings, prompts and ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
 from typing import Any, Final, Literal, TypedDict, cast
@@ -443,12 +443,36 @@ class _RankSettings(TypedDict):
     seed: int
 
 
-def _ranks(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
-    """The runs of a contest by every metric that is a mean over tasks, over the tasks that all of them have."""
+@dataclass(frozen=True, slots=True)
+class CommonValues:
+    """One metric of all M runs of a contest on the T tasks that have a value in every run."""
+
+    metric: str
+    tasks: int  # T
+    values: Floats  # [M, T]; nothing in it where there is a reason against ranks
+    weights: Floats | None  # [T]
+    units: Ints | None  # [T] the cluster of each task
+    limits: tuple[float, float] | None  # of a value
+    higher_is_better: bool
+    requests: Sequence[RequestedMetric]  # [M] the metric as it is asked of each run
+    ids: Sequence[str]  # [T] of the tasks
+    why: str | None = None  # they cannot be ranked
+
+
+def common_values(contest: Sequence[ReadRun], question: Question) -> list[CommonValues]:
+    """The values of every metric that is a mean over tasks, over the tasks that all runs have."""
     common = reduce(set.intersection, (set(run.rollouts.tasks) for run in contest))
     tasks = [task for task in contest[0].rollouts.tasks if task in common]
     indices = [_indices(run.rollouts, tasks) for run in contest]
-    return [_ranked(metrics, contest, indices, question) for metrics in _of_all(contest, question)]
+    return [
+        replace(known, ids=[task for task, there in zip(tasks, kept.tolist(), strict=True) if there])
+        for known, kept in (_values(metrics, contest, indices, question) for metrics in _of_all(contest, question))
+    ]
+
+
+def _ranks(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
+    """The runs of a contest by every metric that is a mean over tasks, over the tasks that all of them have."""
+    return [_ranked(values, question) for values in common_values(contest, question)]
 
 
 def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
@@ -477,9 +501,10 @@ def _of_all(contest: Sequence[ReadRun], question: Question) -> list[list[Request
     ]
 
 
-def _ranked(
+def _values(
     metrics: Sequence[RequestedMetric], contest: Sequence[ReadRun], indices: Sequence[Ints], question: Question
-) -> Ranks:
+) -> tuple[CommonValues, Bools]:
+    """The values, and which of the tasks they are of."""
     text, plan = metrics[0].text, question.plan
     read = [
         columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
@@ -492,26 +517,35 @@ def _ranked(
     there = np.logical_and.reduce([column.given for column in columns])
     count = int(there.sum())
     values = np.stack([column.values[there] for column in columns])  # [M, T] or [M, T, 2]
+    weights, codes, why = None, None, None
     if count < 2 or not np.isfinite(values).all():
-        return Ranks(text, count, [], None, None, FEW)
-    weights = None
-    if values.ndim > 2:
-        if not (values[..., 1] == values[0, :, 1]).all():
-            return Ranks(text, count, [], None, None, UNEQUAL)
-        weights, values = values[0, :, 1], values[..., 0] / values[..., 1]
-    codes = _units(contest, indices, plan.cluster, there)
-    if codes is not None and len(np.unique(codes)) < 2:
-        return Ranks(text, count, [], None, None, ONE_CLUSTER)
-    drawn = count if codes is None else len(np.unique(codes))
-    if least_p(drawn) > 1 - plan.confidence:
-        return Ranks(text, count, [], None, None, f"{drawn} are too few to draw ranks from: {ALL_ONE_WAY}")
-    sure = _RankSettings(
-        higher_is_better=_metric(metrics[0]).higher_is_better is not False, confidence=plan.confidence, seed=plan.seed
-    )
-    values = _alike(values)
-    ranked = ranking(values, weights, codes, **sure)
-    sets = rank_sets(values, weights, codes, **sure)
-    best = winner(values, weights, codes, limits=_limits(metrics[0], [some[0] for some in read]), **sure)
+        why = FEW
+    elif values.ndim > 2:
+        if (values[..., 1] == values[0, :, 1]).all():
+            weights, values = values[0, :, 1], values[..., 0] / values[..., 1]
+        else:
+            why = UNEQUAL
+    if why is None:
+        codes = _units(contest, indices, plan.cluster, there)
+        drawn = count if codes is None else len(np.unique(codes))
+        if codes is not None and drawn < 2:
+            why = ONE_CLUSTER
+        elif least_p(drawn) > 1 - plan.confidence:
+            why = f"{drawn} are too few to draw ranks from: {ALL_ONE_WAY}"
+    values = np.empty((len(contest), 0)) if why else _alike(values)
+    better = _metric(metrics[0]).higher_is_better is not False
+    limits = _limits(metrics[0], [some[0] for some in read])
+    return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), there
+
+
+def _ranked(known: CommonValues, question: Question) -> Ranks:
+    if known.why:
+        return Ranks(known.metric, known.tasks, [], None, None, known.why)
+    plan = question.plan
+    sure = _RankSettings(higher_is_better=known.higher_is_better, confidence=plan.confidence, seed=plan.seed)
+    of = known.values, known.weights, known.units
+    ranked, sets = ranking(*of, **sure), rank_sets(*of, **sure)
+    best = winner(*of, limits=known.limits, **sure)
     places = [
         Place(
             run,
@@ -523,7 +557,7 @@ def _ranked(
         )
         for run in np.argsort(ranked.ranks, kind="stable").tolist()
     ]
-    return Ranks(text, count, places, ranked.optimism, ranked.corrected, winner=best)
+    return Ranks(known.metric, known.tasks, places, ranked.optimism, ranked.corrected, winner=best)
 
 
 def _limits(request: RequestedMetric, rewards: Sequence[Column]) -> tuple[float, float] | None:

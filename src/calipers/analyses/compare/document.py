@@ -28,6 +28,7 @@ from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.untrusted_text import clean, note_line
 
 FEW_TASKS = 20  # below it a tipping point that was not tried out is approximate
+MANY = 4  # runs of which every pair is shown by default
 NAME = 40  # characters of a run's name
 ANSWER = 120  # characters of an answer in a cell of Markdown
 _NAMED = 5  # tasks of one side that are named
@@ -36,10 +37,13 @@ _ARROWS = {True: " ↑", False: " ↓", None: ""}
 _EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
 
 
-def document(comparison: Comparison) -> Document:
-    """A comparison as a page: the verdicts, figures and changed tasks of each pair of runs, then the ranks."""
+def document(comparison: Comparison, *, pairs: bool = False) -> Document:
+    """A comparison as a page: the verdicts, figures and changed tasks of each pair of runs, then the ranks.
+
+    With more than `MANY` runs the ranks come first, and every pair is shown only with ``pairs``.
+    """
     return Document(
-        partial(_blocks, comparison),
+        partial(_blocks, comparison, pairs),
         comparison.to_dict,
         FIELDS,
         comparison.rows,
@@ -48,31 +52,51 @@ def document(comparison: Comparison) -> Document:
     )
 
 
-def _blocks(comparison: Comparison) -> Iterator[Block]:
+def _blocks(comparison: Comparison, pairs: bool) -> Iterator[Block]:
     for contest in comparison.contests:
-        yield from _contest(contest, comparison)
+        yield from _contest(contest, comparison, pairs)
     for note in comparison.notes:  # a terminal has them beside the output
         yield SentenceList([Sentence("", markdown=note)])
     yield Sentence(settings(comparison), "note")
 
 
-def _contest(contest: Contest, comparison: Comparison) -> Iterator[Block]:
+def _contest(contest: Contest, comparison: Comparison, pairs: bool) -> Iterator[Block]:
     if contest.dataset:
         yield Title(Name(contest.dataset, None))
     names, labels = shown_names(contest.runs), letters(len(contest.runs))
+    many = len(contest.runs) > MANY and any(ranks.places for ranks in contest.ranks)
+    shown = pairs or not many or len(contest.pairs) < len(contest.runs)  # each with a baseline is what was asked for
+    each: list[Block] = []
+    if shown:
+        yield from _legend(contest, names, labels)
+        for pair in contest.pairs:
+            each += [Blank(), *_pair(pair, names, labels, comparison)]
+    else:
+        each = [Blank(), Sentence(f"{counted(len(contest.pairs), 'pair')}: --pairs shows each")]
+    ranked: list[Block] = []
+    for ranks, metrics in _same_ranks(contest.ranks) if many else [(ranks, [ranks.metric]) for ranks in contest.ranks]:
+        ranked += [Blank(), *_ranks(ranks, metrics, names, comparison)]
+    yield from (*ranked, *each) if many else (*each, *ranked)
+    yield Blank()
+
+
+def _legend(contest: Contest, names: Sequence[str], labels: Sequence[str]) -> Iterator[Block]:
+    """Which letter is which run."""
     for label, run, name in zip(labels, contest.runs, names, strict=True):
         known = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
         account = f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})"
         rest = "".join(f"  {clean(part, None)}" for part in (*known, account))
         first = Styled(f"{label:{len(labels[-1])}}  ", "note")
         yield Sentence((first, Styled(name), rest), "note", whole=True, markdown="")
-    for pair in contest.pairs:
-        yield Blank()
-        yield from _pair(pair, names, labels, comparison)
-    for ranks in contest.ranks:
-        yield Blank()
-        yield from _ranks(ranks, names, comparison)
-    yield Blank()
+
+
+def _same_ranks(every: Sequence[Ranks]) -> list[tuple[Ranks, list[str]]]:
+    """Each table of ranks once, with all metrics that have it: a rate of passes is the mean of rewards of 0 and 1."""
+    tables: dict[object, tuple[Ranks, list[str]]] = {}
+    for ranks in every:
+        rows = [(standing.run, figure(standing.value), standing.rank_set) for standing in ranks.places]
+        tables.setdefault((ranks.tasks, ranks.why, tuple(rows)), (ranks, []))[1].append(ranks.metric)
+    return list(tables.values())
 
 
 def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], comparison: Comparison) -> Iterator[Block]:
@@ -164,16 +188,20 @@ def answer(text: str | None, longest: int | None = None) -> str:
     return text if longest is None or len(text) <= longest else "…" + text[1 - longest :]
 
 
-def _ranks(ranks: Ranks, names: Sequence[str], comparison: Comparison) -> Iterator[Block]:
-    by: tuple[Piece, ...] = "ranks by ", Name(ranks.metric), f" over {counted(ranks.tasks, 'task')} that all runs have"
+def _ranks(ranks: Ranks, metrics: Sequence[str], names: Sequence[str], comparison: Comparison) -> Iterator[Block]:
+    by: tuple[Piece, ...] = (
+        "ranks by ",
+        Name(", ".join(metrics)),
+        f" over {counted(ranks.tasks, 'task')} that all runs have",
+    )
     yield Sentence(by, "strong", whole=True, markdown="")
     if ranks.why:
         why = plain_why(ranks.why)
-        yield Sentence(f"no ranks: {why}", "note", f"no ranks by {ranks.metric}: {why}", indent=1)
+        yield Sentence(f"no ranks: {why}", "note", f"no ranks by {', '.join(metrics)}: {why}", indent=1)
         return
     columns = [
         TableColumn("rank", "right"),
-        TableColumn("run", style="strong", markdown=("by ", Name(ranks.metric))),
+        TableColumn("run", style="strong", markdown=("by ", Name(", ".join(metrics)))),
         TableColumn("value", "point", "value"),
         TableColumn(f"{percent(comparison.confidence)} rank set"),
         TableColumn("best in", "right"),

@@ -1,0 +1,1 @@
+"""Who is ahead of whom, for many models on the same tasks."""

@@ -1,0 +1,538 @@
+"""A leaderboard and its Document: the sentence first, then a row for each model, tied ones joined by bars."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Final
+
+from calipers.errors import InputError
+from calipers.formats.read import Input
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Cell,
+    Document,
+    Glyphs,
+    Name,
+    Picture,
+    Row,
+    Sentence,
+    Styled,
+    Table,
+    TableColumn,
+    Title,
+)
+from calipers.reports.figures import NONE, counted, figure, percent
+from calipers.reports.json import encoded
+from calipers.reports.page import Page
+from calipers.reports.result import canonical
+from calipers.reports.untrusted_text import clean, without_middle
+from calipers.stats.ranks import Winner
+
+SCHEMA: Final = "calipers.leaderboard/1"
+FIELDS: Final = (
+    *("dataset", "metric", "place", "model", "value", "low", "high", "rank_set", "rank_low", "rank_high"),
+    *("ties", "tied_with", "tier", "cost_usd", "missing", "planned", "tasks", "excluded_tasks"),
+    *("difference", "difference_low", "difference_high", "verdict", "agent", "source", "why"),
+)
+ROWS = 17  # models that are shown unless all are asked for
+FEWEST = 3  # rows of a leaderboard among several
+LANES = 4  # of bars beside each other; where more are needed, numbers stand there
+NAME = 40  # columns of a name
+NAME_IN_SENTENCE = 34
+PICTURE = 32  # columns of an axis
+WIDE = 110  # columns of a terminal that has room for it
+MARKS: Final = {"better": "▲", "worse": "▼", "undecided": "~"}
+JOINED: Final = 'Models joined under "tied" cannot be told apart.'
+COUNTED: Final = 'Models that are "tied" cannot be told apart.'
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One model of a leaderboard; without a place where it is not ranked."""
+
+    name: str  # no other ranked model of the leaderboard has it
+    source: str  # the path it was read from; "" for a table
+    agent: str | None
+    model: str | None
+    value: float | None  # on the ranked tasks; where there is no place, on its own
+    interval: tuple[float, float] | None
+    missing: int  # rollouts of its run that have no number
+    planned: int  # rollouts of its run
+    cost_usd: float | None = None  # of its rollouts of the ranked tasks
+    place: int | None = None  # by its value, 1 the best; between tied models it is no evidence
+    rank_set: tuple[int, int] | None = None  # ranks that are not ruled out; the sets of all models hold at once
+    tier: int | None = None  # a new one begins with the first model that is worse than the tier's first
+    tied_with: Sequence[str] = ()  # models that the tasks cannot tell it apart from
+    difference: float | None = None  # its value less the baseline's
+    difference_interval: tuple[float, float] | None = None
+    verdict: str | None = None  # better or worse than the baseline, undecided, or baseline
+    why: str | None = None  # it has no rank, or no interval
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """Two models of a leaderboard, the one with the better value first."""
+
+    first: str
+    second: str
+    difference: float  # first less second
+    interval: tuple[float, float] | None  # the intervals of all pairs hold at once
+    verdict: str  # better, or undecided: a tie
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The leaderboard of one dataset by one metric."""
+
+    dataset: str | None
+    metric: str
+    higher_is_better: bool
+    tasks: int  # that all ranked models have a value on
+    excluded_tasks: int  # that some of them have, and not all
+    places: Sequence[Standing]  # the ranked ones by their value, then the others
+    bars: Sequence[tuple[int, int]] = ()  # the longest stretches of places, from 0 on, of which all pairs are tied
+    pairs: Sequence[Rivals] = ()
+    winner: Winner | None = None  # what the best value is worth after the picking
+    optimism: float | None = None  # how much too good the best of so many models would look if all were alike
+    baseline: str | None = None
+    why: str | None = None  # nobody is ranked
+
+    @property
+    def ranked(self) -> list[Standing]:
+        """The models that have a place."""
+        return [standing for standing in self.places if standing.place is not None]
+
+    @property
+    def ties(self) -> int:
+        """Pairs that the tasks do not tell apart."""
+        return sum(pair.verdict == "undecided" for pair in self.pairs)
+
+    def __getitem__(self, name: str) -> Standing:
+        for standing in self.places:
+            if standing.name == name:
+                return standing
+        raise InputError(f"no model named {name!r} in this leaderboard")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Leaderboard(Page):
+    """Models in the order of their values, on each dataset, with what the tasks say about that order."""
+
+    dialect: str
+    missing: str
+    confidence: float
+    seed: int
+    cluster: str | None
+    baseline: str | None
+    inputs: Sequence[Sequence[Input]]
+    boards: Sequence[Board]
+    notes: Sequence[str] = ()
+
+    @property
+    def digest(self) -> str:
+        """The hash of everything that must not change: settings and numbers, no paths and names."""
+        settings = {name: getattr(self, name) for name in ("dialect", "missing", "confidence", "seed", "cluster")}
+        whole = {**settings, "boards": list(map(_numbers, self.boards))}
+        return "sha256:" + hashlib.sha256(canonical(whole)).hexdigest()
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        if len(self.boards) != 1:
+            return counted(len(self.boards), "leaderboard")
+        board = self.boards[0]
+        return " ".join([head(board) + ":", sentences(board, self.confidence)[0]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        names = ("dialect", "missing", "confidence", "seed", "cluster", "baseline")
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            **{name: getattr(self, name) for name in names},
+            "inputs": [[asdict(file) for file in files] for files in self.inputs],
+            "boards": [{**asdict(board), "ties": board.ties} for board in self.boards],
+            "notes": list(self.notes),
+            "digest": self.digest,
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per model."""
+        return [
+            _flat(standing, board, letters)
+            for board in self.boards
+            for standing, letters in zip(board.places, tie_letters(board), strict=True)
+        ]
+
+
+_NAMES = ("name", "source", "agent", "model", "tied_with", "cost_usd")
+
+
+def _numbers(board: Board) -> dict[str, Any]:
+    """A leaderboard without what may be called otherwise."""
+    places = [{key: value for key, value in asdict(standing).items() if key not in _NAMES} for standing in board.places]
+    names = ("dataset", "metric", "tasks", "excluded_tasks", "bars", "optimism", "why")
+    kept = {name: getattr(board, name) for name in names}
+    return {**kept, "places": places, "winner": board.winner and asdict(board.winner)}
+
+
+def _flat(standing: Standing, board: Board, letters: str) -> dict[str, Any]:
+    low, high = standing.interval or (None, None)
+    difference_low, difference_high = standing.difference_interval or (None, None)
+    rank_low, rank_high = standing.rank_set or (None, None)
+    return {
+        "dataset": board.dataset,
+        "metric": board.metric,
+        "place": standing.place,
+        "model": standing.name,
+        "value": standing.value,
+        "low": low,
+        "high": high,
+        "rank_set": None if standing.rank_set is None else ranks(standing),
+        "rank_low": rank_low,
+        "rank_high": rank_high,
+        "ties": letters,
+        "tied_with": "; ".join(standing.tied_with),
+        "tier": standing.tier,
+        "cost_usd": standing.cost_usd,
+        "missing": standing.missing,
+        "planned": standing.planned,
+        "tasks": board.tasks,
+        "excluded_tasks": board.excluded_tasks,
+        "difference": standing.difference,
+        "difference_low": difference_low,
+        "difference_high": difference_high,
+        "verdict": standing.verdict,
+        "agent": standing.agent,
+        "source": standing.source,
+        "why": standing.why or (board.why if standing.place is None else None),
+    }
+
+
+def document(report: Leaderboard, *, every: bool = False, pairs: bool = False) -> Document:
+    """A leaderboard for people: with ``every`` model, and with a table of all ``pairs``."""
+    return Document(
+        partial(_blocks, report, every, pairs), report.to_dict, FIELDS, report.rows, escaped="\\`*_[]|#!~<@"
+    )
+
+
+def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
+    most = max(ROWS // max(len(report.boards), 1), FEWEST)
+    for number, board in enumerate(report.boards):
+        if number:
+            yield Blank()
+        yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(report.boards))
+    for note in report.notes:  # a terminal has them beside the output
+        yield Sentence("", markdown=note)
+
+
+def _board(board: Board, report: Leaderboard, most: int | None, *, pairs: bool, last: bool) -> Iterator[Block]:
+    first, *others = sentences(board, report.confidence)
+    yield Title("", markdown=head(board))
+    yield Sentence(head(board), right=what(board, report), markdown=what(board, report))
+    yield Sentence(first, "strong", markdown=(Styled(first),))
+    for text in others:
+        yield Sentence(text)
+    yield Blank()
+    reasons = _reasons(board)
+    names = shown_names(board)
+    shown = _shown_places(board, most, sum(len(text) // 78 + 1 for text in reasons))
+    yield _table(board, [names[place] for place in shown], shown, report)
+    left = len(board.places) - len(shown)
+    if left:
+        yield Sentence(f"… {left:,} more: --all", "note")
+    elif last or reasons:
+        yield Blank()
+    for text in reasons:
+        yield Sentence(text, "note")
+    if board.pairs and last:
+        yield Sentence(_about(board, pairs), "note", markdown=_about_letters(board))
+    if pairs and board.pairs:
+        yield Blank()
+        yield from _pairs(board, names, report)
+
+
+def head(board: Board) -> str:
+    """``lcb, 17 models``."""
+    named = f"{clean(board.dataset)}, " if board.dataset else ""
+    return named + counted(len(board.ranked) or len(board.places), "model")
+
+
+def what(board: Board, report: Leaderboard) -> str:
+    """``mean_reward, 713 tasks, 95 % confidence``; the tasks that not all models have stand beside."""
+    way = "" if board.higher_is_better else " (lower is better)"
+    excluded = f" ({board.excluded_tasks:,} excluded)" if board.excluded_tasks else ""
+    tasks = [f"{counted(board.tasks, 'task')}{excluded}"] if board.tasks or board.ranked else []
+    return ", ".join([clean(board.metric) + way, *tasks, f"{percent(report.confidence)} confidence"])
+
+
+def sentences(board: Board, confidence: float) -> list[str]:
+    """What a leaderboard says: the answer first, then how sure it is."""
+    models = board.ranked
+    if not models:
+        return [f"No model is ranked: {board.why}."]
+    first, count = models[0], len(models)
+    name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
+    places = decimals(board)
+    if first.tied_with:
+        tied = len(first.tied_with)
+        with_whom = "all others" if tied == count - 1 > 1 else "the other" if tied == count - 1 else f"{tied} of them"
+        answer = f"{name} leads {count:,} models, tied with {with_whom}."
+    else:
+        ends = f" ({to(first.interval, places)})" if first.interval else ""
+        answer = f"{name} is first of {count:,}: {figure(first.value, places)}{ends}."
+    total = len(board.pairs)
+    if total == 1:
+        ties = ["The only pair is a tie."] if board.ties else []
+    else:
+        ties = [f"{board.ties:,} of {total:,} pairs {'is a tie' if board.ties == 1 else 'are ties'}."]
+    return [answer, " ".join([*ties, _picked(board, count, places)])]
+
+
+def _picked(board: Board, count: int, places: int) -> str:
+    """What the best value owes to having been picked."""
+    bias = abs(board.winner.bias) if board.winner else 0.0
+    least = 10**-places
+    size = f"about {figure(bias, places)}" if bias >= least / 2 else f"less than {figure(least, places)}"
+    return f"As the pick of {count:,} it is {size} too {'good' if board.higher_is_better else 'low'}."
+
+
+def _reasons(board: Board) -> list[str]:
+    """Why models have no rank, each reason once."""
+    if not board.ranked:
+        return []
+    names: dict[str, list[str]] = {}
+    for standing, name in zip(board.places, shown_names(board), strict=True):
+        if standing.place is None and standing.why:
+            names.setdefault(standing.why, []).append(name)
+    return [f"Not ranked: {', '.join(who)}: {why}." for why, who in names.items()]
+
+
+def shown_names(board: Board) -> list[str]:
+    """The models' names, long ones without their middle."""
+    return without_middle([clean(standing.name, None) for standing in board.places], NAME)
+
+
+def _shown_places(board: Board, most: int | None, lines: int) -> list[int]:
+    """The places that have a row: of ranked models the first so many, and those without a rank as far as there is room.
+
+    ``lines`` stand below the table, and take the room of as many rows.
+    """
+    count = len(board.places)
+    ranked = len(board.ranked) or count
+    rest = count - ranked
+    if most is None or count + lines <= most:
+        return list(range(count))
+    of_rest = min(rest, max(most // 3, 1))
+    of_ranked = min(max(most - of_rest - lines, FEWEST), ranked)
+    return [*range(of_ranked), *range(ranked, ranked + of_rest)]
+
+
+_DIFFERENCE: Final = (
+    TableColumn("difference", "right", only="terminal"),
+    TableColumn("difference", "right", only="markdown"),
+    TableColumn("simultaneous", yields=2, verbatim=True),
+    TableColumn("verdict", only="markdown"),
+)
+
+
+def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Leaderboard) -> Table:
+    standings = [board.places[place] for place in shown]
+    digits = decimals(board)
+    priced = any(standing.cost_usd is not None for standing in board.places)
+    lacking = any(standing.missing for standing in board.places)
+    ranked, compared = bool(board.ranked), board.baseline is not None
+    axis = axis_of(board.places)
+    lanes, letters = tie_lanes(board), tie_letters(board)
+    interval = f"{percent(report.confidence)} interval"
+    columns = [
+        *([TableColumn("tied", markdown="ties")] if ranked else []),
+        *([TableColumn("#", "right")] if ranked else []),
+        TableColumn("model", style="strong", middle=True),
+        TableColumn("value", "point", "value"),
+        TableColumn(interval, yields=1 if compared else 0),
+        *([TableColumn(style="chart", only="terminal", least=WIDE, optional=True)] if axis else []),
+        *([TableColumn("may rank")] if ranked else []),
+        *(_DIFFERENCE if compared else []),
+        *([TableColumn("cost", "right", yields=2)] if priced else []),
+        *([TableColumn("missing", "right")] if lacking else []),
+    ]
+    rows = []
+    for place, standing, name in zip(shown, standings, names, strict=True):
+        where = f"{standing.place}" if standing.place else NONE
+        cells: list[Cell] = [Glyphs(lanes[place], letters[place]), where] if ranked else []
+        cells += [Name(standing.name, NAME, plain=name), figure(standing.value, digits)]
+        cells.append(to(standing.interval, digits) if standing.interval else NONE)
+        cells += [_picture(standing, axis)] if axis else []
+        cells += [ranks(standing)] if ranked else []
+        cells += _difference(standing, digits) if compared else []
+        cells += [dollars(standing.cost_usd)] if priced else []
+        cells += [f"{standing.missing:,}"] if lacking else []
+        rows.append(Row(cells))
+    return Table(columns, rows)
+
+
+def _difference(standing: Standing, digits: int) -> list[Cell]:
+    if standing.difference is None:
+        return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
+    verdict, interval = standing.verdict or "undecided", standing.difference_interval
+    ends = f"[{signed(interval[0], digits - 1)}, {signed(interval[1], digits - 1)}]" if interval else NONE
+    number = signed(standing.difference, digits)
+    return [f"{number} {MARKS[verdict]}", number, ends, verdict]
+
+
+def _about(board: Board, pairs: bool) -> str:
+    """How the table is read, on a line."""
+    if board.baseline is not None:
+        return "Tied: cannot be told apart. ▲ better than the baseline, ▼ worse, ~ undecided"
+    drawn = COUNTED if len(_lanes(board.bars)) > LANES else JOINED
+    return drawn if pairs else f"{drawn} Every pair: --pairs"
+
+
+def _about_letters(board: Board) -> str:
+    return (
+        "Models that share a letter cannot be told apart, and their order is not evidence. May rank: the ranks that "
+        f"are not ruled out, for all {len(board.ranked):,} models at once."
+    )
+
+
+def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[Block]:
+    """Every pair, in the order of the table."""
+    called = {standing.name: name for standing, name in zip(board.places, names, strict=True)}
+    digits = decimals(board)
+    columns = [
+        TableColumn("model", style="strong", middle=True),
+        TableColumn("other model", style="strong", middle=True),
+        TableColumn("difference", "point", "value"),
+        TableColumn("simultaneous", verbatim=True),
+        TableColumn("verdict"),
+    ]
+    rows = []
+    for pair in board.pairs:
+        ends = f"[{signed(pair.interval[0], digits)}, {signed(pair.interval[1], digits)}]" if pair.interval else NONE
+        cells: list[Cell] = [Name(who, NAME, plain=called[who]) for who in (pair.first, pair.second)]
+        rows.append(Row([*cells, signed(pair.difference, digits), ends, pair.verdict]))
+    yield Table(columns, rows)
+    if len(board.pairs) > 1:
+        sure = f"hold at once with {percent(report.confidence)} confidence."
+        yield Sentence(f"The intervals and verdicts of all {len(board.pairs):,} pairs {sure}", "note")
+
+
+def decimals(board: Board) -> int:
+    """Three for values between -1 and 1, four where an interval is narrower than 0.01; else what their size asks."""
+    values = [standing.value for standing in board.places if standing.value is not None]
+    ends = [standing.interval for standing in board.places if standing.interval]
+    size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if 0.01 <= size <= 1 or size == 0:
+        return 4 if any(0 < high - low < 0.01 for low, high in ends) else 3
+    return min(max(3 - math.floor(math.log10(size)), 0), 12)
+
+
+def to(ends: tuple[float, float], places: int) -> str:
+    """``0.675 to 0.742``."""
+    return f"{figure(ends[0], places)} to {figure(ends[1], places)}"
+
+
+def signed(value: float, places: int) -> str:
+    """A difference with its sign.
+
+    >>> signed(0.11, 3), signed(-0.02, 3), signed(0.0, 3)
+    ('+0.110', '−0.020', '0.000')
+    """
+    text = figure(value, places)
+    if not any(digit in text for digit in "123456789"):
+        return text.removeprefix("-")
+    return f"+{text}" if value > 0 else text.replace("-", _MINUS)
+
+
+def dollars(amount: float | None) -> str:
+    """Money with two significant digits.
+
+    >>> dollars(0.0553), dollars(12.3), dollars(1234.5), dollars(0.00001), dollars(None)
+    ('$0.055', '$12', '$1,234', '<$0.001', '–')
+    """
+    if amount is None:
+        return NONE
+    if 0 < amount < 0.001:
+        return "<$0.001"
+    return f"${amount:,.0f}" if amount >= 10 or amount == 0 else f"${float(f'{amount:.2g}'):g}"
+
+
+def ranks(standing: Standing) -> str:
+    """``2 to 4``; a single rank by itself."""
+    if standing.rank_set is None:
+        return NONE
+    low, high = standing.rank_set
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _lanes(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The bars in as few lanes as they need: each in the first that is free."""
+    lanes: list[list[tuple[int, int]]] = []
+    for bar in bars:
+        free = next((lane for lane in lanes if lane[-1][1] < bar[0]), None)
+        if free is None:
+            lanes.append([bar])
+        else:
+            free.append(bar)
+    return lanes
+
+
+def tie_lanes(board: Board) -> list[str]:
+    """What joins tied models, for each place: bars in lanes, or with how many it is tied where there are too many."""
+    lanes = _lanes(board.bars)
+    if len(lanes) > LANES:
+        return [f"tied with {len(place.tied_with):,}" if place.tied_with else "" for place in board.places]
+    return [
+        "".join(next((_sign(bar, place) for bar in lane if bar[0] <= place <= bar[1]), " ") for lane in lanes).rstrip()
+        for place in range(len(board.places))
+    ]
+
+
+def _sign(bar: tuple[int, int], place: int) -> str:
+    return "┌" if place == bar[0] else "└" if place == bar[1] else "│"
+
+
+def tie_letters(board: Board) -> list[str]:
+    """The bars as letters, for each place: models that share one are tied; numbers where there are too many bars."""
+    few = len(board.bars) <= len(_LETTERS)
+    names = list(_LETTERS) if few else [f"{number + 1} " for number in range(len(board.bars))]
+    return [
+        "".join(name for name, (first, last) in zip(names, board.bars, strict=False) if first <= place <= last).strip()
+        for place in range(len(board.places))
+    ]
+
+
+Axis = tuple[float, float]
+
+
+def axis_of(standings: Sequence[Standing]) -> Axis | None:
+    """From the lowest end to the highest, in tenths; None where there is nothing to draw, or not between 0 and 1."""
+    ends = [end for standing in standings for end in standing.interval or ()]
+    if not ends or min(ends) < 0 or max(ends) > 1:
+        return None
+    low, high = math.floor(round(10 * min(ends), 6)) / 10, math.ceil(round(10 * max(ends), 6)) / 10
+    return (low, high) if low < high else None
+
+
+def _picture(standing: Standing, axis: Axis) -> Cell:
+    if standing.value is None or standing.interval is None:
+        return ""
+    low, high = (min(max(end, axis[0]), axis[1]) for end in standing.interval)
+    return Picture(min(max(standing.value, low), high), low, high, axis, PICTURE)

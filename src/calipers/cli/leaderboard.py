@@ -1,0 +1,68 @@
+"""``calipers leaderboard``: many models on the same tasks, ranked, with what the tasks cannot tell apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, plugins_loaded, show, tell_notes
+from calipers.reports.untrusted_text import safe_json
+
+
+@click.command(cls=options.GroupedCommand)
+@click.argument("paths", metavar="FILE|RUN...", nargs=-1, required=True, type=click.Path())
+@options.columns
+@options.reward()
+@options.missing_by_dialect
+@options.option(
+    "--metric",
+    group=options.STATISTICS,
+    metavar="NAME",
+    help="Metric to rank by, such as pass@3; it must be a mean over tasks.  [default: the first of the dialect]",
+)
+@options.option(
+    "--baseline",
+    group=options.STATISTICS,
+    metavar="NAME",
+    help="Show every model's difference from this one, given as a path, a model or an agent.",
+)
+@options.cluster
+@options.confidence(0.95)
+@options.seed(0)
+@options.option(
+    "--all", "every", group=options.OUTPUT, is_flag=True, help="Show every model, and not only the first 17."
+)
+@options.pairs
+@options.out
+@options.shape()
+@options.dialect
+@options.plugins
+@options.verbose
+def leaderboard(
+    paths: tuple[str, ...],
+    columns: tuple[str, ...],
+    plugins: tuple[str, ...],
+    every: bool,
+    pairs: bool,
+    out: str | None,
+    shape: str,
+    **settings: Any,
+) -> None:
+    """Rank models on the tasks that all of them have, and show which ones are tied. No model is called.
+
+    Each path is anything that calipers score reads, a folder of runs, or a finished result (listed without a rank).
+    """
+    target = Target(out, paths) if out is not None else None
+    names = options.roles(columns)
+    with plugins_loaded(plugins), Progress() as progress:
+        from calipers.analyses.leaderboard.leaderboard import leaderboard as rank
+
+        board = rank(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
+    if target:
+        target.write(safe_json(board.to_json()).encode())
+    from calipers.analyses.leaderboard.document import document
+
+    show(document(board, every=every, pairs=pairs), shape)
+    tell_notes(board.notes)

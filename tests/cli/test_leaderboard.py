@@ -1,0 +1,82 @@
+"""``calipers leaderboard`` as a user types it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from analyses.leaderboard.rows import problem_rows
+from cli.running import ARITH, calipers, lines, refused
+
+NEXT = ARITH.replace("arith.jsonl", "arith_next.jsonl")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("board")
+    lines(folder, *problem_rows(tasks=120), name="lcb.jsonl")
+    return folder
+
+
+def test_the_table_stands_in_the_first_lines(home):
+    done = calipers("leaderboard", "lcb.jsonl", cwd=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = done.stdout.splitlines()
+    assert len(page) == 25
+    assert page[4].startswith("tied")
+
+
+def test_formats_and_the_file_agree(home, tmp_path):
+    path = str(tmp_path / "board.json")
+    done = calipers("leaderboard", "lcb.jsonl", "--format", "json", "--out", path, cwd=home)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    with open(path, encoding="utf-8") as file:
+        assert json.load(file) == document
+    rows = csv.DictReader(io.StringIO(calipers("leaderboard", "lcb.jsonl", "--format", "csv", cwd=home).stdout))
+    assert [row["model"] for row in rows] == [place["name"] for place in document["boards"][0]["places"]]
+    markdown = calipers("leaderboard", "lcb.jsonl", "--format", "md", "--pairs", cwd=home).stdout
+    assert markdown.count("\n| `") == 136
+
+
+def test_two_files_a_baseline_and_a_finished_result(tmp_path):
+    assert calipers("score", ARITH, "--out", "result.json", cwd=tmp_path).returncode == 0
+    done = calipers("leaderboard", NEXT, ARITH, "result.json", "--baseline", "tiny-calculator", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("arith, 2 models")
+    assert "next-calculator is first of 2: 0.550 (0.457 to 0.640)." in done.stdout
+    assert "+0.110 ▲" in done.stdout
+    assert "Not ranked: tiny-calculator: a finished result without its rollouts" in done.stdout
+
+
+def test_a_folder_of_runs_is_a_set_of_runs(tmp_path):
+    for name, file in (("a", ARITH), ("b", NEXT)):
+        benchmark = ARITH.removesuffix(".jsonl")
+        done = calipers(
+            "run", benchmark, "--model", f"replay/{file}", "--samples", "8", "--out", f"runs/{name}", cwd=tmp_path
+        )
+        assert done.returncode in (0, 3), done.stderr
+    done = calipers("leaderboard", "runs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("arith, 2 models")
+    both = calipers("leaderboard", "runs/b", "runs/a", cwd=tmp_path)
+    assert both.stdout == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((ARITH,), "tiny-calculator is the only model; expected two or more (calipers score reports one)"),
+        ((ARITH, NEXT, "--metric", "latency_p90"), "metric 'latency_p90' is no mean over tasks; expected one"),
+        ((ARITH, NEXT, "--baseline", "tiny"), "no model named 'tiny'; "),
+        ((ARITH, ARITH), f"{ARITH}: is given twice"),
+        ((ARITH, "gone.jsonl"), "gone.jsonl: no such file"),
+        ((ARITH, NEXT, "--columns", "task"), "--columns: 'task' cannot be read"),
+        ((ARITH, NEXT, "--confidence", "95"), "confidence is 95.0; expected a number between 0 and 1"),
+        ((), "missing argument 'FILE|RUN...'; see calipers leaderboard --help"),
+    ],
+)
+def test_wrong_input_is_one_line(tmp_path, arguments, said):
+    assert said in refused("leaderboard", *arguments, cwd=tmp_path)
