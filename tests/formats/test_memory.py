@@ -79,13 +79,13 @@ BAD = [
     ([{"task": "a", "reward": float("nan")}], r"records:row 1: NaN is not JSON"),
     ([{"task": "a", "reward": 1}, {"task": "b", "reward": "high"}], r'records:row 2: reward is "high"; expected a nu'),
     ([{"id": "a", "reward": 1}], r"records:row 1: no key 'task'; name it with --columns task=KEY \(keys here: id"),
-    ({"task": ["a"], "reward": [1, 2]}, r"table: columns of several lengths \(task 1, reward 2\)"),
-    ({"task": ["a"], "reward": "1"}, r"table: column 'reward' is no list"),
-    ({"task": ["a", "b"], "reward": [1, "x"]}, r"table: column 'reward' holds int and str"),
+    ({"task": ["a"], "reward": [1, 2]}, r"table: the columns differ in length \(task 1, reward 2\)"),
+    ({"task": ["a"], "reward": "1"}, r"table: column 'reward' is not a list"),
+    ({"task": ["a", "b"], "reward": [1, "x"]}, r"table: column 'reward' contains int and str"),
     (pl.DataFrame({"id": ["a"], "reward": [1]}), r"table: no column 'task'; name it with --columns task=KEY"),
     (pl.DataFrame({"task": ["a", None], "reward": [1, 1]}), r"table:row 2: task is missing"),
     (pl.DataFrame({"task": [], "reward": []}, schema={"task": str, "reward": float}), r"table: no rollouts"),
-    (pandas.DataFrame([["a", 1, 2]], columns=["task", "reward", "reward"]), r"table: two columns have one name"),
+    (pandas.DataFrame([["a", 1, 2]], columns=["task", "reward", "reward"]), r"table: two columns have the same name"),
     (pl.Series([1, 0]), r"a polars.Series cannot be scored; expected paths, a table, records"),
     (pandas.Series([1, 0]), r"a pandas.Series cannot be scored"),
     (7, r"a builtins.int cannot be scored"),
@@ -120,7 +120,7 @@ def test_repeats_that_nobody_numbered_are_refused_with_the_way_out(tmp_path):
 def test_samples_that_somebody_numbered_are_not_told_to_be_numbered_again(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("task,sample,reward\na,1,1\na,1,0\n")
-    with pytest.raises(InputError, match="give each try its own sample number") as caught:
+    with pytest.raises(InputError, match="give each rollout its own sample number") as caught:
         calipers.score(path)
     assert "#" not in str(caught.value)
 
@@ -249,7 +249,7 @@ def test_words_are_read_in_every_process(tmp_path, monkeypatch):
     [
         (
             ["id", "is_correct", "score"],
-            r"reward=score \(keys here: is_correct, score; score and is_correct look like one",
+            r"reward=score \(keys here: is_correct, score; score and is_correct look like a reward",
         ),
         (["id", "tokens"], r"reward=KEY \(keys here: tokens\)"),
     ],

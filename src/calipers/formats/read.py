@@ -258,7 +258,7 @@ def check_keys(columns: Mapping[str, str], labels: Collection[str]) -> None:
     """InputError for roles that there are not, or keys that no record can have."""
     _check_columns(columns)
     if (odd := odd_key([*labels, *columns.values()])) is not None:
-        raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
+        raise InputError(f"{odd!r} contains a quote, a backslash or a control character; expected a plain key")
 
 
 def _check_columns(columns: Mapping[str, str]) -> None:

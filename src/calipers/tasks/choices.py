@@ -90,9 +90,7 @@ class RightChoice:
             cells = _as_list(row.get(column))
             if not isinstance(cells, list):
                 wrong = f"column {column!r} is {one_line(cells, 60)}"
-                right = (
-                    'expected a list (in CSV as JSON: ["yes", "no"]), or a column per choice: --choices A,B,C,D'
-                )
+                right = 'expected a list (in CSV as JSON: ["yes", "no"]), or a column per choice: --choices A,B,C,D'
                 raise InputError.at(where, wrong, right)
         else:
             cells = [row.get(column) for column in self.columns]

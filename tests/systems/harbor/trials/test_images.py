@@ -87,13 +87,13 @@ def test_steps_are_executed_once_and_a_trial_finds_what_they_left(tmp_path, imag
     outcomes, trials, done = ran(tmp_path, "--samples", "2")
     assert (outcomes, done.returncode) == ({"scored": 4}, 0), done.stderr
     assert {trial["verifier_result"]["rewards"]["reward"] for trial in trials.values()} == {1}
-    assert trials["a"]["calipers"]["image"].startswith("debian: made of packages (")
+    assert trials["a"]["calipers"]["image"].startswith("debian: built from packages (")
     stamps = {path.read_text() for path in (tmp_path / "runs").glob("*/1/*__*/verifier/test-stdout.txt")}
     assert len(stamps) == 1  # of both tasks, both times
     assert len(list((images / "layers").iterdir())) == 3
     assert not list(images.glob("new-*"))
     again = calipers("run", "d", "--environment", "room", "--samples", "2", cwd=tmp_path, CALIPERS_HARBOR="")
-    assert "environment: room (as given); debian: made of packages (" in again.stdout
+    assert "environment: room (as requested); debian: built from packages (" in again.stdout
 
 
 def test_a_step_that_fails_is_not_run_and_says_why(tmp_path, images):
