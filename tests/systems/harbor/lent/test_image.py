@@ -93,4 +93,5 @@ def test_why_an_image_cannot_be_built(tmp_path, monkeypatch):
     why = "only root can do that" if os.geteuid() else "mmdebstrap is not installed"
     assert unbuildable(plan) == f"its image must be built, and {why}"
     monkeypatch.setenv("CALIPERS_MIRRORS", "ubunto=http://127.0.0.1/")
-    assert os.geteuid() or "CALIPERS_MIRRORS contains 'ubunto=http://127.0.0.1/'; expected debian=URL" in unbuildable(plan)
+    why = "CALIPERS_MIRRORS contains 'ubunto=http://127.0.0.1/'; expected debian=URL"
+    assert os.geteuid() or why in unbuildable(plan)

@@ -99,7 +99,8 @@ def test_steps_are_executed_once_and_a_trial_finds_what_they_left(tmp_path, imag
 def test_a_step_that_fails_is_not_run_and_says_why(tmp_path, images):
     write_task(tmp_path / "d", "right", dockerfile="FROM debian\nWORKDIR /app\nRUN true\n")
     write_task(tmp_path / "d", "wrong", dockerfile="FROM debian\n\nRUN echo first; echo the last word >&2; exit 7\n")
-    why = "environment/Dockerfile:3: RUN echo first; echo the last word >&2; exit 7 ended with 7: first | the last word"
+    step = "environment/Dockerfile:3: RUN echo first; echo the last word >&2; exit 7"
+    why = f"{step} failed with exit code 7: first | the last word"
     outcomes, trials, done = ran(tmp_path)
     assert (outcomes, done.returncode, list(trials)) == ({"scored": 1, "not_run": 1}, 3, ["right"])
     assert f"wrong: not run: {why}; --environment docker runs it" in done.stderr
@@ -113,7 +114,7 @@ def test_a_step_that_fails_is_not_run_and_says_why(tmp_path, images):
 
 def test_a_step_has_a_time_limit(tmp_path, images):
     (tmp_path / "Dockerfile").write_text("FROM debian\nRUN sleep 600\n")
-    with pytest.raises(ImageError, match=r"Dockerfile:2: RUN sleep 600 was (ended|not begun): the build's time is up"):
+    with pytest.raises(ImageError, match=r"Dockerfile:2: RUN sleep 600 was (stopped|not started): the build timed out"):
         build(read_environment(tmp_path).image, BUILDER, 2.0)
     assert not list(images.glob("new-*"))
 
@@ -151,7 +152,7 @@ def test_who_changes_the_judges_tools_in_an_image_is_caught(tmp_path, images):
     write_task(tmp_path / "d", "fair", dockerfile="FROM debian\nWORKDIR /app\nRUN true\n")
     _, trials, done = ran(tmp_path)
     assert trials["fair"]["verifier_result"]["rewards"]["reward"] == 1, done.stderr
-    assert "/usr/bin/env, which judges it" in trials["cheat"]["exception_info"]["exception_message"]
+    assert "/usr/bin/env, which is part of its verifier" in trials["cheat"]["exception_info"]["exception_message"]
 
 
 def test_what_an_agent_compiled_in_an_image_is_not_run(tmp_path, images):

@@ -97,7 +97,11 @@ def test_an_agent_whose_artifacts_break_its_verifier_gets_nothing(tmp_path):
     ("dockerfile", "toml", "why"),
     [
         ("FROM postgres:16\n", "", "it needs the image postgres:16"),
-        ("FROM python\nHURRY\n", "", "tests/Dockerfile contains HURRY"),
+        (
+            "FROM python\nHURRY\n",
+            "",
+            "{task}/tests/Dockerfile:2: HURRY is not an instruction; expected for example RUN",
+        ),
         ("FROM python\n", '[verifier.environment]\ndocker_image = "judge:1"\n', "it needs the image judge:1"),
         ("FROM python\n", "[verifier.environment]\ngpus = 1\n", "it needs an accelerator"),
         (
@@ -111,7 +115,7 @@ def test_an_agent_whose_artifacts_break_its_verifier_gets_nothing(tmp_path):
 def test_a_verifier_that_no_room_can_have_declines_its_task(tmp_path, dockerfile, toml, why):
     task = judged_apart(tmp_path, dockerfile)
     (task / "task.toml").write_text(SEPARATE + toml)
-    assert declined(read_task(task)) == why
+    assert declined(read_task(task)) == (why and why.replace("{task}", str(task)))
 
 
 def test_a_verifier_of_its_own_has_the_network_of_its_own_environment(tmp_path):
