@@ -144,7 +144,7 @@ def test_without_an_id_an_inserted_row_moves_nothing():
     assert len({*before}) == 5
     assert [task.id for task in tasks(*reversed(rows))][1] == before[3]
     (note,) = suite(*rows).notes
-    assert note == "qa.csv: 2 rows repeat an earlier prompt; their ids end in -2, -3 and so on"
+    assert note == "qa.csv: 2 rows repeat an earlier prompt; ids of repeated prompts end in -2, -3 and so on"
 
 
 def test_an_id_is_of_the_cells_and_not_of_the_words_around_them():

@@ -276,7 +276,9 @@ class _TaskMaker:
         again = sum(count - 1 for count in self._times.values())
         if again and self._roles.id is None:
             rows = "1 row repeats" if again == 1 else f"{again} rows repeat"
-            notes.append(f"{self._table.origin}: {rows} an earlier prompt; their ids end in -2, -3 and so on")
+            notes.append(
+                f"{self._table.origin}: {rows} an earlier prompt; ids of repeated prompts end in -2, -3 and so on"
+            )
         return notes
 
     def _sources(self, row: Row, choices: Sequence[str] | None, where: str) -> list[Any]:

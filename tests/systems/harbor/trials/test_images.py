@@ -106,7 +106,7 @@ def test_a_step_that_fails_is_not_run_and_says_why(tmp_path, images):
     assert f"wrong: not run: {why}; --environment docker runs it" in done.stderr
     checked = calipers("check", "d", cwd=tmp_path, CALIPERS_HARBOR="", PATH="/usr/sbin:/usr/bin:/sbin:/bin").stdout
     assert "runs here: 1 of 2" in checked
-    assert "1 not: has an image whose build failed here: RUN echo first" in checked
+    assert "1 cannot run: has an image whose build failed here: RUN echo first" in checked
     assert len(list((images / "failed").iterdir())) == 1
     (tmp_path / "d" / "wrong" / "environment" / "Dockerfile").write_text("FROM debian\nRUN true\n")
     assert "runs here: 2 of 2" in calipers("check", "d", cwd=tmp_path, CALIPERS_HARBOR="").stdout
