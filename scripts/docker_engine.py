@@ -42,7 +42,7 @@ STOPPING: Final = 30.0
 
 
 class NotSetUp(Exception):
-    """Why there is no engine."""
+    """The reason why there is no engine."""
 
 
 def main() -> int:
@@ -63,9 +63,9 @@ def main() -> int:
 
 
 def parts(kept: Path, scratch: Path) -> dict[str, str]:
-    """The environment in which docker, dockerd, compose and buildx are; what is missing is fetched once."""
+    """Environment variables with docker, dockerd, compose and buildx on the path; missing parts are fetched once."""
     if sys.platform != "linux" or os.geteuid():
-        raise NotSetUp("only root on Linux can start one")
+        raise NotSetUp("only root on Linux can start an engine")
     kept.mkdir(exist_ok=True)
     (kept / ".gitignore").write_text("*\n")
     config = scratch / "config"
@@ -92,7 +92,7 @@ def parts(kept: Path, scratch: Path) -> dict[str, str]:
 
 
 def missing_libraries(root: Path) -> list[Path]:
-    """The folders of libraries below a root, without those that the machine has: two of one would not fit together."""
+    """The folders of libraries below a root, without libraries of the machine: two versions would conflict."""
     folders = [*root.glob("usr/lib/*-linux-gnu"), *root.glob("lib/*-linux-gnu")]
     for folder in folders:
         for path in folder.iterdir():
@@ -120,7 +120,7 @@ def base_image(kept: Path, scratch: Path) -> None:
 
 
 def fetch(target: Path, release: str, names: Sequence[str], scratch: Path, *, alone: bool = False) -> Path:
-    """Unpack packages of a suite, with all they depend on unless ``alone``, into a directory that is made whole."""
+    """Unpack packages of a suite, with dependencies unless ``alone``, into a directory that is complete or absent."""
     if target.is_dir():
         return target
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
@@ -157,14 +157,14 @@ def fetch(target: Path, release: str, names: Sequence[str], scratch: Path, *, al
 
 
 def fetched(command: Sequence[str], folder: Path) -> None:
-    """Run apt, or say what it complained of."""
+    """Run apt; NotSetUp with its last error if it fails."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCHING)
     except subprocess.TimeoutExpired:
         raise NotSetUp(f"apt did not end within {FETCHING:.0f} seconds") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise NotSetUp(f"apt said: {lines[-1] if lines else done.returncode}")
+        raise NotSetUp(f"apt failed: {lines[-1] if lines else done.returncode}")
 
 
 def suite() -> str:
@@ -172,23 +172,23 @@ def suite() -> str:
     lines = Path("/etc/os-release").read_text().splitlines() if Path("/etc/os-release").is_file() else []
     release = dict(line.split("=", 1) for line in lines if "=" in line)
     if release.get("ID") != "debian" or "VERSION_CODENAME" not in release:
-        raise NotSetUp("its parts are taken from Debian's packages, and this is another system")
+        raise NotSetUp("its parts come from Debian's packages, and this system is not Debian")
     return release["VERSION_CODENAME"].strip('"')
 
 
 def mirror() -> str:
-    """The address that apt has Debian's packages from."""
+    """The mirror from which apt gets Debian's packages."""
     listing = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"]
     lines = subprocess.run(listing, capture_output=True, text=True).stdout.splitlines()
     for line in lines:
         address, _, release = line.partition(" ")
         if release == suite():
             return address
-    raise NotSetUp(f"apt is configured with no mirror of {suite()}")
+    raise NotSetUp(f"apt has no mirror of {suite()}")
 
 
 def answers(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether a command ends well."""
+    """Whether a command exits with 0."""
     try:
         return not subprocess.run(command, env=environment, capture_output=True, timeout=STARTING).returncode
     except (OSError, subprocess.TimeoutExpired):
@@ -228,7 +228,7 @@ def engine(environment: Mapping[str, str], scratch: Path) -> Iterator[None]:
         while not answers(["docker", "info"], environment):
             if process.poll() is not None or time.monotonic() > until:
                 lines = (scratch / "log").read_text(errors="replace").splitlines() or ["nothing"]
-                raise NotSetUp(f"dockerd did not start; it said: {lines[-1]}")
+                raise NotSetUp(f"dockerd did not start; its last output: {lines[-1]}")
             time.sleep(0.2)
         yield
     finally:
@@ -254,13 +254,13 @@ print(json.dumps({"context": str(context), "image": name, "probe": Docker._EGRES
 
 
 def sidecar(environment: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Build the image of Harbor's sidecar under the name that Harbor looks for; or why that is not possible."""
+    """Build the image of Harbor's sidecar under the name that Harbor uses, or return the reason why not."""
     platform = printed(["docker", "version", "--format", "{{.Server.Os}}/{{.Server.Arch}}"], environment)
     python = Path(environment.get("CALIPERS_HARBOR") or "harbor").with_name("python")
     try:
         names = json.loads(printed([str(python), "-c", SIDECAR_NAMES, platform], environment))
     except ValueError:
-        return {"CALIPERS_NO_SIDECAR": "this Harbor does not say how it calls its sidecar"}
+        return {"CALIPERS_NO_SIDECAR": "this Harbor does not give the name of its sidecar"}
     (scratch / "probe").write_text(names["probe"])
     context = scratch / "sidecar"
     shutil.copytree(names["context"], context)
@@ -281,7 +281,7 @@ def named_probe(environment: Mapping[str, str], scratch: Path) -> dict[str, str]
     """
     files = list(scratch.glob("data/image/*/repositories.json"))
     if not files:
-        return {"CALIPERS_NO_SIDECAR": "this Docker keeps the names of its images elsewhere"}
+        return {"CALIPERS_NO_SIDECAR": "this Docker stores the names of its images elsewhere"}
     names = json.loads(files[0].read_text())
     repositories = names["Repositories"]
     tagged, _, digest = (scratch / "probe").read_text().partition("@")
@@ -330,7 +330,7 @@ volume_path = "{home}/volumes"
         if not answers(["podman", "import", str(base), IMAGE], with_podman):
             more = {"CALIPERS_NO_PODMAN": "podman import refused the base image"}
         elif not answers(["podman", "run", "--rm", IMAGE, "python3", "-c", ""], with_podman):
-            more = {"CALIPERS_NO_PODMAN": "podman can run no container here"}
+            more = {"CALIPERS_NO_PODMAN": "podman cannot run a container here"}
         yield more
     finally:
         for words in (["rm", "--all", "--force", "--time", "0"], ["network", "prune", "--force"]):
@@ -339,7 +339,7 @@ volume_path = "{home}/volumes"
 
 
 def printed(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """What a command prints; nothing where it fails."""
+    """The output of a command; an empty text if it fails."""
     try:
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=STARTING, check=True
@@ -349,7 +349,7 @@ def printed(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def cleared(environment: Mapping[str, str]) -> None:
-    """Remove the containers and networks of the engine, whose bridges would outlive it."""
+    """Remove the containers and networks of the engine: their bridges would remain after it stops."""
     containers = printed(["docker", "ps", "--all", "--quiet"], environment).split()
     for command in (["docker", "rm", "--force", *containers], ["docker", "network", "prune", "--force"]):
         answers(command, environment)

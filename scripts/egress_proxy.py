@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """The proxy in the sidecar that `make test-docker` builds for Harbor's network policies, in place of Harbor's own.
 
-Harbor's rules lead every connection here. Those to an address on Harbor's list go on, marked as Harbor's rules want it,
-and the others end. Names are not looked at, only addresses; the small Python of the test's image runs it.
+Harbor's rules redirect every connection here. Connections to an address on Harbor's list are forwarded with the mark
+that Harbor's rules require; the others are closed. Only addresses are checked, not names. The minimal Python of the
+test's image runs it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ORIGINAL_DESTINATION, SOCKET_MARK = 80, 36  # of Linux; Python has no names for 
 
 
 def passed_on(client: socket.socket) -> None:
-    """Forward one connection to where it was meant to go, if that is on the list."""
+    """Forward one connection to its original destination, if that is on the list."""
     with client:
         address = client.getsockopt(socket.SOL_IP, ORIGINAL_DESTINATION, 16)
         host, port = socket.inet_ntoa(address[4:8]), int.from_bytes(address[2:4], "big")
@@ -31,13 +32,13 @@ def passed_on(client: socket.socket) -> None:
 
 
 def copied(source: socket.socket, target: socket.socket) -> None:
-    """Hand on what comes, until nothing does."""
+    """Copy data until the source ends."""
     try:
         while data := source.recv(1 << 16):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # one of the two has gone
+        pass  # one side closed the connection
 
 
 def main() -> None:

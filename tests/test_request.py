@@ -144,8 +144,8 @@ def test_a_function_is_not_asked_about_tasks_without_a_reward():
     ("metrics", "wrong"),
     [
         ([worst, lambda rewards: 1.0, lambda rewards: 2.0], "two metrics are called '<lambda>'"),
-        ([5], "a metric is asked for as 5; expected a name such as 'pass@3', a calipers.Metric, a function"),
-        ([object()], "a metric is asked for as <object"),
+        ([5], "a metric is requested as 5; expected a name such as 'pass@3', a calipers.Metric, a function"),
+        ([object()], "a metric is requested as <object"),
     ],
 )
 def test_objects_that_are_no_metrics(metrics, wrong):
@@ -186,7 +186,7 @@ def test_a_file_that_fails_says_its_line(tmp_path, monkeypatch):
     with pytest.raises(PluginError, match=r"^my\.py:2: ZeroDivisionError: division by zero$"):
         calipers.score([[1, 0], [1, 1]], "my.py:worst")
     (tmp_path / "my.py").write_text("def\n")
-    with pytest.raises(InputError, match=r"^my\.py:1: it is no Python"):
+    with pytest.raises(InputError, match=r"^my\.py:1: it is not valid Python"):
         calipers.score([[1, 0], [1, 1]], "my.py:worst")
 
 
@@ -207,5 +207,5 @@ def test_a_function_that_is_defined_again_replaces_itself():
             return value
 
         assert calipers.score([[1], [0]], "constant")["constant"].value == value
-    with pytest.raises(PluginError, match="metric 'constant' is taken already"):
+    with pytest.raises(PluginError, match="metric 'constant' is already taken"):
         calipers.metric("constant")(worst)

@@ -48,7 +48,7 @@ class Index:
         self.added[name] = thing
 
     def define(self, name: str, thing: Any) -> None:
-        """As `add`; what was defined before in the same place under the same name, as in a notebook, is replaced."""
+        """Like `add`, but replaces an object that the same code defined before, as when a notebook cell runs again."""
         present = self.added.get(name)
         if present is not None and _defined_at(present) == _defined_at(thing):
             self.discard(name)
@@ -172,19 +172,19 @@ _CODE = re.compile(r"(?P<file>.+\.py):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*
 
 
 def is_code(name: str) -> bool:
-    """Whether a name is that of an object in a Python file of the user's: ``my.py:grade``."""
+    """Whether a name is ``FILE.py:OBJECT``, an object in a Python file of the user, such as ``my.py:grade``."""
     return _CODE.fullmatch(name) is not None
 
 
 def load_code(name: str) -> Any:
-    """The object that ``FILE.py:OBJECT`` names; the file is run, once for each text it has.
+    """The object that ``FILE.py:OBJECT`` names; the file is run once, and again if its content changed.
 
-    To be called for names that the user wrote, never for those that stand in data: what is named here is trusted.
-    InputError for a file or an object that is not there, PluginError with the line for a file that fails.
+    Call it only for names that the user wrote, never for names in data: the file is trusted code. InputError if the
+    file or the object does not exist, PluginError with the line if the file fails.
     """
     parts = _CODE.fullmatch(name)
     if parts is None:
-        raise InputError.at(repr(name), "is no object in a file", "expected FILE.py:OBJECT")
+        raise InputError.at(repr(name), "is not an object in a file", "expected FILE.py:OBJECT")
     target: Any = _module(parts["file"])
     known = [key for key in vars(target) if not key.startswith("_")]
     for part in parts["object"].split("."):
@@ -200,8 +200,8 @@ def code_file(name: str) -> str:
 
 
 def _module(file: str) -> ModuleType:
-    """A file run as a module that nobody imports by its name; the same text is run once."""
-    import traceback  # neither is needed before somebody names a file
+    """A file run as a module that is not importable by name; the same content is run once."""
+    import traceback  # neither is needed until a file is named
     from hashlib import sha256
 
     right = "expected a Python file, as FILE.py:OBJECT"
@@ -212,9 +212,9 @@ def _module(file: str) -> ModuleType:
     except OSError as error:
         raise InputError.at(file, error.strerror or "cannot be read", right) from None
     except SyntaxError as error:
-        raise InputError.at(f"{file}:{error.lineno or 1}", f"it is no Python: {error.msg}", right) from None
+        raise InputError.at(f"{file}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", right) from None
     except ValueError as error:  # null bytes
-        raise InputError.at(file, f"it is no Python: {error}", right) from None
+        raise InputError.at(file, f"it is not valid Python: {error}", right) from None
     called = f"calipers_code_{sha256(os.path.abspath(file).encode(errors='surrogateescape') + source).hexdigest()[:16]}"
     if called in sys.modules:
         return sys.modules[called]

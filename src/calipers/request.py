@@ -39,14 +39,16 @@ class Dialect:
     missing: Missing = "gap"
     undefined: float | None = None  # what a metric over no tasks becomes
     label: Callable[[Any], str] = label  # the name of a slice
-    lenient: bool = False  # a task that its verifier refuses is judged all the same, and noted
+    lenient: bool = False  # a task that its verifier rejects is verified anyway, with a note
     skips: bool = False  # leave out, with a warning, a metric that is unknown or fails
-    labels: tuple[str, ...] = ()  # what it has to know of a rollout beside its numbers
-    over_datasets: bool = True  # the mean over datasets says something, as all have the same reward
-    every_reward: bool = False  # of several rewards each is reported, also where one is called reward
+    labels: tuple[str, ...] = ()  # the text columns that it needs
+    over_datasets: bool = True  # the mean over datasets is meaningful, as all have the same reward
+    every_reward: bool = False  # report each of several rewards, even if one is called reward
     seen: Callable[[Rollouts], Rollouts] | None = None  # the rollouts as it counts them
     own: Callable[[Rollouts, Sequence[str]], Mapping[str, Any]] | None = None  # (group, asked) -> keys of the result
-    asks: Callable[[Any], Sequence[str] | None] | None = None  # what the source itself wants, before `default`
+    asks: Callable[[Any], Sequence[str] | None] | None = (
+        None  # the metrics that the source itself requests, before `default`
+    )
 
 
 NATIVE = Dialect("native")
@@ -59,7 +61,7 @@ class RequestedMetric:
     text: str  # the result's key
     metric: Metric | Opaque
     params: Mapping[str, Any]
-    foreign: bool = False  # somebody else's code: its exceptions are not ours
+    foreign: bool = False  # user code: its exceptions are not ours
 
 
 Wanted = str | Mapping[str, Any] | Metric | Callable[..., Any] | type
@@ -68,9 +70,9 @@ Wanted = str | Mapping[str, Any] | Metric | Callable[..., Any] | type
 
 
 def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> RequestedMetric:
-    """Find the metric of a name in a dialect: first its table, then plugins; an object is itself.
+    """Find the metric of a name in a dialect: first its table, then plugins; an object is used directly.
 
-    ``FILE.py:OBJECT`` runs a file of the user. Names that come from data are not ``trusted``, and run nothing.
+    ``FILE.py:OBJECT`` runs a file of the user. Names from data are not ``trusted``, and no code is run for them.
     """
     if not isinstance(wanted, (str, Mapping)):
         return _of_object(wanted)
@@ -97,11 +99,11 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
 
 
 def _of_object(thing: Any) -> RequestedMetric:
-    """A metric that was handed over itself, under its own name."""
+    """A metric that was given as an object, under its own name."""
     name = thing.name if isinstance(thing, Metric) else own_name(thing)
     if not name:
         right = "expected a name such as 'pass@3', a calipers.Metric, a function of rewards, or a class with compute()"
-        raise InputError(f"a metric is asked for as {thing!r:.80}; {right}")
+        raise InputError(f"a metric is requested as {thing!r:.80}; {right}")
     metric = as_metric(name, thing)
     if isinstance(metric, Metric):
         spec = MetricSpec(name, name)
@@ -155,9 +157,9 @@ def as_metric(name: str, thing: Any) -> Metric | Opaque:
 
 
 def _of_function(name: str, fn: Callable[..., Any]) -> Opaque:
-    """A plain function of rewards, a list for each task that has any; over no rewards there is no number."""
+    """A plain function of rewards: one list per task that has rewards; without rewards there is no value."""
     if iscoroutinefunction(fn):
-        raise PluginError(f"metric {name!r} is async; expected a plain function of rewards, which waits for nothing")
+        raise PluginError(f"metric {name!r} is async; expected a plain function of rewards, which is not async")
 
     def compute(tasks: Sequence[Sequence[float]]) -> float:
         filled = [list(rewards) for rewards in tasks if len(rewards)]
@@ -192,7 +194,7 @@ def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
     if wanted in part.rewards:
         return contributed(part, wanted)
     if name in USAGE:
-        return Column.gaps(len(part))  # nobody reported it: missing, not zero
+        return Column.gaps(len(part))  # not reported: missing, not zero
     raise UnknownName.of("column of numbers", wanted, [*part.columns, *part.rewards])
 
 
@@ -266,13 +268,13 @@ REWARD_WORDS = (
     "grade",
     "label",
 )
-"""Parts of names under which people keep a reward, the likeliest first."""
+"""Parts of common names of a reward, the likeliest first."""
 
 MOST_SHOWN = 12  # keys in an error
 
 
 def no_reward(source: Any, keys: Sequence[str]) -> InputError:
-    """The error for rows of which none has a reward: which keys they have, and which of them look like one."""
+    """The error for rows without a reward: their keys, and which of the keys look like a reward."""
     if isinstance(source, (list, tuple)) and source and isinstance(source[0], (str, os.PathLike)):
         source = source[0]
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "table"
@@ -280,7 +282,7 @@ def no_reward(source: Any, keys: Sequence[str]) -> InputError:
     shown = ", ".join(keys[:MOST_SHOWN]) + (", ..." if len(keys) > MOST_SHOWN else "")
     right = f"name it with --columns reward={likely[0] if likely else 'KEY'} (keys here: {shown}"
     if likely:
-        right += f"; {' and '.join(likely[:3])} look{'s' if len(likely) == 1 else ''} like one"
+        right += f"; {' and '.join(likely[:3])} look{'s' if len(likely) == 1 else ''} like a reward"
     return InputError.at(path, "no row has a reward", f"{right})")
 
 

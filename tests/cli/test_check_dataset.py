@@ -48,9 +48,9 @@ def test_everything_wrong_is_listed_and_the_exit_code_says_so(place):
 WINDOWS = '[environment]\nos = "windows"\n'
 NO_HARBOR = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CALIPERS_HARBOR": ""}
 GROUPS = """runs here: 1 of 6, in environment room (Harbor is not installed)
-  3 not: its image has to be built, and CALIPERS_IMAGES is none (d, e, f)
-  1 not: needs an image that a room does not have: postgres:16 (b)
-  1 not: it is for windows (c)
+  3 cannot run: its image must be built, and CALIPERS_IMAGES is none (d, e, f)
+  1 cannot run: needs an image that a room does not have: postgres:16 (b)
+  1 cannot run: it is for windows (c)
 with Harbor and a Docker engine: 5 of 6
 """
 
@@ -82,7 +82,7 @@ def test_with_docker_all_but_what_docker_cannot_do_runs_here(tmp_path):
     done = calipers("check", "d", cwd=tmp_path, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", CALIPERS_HARBOR="")
     assert done.stdout.splitlines()[1:] == [
         "runs here: 1 of 2, in environment docker (Docker 27.0 answers)",
-        "  1 not: it is for windows (b)",
+        "  1 cannot run: it is for windows (b)",
     ]
 
 
@@ -100,7 +100,7 @@ def test_with_podman_no_accelerator_is_lent(tmp_path):
     done = calipers("check", "d", cwd=tmp_path, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", CALIPERS_HARBOR="")
     assert done.stdout.splitlines()[1:] == [
         "runs here: 1 of 2, in environment podman (Podman 4.3 answers)",
-        "  1 not: it needs an accelerator that Harbor does not give to Podman (b)",
+        "  1 cannot run: it needs an accelerator that Harbor does not give to Podman (b)",
     ]
 
 

@@ -255,7 +255,7 @@ def test_a_cache_asks_nothing_twice(home, server):
         ),
         (
             ["--model_args", "pretrained=m,dtype=int3"],
-            "--model_args: dtype=int3 is none; expected auto, float16, bfloat16, float32, float64",
+            "--model_args: dtype=int3 is unknown; expected auto, float16, bfloat16, float32, float64",
         ),
         (
             ["--model_args", "pretrained=m,max_length=x"],

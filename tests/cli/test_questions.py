@@ -79,7 +79,7 @@ def test_a_table_is_asked_of_a_server(home):
 def test_what_is_guessed_is_said_before_the_first_call(home):
     (home / "m.py").write_text("import sys\ndef answer(prompt):\n    print('asked', file=sys.stderr)\n    return '7'\n")
     _, heard = ran(home)
-    assert heard.index("(say --prompt, --target or --verifier to change)") < heard.index("asked")
+    assert heard.index("(change with --prompt, --target or --verifier)") < heard.index("asked")
     assert heard.index("first target: 4") < heard.index("asked")
 
 
@@ -97,7 +97,7 @@ def test_a_dry_run_shows_five_and_asks_nothing(home):
 
 def test_a_dry_run_finds_what_a_run_would_refuse(home):
     assert refused("run", "qa.csv", "--dry-run", "--target", "level", "--verifier", "numeric_match", cwd=home) == (
-        f"qa.csv:2: task {first_id()!r}: target is 'easy'; expected a number, or text that is one"
+        f"qa.csv:2: task {first_id()!r}: target is 'easy'; expected a number, or text that is a number"
     )
 
 
@@ -111,9 +111,9 @@ def first_id():
     ("arguments", "wrong"),
     [
         (("--prompt", "qestion"), "--prompt: no column named 'qestion' in qa.csv; did you mean 'question'?"),
-        (("--template", "{question.x}"), "--template: {question.x} is no column's name; expected names of columns"),
+        (("--template", "{question.x}"), "--template: {question.x} is not a column name; expected column names"),
         (("--verifier", "my.py:grad"), "my.py: no object named 'grad'; did you mean 'grade'"),
-        (("--verifier", "my.py:one"), "my.py:one: is a function of (task); expected def one(task, completion)"),
+        (("--verifier", "my.py:one"), "my.py:one: its parameters are (task); expected def one(task, completion)"),
         (("--verifier", "no.py:grade"), "no.py: No such file or directory; expected a Python file, as FILE.py:OBJECT"),
         (("--verifier", "exactmatch"), "no verifier named 'exactmatch'; did you mean 'exact_match'"),
         (("--metric", "my.py:best"), "my.py: no object named 'best'; did you mean"),
@@ -135,7 +135,8 @@ def test_options_of_a_table_are_for_tables(home):
     calipers("init", "arith", "--from", "qa.csv", cwd=home)
     wrong = refused("run", "arith", "--prompt", "x", "--model", "python/m.py:answer", cwd=home)
     assert (
-        wrong == "--prompt: is for a table of questions, and arith is none; expected a CSV, TSV, JSON or Parquet file"
+        wrong == "--prompt: is for tables of questions, and arith is not a table; "
+        "expected a CSV, TSV, JSON or Parquet file"
     )
 
 
@@ -158,7 +159,7 @@ def test_a_yaml_file_says_it_all(home):
 
 def test_the_same_command_goes_on_and_another_table_template_or_verifier_does_not(home):
     ran(home, "--verifier", "my.py:grade")
-    assert "3 from the log" in ran(home, "--verifier", "my.py:grade")[1]
+    assert "3 read from the log" in ran(home, "--verifier", "my.py:grade")[1]
     for arguments in (("--verifier", "contains"), ("--verifier", "my.py:grade", "--template", "{question}!")):
         done = calipers(*RUN, *arguments, "--out", "r", cwd=home)
         assert (done.returncode, "tasks: " in done.stderr) == (2, True)
@@ -199,16 +200,16 @@ def test_a_function_that_fails_leaves_a_gap_and_never_a_zero(home, name, scored,
     assert outcomes["verifier_failed"] == 3 - scored
     assert {record.get("reward") for record in records(home / "r")} <= {None, 1.0}
     assert why in heard
-    assert f"calipers rescore r --verifier my.py:{name} judges them again" in heard
+    assert f"calipers rescore r --verifier my.py:{name} verifies them again" in heard
 
 
 def test_a_run_of_a_table_is_judged_again(home):
     ran(home, "--verifier", "my.py:breaks", code=3)
     wrong = refused("rescore", "r", cwd=home)
-    assert wrong.endswith("tasks may not say which code is run; name it yourself: --verifier my.py:breaks")
+    assert wrong.endswith("tasks may not name code to run; name it yourself: --verifier my.py:breaks")
     done = calipers("rescore", "r", "--verifier", "my.py:grade", cwd=home)
     assert done.returncode == 0, done.stderr
-    assert "gap to number  2" in done.stdout
+    assert "missing to reward  2" in done.stdout
     assert (home / "r" / "rescored-grade.jsonl").exists()
 
 
@@ -219,7 +220,7 @@ def test_a_benchmark_may_not_name_code(home):
     (home / "b" / "tasks.jsonl").write_text(json.dumps(row) + "\n")
     (home / "my.py").write_text("raise SystemExit('it was run')")
     wrong = refused("run", "b", "--model", "python/m.py:answer", cwd=home)
-    assert "tasks may not say which code is run" in wrong
+    assert "tasks may not name code to run" in wrong
 
 
 def test_a_plan_may_not_name_code(home):
@@ -256,7 +257,7 @@ def test_a_table_becomes_a_benchmark_with_its_verifier_once(home):
     assert done.stdout.splitlines()[-3:] == [
         "wrote arith/tasks.jsonl",
         "wrote arith/metadata.yaml",
-        "calipers run arith --model ... runs it",
+        "run it with: calipers run arith --model ...",
     ]
     rows = [json.loads(line) for line in (home / "arith" / "tasks.jsonl").read_text().splitlines()]
     assert rows[0] == {

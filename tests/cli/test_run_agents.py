@@ -108,7 +108,7 @@ def test_a_run_that_has_begun_keeps_its_environment(tmp_path):
     path = programs(tmp_path, harbor="echo 0.25.0", docker="echo 27.0")
     again = run(tmp_path, PATH=path)
     assert again.returncode == 0, again.stderr
-    assert "environment: room (this run began in it)\n" in again.stdout
+    assert "environment: room (this run was started in it)\n" in again.stdout
     other = run(tmp_path, "--environment", "docker", PATH=path)
     assert other.returncode == 2
     assert (

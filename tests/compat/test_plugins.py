@@ -137,7 +137,7 @@ def test_evsys_may_use_a_native_name(plugin):
         (
             "from evsys_sdk.registry import register_metric\n@register_metric\nclass A:\n    name = 'a'\n",
             InputError,
-            "plugin.py: it registers no metric and no verifier; .*parentheses",
+            "plugin.py: it adds no metric and no verifier; .*parentheses",
         ),
     ],
 )

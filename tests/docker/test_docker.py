@@ -70,7 +70,7 @@ def check_run(tmp_path, name, agent, limit, reward):
     assert {json.loads(path.read_text())["config"]["environment"]["type"] for path in trials} == {name}
     gone = {"DOCKER_HOST": "unix:///none", "CONTAINERS_STORAGE_CONF": "/none"}
     again = calipers("run", str(ARITH), "--out", str(tmp_path / "out"), *options, cwd=tmp_path, **gone)
-    assert f"environment: {name} (this run began in it)\n" in again.stdout, again.stderr
+    assert f"environment: {name} (this run was started in it)\n" in again.stdout, again.stderr
     assert left_of(name, tmp_path / "out") == []
 
 

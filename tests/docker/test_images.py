@@ -39,7 +39,7 @@ def test_bases_of_packages_and_steps_that_install_some(tmp_path, monkeypatch):
     write_task(tmp_path / "d", "python", dockerfile=PYTHON)
     write_task(tmp_path / "d", "wrong", dockerfile=BENCH + "RUN apt-get install -y no-such-package\n", solution=SOLVED)
     done = calipers("run", "d", "--agent", "command:sh /app/solve 2>/dev/null; printf 42 > answer.txt", cwd=tmp_path)
-    assert "made of packages (" in done.stdout
+    assert "built from packages (" in done.stdout
     options = ("--environment", "room", "--format", "json")
     done = calipers("run", "d", "--agent", "oracle", *options, cwd=tmp_path)  # by Harbor: it finds what is there
     (group,) = json.loads(done.stdout)["groups"]

@@ -288,7 +288,7 @@ def test_a_dataset_of_which_harbor_runs_nothing(tmp_path, monkeypatch):
     write_task(tmp_path / "one", "refused", toml='[environment]\nenv = {X = "${NOT_SET_HERE}"}\n')
     done = calipers("run", str(tmp_path / "one"), "--out", str(tmp_path / "out"), cwd=tmp_path)
     assert done.returncode == 2
-    assert "Harbor runs no task of" in done.stderr
+    assert "Harbor rejects all of" in done.stderr
     assert "'NOT_SET_HERE' not found" in done.stderr
 
 

@@ -113,7 +113,7 @@ def test_one_checkpoint_in_two_dtypes_is_loaded_twice(paths):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"dtype": "int8"}, "--model-args: dtype=int8 is none; expected auto, float16"),
+        ({"dtype": "int8"}, "--model-args: dtype=int8 is unknown; expected auto, float16"),
         ({"max_length": 0}, "--model-args: max_length=0 cannot be read; expected an integer >= 1"),
         ({"max_length": True}, "--model-args: max_length=True cannot be read; expected an integer >= 1"),
         ({"add_bos_token": "maybe"}, "--model-args: add_bos_token=maybe cannot be read; expected true or false"),

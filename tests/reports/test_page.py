@@ -97,7 +97,7 @@ def test_a_result_that_is_loaded_has_its_numbers_and_its_digest(reports):
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ('{"schema": "calipers.reslt/1"}', r"schema is 'calipers.reslt/1'; expected one of calipers.result/1"),
         ('{"schema": "calipers.result/1"}', "not a result of this version: KeyError: 'dialect'"),
         ('{"schema": "calipers.gate/1"}', "not a Gate of this version"),
@@ -111,7 +111,7 @@ def test_what_is_no_document_is_refused_in_a_line(tmp_path, text, message):
 
 
 def test_the_class_of_another_document_refuses_it(reports):
-    with pytest.raises(InputError, match=r"the document is 'calipers.result/1'; expected that of a Comparison"):
+    with pytest.raises(InputError, match=r"the document is 'calipers.result/1'; expected the document of a Comparison"):
         calipers.Comparison.from_json(reports["result"].to_json())
 
 

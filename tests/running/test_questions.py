@@ -91,7 +91,7 @@ def test_a_verifier_of_the_call_judges_in_place_of_the_benchmarks_own():
 
 def test_what_cannot_be_run_from_memory():
     benchmark = calipers.Benchmark.from_table(ROWS)
-    with pytest.raises(InputError, match="prompt: is for a table of questions, and this is a benchmark already"):
+    with pytest.raises(InputError, match="prompt: is for a table of questions, and this is already a benchmark"):
         calipers.evaluate(benchmark, ASKED, prompt="question")
     with pytest.raises(
         InputError, match=r"benchmark: is DataFrame; expected a path, a name, or a Benchmark: Benchmark\.from_table"

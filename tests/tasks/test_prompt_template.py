@@ -40,7 +40,7 @@ def test_names_in_braces(written, filled):
     ],
 )
 def test_nothing_else_is_taken(written):
-    with pytest.raises(InputError, match=r"^--template: .*expected names of columns, such as \{question\}"):
+    with pytest.raises(InputError, match=r"^--template: .*expected column names such as \{question\}"):
         prompt_template(written, ROW)
 
 
@@ -71,7 +71,7 @@ def test_a_jinja_file_sees_cells_as_they_are(tmp_path):
     ],
 )
 def test_jinja_gets_out_of_its_sandbox_nowhere(tmp_path, text):
-    with pytest.raises(InputError, match=r"failed|is no Jinja"):
+    with pytest.raises(InputError, match=r"failed|is not valid Jinja"):
         jinja(tmp_path, text)
 
 
@@ -79,8 +79,8 @@ def test_jinja_gets_out_of_its_sandbox_nowhere(tmp_path, text):
     ("text", "wrong"),
     [
         ("{{ qestion }}", "no column named 'qestion'; did you mean 'question'?"),
-        ("{% if %}", "t.jinja:1: is no Jinja"),
-        ("plain", "names no column: every prompt would be the same"),
+        ("{% if %}", "t.jinja:1: is not valid Jinja"),
+        ("plain", "contains no column name: every prompt would be the same"),
         ("{{ question.nothing }}", "failed (UndefinedError"),
     ],
 )

@@ -38,7 +38,7 @@ QA = {"question": "2 + 2?", "answer": "4"}
 def test_what_is_guessed_is_said_in_one_line_with_the_first_question():
     assert list(suite(QA, {"question": "b?", "answer": "c"}).opening) == [
         "qa.csv: 2 questions; prompt: question, target: answer, verifier: exact_match "
-        "(say --prompt, --target or --verifier to change)",
+        "(change with --prompt, --target or --verifier)",
         "first prompt: 2 + 2?",
         "first target: 4",
     ]
@@ -64,11 +64,15 @@ def test_guesses_are_by_common_names(columns, prompt):
 @pytest.mark.parametrize(
     ("row", "settings", "wrong"),
     [
-        ({"a": "x", "b": "y"}, {}, "qa.csv: no column is called like a prompt (columns here: a, b); name it: --prompt"),
+        (
+            {"a": "x", "b": "y"},
+            {},
+            "qa.csv: no column has the usual name of a prompt (columns here: a, b); name it with --prompt",
+        ),
         (
             {"question": "x"},
             {},
-            "qa.csv: no column is called like a target (columns here: question); name it: --target",
+            "qa.csv: no column has the usual name of a target (columns here: question); name it with --target",
         ),
         ({"question": "x"}, {"verifier": "numeric_match"}, "qa.csv: verifier numeric_match needs a target"),
         (QA, {"prompt": "qestion"}, "--prompt: no column named 'qestion' in qa.csv; did you mean 'question'?"),
@@ -76,7 +80,7 @@ def test_guesses_are_by_common_names(columns, prompt):
         (
             QA,
             {"shuffle_choices": True},
-            "--shuffle-choices: there are no choices; name their columns: --choices A,B,C,D",
+            "--shuffle-choices: there are no choices; name their columns with --choices A,B,C,D",
         ),
     ],
 )
@@ -92,7 +96,7 @@ def test_a_verifier_that_needs_no_target_gets_none():
 @pytest.mark.parametrize("prompt", [None, "", "  \n"])
 def test_an_empty_prompt_says_its_line(prompt):
     wrong = refused(QA, {"question": prompt, "answer": "1"})
-    assert wrong == "qa.csv:3: the prompt is empty (column 'question'); fill it in, or take the row out"
+    assert wrong == "qa.csv:3: the prompt is empty (column 'question'); fill it in or remove the row"
 
 
 def test_a_row_without_a_target_says_its_line():
@@ -101,7 +105,7 @@ def test_a_row_without_a_target_says_its_line():
     )
     answerless = suite(QA, {"question": "b?", "answer": None}, verifier="my.py:grade")
     assert [task.target for task in answerless.tasks] == ["4", None]
-    assert list(answerless.notes) == ["qa.csv: 1 row has no target; my.py:grade is handed None there"]
+    assert list(answerless.notes) == ["qa.csv: 1 row has no target; my.py:grade gets None as the target"]
     assert [task.verifier for task in tasks(QA, {"question": "b?", "answer": None}, judged=False)] == [None, None]
 
 
@@ -119,9 +123,9 @@ def test_ids_are_kept_as_they_are_written():
         (
             "7",
             "7",
-            "qa.csv:3: id '7' stands twice, first at qa.csv:2; expected each id once; --id COLUMN names another",
+            "qa.csv:3: id '7' appears twice, first at qa.csv:2; expected unique ids; use another column with --id",
         ),
-        (7, "7", "qa.csv:3: id '7' stands twice, first at qa.csv:2"),
+        (7, "7", "qa.csv:3: id '7' appears twice, first at qa.csv:2"),
         ("7", "", "qa.csv:3: the id is empty (column 'id')"),
         ("7", 7.5, "qa.csv:3: the id is 7.5; expected text or a whole number"),
         ("7", [1], "qa.csv:3: the id is [1]; expected text or a whole number"),
@@ -140,7 +144,7 @@ def test_without_an_id_an_inserted_row_moves_nothing():
     assert len({*before}) == 5
     assert [task.id for task in tasks(*reversed(rows))][1] == before[3]
     (note,) = suite(*rows).notes
-    assert note == "qa.csv: 2 rows ask what an earlier row asks; their ids end in -2, -3 and so on"
+    assert note == "qa.csv: 2 rows repeat an earlier prompt; ids of repeated prompts end in -2, -3 and so on"
 
 
 def test_an_id_is_of_the_cells_and_not_of_the_words_around_them():
@@ -160,7 +164,7 @@ def test_a_template_over_columns_of_any_kind():
     assert task.prompt == "Which? 2024 0.5"
     assert refused({**row, "year": [1]}, template="{year}").startswith("qa.csv:2: column 'year' is [1]; expected text")
     assert refused({**row, "question": ""}, template="Q: {question}") == (
-        "qa.csv:2: the prompt is empty; fill its cells in, or take the row out"
+        "qa.csv:2: the prompt is empty; fill in its cells or remove the row"
     )
 
 
@@ -196,7 +200,7 @@ def test_metadata_are_columns_with_commas_between_or_names_that_hold_one():
 )
 def test_images_are_an_error_and_not_left_out(column, cell):
     wrong = refused(QA, {**QA, column: cell})
-    assert wrong.startswith(f"qa.csv:3: column {column!r} holds an image; Calipers sends text only")
+    assert wrong.startswith(f"qa.csv:3: column {column!r} contains an image; Calipers sends text only")
 
 
 def test_an_empty_column_of_images_is_none():
@@ -236,10 +240,10 @@ def test_the_right_choice_by_letter_index_or_text(answers, letters, settings):
 @pytest.mark.parametrize(
     ("answers", "wrong"),
     [
-        ([1, 2], "qa.csv:2: targets such as 1 could be counted from 0 or from 1; say which: --index-from 0"),
-        (["B", "D"], "qa.csv:3: target D is none of the choices; expected a letter from A to C"),
-        (["Rome", "Oslo"], "qa.csv:3: target Oslo is none of the choices"),
-        ([0, 3], "qa.csv:3: target 3 is none of the choices; expected a number from 0 to 2"),
+        ([1, 2], "qa.csv:2: targets such as 1 could count from 0 or from 1; choose with --index-from 0"),
+        (["B", "D"], "qa.csv:3: target D is not one of the choices; expected a letter from A to C"),
+        (["Rome", "Oslo"], "qa.csv:3: target Oslo is not one of the choices"),
+        ([0, 3], "qa.csv:3: target 3 is not one of the choices; expected a number from 0 to 2"),
         (["B", None], "qa.csv:3: no target in column 'answer'"),
     ],
 )
@@ -320,7 +324,7 @@ def test_choices_that_a_template_leaves_out_are_no_guess():
 
 
 def test_a_column_stands_once():
-    with pytest.raises(InputError, match="column 'a' stands twice"):
+    with pytest.raises(InputError, match="column 'a' appears twice"):
         QuestionTable("t", "t", ["a", "a"], [], [])
 
 

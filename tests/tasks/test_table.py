@@ -69,18 +69,21 @@ def test_a_cell_of_csv_is_text_and_an_empty_one_is_none(tmp_path):
 
 
 REFUSED = {
-    "ragged.csv": ("a,b\n1,2\n1,2,3\n", "ragged.csv:3: a row of 3 cells; expected 2, as in the header; a cell that"),
-    "open.csv": ('a,b\n1,"2\n', "open.csv:2: is no CSV (unexpected end of data); expected a quote at both ends"),
-    "twice.csv": ("a,a\n1,2\n", "twice.csv:1: column 'a' stands twice; expected each column once"),
+    "ragged.csv": (
+        "a,b\n1,2\n1,2,3\n",
+        "ragged.csv:3: the row has 3 cells; expected 2, as in the header; put a cell that contains a , in quotes",
+    ),
+    "open.csv": ('a,b\n1,"2\n', "open.csv:2: is not valid CSV (unexpected end of data); expected a quote at both ends"),
+    "twice.csv": ("a,a\n1,2\n", "twice.csv:1: column 'a' appears twice; expected each column once"),
     "latin.csv": ("question,answer\ncaf\u00e9?,1\n".encode("latin-1"), "latin.csv:2: byte 20 of the file is not UTF-8"),
-    "nul.csv": ("a,b\n1,\0\n", "nul.csv:2: holds a NUL character; expected text"),
-    "header.csv": ("a,b\n", "header.csv: has no rows; expected a question a row, after the header"),
-    "empty.csv": ("", "empty.csv: has no rows; expected a question a row"),
-    "sheet.xlsx": (b"PK\x03\x04", "sheet.xlsx: is a spreadsheet; save it as CSV (UTF-8), and give that file"),
-    "packed.csv": (b"\x1f\x8b\x08", "packed.csv: is packed; unpack it first"),
-    "no.json": ('[{"a": 1},]', "no.json: is no JSON: "),
-    "lines.jsonl": ('{"a": 1}\n{"a": }\n', "lines.jsonl:2: is no JSON: Expecting value at column 7"),
-    "key.jsonl": ('{"a": 1, "a": 2}\n', 'key.jsonl:1: is no JSON: key "a" stands twice'),
+    "nul.csv": ("a,b\n1,\0\n", "nul.csv:2: contains a NUL character; expected text"),
+    "header.csv": ("a,b\n", "header.csv: has no rows; expected one question per row, after the header"),
+    "empty.csv": ("", "empty.csv: has no rows; expected one question per row"),
+    "sheet.xlsx": (b"PK\x03\x04", "sheet.xlsx: is a spreadsheet; save it as CSV (UTF-8) and use that file"),
+    "packed.csv": (b"\x1f\x8b\x08", "packed.csv: is compressed; decompress it first"),
+    "no.json": ('[{"a": 1},]', "no.json: is not valid JSON: "),
+    "lines.jsonl": ('{"a": 1}\n{"a": }\n', "lines.jsonl:2: is not valid JSON: Expecting value at column 7"),
+    "key.jsonl": ('{"a": 1, "a": 2}\n', 'key.jsonl:1: is not valid JSON: key "a" appears twice'),
     "numbers.json": ("[1, 2]", "numbers.json: item 1: is 1; expected a JSON object: a question with its columns"),
     "cut.parquet": (b"PAR1abc", "cut.parquet: cannot be read as Parquet ("),
 }
@@ -147,11 +150,11 @@ def test_an_arrow_table():
 @pytest.mark.parametrize(
     ("source", "wrong"),
     [
-        (5, "a builtins.int is no table of questions; expected a polars or pandas frame"),
-        ("qa.csv", "a builtins.str is no table of questions"),
+        (5, "a builtins.int is not a table of questions; expected a polars or pandas frame"),
+        ("qa.csv", "a builtins.str is not a table of questions"),
         ([1], "row 1: is int; expected a polars"),
         ([], "table: the table has no rows"),
-        ({"a": [1], "b": [1, 2]}, "the columns are not of one length (a: 1, b: 2)"),
+        ({"a": [1], "b": [1, 2]}, "the columns differ in length (a: 1, b: 2)"),
         ({"a": "text"}, "column 'a': is str; expected a list of its cells"),
     ],
 )

@@ -49,7 +49,7 @@ def _template(context: click.Context, option: click.Parameter, text: str | None)
 
 
 def unescaped(text: str) -> str:
-    r"""A text of the command line, where a line break and a tab are written ``\n`` and ``\t``, a backslash ``\\``.
+    r"""A text of the command line, in which a line break and a tab are written ``\n`` and ``\t``, a backslash ``\\``.
 
     >>> unescaped(r"Q: {question}\nA:")
     'Q: {question}\nA:'
@@ -163,7 +163,7 @@ def table_questions(command: Any) -> Any:
 
 
 def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping[str, Any]) -> str:
-    """Write the benchmark ``parent/name`` from a table; what was done, in lines."""
+    """Write the benchmark ``parent/name`` from a table; returns the lines to print."""
     from calipers.tasks.jsonl import write_suite
     from calipers.tasks.questions import Questions, questions_suite
     from calipers.tasks.table import read_table
@@ -184,12 +184,16 @@ def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping
     files = write_suite(folder, suite, questions.params, table)
     tell_notes(suite.notes)
     again = f" --verifier {questions.verifier}" if is_code(questions.verifier or "") else ""
-    lines = [*suite.opening, *(f"wrote {file}" for file in files), f"calipers run {folder}{again} --model ... runs it"]
+    lines = [
+        *suite.opening,
+        *(f"wrote {file}" for file in files),
+        f"run it with: calipers run {folder}{again} --model ...",
+    ]
     return "".join(f"{clean(line, None)}\n" for line in lines)
 
 
 def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
-    """What a run would ask: the first five questions of each benchmark."""
+    """The page of a dry run: the first five questions of each benchmark."""
     from calipers.running.library import loaded_for
     from calipers.running.perform import rehearse
     from calipers.running.settings import jobs_of
@@ -226,7 +230,7 @@ def _lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
 
 
 def _text(name: str, value: Any) -> Iterator[str]:
-    """A text, in lines of its own where it has several."""
+    """A text; if it has several lines, indented on lines of their own."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     lines = text.splitlines() or [""]
     if len(lines) == 1:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def from_memory(source: Any, names: Mapping[str, str], labels: Collection[str]) -> list[Part] | None:
-    """The rollouts in a value, a row each, under the rules for files; None for what is no table of rows.
+    """The rollouts in a value, one per row, with the rules for files; None if it is not a table.
 
-    Errors call a table ``table`` and number its rows from 1. A NaN in a frame of pandas is a missing value, as it is
-    there; anywhere else it is a number that somebody sent.
+    Errors call a table ``table`` and number its rows from 1. A NaN in a pandas frame is a missing value; in any other
+    table it is a number.
 
     >>> part, = from_memory({"task": ["a", "b"], "reward": [1, None]}, {}, ())
     >>> part.tasks, part.rewards["reward"].given.tolist()
@@ -61,7 +61,7 @@ def _nothing() -> list[Part]:
 
 
 def _table(source: Any) -> pl.LazyFrame | None:
-    """A value as a table of polars; None for what is none."""
+    """A value as a polars table; None if it is not a table."""
     import polars as pl
 
     library = type(source).__module__.partition(".")[0]
@@ -73,7 +73,7 @@ def _table(source: Any) -> pl.LazyFrame | None:
         columns = [_column(str(key), values) for key, values in source.items()]
         if len({len(column) for column in columns}) > 1:
             sizes = ", ".join(f"{column.name} {len(column)}" for column in columns[:6])
-            raise InputError.at("table", f"columns of several lengths ({sizes})", "expected a value for each rollout")
+            raise InputError.at("table", f"the columns differ in length ({sizes})", "expected a value for each rollout")
         return pl.LazyFrame(columns)
     if library == "pandas" and hasattr(source, "reset_index") and hasattr(source, "columns"):
         return _of_pandas(source)
@@ -87,13 +87,13 @@ def _table(source: Any) -> pl.LazyFrame | None:
 
 
 def _of_pandas(frame: Any) -> pl.LazyFrame:
-    """A frame of pandas, with the levels of its index that have a name as columns."""
+    """A pandas frame, with the named levels of its index as columns."""
     import polars as pl
 
     names = [name for name in frame.index.names if name is not None]
     frame = frame.reset_index(level=names) if names else frame
     if len({str(key) for key in frame.columns}) < len(frame.columns):
-        raise InputError.at("table", "two columns have one name", "expected each column once")
+        raise InputError.at("table", "two columns have the same name", "expected each column once")
     columns = []
     for at, key in enumerate(frame.columns):
         column = frame.iloc[:, at]
@@ -104,19 +104,19 @@ def _of_pandas(frame: Any) -> pl.LazyFrame:
 
 
 def plain_value(value: Any) -> Any:
-    """A value of a cell as Python's own: text, a number, a truth value, a list or an object, or else its text."""
+    """A cell as a Python value: text, a number, a boolean, a list or an object; anything else as text."""
     return value if isinstance(value, (str, int, float, bool, list, dict)) else plain(value)
 
 
 def _column(name: str, values: Any) -> pl.Series:
-    """A column of a table; InputError where its values are of several kinds."""
+    """A column of a table; InputError if its values have different types."""
     import polars as pl
 
     if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
-        raise InputError.at("table", f"column {name!r} is no list", "expected a list with a value for each rollout")
+        raise InputError.at("table", f"column {name!r} is not a list", "expected a list with a value for each rollout")
     try:
         return pl.Series(name, values)
     except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
         kinds = sorted({type(value).__name__ for value in values if value is not None})
-        wrong = f"column {name!r} holds {' and '.join(kinds)}"
-        raise InputError.at("table", wrong, "expected values of one kind in a column") from None
+        wrong = f"column {name!r} contains {' and '.join(kinds)}"
+        raise InputError.at("table", wrong, "expected values of one type in a column") from None

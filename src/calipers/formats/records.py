@@ -1,4 +1,4 @@
-"""Records in a JSON array, or in memory: read as the lines of JSON that they would be, and under the same rules."""
+"""Records in a JSON array or in memory: read as JSON Lines, with the same rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.rollouts.part import Part
 
-AT_ONCE = 1 << 15  # records that are lines at the same time
+AT_ONCE = 1 << 15  # records that are converted to lines at a time
 _ARRAY = msgspec.json.Decoder(list[Raw])
 _BLANKS = b" \t\r\n"
 
@@ -28,12 +28,13 @@ def read_array(source: Source, names: Mapping[str, str], labels: Collection[str]
     try:
         records = _ARRAY.decode(text)
     except BAD as error:
-        raise InputError.at(source.path, f"not JSON ({error})", "expected an array of objects, or one a line") from None
+        right = "expected an array of objects, or one object per line"
+        raise InputError.at(source.path, f"not JSON ({error})", right) from None
     return [read_records(map(_line, records), source.path, names, labels)] if records else []
 
 
 def read_records(lines: Iterable[bytes], path: str, names: Mapping[str, str], labels: Collection[str]) -> Part:
-    """Records as lines of JSON in, rollouts out; errors name the ``path`` and the number of a record, from 1."""
+    """The rollouts in records, given as lines of JSON; errors name the ``path`` and the record's number, from 1."""
     reader = JsonLines(path, names, labels, "row ")
     left = iter(lines)
     try:
@@ -46,13 +47,13 @@ def read_records(lines: Iterable[bytes], path: str, names: Mapping[str, str], la
 
 
 def as_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    """Records in memory as lines of JSON; what JSON has no word for, such as a date, is its text."""
+    """Records in memory as lines of JSON; a value that JSON does not have, such as a date, becomes text."""
     for record in records:
         yield json.dumps(record, default=plain, ensure_ascii=False).encode(errors="surrogatepass")
 
 
 def plain(value: Any) -> Any:
-    """A number or a list of another library as Python's own; anything else as its text."""
+    """A number or a list of another library as a Python value; anything else as text."""
     for way in ("item", "tolist"):
         if callable(change := getattr(value, way, None)):
             try:

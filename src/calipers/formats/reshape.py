@@ -1,8 +1,8 @@
-"""JSON Lines whose roles lie deeper, or are words: dotted paths as keys, and words as rewards.
+"""JSON Lines with nested values or words: dotted paths as keys, and words as rewards.
 
 ``--columns task=meta.id`` names a value inside an object, ``--columns text=choices.0.text`` one inside a list.
-``--truth yes=1,no=0`` says which reward a word is. Both are done on the text of a block, line by line, before the
-reader of records decodes it, so that every rule and message of that reader holds for them, too.
+``--truth yes=1,no=0`` gives words their rewards. Both are applied to the text of a block, line by line, before the
+records are decoded, so that all rules and messages of the reader apply.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from calipers.formats.frames import named, shown
 from calipers.formats.lines import Block, LineError
 
 WORTH: Final = "calipers: the reward that a word is worth"
-"""The key under which a line has its reward where words are rewards."""
+"""The key of a line's reward if words are rewards."""
 
 _ROW = msgspec.json.Decoder(dict[str, Raw])
 _LIST = msgspec.json.Decoder(list[Raw])
@@ -28,7 +28,7 @@ Reshape = Callable[[Block, int], Block]
 
 
 def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, str]]:
-    """What to do with a block of lines and the number of lines before it, and the names that hold afterwards."""
+    """A function of a block of lines and the number of lines before it, and the names that apply to its result."""
     paths = {key: key.split(".") for key in names.values() if "." in key}
     words = worths(names)
     if not paths and not words:
@@ -48,11 +48,11 @@ def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, st
 def _reshaped(
     line: bytes, number: int, paths: Mapping[str, list[str]], reward: str, words: Mapping[str, float]
 ) -> bytes:
-    """One line with what the paths lead to as keys of its own, and its reward as a number."""
+    """One line with the values of the paths as additional keys, and its reward as a number."""
     try:
         row = _ROW.decode(line)
         added = {key: value for key, steps in paths.items() if key not in row and (value := _inside(row, steps))}
-    except BAD:  # the reader says it better
+    except BAD:  # the reader has a better message
         return line
     if words and (raw := row.get(reward) or added.get(reward)):
         added[WORTH] = _worth(raw, number, reward, words)
@@ -63,7 +63,7 @@ def _reshaped(
 
 
 def _inside(row: Mapping[str, Raw], steps: list[str]) -> Raw | None:
-    """What a path leads to: through objects by key, through lists by number; None where it leads nowhere."""
+    """The value of a path: keys for objects, numbers for lists; None if there is no such value."""
     raw = row.get(steps[0])
     for step in steps[1:]:
         first = bytes(memoryview(raw)[:1]) if raw is not None else b""
@@ -78,7 +78,7 @@ def _inside(row: Mapping[str, Raw], steps: list[str]) -> Raw | None:
 
 
 def _worth(raw: Raw, number: int, key: str, words: Mapping[str, float]) -> Raw:
-    """The reward that stands there, as it is or by its word; LineError for a word without a number."""
+    """The reward, unchanged or by its word; LineError for an unknown word."""
     if bytes(memoryview(raw)[:1]) != b'"':
         return raw
     text = _TEXT.decode(raw)

@@ -102,9 +102,9 @@ def own_name(thing: Any) -> str:
 
 
 def metric(name: Any = None) -> Any:
-    """Give a metric of one's own a name, for ``--plugin``: ``@metric`` or ``@metric("NAME")``.
+    """Register your own metric under a name, for ``--plugin``: ``@metric`` or ``@metric("NAME")``.
 
-    It stands before a function ``rewards -> float`` or a class with ``compute``, which stays as it is.
+    It decorates a function ``rewards -> float`` or a class with ``compute``, and returns it unchanged.
 
     >>> @metric
     ... def worst(rewards):

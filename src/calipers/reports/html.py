@@ -1,4 +1,4 @@
-"""A document as HTML for a notebook: text nodes and tables, no script, nothing from the network, light and dark."""
+"""A document as HTML for a notebook: text and tables, no script, no network, for light and dark themes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STYLE: Final = (
 
 
 def render(document: Document) -> str:
-    """The document as one ``<div>`` with its style; others' words are text nodes only."""
+    """The document as one ``<div>`` with its style; text from data is escaped."""
     return f'<div class="calipers"><style>{STYLE}</style>{"".join(_blocks(document))}</div>'
 
 
@@ -78,7 +78,7 @@ def _text(text: Text) -> str:
 
 
 def _table(table: Table) -> str:
-    """Every column that Markdown has, and the pictures; what is said of a row stands in a row under it."""
+    """Every column that Markdown has, and the pictures; the notes of a row are in a row below it."""
     places = [
         number for number, column in enumerate(table.columns) if column.only != "terminal" or _drawn(table, number)
     ]

@@ -1,4 +1,4 @@
-"""What every report can do: print as its page, show itself in a notebook, give its rows, come back from JSON."""
+"""The base of all reports: the printed page, the notebook view, the rows, and reading from JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Page(ABC):
-    """A report: ``print`` shows the page that the command prints, a notebook the same as a table."""
+    """A report: ``print`` shows the page of the command, a notebook shows it as a table."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class Page(ABC):
 
     @abstractmethod
     def headline(self) -> str:
-        """What it says, in a line."""
+        """Its main finding, in one line."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {clean(self.headline(), 160)}>"
@@ -56,7 +56,7 @@ class Page(ABC):
         return render(self.page())
 
     def to_polars(self) -> pl.DataFrame:
-        """The rows of ``--format csv`` as a frame of polars."""
+        """The rows of ``--format csv`` as a polars frame."""
         import polars as pl
 
         page = self.page()
@@ -64,7 +64,7 @@ class Page(ABC):
         return pl.DataFrame(rows or None, schema=None if rows else list(page.fields), infer_schema_length=None)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The same rows as a frame of pandas, which must be installed."""
+        """The same rows as a pandas frame; pandas must be installed."""
         import pandas
 
         frame = self.to_polars()
@@ -77,9 +77,9 @@ class Page(ABC):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The report that a document was made of; InputError where it is none of this kind.
+        """The report of a document; InputError if the document is of another kind.
 
-        What is for the reader alone, such as the notes of a result, is not in the document.
+        Text for the reader only, such as the notes of a result, is not in the document.
         """
         try:
             return msgspec.convert(dict(document), cls, strict=False)
@@ -88,11 +88,11 @@ class Page(ABC):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The report that `to_json` wrote; InputError where it is none of this kind."""
+        """The report that `to_json` wrote; InputError if the document is of another kind."""
         document = _decoded(text, cls.__name__)
         kind = load_name(DOCUMENTS[document["schema"]]) if document.get("schema") in DOCUMENTS else None
         if kind is not cls:
-            raise InputError(f"the document is {document.get('schema')!r}; expected that of a {cls.__name__}")
+            raise InputError(f"the document is {document.get('schema')!r}; expected the document of a {cls.__name__}")
         return cls.from_dict(document)
 
 
@@ -117,5 +117,5 @@ def _decoded(text: str | bytes, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError.at(what, f"not JSON ({error})", "expected a document that Calipers wrote") from None
     if not isinstance(document, dict):
-        raise InputError.at(what, "no JSON object", "expected a document that Calipers wrote")
+        raise InputError.at(what, "not a JSON object", "expected a document that Calipers wrote")
     return document

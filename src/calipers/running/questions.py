@@ -1,6 +1,6 @@
-"""The tasks of a benchmark of ours: a folder, a name in the store, a file of tasks, or a table of questions.
+"""The tasks of a benchmark: a folder, a name in the store, a file of tasks, or a table of questions.
 
-Who judges may be named for the run, in place of whom the tasks name; code that is named so is run.
+A run can name a verifier that replaces those of the tasks. If it names user code, that code is run.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from calipers.verifiers.user_code import GradeFunction
 
 
 def benchmark_of(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
-    """The benchmark of a job, and the verifiers that the user named for it, by the names its tasks have for them."""
+    """The benchmark of a job, and the verifiers that the user named for it, by their names in its tasks."""
     verifiers = {job.verifier: named_verifier(job.verifier)} if job.verifier is not None else {}
     return suite_of(job.benchmark, questions_of(job)), verifiers
 
 
 def questions_of(job: Job) -> Questions:
-    """What a job says of its questions."""
+    """The settings of a job for its questions."""
     columns = {name: getattr(job, name) for name in COLUMN_SETTINGS}
     return Questions(**columns, verifier=job.verifier, params=job.params, judged=not job.predict_only, seed=job.seed)
 
 
 def recorded_questions(settings: Mapping[str, Any]) -> Questions:
-    """What the plan of a run says that its questions were."""
+    """The settings for questions in the plan of a run."""
     names = (*COLUMN_SETTINGS, "verifier", "params", "seed")
     columns: dict[str, Any] = {name: settings[name] for name in names if name in settings}
     columns |= {name: tuple(columns[name]) for name in ("metadata", "choices") if name in columns}
@@ -47,13 +47,13 @@ def recorded_questions(settings: Mapping[str, Any]) -> Questions:
 
 
 def suite_of(benchmark: str, questions: Questions) -> Suite:
-    """The tasks that a benchmark holds; of a table, as the questions say."""
+    """The tasks of a benchmark; a table is read with the settings of ``questions``."""
     given = [name for name in COLUMN_SETTINGS if getattr(questions, name) not in (None, (), False)]
     missing = Path(benchmark).suffix.lower() in SUFFIXES and not os.path.lexists(benchmark) and benchmark not in names()
     if missing or is_table(benchmark) or (given and os.path.isfile(benchmark)):
         return questions_suite(read_table(benchmark), questions)
     for name in given:
-        wrong = f"is for a table of questions, and {benchmark} is none"
+        wrong = f"is for tables of questions, and {benchmark} is not a table"
         raise InputError.at(f"--{name.replace('_', '-')}", wrong, "expected a CSV, TSV, JSON or Parquet file")
     suite = load_suite(benchmark)
     if questions.verifier is None and not questions.params:
@@ -62,22 +62,22 @@ def suite_of(benchmark: str, questions: Questions) -> Suite:
 
 
 def _judged_by(task: Task, questions: Questions) -> Task:
-    """A task under the verifier of the run; its own params stay where the verifier does."""
+    """A task with the verifier of the run; it keeps its params if it keeps its verifier."""
     name = questions.verifier or task.verifier
     params = task.params if name == task.verifier else {}
     return replace(task, verifier=name, params={**params, **questions.params})
 
 
 def check_of_library(job: Job) -> None:
-    """Refuse, for a task of lm-evaluation-harness, what is for tables and for our own verifiers."""
+    """Reject settings for tables and for our verifiers if the task is one of lm-evaluation-harness."""
     for name in (*COLUMN_SETTINGS, "verifier", "params"):
         if getattr(job, name) not in (None, (), False, {}):
-            wrong = f"is for tables and benchmarks of yours, and {job.benchmark} is a task of lm-evaluation-harness"
-            raise InputError.at(job.place(name), wrong, "expected none: the task itself says so")
+            wrong = f"is for your own tables and benchmarks, and {job.benchmark} is a task of lm-evaluation-harness"
+            raise InputError.at(job.place(name), wrong, "remove it: the task defines this itself")
 
 
 class MemoryBenchmark(Protocol):
-    """A benchmark that somebody holds: its tasks as rows, and verifiers that came with it."""
+    """A benchmark in memory: its tasks as rows, and its verifiers."""
 
     name: str
     tasks: list[HarborTask]
@@ -86,11 +86,11 @@ class MemoryBenchmark(Protocol):
 
 
 def memory_suite(benchmark: MemoryBenchmark, job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
-    """The tasks of a benchmark in memory and its verifiers, as a job asks them."""
+    """The tasks of a benchmark in memory and its verifiers, with the settings of a job."""
     for name in COLUMN_SETTINGS:
         if getattr(job, name) not in (None, (), False):
-            right = "name the columns where it is made: Benchmark.from_table(..., prompt=...)"
-            raise InputError.at(name, "is for a table of questions, and this is a benchmark already", right)
+            right = "name the columns in Benchmark.from_table(..., prompt=...)"
+            raise InputError.at(name, "is for a table of questions, and this is already a benchmark", right)
     suite = Suite(benchmark.name, [as_task(task) for task in benchmark.tasks], benchmark.metadata)
     verifiers = dict(benchmark.verifiers)
     if job.verifier is not None or job.params:
@@ -101,7 +101,7 @@ def memory_suite(benchmark: MemoryBenchmark, job: Job) -> tuple[Suite, Mapping[s
 
 
 def code_digest(job: Job, verifiers: Mapping[str, NamedVerifier]) -> str | None:
-    """The hash of the user's own code that judges: of its file, or of functions in memory; None where there is none."""
+    """The hash of the user's verifier code: of its file, or of functions in memory; None if there is none."""
     if (code := code_of(job)) is not None:
         return file_sha256(Path(code_file(code)))
     functions = [judge.fn for _, judge in sorted(verifiers.items()) if isinstance(judge, GradeFunction)]
@@ -111,7 +111,7 @@ def code_digest(job: Job, verifiers: Mapping[str, NamedVerifier]) -> str | None:
 
 
 def _source(function: Any) -> str:
-    """What a function says, as far as anybody knows."""
+    """The source of a function; if there is none, its bytecode."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):
@@ -120,5 +120,5 @@ def _source(function: Any) -> str:
 
 
 def code_of(job: Job) -> str | None:
-    """The user's own verifier of a job, as ``FILE.py:OBJECT``; None where it is one by name, or none."""
+    """The user's own verifier of a job, as ``FILE.py:OBJECT``; None if the verifier has a name, or if there is none."""
     return job.verifier if job.verifier is not None and is_code(job.verifier) else None

@@ -1,4 +1,4 @@
-"""The cells of a table of questions: as text, as JSON, as they are shown, and which of them are images."""
+"""The cells of a table of questions: as text, as JSON, as one line, and whether they are images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from calipers.tasks.table import QuestionTable
 
 
 def one_line(value: Any, most: int = 300) -> str:
-    """A prompt or a target in one line, not too long.
+    """A prompt or a target in one line, shortened if it is long.
 
     >>> one_line("Q: 2 + 2?\\nA:")
     'Q: 2 + 2?\\\\nA:'
@@ -25,12 +25,12 @@ def one_line(value: Any, most: int = 300) -> str:
 
 
 def is_blank(cell: Any) -> bool:
-    """Whether there is nothing in a cell: no value, no item, or nothing but blanks."""
+    """Whether a cell is empty: no value, an empty list, or only white space."""
     return cell is None or cell == [] or (isinstance(cell, str) and not cell.strip())
 
 
 def scalar_text(cell: Any) -> str | None:
-    """A cell as text; None for one that is no text, number or date."""
+    """A cell as text; None if it is not text, a number or a date."""
     if isinstance(cell, str):
         return cell
     if isinstance(cell, float):
@@ -41,16 +41,16 @@ def scalar_text(cell: Any) -> str | None:
 
 
 def cell_text(cell: Any, column: str, where: str) -> str:
-    """A cell as it stands in a prompt; InputError for a list or an object."""
+    """A cell as text for a prompt; InputError for a list or an object."""
     text = "" if cell is None else scalar_text(cell)
     if text is None:
         wrong = f"column {column!r} is {one_line(cell, 60)}"
-        raise InputError.at(where, wrong, "expected text or a number; a Jinja file can go through lists")
+        raise InputError.at(where, wrong, "expected text or a number; a Jinja file can use lists and objects")
     return text
 
 
 def json_value(cell: Any, column: str, where: str) -> Any:
-    """A cell as JSON has it; InputError for what JSON cannot say."""
+    """A cell as a JSON value; InputError if JSON has no such value."""
     if isinstance(cell, (date, datetime, time, Decimal)):
         return scalar_text(cell)
     try:
@@ -67,12 +67,12 @@ _IMAGE_FILE: Final = re.compile(r"\S+\.(png|jpe?g|gif|webp|bmp)", re.IGNORECASE)
 
 
 def check_images(table: QuestionTable) -> None:
-    """InputError for a table with images: a question that is asked without its image is another question."""
+    """InputError for a table with images: without its image a question is a different question."""
     for row, where in zip(table.rows, table.places, strict=True):
         for column, cell in row.items():
             if _is_image(column, cell):
-                right = "Calipers sends text only; take the column out to ask without images"
-                raise InputError.at(where, f"column {column!r} holds an image", right)
+                right = "Calipers sends text only; remove the column to run without images"
+                raise InputError.at(where, f"column {column!r} contains an image", right)
 
 
 def _is_image(column: str, cell: Any) -> bool:

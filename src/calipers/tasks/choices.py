@@ -1,4 +1,4 @@
-"""Multiple choice: which columns hold the choices, which of them is right, and how they are shown."""
+"""Multiple choice: the columns with the choices, the right choice, and how choices are shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTRUCTION: Final = "Answer with the letter of the right choice."
 
 
 class LetteredChoices(tuple[str, ...]):
-    """The choices of one question in the order in which they are shown; as text, a line each with its letter."""
+    """The choices of one question in the order shown; as text, one line per choice with its letter."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class LetteredChoices(tuple[str, ...]):
 
 
 def guessed_choices(columns: Sequence[str], rows: Sequence[Row], taken: Sequence[str | None]) -> tuple[str, ...]:
-    """The columns of choices: one of lists, or one for each letter from A on, two at least; () where there are none."""
+    """The columns of choices: one column of lists, or two or more named by letter from A; () if there are none."""
     free = {plain_name(column): column for column in columns if column not in taken}
     for name in LISTS_OF_CHOICES:
         if name in free and all(isinstance(_as_list(row.get(free[name])), list) for row in rows[:50]):
@@ -42,23 +42,23 @@ def guessed_choices(columns: Sequence[str], rows: Sequence[Row], taken: Sequence
 
 
 def plain_name(column: str) -> str:
-    """A column's name as guesses compare it: in lower case, with `_` for every separator."""
+    """A column's name for comparison: in lower case, with `_` for every separator."""
     return re.sub(r"[\s_-]+", "_", column.strip().lower())
 
 
 @dataclass(frozen=True, slots=True)
 class RightChoice:
-    """How targets say which choice is right: by its text, its letter or its number; the same way in every row."""
+    """How targets name the right choice: by its text, letter or number, in the same way in every row."""
 
     columns: tuple[str, ...]
     way: str  # text, letter, index, or mixed: text or letter, row by row
-    base: int = 0  # of an index
+    base: int = 0  # the number of the first choice
 
     @classmethod
     def of(
         cls, table: QuestionTable, columns: tuple[str, ...], target: str | None, index_from: int | None
     ) -> RightChoice:
-        """The first way in which every target can be read; InputError where two mean different choices."""
+        """The first way in which every target can be read; InputError if a target could name two choices."""
         right = cls(columns, "mixed", index_from or 0)
         if target is None:
             return right
@@ -84,13 +84,13 @@ class RightChoice:
         return right
 
     def choices(self, row: Row, where: str) -> LetteredChoices:
-        """The choices of a row, in the order of their columns; an empty one at the end is none."""
+        """The choices of a row, in the order of their columns, without empty ones at the end."""
         if len(self.columns) == 1:
             column = self.columns[0]
             cells = _as_list(row.get(column))
             if not isinstance(cells, list):
                 wrong = f"column {column!r} is {one_line(cells, 60)}"
-                right = 'expected a list of choices, in CSV as JSON: ["yes", "no"]; or a column each: --choices A,B,C,D'
+                right = 'expected a list (in CSV as JSON: ["yes", "no"]), or a column per choice: --choices A,B,C,D'
                 raise InputError.at(where, wrong, right)
         else:
             cells = [row.get(column) for column in self.columns]
@@ -106,7 +106,7 @@ class RightChoice:
         return LetteredChoices(texts)
 
     def position(self, target: Any, choices: Sequence[str], where: str) -> int:
-        """Which choice is right, from 0; InputError where the target is none."""
+        """The index of the right choice, from 0; InputError if the target is not a choice."""
         position = None
         if self.way in ("text", "mixed"):
             position = _by_text(target, choices)
@@ -118,18 +118,18 @@ class RightChoice:
             last = LETTERS[len(choices) - 1]
             counted = f"a number from {self.base} to {self.base + len(choices) - 1}" if self.way == "index" else ""
             right = counted or f"a letter from A to {last}, or the text of a choice, or numbers in every row"
-            raise InputError.at(where, f"target {one_line(target, 60)} is none of the choices", f"expected {right}")
+            raise InputError.at(where, f"target {one_line(target, 60)} is not one of the choices", f"expected {right}")
         return position
 
 
 def _base(numbers: Sequence[int], rows: Sequence[tuple[Any, Sequence[str], str]]) -> int:
-    """What the first choice is counted as: 0 where a 0 stands, 1 where the last choice is as many as there are."""
+    """The number of the first choice: 0 if some target is 0, 1 if some target is the number of choices."""
     if 0 in numbers:
         return 0
     if any(number == len(choices) for number, (_, choices, _) in zip(numbers, rows, strict=True)):
         return 1
-    wrong = f"targets such as {rows[0][0]} could be counted from 0 or from 1"
-    raise InputError.at(rows[0][2], wrong, "say which: --index-from 0, or --index-from 1")
+    wrong = f"targets such as {rows[0][0]} could count from 0 or from 1"
+    raise InputError.at(rows[0][2], wrong, "choose with --index-from 0 or --index-from 1")
 
 
 def _by_text(target: Any, choices: Sequence[str]) -> int | None:
@@ -158,7 +158,7 @@ def _whole(target: Any) -> int | None:
 
 
 def _as_list(cell: Any) -> Any:
-    """A list, also one that is written as JSON; a mapping with texts and labels, as in some data sets, is its texts."""
+    """A list, also from JSON text; for a mapping with texts and labels, as in some datasets, the list of its texts."""
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
             cell = json.loads(cell)

@@ -1,7 +1,7 @@
-"""What a prompt is made of: a column, a text with the names of columns in braces, or a Jinja file in its sandbox.
+"""Templates of prompts: a text with column names in braces, or a Jinja file in a sandbox.
 
-A text takes names of columns and nothing else: no attributes, no items, no conversions, so that nothing but cells of
-the row can come out of it. Two braces are one.
+A text accepts column names and nothing else: no attributes, items or conversions, so that a prompt contains nothing
+but the text and cells of the row. A doubled brace is a literal brace.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import Any, Final
 from calipers.errors import InputError, UnknownName
 from calipers.tasks.lines import opened, read_up_to
 
-CHOICES: Final = "choices"  # stands for the lettered choices
+CHOICES: Final = "choices"  # the name of the lettered choices
 JINJA: Final = (".j2", ".jinja", ".jinja2")
 LARGEST: Final = 1 << 20  # bytes of a template
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """A template, checked: which columns it takes, and how it makes a prompt of their cells."""
+    """A checked template: the columns it uses, and a function that makes a prompt from their cells."""
 
-    origin: str  # what errors call it
-    columns: tuple[str, ...]  # that it takes; `choices` among them where it shows the made ones
+    origin: str  # its name in errors
+    columns: tuple[str, ...]  # that it uses; `choices` if it shows the lettered choices
     fill: Callable[[Mapping[str, Any]], str]
-    plain: bool = True  # it takes texts; a Jinja file takes cells as they are
+    plain: bool = True  # it takes text; a Jinja file takes the cells unchanged
 
 
 def is_template_file(written: str) -> bool:
-    """Whether a template is the name of a Jinja file: by its ending, or because there is such a file."""
+    """Whether a template is the path of a Jinja file: by its suffix, or because the file exists."""
     return "\n" not in written and (
         Path(written).suffix.lower() in JINJA or ("{" not in written and os.path.isfile(written))
     )
 
 
 def prompt_template(written: str, columns: Collection[str], origin: str = "--template") -> PromptTemplate:
-    """A template over these columns; InputError for a column that is not there, and for what no template may say.
+    """A template over these columns; InputError for an unknown column or an invalid template.
 
     >>> prompt_template("Q: {question}", ["question"]).fill({"question": "2 + 2?"})
     'Q: 2 + 2?'
@@ -51,7 +51,7 @@ def prompt_template(written: str, columns: Collection[str], origin: str = "--tem
 
 def _plain(text: str, columns: Collection[str], origin: str) -> PromptTemplate:
     pieces: list[tuple[str, str | None]] = []
-    plain = "expected names of columns, such as {question}; a brace itself is written twice: {{"
+    plain = "expected column names such as {question}; write {{ for a literal brace"
     try:
         parsed = list(string.Formatter().parse(text))
     except ValueError as error:
@@ -59,12 +59,12 @@ def _plain(text: str, columns: Collection[str], origin: str) -> PromptTemplate:
     for literal, name, form, conversion in parsed:
         if name is not None and (form or conversion or not name or any(mark in name for mark in ".[]{}")):
             written = f"{{{name}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
-            raise InputError.at(origin, f"{written} is no column's name", plain)
+            raise InputError.at(origin, f"{written} is not a column name", plain)
         pieces.append((literal, name))
     names = tuple(dict.fromkeys(name for _, name in pieces if name is not None))
     _check(names, columns, origin)
     if not names:
-        raise InputError.at(origin, "names no column: every prompt would be the same", plain)
+        raise InputError.at(origin, "contains no column name: every prompt would be the same", plain)
     return PromptTemplate(
         origin, names, lambda row: "".join(literal + (row[name] if name else "") for literal, name in pieces)
     )
@@ -77,7 +77,7 @@ def _check(names: Collection[str], columns: Collection[str], origin: str) -> Non
 
 
 def _jinja(path: str, columns: Collection[str]) -> PromptTemplate:
-    """A Jinja file in the sandbox: it sees the cells of a row, and reaches nothing else."""
+    """A Jinja file in the sandbox: it can read the cells of a row and nothing else."""
     from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -93,18 +93,20 @@ def _jinja(path: str, columns: Collection[str]) -> PromptTemplate:
     except UnicodeDecodeError:
         raise InputError.at(path, "is not UTF-8", "expected UTF-8 text") from None
     except TemplateSyntaxError as error:
-        raise InputError.at(f"{path}:{error.lineno}", f"is no Jinja ({error.message})") from None
+        raise InputError.at(f"{path}:{error.lineno}", f"is not valid Jinja ({error.message})") from None
     except (TemplateError, RecursionError) as error:
-        raise InputError.at(path, f"is no Jinja ({error})") from None
+        raise InputError.at(path, f"is not valid Jinja ({error})") from None
     names = tuple(name for name in names if name in columns or name not in environment.globals)
     _check(names, columns, path)
     if not names:
-        raise InputError.at(path, "names no column: every prompt would be the same", "expected such as {{ question }}")
+        raise InputError.at(
+            path, "contains no column name: every prompt would be the same", "expected for example {{ question }}"
+        )
 
     def fill(row: Mapping[str, Any]) -> str:
         try:
             return template.render({name: row[name] for name in names})
-        except Exception as error:  # whatever an expression of the template's raises on this row
+        except Exception as error:  # an expression of the template can raise anything on this row
             raise InputError(f"{path} failed ({type(error).__name__}: {error})") from None
 
     return PromptTemplate(path, names, fill, plain=False)

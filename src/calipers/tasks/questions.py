@@ -1,11 +1,11 @@
-"""Questions of one's own: which columns of a table are what, and the tasks that its rows become.
+"""Your own questions: the roles of a table's columns, and the tasks made from its rows.
 
 ::
 
-    table ──► roles: what was named, else guessed from common names ──► a task a row ──► Suite
-                └── said in one line, with the first prompt and target, before anything is asked
+    table ──► roles: as named, else guessed from common names ──► one task per row ──► Suite
+                └── printed in one line, with the first prompt and target, before the first request
 
-A guess is a pure function of the columns and rows. Whatever is wrong is an InputError that names the row's place.
+A guess is a pure function of the columns and rows. Every error is an InputError that names the row's place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLUMN_SETTINGS: Final = (
     "shuffle_choices",
     "index_from",
 )
-"""What is said of the columns of a table, and of no other benchmark."""
+"""Settings for the columns of a table; other benchmarks do not have them."""
 
 PROMPTS: Final = ("prompt", "question", "input", "instruction", "problem", "query", "messages", "user_prompt", "text")
 TARGETS: Final = (
@@ -55,36 +55,36 @@ TARGETS: Final = (
     "output",
 )
 IDS: Final = ("id", "task_id", "question_id", "qid", "uid", "example_id")
-HASHED: Final = "#"  # as --id: the hash of the prompt, whatever columns there are
+HASHED: Final = "#"  # as --id: the hash of the prompt, even if there is a column of ids
 DEFAULT_VERIFIER: Final = "exact_match"
 CHOICE_VERIFIER: Final = "choice"
 COMPARES: Final = ("exact_match", "contains", "regex_match", "numeric_match", "math", "tool_calls_match", "choice")
-"""Verifiers that cannot judge without a target."""
+"""Verifiers that need a target."""
 TEXTUAL: Final = ("exact_match", "contains", "regex_match")
-_DIGITS: Final = 16  # of a hash that is an id
+_DIGITS: Final = 16  # of an id that is a hash
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What somebody says of a table; what is left out is guessed."""
+    """What the user says about a table; the rest is guessed."""
 
     prompt: str | None = None  # the column
     target: str | None = None
     id: str | None = None  # "#": the hash of the prompt
-    metadata: tuple[str, ...] = ()  # columns, each by itself or several with commas between
+    metadata: tuple[str, ...] = ()  # columns, one or several (with commas) per text
     template: str | None = None
     choices: tuple[str, ...] = ()  # columns, or one column of lists
     shuffle_choices: bool = False
-    index_from: int | None = None  # what the first choice is counted as, where targets are numbers
+    index_from: int | None = None  # the number of the first choice, if targets are numbers
     verifier: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)  # of the verifier
-    judged: bool = True  # False: completions are wanted, nobody judges them
+    judged: bool = True  # False: completions are not verified
     seed: int = 0  # of the order of choices
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which column is what."""
+    """The role of each column."""
 
     prompt: str | None
     target: str | None
@@ -92,12 +92,12 @@ class Roles:
     metadata: tuple[str, ...]
     choices: tuple[str, ...]
     verifier: str | None
-    guessed: tuple[str, ...]  # the roles that nobody named
+    guessed: tuple[str, ...]  # the roles that the user did not name
 
     def line(self) -> str:
-        """All of it in one line, and how to change what was guessed."""
+        """All roles in one line, with the options that change the guesses."""
         shown = {
-            "prompt": self.prompt or "by the template",
+            "prompt": self.prompt or "from the template",
             "target": self.target,
             "choices": ", ".join(self.choices),
             "id": self.id,
@@ -106,11 +106,11 @@ class Roles:
         }
         text = ", ".join(f"{role}: {column}" for role, column in shown.items() if column)
         options = [f"--{role}" for role in shown if role in self.guessed and shown[role]]
-        return f"{text} (say {_any_of(options)} to change)" if options else text
+        return f"{text} (change with {_any_of(options)})" if options else text
 
 
 def roles_of(table: QuestionTable, questions: Questions) -> Roles:
-    """Which column is what: as it was said, else by common names; InputError where there is no telling."""
+    """The role of each column: as named, else guessed from common names; InputError if a role cannot be guessed."""
     columns = [column for column in table.columns if column]
     guessed: list[str] = []
 
@@ -125,8 +125,10 @@ def roles_of(table: QuestionTable, questions: Questions) -> Roles:
 
     prompt = role("prompt", PROMPTS) if questions.template is None or questions.prompt is not None else None
     if prompt is None and questions.template is None:
-        wrong = f"no column is called like a prompt (columns here: {table.named})"
-        raise InputError.at(table.origin, wrong, "name it: --prompt COLUMN; the first row must name the columns")
+        wrong = f"no column has the usual name of a prompt (columns here: {table.named})"
+        raise InputError.at(
+            table.origin, wrong, "name it with --prompt COLUMN; the first row must contain the column names"
+        )
     target = role("target", TARGETS, [prompt])
     task_id = None if questions.id == HASHED else role("id", IDS, [prompt, target])
     metadata = tuple(_columns(table, "--metadata", questions.metadata))
@@ -137,19 +139,19 @@ def roles_of(table: QuestionTable, questions: Questions) -> Roles:
     verifier = questions.verifier if questions.judged else None
     if questions.judged and verifier is None:
         if target is None:
-            wrong = f"no column is called like a target (columns here: {table.named})"
-            right = "name it: --target COLUMN; or a verifier that needs none: --verifier my.py:grade; or --predict-only"
+            wrong = f"no column has the usual name of a target (columns here: {table.named})"
+            right = "name it with --target COLUMN, or use --verifier my.py:grade or --predict-only"
             raise InputError.at(table.origin, wrong, right)
         verifier = CHOICE_VERIFIER if choices else DEFAULT_VERIFIER
         guessed.append("verifier")
     if target is None and verifier in COMPARES:
         wrong = f"verifier {verifier} needs a target (columns here: {table.named})"
-        raise InputError.at(table.origin, wrong, "name it: --target COLUMN")
+        raise InputError.at(table.origin, wrong, "name it with --target COLUMN")
     return Roles(prompt, target, task_id, metadata, choices, verifier, tuple(guessed))
 
 
 def guessed_column(columns: Sequence[str], known: Sequence[str]) -> str | None:
-    """The column that is called by the first of some common names, in any case and with any separators.
+    """The column with the first of some common names, ignoring case and separators.
 
     >>> guessed_column(["Id", "Question"], PROMPTS)
     'Question'
@@ -166,7 +168,7 @@ def _column(table: QuestionTable, option: str, written: str) -> str:
 
 
 def _columns(table: QuestionTable, option: str, written: Sequence[str]) -> Iterator[str]:
-    """Columns by name; a text that is none is several with commas between."""
+    """Columns by name; a text that is not a column name is split at its commas."""
     for text in written:
         if text in table.columns:
             yield text
@@ -175,7 +177,7 @@ def _columns(table: QuestionTable, option: str, written: Sequence[str]) -> Itera
 
 
 def questions_suite(table: QuestionTable, questions: Questions) -> Suite:
-    """The benchmark that a table of questions is, with what is to be said of it before the first call."""
+    """The benchmark made from a table of questions, with the notes that are printed before the first request."""
     check_images(table)
     roles = roles_of(table, questions)
     template = _template(table, roles, questions)
@@ -213,31 +215,31 @@ def _check_choices(roles: Roles, questions: Questions, template: PromptTemplate 
     if not roles.choices:
         for option, given in (("shuffle-choices", questions.shuffle_choices), ("index-from", questions.index_from)):
             if given:
-                raise InputError.at(f"--{option}", "there are no choices", "name their columns: --choices A,B,C,D")
+                raise InputError.at(f"--{option}", "there are no choices", "name their columns with --choices A,B,C,D")
         return
     if template is not None and not _shows_choices(template, roles):
-        raise InputError.at(template.origin, "does not show the choices", "put {choices} where they belong")
+        raise InputError.at(template.origin, "does not show the choices", "add {choices} to the template")
     if template is not None and questions.shuffle_choices and CHOICES not in template.columns:
         wrong = f"{template.origin} shows the choices in the order of their columns"
-        raise InputError.at("--shuffle-choices", wrong, "put {choices} in their place")
+        raise InputError.at("--shuffle-choices", wrong, "use {choices} instead")
 
 
 class _TaskMaker:
-    """Rows into tasks, ids once each."""
+    """Makes a task from each row, with unique ids."""
 
     def __init__(
         self, table: QuestionTable, roles: Roles, questions: Questions, template: PromptTemplate | None
     ) -> None:
         self._table, self._roles, self._questions, self._template = table, roles, questions, template
         self._seen: dict[str, str] = {}  # id -> the place of its row
-        self._times: dict[str, int] = {}  # hash -> how often its prompt stood
+        self._times: dict[str, int] = {}  # hash -> number of rows with this prompt
         self._without_target = 0
         self._right = (
             RightChoice.of(table, roles.choices, roles.target, questions.index_from) if roles.choices else None
         )
 
     def task(self, row: Row, where: str) -> Task:
-        """The task of one row; InputError where it is none."""
+        """The task of one row; InputError if the row is not valid."""
         roles = self._roles
         choices = self._right.choices(row, where) if self._right else None
         sources = self._sources(row, choices, where)
@@ -246,7 +248,7 @@ class _TaskMaker:
         target = None if target == "" else target
         if target is None and roles.verifier in COMPARES:
             wrong = f"no target in column {roles.target!r}"
-            raise InputError.at(where, wrong, "fill it in, or take the row out; --predict-only judges nothing")
+            raise InputError.at(where, wrong, "fill it in or remove the row; --predict-only needs no target")
         self._without_target += target is None and roles.target is not None
         params = dict(self._questions.params)
         if self._right and choices is not None:
@@ -266,27 +268,29 @@ class _TaskMaker:
         return Task(task_id, prompt, roles.verifier, target, params, metadata)
 
     def notes(self) -> list[str]:
-        """What was passed over, and what repeats."""
+        """Notes on missing targets and repeated prompts."""
         notes = []
         if self._without_target and self._roles.verifier is not None:
             rows = "1 row has" if self._without_target == 1 else f"{self._without_target} rows have"
-            notes.append(f"{self._table.origin}: {rows} no target; {self._roles.verifier} is handed None there")
+            notes.append(f"{self._table.origin}: {rows} no target; {self._roles.verifier} gets None as the target")
         again = sum(count - 1 for count in self._times.values())
         if again and self._roles.id is None:
-            rows = "1 row asks" if again == 1 else f"{again} rows ask"
-            notes.append(f"{self._table.origin}: {rows} what an earlier row asks; their ids end in -2, -3 and so on")
+            rows = "1 row repeats" if again == 1 else f"{again} rows repeat"
+            notes.append(
+                f"{self._table.origin}: {rows} an earlier prompt; ids of repeated prompts end in -2, -3 and so on"
+            )
         return notes
 
     def _sources(self, row: Row, choices: Sequence[str] | None, where: str) -> list[Any]:
-        """What of a row its prompt is made of; InputError where that is nothing."""
+        """The cells that a row's prompt is made from; InputError if they are empty."""
         roles, template = self._roles, self._template
         names = list(template.columns) if template is not None else [str(roles.prompt)]
         cells = [row.get(name) for name in names if name != CHOICES or choices is None]
         if roles.prompt is not None and is_blank(row.get(roles.prompt)):
             wrong = f"the prompt is empty (column {roles.prompt!r})"
-            raise InputError.at(where, wrong, "fill it in, or take the row out")
+            raise InputError.at(where, wrong, "fill it in or remove the row")
         if all(map(is_blank, cells)):
-            raise InputError.at(where, "the prompt is empty", "fill its cells in, or take the row out")
+            raise InputError.at(where, "the prompt is empty", "fill in its cells or remove the row")
         shown = choices is not None and (template is None or CHOICES in template.columns)
         return [*cells, list(choices)] if shown and choices is not None else cells
 
@@ -300,8 +304,8 @@ class _TaskMaker:
             task_id = _id_text(row.get(column), column, where)
         first = self._seen.setdefault(task_id, where)
         if first != where:
-            right = "expected each id once; --id COLUMN names another column, --id '#' takes a hash of the prompt"
-            raise InputError.at(where, f"id {task_id!r} stands twice, first at {first}", right)
+            right = "expected unique ids; use another column with --id COLUMN, or a hash of the prompt with --id '#'"
+            raise InputError.at(where, f"id {task_id!r} appears twice, first at {first}", right)
         return task_id
 
     def _order(self, task_id: str, count: int) -> list[int]:
@@ -325,7 +329,9 @@ class _TaskMaker:
         cell = row.get(str(column))
         if isinstance(cell, list) and cell and all(map(_is_message, cell)):
             if choices is not None:
-                raise InputError.at(where, f"{column} is a chat, and there are choices", "expected text for a prompt")
+                raise InputError.at(
+                    where, f"{column} is a chat, and there are choices", "expected a prompt that is text"
+                )
             return list(cell)
         if not isinstance(cell, str):
             wrong = f"the prompt is {one_line(cell, 60)} (column {column!r})"
@@ -338,7 +344,7 @@ def _is_message(turn: Any) -> bool:
 
 
 def _hash(sources: Sequence[Any]) -> str:
-    """An id from what a prompt is made of: another row, or another wording of the template, changes nothing."""
+    """An id from the cells of a prompt; it does not depend on other rows or on the wording of the template."""
     plain = len(sources) == 1 and isinstance(sources[0], str)
     text = sources[0] if plain else json.dumps(sources, ensure_ascii=False, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
@@ -346,7 +352,7 @@ def _hash(sources: Sequence[Any]) -> str:
 
 def _id_text(cell: Any, column: str, where: str) -> str:
     if is_blank(cell):
-        raise InputError.at(where, f"the id is empty (column {column!r})", "expected one for each row, or --id '#'")
+        raise InputError.at(where, f"the id is empty (column {column!r})", "expected an id in every row, or --id '#'")
     text = scalar_text(cell)
     if text is None or isinstance(cell, bool) or (isinstance(cell, float) and not cell.is_integer()):
         raise InputError.at(where, f"the id is {one_line(cell, 60)}", "expected text or a whole number")
@@ -354,7 +360,7 @@ def _id_text(cell: Any, column: str, where: str) -> str:
 
 
 def _target_text(target: Any) -> Any:
-    """A number as the text that an answer is compared with; anything else as it is."""
+    """A number as text, to compare with an answer; any other value unchanged."""
     return scalar_text(target) if isinstance(target, (int, float, Decimal)) else target
 
 

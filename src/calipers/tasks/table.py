@@ -1,7 +1,7 @@
-"""A table of questions, as somebody has it: CSV, TSV, JSON Lines, a JSON array, Parquet, or a frame in memory.
+"""A table of questions: CSV, TSV, JSON Lines, a JSON array, Parquet, or a frame in memory.
 
-What it holds is found from its content. Cells of CSV are text, and an empty one is None; nothing else is guessed or
-repaired. Every row knows where it stands, for errors.
+The format is recognised by the content. Cells of CSV are text, and an empty cell is None; nothing else is guessed or
+repaired. Every row has its place (file and line) for errors.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from calipers.tasks.jsonl import NotThere
 from calipers.tasks.lines import decoded, opened, read_up_to
 
 SUFFIXES: Final = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".json", ".jsonl", ".ndjson")
-TASK_FIELDS: Final = ("task_id", "instruction")  # of a row that is a task already
+TASK_FIELDS: Final = ("task_id", "instruction")  # of a row that is already a task
 LARGEST: Final = 2 << 30  # bytes
 LONGEST_CELL: Final = 64 << 20  # characters
 SEPARATORS: Final = ",;\t|"
 _PARQUET: Final = b"PAR1"
 _SHEETS: Final = (".xls", ".xlsx", ".ods", ".numbers")
-_LOOKED_AT: Final = 50  # records, to tell what parts the cells
+_LOOKED_AT: Final = 50  # records that are read to find the separator
 _MARKS: Final = (  # byte order marks, the longer ones first
     (b"\xef\xbb\xbf", "utf-8"),
     (b"\xff\xfe\x00\x00", "utf-32-le"),
@@ -44,31 +44,31 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QuestionTable:
-    """Rows of named cells, each with the place where it stands."""
+    """Rows of named cells, each with its place in the source."""
 
-    name: str  # what a benchmark made of it is called
-    origin: str  # what errors call it: its path
+    name: str  # of the benchmark made from it
+    origin: str  # its name in errors: the path
     columns: Sequence[str]
     rows: Sequence[Row]
-    places: Sequence[str]  # of each row
+    places: Sequence[str]  # of each row, such as its file and line
     sha256: str = ""  # of the file; "" for a table in memory
 
     def __post_init__(self) -> None:
         for column, count in Counter(self.columns).items():
             if column and count > 1:
-                raise InputError.at(self.origin, f"column {column!r} stands twice", "expected each column once")
+                raise InputError.at(self.origin, f"column {column!r} appears twice", "expected each column once")
 
     @property
     def named(self) -> str:
-        """Its columns, for an error."""
+        """The names of its columns, for an error."""
         text = ", ".join(column or '""' for column in self.columns)
         return text if len(text) <= 300 else text[:297] + "..."
 
 
 def is_table(path: str) -> bool:
-    """Whether a path is a file with questions in it rather than a benchmark or the tasks of one."""
+    """Whether a path is a file of questions, and not a benchmark or a file of tasks."""
     file = Path(path)
-    if not os.path.isfile(path):  # also False for a name that no path can be
+    if not os.path.isfile(path):  # also False for an invalid path
         return False
     if file.suffix.lower() in (*SUFFIXES[:5], *_SHEETS):
         return True
@@ -88,22 +88,22 @@ def is_table(path: str) -> bool:
 
 
 def read_table(path: str) -> QuestionTable:
-    """The table in a file; InputError says file and line of what is wrong with it."""
+    """The table in a file; InputError names the file and line of an error."""
     file = Path(path)
     if file.suffix.lower() in _SHEETS:
-        raise InputError.at(path, "is a spreadsheet", "save it as CSV (UTF-8), and give that file")
+        raise InputError.at(path, "is a spreadsheet", "save it as CSV (UTF-8) and use that file")
     if not os.path.lexists(path):
         raise NotThere(f"{path}: no such file; expected questions as CSV, TSV, JSON Lines, a JSON array or Parquet")
     with opened(file) as stream:
         data = read_up_to(stream, LARGEST + 1)
     if len(data) > LARGEST:
-        raise InputError.at(path, f"is larger than {LARGEST >> 30} GiB", "expected fewer questions at once")
+        raise InputError.at(path, f"is larger than {LARGEST >> 30} GiB", "split it into smaller files")
     digest = hashlib.sha256(data).hexdigest()
     name = re.sub(r"\.(?:csv|tsv|tab|parquet|pq|jsonl|ndjson|json)$", "", file.name, flags=re.IGNORECASE) or file.name
     if data.startswith(_PARQUET):
         columns, rows, places = _parquet(data, path)
     elif data.startswith((b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")):
-        raise InputError.at(path, "is packed", "unpack it first")
+        raise InputError.at(path, "is compressed", "decompress it first")
     else:
         text = _text(data, path)
         start = text.lstrip()[:1]
@@ -114,12 +114,14 @@ def read_table(path: str) -> QuestionTable:
         else:
             columns, rows, places = _cells(text, path, "\t" if file.suffix.lower() in (".tsv", ".tab") else "")
     if not rows:
-        raise InputError.at(path, "has no rows", "expected a question a row" + (", after the header" * bool(columns)))
+        raise InputError.at(
+            path, "has no rows", "expected one question per row" + (", after the header" * bool(columns))
+        )
     return QuestionTable(name, path, columns, rows, places, digest)
 
 
 def _text(data: bytes, path: str, *, cut: bool = False) -> str:
-    """The text of a file: UTF-8, or UTF-16 and UTF-32 by their marks, or UTF-16 by its zeros."""
+    """The text of a file: UTF-8; UTF-16 or UTF-32 with a byte order mark; or UTF-16 recognised by its zero bytes."""
     mark, encoding = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", "utf-8"))
     data, head = data[len(mark) :], data[:4096]
     if not mark and head.count(0) > len(head) // 4:
@@ -132,7 +134,7 @@ def _text(data: bytes, path: str, *, cut: bool = False) -> str:
         raise InputError.at(f"{path}:{line}", wrong, "save it as UTF-8 (Excel: CSV UTF-8)") from None
     if "\0" in text and not cut:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise InputError.at(f"{path}:{line}", "holds a NUL character", "expected text")
+        raise InputError.at(f"{path}:{line}", "contains a NUL character", "expected text")
     return text
 
 
@@ -140,8 +142,8 @@ Content = tuple[Sequence[str], Sequence[Row], Sequence[str]]
 
 
 def _cells(text: str, path: str, separator: str) -> Content:
-    """CSV, whatever parts its cells: a header, then a question a record; a record of empty cells is passed over."""
-    hint = re.match(r"sep=(.)\r?\n", text)  # a line of Excel's
+    """CSV with any separator: a header, then one question per record; a record of empty cells is skipped."""
+    hint = re.match(r"sep=(.)\r?\n", text)  # Excel writes this line
     if hint and not separator:
         separator = hint[1]
     first = 2 if hint else 1
@@ -154,16 +156,16 @@ def _cells(text: str, path: str, separator: str) -> Content:
     columns = [cell.strip() for cell in header]
     for column, count in Counter(columns).items():
         if column and count > 1:
-            raise InputError.at(f"{path}:{line}", f"column {column!r} stands twice", "expected each column once")
+            raise InputError.at(f"{path}:{line}", f"column {column!r} appears twice", "expected each column once")
     rows: list[Row] = []
     places: list[str] = []
     for line, record in rest:
         if not any(cell.strip() for cell in record):
             continue
         if len(record) != len(columns):
-            wrong = f"a row of {len(record)} cell{'s' * (len(record) != 1)}"
+            wrong = f"the row has {len(record)} cell{'s' * (len(record) != 1)}"
             part = "tab" if separator == "\t" else separator
-            right = f"expected {len(columns)}, as in the header; a cell that holds a {part} stands in quotes"
+            right = f"expected {len(columns)}, as in the header; put a cell that contains a {part} in quotes"
             raise InputError.at(f"{path}:{line}", wrong, right)
         rows.append({column: cell or None for column, cell in zip(columns, record, strict=True)})
         places.append(f"{path}:{line}")
@@ -171,7 +173,7 @@ def _cells(text: str, path: str, separator: str) -> Content:
 
 
 def _records(text: str, path: str, separator: str, first: int = 1) -> Iterator[tuple[int, list[str]]]:
-    """Each record with the line it begins on, blank lines left out."""
+    """Each record with the line it begins on, without blank lines."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     line, before = first, csv.field_size_limit(LONGEST_CELL)
     try:
@@ -180,15 +182,15 @@ def _records(text: str, path: str, separator: str, first: int = 1) -> Iterator[t
                 yield line, record
             line = first + reader.line_num
     except csv.Error as error:
-        wrong = f"is no CSV ({error})"
-        right = 'expected a quote at both ends of the cell, and each quote in it doubled ("")'
+        wrong = f"is not valid CSV ({error})"
+        right = 'expected a quote at both ends of the cell, and quotes inside it doubled ("")'
         raise InputError.at(f"{path}:{line}", wrong, right) from None
     finally:
         csv.field_size_limit(before)
 
 
 def _separator(text: str) -> str:
-    """What parts the cells: of those that give every record as many as the header has, the one that gives most."""
+    """The separator: of those that give every record as many cells as the header has, the one that gives the most."""
     best, most = ",", (False, 1)
     for separator in SEPARATORS:
         try:
@@ -203,7 +205,7 @@ def _separator(text: str) -> str:
 
 
 def _lines(text: str, path: str) -> Content:
-    """JSON Lines: an object a line."""
+    """JSON Lines: one object per line."""
     rows: list[Row] = []
     places: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -226,10 +228,10 @@ def _json(text: str, where: str) -> Any:
         return decoded(text)
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        right = "expected an object a line, or an array of objects"
-        raise InputError.at(where, f"is no JSON: {error.msg} at {at}", right) from None
+        right = "expected one object per line, or an array of objects"
+        raise InputError.at(where, f"is not valid JSON: {error.msg} at {at}", right) from None
     except (ValueError, RecursionError) as error:
-        raise InputError.at(where, f"is no JSON: {error}") from None
+        raise InputError.at(where, f"is not valid JSON: {error}") from None
 
 
 def _object(row: Any, where: str) -> Row:
@@ -239,7 +241,7 @@ def _object(row: Any, where: str) -> Row:
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:
-    """Every key of some rows, in the order in which they first stand."""
+    """Every key of some rows, in the order of their first appearance."""
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
@@ -269,7 +271,7 @@ def table_of(source: Any, name: str = "table") -> QuestionTable:
     """
     columns, rows, places = _content(source)
     if not rows:
-        raise InputError.at(name, "the table has no rows", "expected a question a row")
+        raise InputError.at(name, "the table has no rows", "expected one question per row")
     return QuestionTable(name, name, columns, [_plain_row(row) for row in rows], places)
 
 
@@ -293,7 +295,7 @@ def _content(source: Any) -> Content:
         rows = [{str(key): value for key, value in row.items()} for row in source]
         return _columns(rows), rows, _numbered(len(rows))
     kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__qualname__}"
-    raise InputError(f"a {kind} is no table of questions; {RIGHT}")
+    raise InputError(f"a {kind} is not a table of questions; {RIGHT}")
 
 
 def _numbered(rows: int) -> list[str]:
@@ -301,7 +303,7 @@ def _numbered(rows: int) -> list[str]:
 
 
 def _pandas(frame: Any) -> Content:
-    """The rows of a pandas frame; what pandas has for a gap (NaN, NaT, NA) is None."""
+    """The rows of a pandas frame; its missing values (NaN, NaT, NA) become None."""
     columns = [str(column) for column in frame.columns]
     cells, gaps = frame.to_dict("split")["data"], frame.isna().to_numpy().tolist()
     rows = [
@@ -320,7 +322,7 @@ def _by_column(columns: Mapping[Any, Any]) -> Content:
     lengths = {column: len(cells) for column, cells in lists.items()}
     if len({*lengths.values()}) > 1:
         each = ", ".join(f"{column}: {count}" for column, count in lengths.items())
-        raise InputError(f"the columns are not of one length ({each}); expected a cell of each for every question")
+        raise InputError(f"the columns differ in length ({each}); expected one cell per question in every column")
     rows = [dict(zip(lists, cells, strict=True)) for cells in zip(*lists.values(), strict=True)]
     return [*lists], rows, _numbered(len(rows))
 

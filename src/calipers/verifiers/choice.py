@@ -1,9 +1,8 @@
-"""The answer as one of several choices: its letter, in the ways that models write it, or the choice's own text.
+"""Multiple choice: the answer is the letter of a choice, in any form that models write, or the text of the choice.
 
-Read are a letter alone (``B``, ``(b)``, ``B.``), the last ``answer is B`` or ``Answer: B``, a ``\\boxed{B}``, a letter
-that begins the text (``B) Rome``), a text that is a choice word for word, and a single letter that stands somewhere by
-itself.
-Where two letters could be meant, there is no answer.
+Accepted are a letter alone (``B``, ``(b)``, ``B.``), the last ``answer is B`` or ``Answer: B``, a ``\\boxed{B}``, a
+letter at the start of the text (``B) Rome``), a text that equals a choice, and a separate letter if it is the only one.
+If two letters are possible, there is no answer.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict, check_names, fault
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LONGEST: Final = 20_000  # characters at the end of a text, in which its answer is looked for
+LONGEST: Final = 20_000  # characters at the end of a text that are searched for the answer
 _ALONE: Final = re.compile(r"[\s(\[*_`\"']*(?:option\s+|choice\s+)?([A-Za-z])[\s)\].:*_`\"']*", re.IGNORECASE)
 _STATED: Final = re.compile(
     r"(?i:\banswer)(?i:\s+is)?[\s:=*_`]*(?i:option\s+|choice\s+)?[(\[\"'*_`]*([A-Z])(?=[)\].,:;*_`\"'\s]|$)"
@@ -31,7 +30,7 @@ _SINGLE: Final = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])")
 
 
 def chosen_letter(text: str, choices: Sequence[str]) -> str | None:
-    """The letter of the choice that a text settles on; None when it settles on none, or on several.
+    """The letter of the choice that a text gives as its answer; None if it gives none, or several.
 
     >>> chosen_letter("So the answer is (B).", ["Paris", "Rome"]), chosen_letter("rome", ["Paris", "Rome"])
     ('B', 'B')
@@ -60,13 +59,16 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceMatch:
-    """Reward 1 for the letter or the text of the right choice, else 0; the answer is the letter, `unparsed` without."""
+    """Reward 1 for the letter or the text of the right choice, else 0. The answer is the letter.
+
+    If no letter is found, the outcome is `unparsed`.
+    """
 
     name: str = "choice"
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Refuse a target that is no letter of a choice, and choices that are no list of texts."""
+        """Reject a target that is not the letter of a choice, and choices that are not a list of texts."""
         check_names(task, ("choices",))
         choices = task.params.get("choices", [])
         if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):

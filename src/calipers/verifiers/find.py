@@ -35,7 +35,7 @@ class NamedVerifier(Verifier, Protocol):
         ...
 
     def check(self, task: Task) -> None:
-        """Nothing for a task that can be verified; InputError for one that never can, with any answer."""
+        """Accept a task that can be verified; InputError if it cannot be verified with any answer."""
         ...
 
 
@@ -51,7 +51,7 @@ def verifier(name: str) -> NamedVerifier:
         built_in: NamedVerifier = VERIFIERS.load(name)
         return built_in
     if is_code(name):
-        wrong = "is code in a file, and tasks may not say which code is run"
+        wrong = "is code in a file, and tasks may not name code to run"
         raise UnknownName(f"verifier {name!r} {wrong}; name it yourself: --verifier {name}")
     thing = VERIFIERS.plugin(name)
     if thing is None:
@@ -60,7 +60,7 @@ def verifier(name: str) -> NamedVerifier:
 
 
 def named_verifier(name: str) -> NamedVerifier:
-    """The verifier that the user named: one that `verifier` knows, or ``FILE.py:OBJECT``, which is run."""
+    """The verifier that the user named: a name that `verifier` knows, or ``FILE.py:OBJECT``, whose file is run."""
     return code_verifier(name) if is_code(name) else verifier(name)
 
 

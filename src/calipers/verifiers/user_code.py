@@ -2,7 +2,7 @@
 
 Its exceptions become a `VerifierError` that names the verifier; a `VerifierError` stays unchanged.
 
-Verifier functions by name, as EvSys has them: ``fn(model_output, expected, params) -> float``.
+Verifier functions by name, as in EvSys: ``fn(model_output, expected, params) -> float``.
 
 A registered function is a verifier of that name in every run. As in EvSys, registering a name again
 silently replaces it, built-in functions included.
@@ -33,7 +33,7 @@ class FunctionVerifier:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Nothing is known of what it demands."""
+        """Accept every task: its requirements are unknown."""
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
@@ -42,14 +42,14 @@ class FunctionVerifier:
 
 @dataclass(frozen=True, slots=True)
 class ClassVerifier:
-    """EvSys' other kind: a class whose ``verify(*, prompt, completion, target)`` gives a reward and some info.
+    """EvSys' other kind: a class whose ``verify(*, prompt, completion, target)`` returns a reward and some info.
 
-    The task's params become its ``Config``. A target that is no object is handed over as ``{"expected": target}``,
+    The task's params become its ``Config``. A target that is not an object is passed as ``{"expected": target}``,
     and the numbers of the info become fields.
     """
 
     name: str
-    judge: Any  # the class, or an instance that somebody made
+    judge: Any  # the class, or an instance
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
@@ -81,18 +81,18 @@ class ClassVerifier:
 
 @dataclass(frozen=True, slots=True)
 class ObjectVerifier:
-    """Our own kind, `Verifier`: ``async verify(task, completion)``, and ``check`` and ``rerunnable`` if it likes."""
+    """Our own kind, `Verifier`: ``async verify(task, completion)``, and optionally ``check`` and ``rerunnable``."""
 
     name: str
     judge: Verifier
 
     @property
     def rerunnable(self) -> bool:
-        """Whether it may verify a stored completion again; true unless it says otherwise."""
+        """Whether it may verify a stored completion again; true unless it sets `rerunnable` to false."""
         return bool(getattr(self.judge, "rerunnable", True))
 
     def check(self, task: Task) -> None:
-        """What the verifier itself refuses, if it has a `check`."""
+        """Reject what the verifier's own `check` rejects, if it has one."""
         check = getattr(self.judge, "check", None)
         if check is not None:
             try:
@@ -111,9 +111,9 @@ class ObjectVerifier:
 
 
 class AnswerText(str):
-    """A completion for a function that grades it: its text, with whatever else is known of it.
+    """A completion for a grading function: its text, with the other fields of the completion as attributes.
 
-    ``completion.text`` is the text once more; ``finish_reason``, ``ending`` and ``usage`` are the completion's own.
+    ``completion.text`` is the same text; ``finish_reason``, ``ending`` and ``usage`` are those of the completion.
     """
 
     completion: Completion
@@ -133,10 +133,10 @@ class AnswerText(str):
 
 @dataclass(frozen=True, slots=True)
 class GradeFunction:
-    """A plain function of the user's: ``grade(task, completion)`` gives a number, True or False, or a `Verdict`.
+    """A plain function of the user: ``grade(task, completion)`` returns a number, True or False, or a `Verdict`.
 
-    It may be async. What it raises is its own failure and leaves a gap, whatever it was about the answer: a slip in a
-    few lines is likelier than an answer that is made to break them, and a gap is seen where a 0 is not.
+    It may be async. Any exception is a failure of the verifier, and the rollout is missing: an error in a few lines of
+    code is likelier than an answer that was written to break them, and a missing reward is visible, unlike a 0.
     """
 
     name: str
@@ -144,7 +144,7 @@ class GradeFunction:
     rerunnable: bool = True
 
     def check(self, task: Task) -> None:
-        """Nothing is known of what it demands."""
+        """Accept every task: its requirements are unknown."""
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
@@ -161,16 +161,16 @@ class GradeFunction:
 
 
 def code_verifier(name: str) -> GradeFunction | FunctionVerifier | ClassVerifier | ObjectVerifier:
-    """The verifier that ``FILE.py:OBJECT`` names; the file is run, as the user named it."""
+    """The verifier that ``FILE.py:OBJECT`` names; the file is run, because the user named it."""
     thing = load_code(name)
     if inspect.isroutine(thing) and _positional(thing) not in (2, 3):
         right = f"expected def {thing.__name__}(task, completion)"
-        raise InputError.at(name, f"is a function of {inspect.signature(thing)}", right)
+        raise InputError.at(name, f"its parameters are {inspect.signature(thing)}", right)
     return wrap(name, thing)
 
 
 def verifier(name: Any = None) -> Any:
-    """Give a function that grades answers a name of its own, for ``--plugin``: ``@verifier`` or ``@verifier("NAME")``.
+    """Register a grading function under a name, for ``--plugin``: ``@verifier`` or ``@verifier("NAME")``.
 
     >>> @verifier
     ... def is_short(task, completion):
@@ -190,10 +190,10 @@ def verifier(name: Any = None) -> Any:
 
 
 def _positional(fn: Callable[..., Any]) -> int | None:
-    """How many arguments a function is to be called with; None where it takes any number of them."""
+    """The number of required positional parameters of a function; None if it accepts any number."""
     try:
         parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):  # built in, and silent about itself
+    except (TypeError, ValueError):  # a built-in function without a signature
         return None
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return None
@@ -234,7 +234,7 @@ async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> 
 
 
 def _number(name: str, value: Any) -> float:
-    """A reward as EvSys takes it, by `float`; NaN is a number somebody sent."""
+    """A reward converted with `float`, as in EvSys; NaN counts as a number."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -242,7 +242,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _numbers(info: Any) -> dict[str, float]:
-    """What of an info is a number; the rest has no column to go to."""
+    """The numbers of an info; other values have no column."""
     items = info.items() if isinstance(info, Mapping) else ()
     return {str(key): float(value) for key, value in items if isinstance(value, (bool, float)) or _small(value)}
 
@@ -252,7 +252,7 @@ def _small(value: Any) -> bool:
 
 
 VerifierFn = Callable[[str, Any, Mapping[str, Any]], float]
-"""A completion's text, the task's target and its params in; a reward out."""
+"""A function of a completion's text, the task's target and its params; it returns a reward."""
 
 F = TypeVar("F", bound=VerifierFn)
 
@@ -267,7 +267,7 @@ _registered: dict[str, VerifierFn] = {}
 
 
 def get(name: str) -> VerifierFn:
-    """The function of a name; UnknownName, a ValueError and a KeyError, lists the names there are."""
+    """The function of a name; UnknownName, a ValueError and a KeyError, lists the known names."""
     fn = _registered.get(name) or BUILT_IN.get(name)
     if fn is None:
         close = nearest(str(name), list_fns(), 1)
@@ -309,5 +309,5 @@ def list_fns() -> list[str]:
 
 
 def registered() -> Mapping[str, VerifierFn]:
-    """The functions that were registered, without those that are built in and still mean what they did."""
+    """The registered functions, without built-in functions that were not replaced."""
     return dict(_registered)

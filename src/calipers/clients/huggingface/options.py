@@ -1,4 +1,4 @@
-"""What may be said of how a checkpoint is loaded, in the words of lm-evaluation-harness' ``hf`` model."""
+"""Options for loading a checkpoint, with the names of lm-evaluation-harness' ``hf`` model."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ CONFIG, TOKENIZER, ADAPTER = "config.json", "tokenizer_config.json", "adapter_co
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a checkpoint is loaded and read. What is None is as the checkpoint says."""
+    """How a checkpoint is loaded and used. None means the checkpoint's own setting."""
 
     dtype: str = "auto"  # of the weights; auto: as they are stored
     revision: str | None = None  # of a checkpoint in the hub's cache: a branch, a tag or a commit
-    subfolder: str = ""  # where in the checkpoint the model is
+    subfolder: str = ""  # the folder of the model in the checkpoint
     tokenizer: str | None = None  # of another checkpoint: a directory, or an id in the hub's cache
-    max_length: int | None = None  # tokens it reads at once
-    add_bos_token: bool | None = None  # whether a text begins with the token for a beginning
+    max_length: int | None = None  # maximum tokens of the context
+    add_bos_token: bool | None = None  # whether a text begins with the BOS token
     prefix_token_id: int | None = None  # the token before a text without a context
-    truncation: bool = False  # prompts end at the tokenizer's own limit
-    peft: str | None = None  # an adapter, laid over the weights: a directory, or an id in the hub's cache
+    truncation: bool = False  # cut prompts at the tokenizer's limit
+    peft: str | None = None  # an adapter for the weights: a directory, or an id in the hub's cache
 
     @classmethod
     def of(cls, given: Mapping[str, Any], where: str = "--model-args") -> LoadOptions:
-        """The options that are given by name, each in its form; InputError for any other, and for what it cannot be."""
+        """The options by name, checked; InputError for an unknown name or an invalid value."""
         names = [field.name for field in fields(cls)]
         values: dict[str, Any] = {}
         for name, value in given.items():
@@ -41,7 +41,7 @@ class LoadOptions:
         return cls(**values)
 
     def folders(self, name: str) -> Iterator[tuple[str, Path | None]]:
-        """What is loaded for a checkpoint of this name, and the folder of each; None where there is none."""
+        """Everything that is loaded for a checkpoint of this name, with its folder; None if there is no folder."""
         yield name, folder_of(name, CONFIG, self.revision, self.subfolder)
         if self.tokenizer is not None:
             yield self.tokenizer, folder_of(self.tokenizer, TOKENIZER, self.revision, self.subfolder)
@@ -49,16 +49,16 @@ class LoadOptions:
             yield self.peft, folder_of(self.peft, ADAPTER, self.revision)
 
     def check(self, name: str) -> None:
-        """Refuse what cannot be loaded because it, or the package for it, is not there."""
+        """Reject a tokenizer or adapter that does not exist, or that needs a package that is not installed."""
         if self.peft is not None and find_spec("peft") is None:
             raise InputError.at("--model-args", f"peft={self.peft} needs the package peft", "pip install peft")
         for (source, folder), file in zip(list(self.folders(name))[1:], self._files(), strict=True):
             if folder is None or not (folder / file).is_file():
-                right = f"expected a directory with {file}, or an id that the hub's local cache holds"
+                right = f"expected a directory with {file}, or an id in the hub's local cache"
                 raise InputError.at("--model-args", f"{source}: no such checkpoint", right)
 
     def local(self) -> dict[str, Any]:
-        """What transformers is told: where in a checkpoint, and that nothing is downloaded, none of its code run."""
+        """Arguments for transformers: subfolder and revision, no download, no remote code."""
         where: dict[str, Any] = {"subfolder": self.subfolder} if self.subfolder else {}
         where |= {} if self.revision is None else {"revision": self.revision}
         return {"local_files_only": True, "trust_remote_code": False, **where}
@@ -71,7 +71,7 @@ DEFAULT_OPTIONS: Final = LoadOptions()
 
 
 def load_tokenizer(path: str, options: LoadOptions) -> Any:
-    """Load the tokenizer of a checkpoint, or the one that is named in its place."""
+    """Load the tokenizer of a checkpoint, or the one that replaces it."""
     import transformers
 
     more: dict[str, Any] = {} if options.add_bos_token is None else {"add_bos_token": options.add_bos_token}
@@ -79,9 +79,9 @@ def load_tokenizer(path: str, options: LoadOptions) -> Any:
 
 
 def folder_of(name: str, file: str, revision: str | None = None, subfolder: str = "") -> Path | None:
-    """The folder of a checkpoint: a directory, or in the hub's local cache the one that holds a file; else None.
+    """The folder of a checkpoint: a directory, or the folder in the hub's local cache that contains a file; else None.
 
-    A revision is one of the hub's: a directory has no other, as in transformers.
+    A revision applies to the hub's cache only; for a directory it is ignored, as in transformers.
     """
     path = Path(name).expanduser()
     if path.exists():
@@ -93,7 +93,7 @@ def folder_of(name: str, file: str, revision: str | None = None, subfolder: str 
     inside = f"{subfolder}/{file}" if subfolder else file
     try:
         cached = try_to_load_from_cache(name, inside, revision=revision)
-    except ValueError:  # it cannot be the id of a model
+    except ValueError:  # not a valid model id
         return None
     return Path(cached).parent if isinstance(cached, str) else None
 
@@ -102,7 +102,7 @@ def _checked(where: str, name: str, value: Any) -> Any:
     if name == "dtype":
         text = str(value).removeprefix("torch.")
         if text not in DTYPES:
-            raise InputError.at(where, f"dtype={value} is none", f"expected {', '.join(DTYPES)}")
+            raise InputError.at(where, f"dtype={value} is unknown", f"expected {', '.join(DTYPES)}")
         return text
     if name in ("add_bos_token", "truncation"):
         if not isinstance(value, bool):

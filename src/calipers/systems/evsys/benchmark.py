@@ -260,7 +260,7 @@ class Benchmark:
         seed: int = 0,
         name: str = "table",
     ) -> Benchmark:
-        """A benchmark of the questions in a table, as ``calipers run qa.csv`` makes one of a file.
+        """A benchmark from a table of questions, as in ``calipers run qa.csv``.
 
         The table is a polars or pandas frame, an Arrow table, a list of dicts, a dict of columns, or the path of a
         file. Columns that are not named are guessed from common names. A verifier is a name, ``FILE.py:FUNCTION``, or

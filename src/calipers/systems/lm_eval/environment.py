@@ -1,4 +1,4 @@
-"""What a results file of lm-evaluation-harness says of where it was made: commits, versions, the machine, the model."""
+"""The environment in a results file of lm-evaluation-harness: commits, versions, the machine, the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LIBRARIES: Final = ("numpy", "torch", "transformers", "tokenizers", "accelerate", "peft", "datasets", "jinja2")
 NOT_INSTALLED: Final = "N/A"
-SECONDS: Final = 10.0  # for one question to git
+SECONDS: Final = 10.0  # for one call of git
 
 
 def environment() -> dict[str, Any]:
@@ -33,7 +33,7 @@ def environment() -> dict[str, Any]:
 
 
 def machine() -> str:
-    """The machine and the versions in lines, from what Python knows: no program is run to look around."""
+    """The machine and the versions in lines, from Python's own information: no program is run."""
     lines = [
         f"calipers version: {__version__}",
         f"PyTorch version: {_version('torch')}",
@@ -51,7 +51,7 @@ def machine() -> str:
 
 
 def _accelerators() -> list[str]:
-    """What torch says of CUDA, where something has loaded it."""
+    """CUDA as torch reports it, if torch is loaded."""
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return []
@@ -83,7 +83,7 @@ def _version(name: str) -> str:
 
 
 def _git(words: list[str], folder: Path) -> str | None:
-    """What git answers in a folder; None where there is no git, no repository or no commit."""
+    """The output of git in a folder; None without git, a repository or a commit."""
     try:
         done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
@@ -92,9 +92,9 @@ def _git(words: list[str], folder: Path) -> str | None:
 
 
 def model_blocks(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is known of a local model: for ``config``, and beside it; nothing where it was not loaded, or is a server's.
+    """The facts about a local model: for ``config``, and next to it; empty if it was not loaded or is on a server.
 
-    A run of which every answer was in the log loads no model.
+    A run that reads every answer from the log loads no model.
     """
     kind, _, name = job.model.partition("/")
     loaded: Any = sys.modules.get("calipers.clients.huggingface.client")

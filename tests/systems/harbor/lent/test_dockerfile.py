@@ -56,7 +56,7 @@ def test_what_is_followed(tmp_path, text, workdir, env, copies):
     [
         ("FROM postgres:16\n", "it needs the image postgres:16"),
         (f"FROM --platform=linux/{OWN} postgres:16 AS db\n", "it needs the image postgres:16"),
-        ("FROM --platform=linux/s390x debian\n", "it is built for linux/s390x, and this machine is another"),
+        ("FROM --platform=linux/s390x debian\n", "it is built for linux/s390x, which is not this machine's platform"),
         ("FROM ghcr.io/org/tool@sha256:ab\n", "it needs the image ghcr.io/org/tool@sha256:ab"),
         ("FROM alpine\nRUN apk add jq\n", "it needs the image alpine"),
         ("FROM someone/ubuntu\nRUN make\n", "it needs the image someone/ubuntu"),
@@ -64,13 +64,13 @@ def test_what_is_followed(tmp_path, text, workdir, env, copies):
         ("RUN make\n", "environment/Dockerfile has no FROM"),
         (
             "FROM debian\nRUN --mount=type=secret,id=x make\n",
-            "environment/Dockerfile says RUN --mount=type=secret,id=x make",
+            "environment/Dockerfile contains RUN --mount=type=secret,id=x make",
         ),
-        ("FROM debian\nONBUILD RUN make\n", "environment/Dockerfile says ONBUILD RUN make"),
-        ("FROM debian\nCOPY --from=build /x /x\n", "environment/Dockerfile says COPY --from=build /x /x"),
-        ("FROM debian\nRUN a\nCOPY ../x /x\n", "environment/Dockerfile says COPY ../x /x, and ../x is not there"),
-        ("FROM debian\nCOPY gone /x\n", "environment/Dockerfile says COPY gone /x, and gone is not there"),
-        ("FROM debian\nADD https://example.org/x /x\n", "environment/Dockerfile says ADD https://example.org/x /x"),
+        ("FROM debian\nONBUILD RUN make\n", "environment/Dockerfile contains ONBUILD RUN make"),
+        ("FROM debian\nCOPY --from=build /x /x\n", "environment/Dockerfile contains COPY --from=build /x /x"),
+        ("FROM debian\nRUN a\nCOPY ../x /x\n", "environment/Dockerfile contains COPY ../x /x, and ../x does not exist"),
+        ("FROM debian\nCOPY gone /x\n", "environment/Dockerfile contains COPY gone /x, and gone does not exist"),
+        ("FROM debian\nADD https://example.org/x /x\n", "environment/Dockerfile contains ADD https://example.org/x /x"),
     ],
 )
 def test_what_needs_an_image(tmp_path, text, why):
@@ -166,8 +166,8 @@ B
         ("FROM debian\nENV A='1\n", "2: ENV has a ' that is not closed; expected another '"),
         ('FROM debian\n\nCOPY "run.sh /x\n', '3: COPY has a " that is not closed; expected another "'),
         ("FROM debian\nRUN a\nWORKDIR /it's\n", "3: WORKDIR has a ' that is not closed; expected another '"),
-        ("FROM debian\nRUN <<EOF\na\n", "2: <<EOF has no end; expected a line EOF"),
-        ("FROM debian\nRUN echo 'a\nb'\n", "3: there is no instruction B'; expected one such as RUN"),
+        ("FROM debian\nRUN <<EOF\na\n", "2: <<EOF is not closed; expected a line EOF"),
+        ("FROM debian\nRUN echo 'a\nb'\n", "3: B' is not an instruction; expected for example RUN"),
         ("FROM debian\nENV\n", "2: ENV sets nothing; expected NAME=VALUE"),
     ],
 )

@@ -22,8 +22,8 @@ BENCH = "ghcr.io/laude-institute/t-bench/"
         ("debian:12", "ubuntu", "jammy", "", "which is close to Debian bookworm"),
         ("python:3.11-slim", "debian", "bookworm", "3.11", ""),
         ("python:3.12-slim", "ubuntu", "noble", "3.12", ""),
-        ("python:3.12.4-slim-bookworm", "debian", "trixie", "3.13", "which stands for Python 3.12"),
-        ("python:3.14", "debian", "trixie", "3.13", "which stands for Python 3.14"),
+        ("python:3.12.4-slim-bookworm", "debian", "trixie", "3.13", "which replaces Python 3.12"),
+        ("python:3.14", "debian", "trixie", "3.13", "which replaces Python 3.14"),
         ("python:3.12-slim", "debian+ubuntu", "noble", "3.12", ""),
         ("ubuntu:22.04", "debian+ubuntu", "jammy", "", ""),
         ("debian:12", "ubuntu+debian", "bookworm", "", ""),
@@ -86,11 +86,12 @@ def test_what_is_copied_between_two_commands_is_one_layer(tmp_path):
 def test_why_an_image_cannot_be_built(tmp_path, monkeypatch):
     (tmp_path / "Dockerfile").write_text("FROM debian\nRUN make\n")
     plan = read_environment(tmp_path).image
-    assert unbuildable(plan) == "its image has to be built, and CALIPERS_IMAGES is none"
+    assert unbuildable(plan) == "its image must be built, and CALIPERS_IMAGES is none"
     assert failed_before(plan) is None
     monkeypatch.setenv("CALIPERS_IMAGES", str(tmp_path / "images"))
     monkeypatch.setenv("PATH", str(tmp_path))
     why = "only root can do that" if os.geteuid() else "mmdebstrap is not installed"
-    assert unbuildable(plan) == f"its image has to be built, and {why}"
+    assert unbuildable(plan) == f"its image must be built, and {why}"
     monkeypatch.setenv("CALIPERS_MIRRORS", "ubunto=http://127.0.0.1/")
-    assert os.geteuid() or "CALIPERS_MIRRORS says 'ubunto=http://127.0.0.1/'; expected debian=URL" in unbuildable(plan)
+    why = "CALIPERS_MIRRORS contains 'ubunto=http://127.0.0.1/'; expected debian=URL"
+    assert os.geteuid() or why in unbuildable(plan)

@@ -64,7 +64,7 @@ def path(tmp_path, monkeypatch):
         ({"harbor": HARBOR, "podman": NO_SOCKET, "podman-compose": "echo 1.3"}, "room", NO_PODMAN_COMPOSE),
         ({"harbor": HARBOR, "podman": HANDS_OVER}, "podman", "Podman 5.0 answers"),
         ({"harbor": HARBOR, "docker": "echo 5.0 Podman Engine", "podman": PODMAN}, "podman", "Podman 5.0 answers"),
-        ({"harbor": HARBOR, "docker": "echo 5.0 Podman Engine"}, "room", "the engine that docker asks is Podman's"),
+        ({"harbor": HARBOR, "docker": "echo 5.0 Podman Engine"}, "room", "the docker command uses Podman's engine"),
     ],
 )
 def test_an_engine_is_chosen_where_it_and_harbor_answer(path, scripts, environment, why):
@@ -141,7 +141,7 @@ def test_a_job_says_where_it_ran(tmp_path, path, settings, environment):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "config.json").write_text(json.dumps({} if settings is None else {"environment": settings}))
     assert recorded_environment(tmp_path) == environment
-    assert settle_environment("oracle", [tmp_path]) == (environment, "this run began in it")
+    assert settle_environment("oracle", [tmp_path]) == (environment, "this run was started in it")
     check_environment(tmp_path, environment)
     with pytest.raises(InputError, match=f"environment: {environment} here, e2b requested"):
         check_environment(tmp_path, "e2b")

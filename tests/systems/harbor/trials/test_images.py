@@ -87,25 +87,26 @@ def test_steps_are_executed_once_and_a_trial_finds_what_they_left(tmp_path, imag
     outcomes, trials, done = ran(tmp_path, "--samples", "2")
     assert (outcomes, done.returncode) == ({"scored": 4}, 0), done.stderr
     assert {trial["verifier_result"]["rewards"]["reward"] for trial in trials.values()} == {1}
-    assert trials["a"]["calipers"]["image"].startswith("debian: made of packages (")
+    assert trials["a"]["calipers"]["image"].startswith("debian: built from packages (")
     stamps = {path.read_text() for path in (tmp_path / "runs").glob("*/1/*__*/verifier/test-stdout.txt")}
     assert len(stamps) == 1  # of both tasks, both times
     assert len(list((images / "layers").iterdir())) == 3
     assert not list(images.glob("new-*"))
     again = calipers("run", "d", "--environment", "room", "--samples", "2", cwd=tmp_path, CALIPERS_HARBOR="")
-    assert "environment: room (as given); debian: made of packages (" in again.stdout
+    assert "environment: room (as requested); debian: built from packages (" in again.stdout
 
 
 def test_a_step_that_fails_is_not_run_and_says_why(tmp_path, images):
     write_task(tmp_path / "d", "right", dockerfile="FROM debian\nWORKDIR /app\nRUN true\n")
     write_task(tmp_path / "d", "wrong", dockerfile="FROM debian\n\nRUN echo first; echo the last word >&2; exit 7\n")
-    why = "environment/Dockerfile:3: RUN echo first; echo the last word >&2; exit 7 ended with 7: first | the last word"
+    step = "environment/Dockerfile:3: RUN echo first; echo the last word >&2; exit 7"
+    why = f"{step} failed with exit code 7: first | the last word"
     outcomes, trials, done = ran(tmp_path)
     assert (outcomes, done.returncode, list(trials)) == ({"scored": 1, "not_run": 1}, 3, ["right"])
     assert f"wrong: not run: {why}; --environment docker runs it" in done.stderr
     checked = calipers("check", "d", cwd=tmp_path, CALIPERS_HARBOR="", PATH="/usr/sbin:/usr/bin:/sbin:/bin").stdout
     assert "runs here: 1 of 2" in checked
-    assert "1 not: has an image whose build failed here: RUN echo first" in checked
+    assert "1 cannot run: has an image whose build failed here: RUN echo first" in checked
     assert len(list((images / "failed").iterdir())) == 1
     (tmp_path / "d" / "wrong" / "environment" / "Dockerfile").write_text("FROM debian\nRUN true\n")
     assert "runs here: 2 of 2" in calipers("check", "d", cwd=tmp_path, CALIPERS_HARBOR="").stdout
@@ -113,7 +114,7 @@ def test_a_step_that_fails_is_not_run_and_says_why(tmp_path, images):
 
 def test_a_step_has_a_time_limit(tmp_path, images):
     (tmp_path / "Dockerfile").write_text("FROM debian\nRUN sleep 600\n")
-    with pytest.raises(ImageError, match=r"Dockerfile:2: RUN sleep 600 was (ended|not begun): the build's time is up"):
+    with pytest.raises(ImageError, match=r"Dockerfile:2: RUN sleep 600 was (stopped|not started): the build timed out"):
         build(read_environment(tmp_path).image, BUILDER, 2.0)
     assert not list(images.glob("new-*"))
 

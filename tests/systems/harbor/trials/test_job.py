@@ -388,11 +388,11 @@ def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path):
         ({"toml": '[verifier]\nenvironment_mode = "separate"\n'}, None),
         (
             {"toml": '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]\n'},
-            "it allows some hosts and no others, and a room knows all or none",
+            "it allows only some hosts, and a room allows all or none",
         ),
         (
             {"toml": '[[verifier.collect]]\ncommand = "pg_dump"\nservice = "db"\n'},
-            "it collects from the service db, and a room has no other than main",
+            "it collects from the service db, and a room has only main",
         ),
         ({"toml": '[[verifier.collect]]\ncommand = "true"\n'}, None),
         ({}, None),

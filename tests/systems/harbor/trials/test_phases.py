@@ -97,13 +97,17 @@ def test_an_agent_whose_artifacts_break_its_verifier_gets_nothing(tmp_path):
     ("dockerfile", "toml", "why"),
     [
         ("FROM postgres:16\n", "", "it needs the image postgres:16"),
-        ("FROM python\nONBUILD RUN x\n", "", "tests/Dockerfile says ONBUILD RUN x"),
+        (
+            "FROM python\nHURRY\n",
+            "",
+            "{task}/tests/Dockerfile:2: HURRY is not an instruction; expected for example RUN",
+        ),
         ("FROM python\n", '[verifier.environment]\ndocker_image = "judge:1"\n', "it needs the image judge:1"),
         ("FROM python\n", "[verifier.environment]\ngpus = 1\n", "it needs an accelerator"),
         (
             "FROM python\n",
             '[verifier.environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]\n',
-            "it allows some hosts and no others, and a room knows all or none",
+            "it allows only some hosts, and a room allows all or none",
         ),
         ("FROM python\n", "", None),
     ],
@@ -111,7 +115,7 @@ def test_an_agent_whose_artifacts_break_its_verifier_gets_nothing(tmp_path):
 def test_a_verifier_that_no_room_can_have_declines_its_task(tmp_path, dockerfile, toml, why):
     task = judged_apart(tmp_path, dockerfile)
     (task / "task.toml").write_text(SEPARATE + toml)
-    assert declined(read_task(task)) == why
+    assert declined(read_task(task)) == (why and why.replace("{task}", str(task)))
 
 
 def test_a_verifier_of_its_own_has_the_network_of_its_own_environment(tmp_path):
@@ -180,7 +184,7 @@ HOSTS = 'network_mode = "allowlist"\nallowed_hosts = ["a.org"]'
 )
 def test_a_list_of_hosts_is_declined_wherever_it_stands(tmp_path, toml):
     task = stepped(tmp_path, toml) if "steps" in toml else write_task(tmp_path, "task", toml=toml)
-    assert declined(read_task(task)) == "it allows some hosts and no others, and a room knows all or none"
+    assert declined(read_task(task)) == "it allows only some hosts, and a room allows all or none"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a room can do of a task's ``environment/`` folder, and why it must decline the rest."""
+"""Read a task's ``environment/`` folder: what a room can set up, and why it cannot set up the rest."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 DOCKERFILE, COMPOSE = "Dockerfile", ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 WORKDIR = "/app"
 BASES = frozenset({"alpine", "bash", "buildpack-deps", "busybox", "debian", "python", "scratch", "ubuntu"})
-"""Images that bring little beyond a shell, the usual tools and Python, which this machine lends instead."""
+"""Images with little beyond a shell, the usual tools and Python, which this machine provides instead."""
 MACHINES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-"""How images call the processors that Python calls so."""
+"""Python's names of processors, and the names that images use."""
 IGNORED = frozenset({"CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "VOLUME"})
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHELL = ("/bin/sh", "-c")
@@ -31,40 +31,40 @@ HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_]\w*)\2(?=\s|$|[;&|)>])")
 
 
 class DockerfileError(ValueError):
-    """(line, what is wrong; what would be right)."""
+    """(line, what is wrong; what was expected)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: its line, its first word in capitals, and the rest; texts that follow it by their names."""
+    """One instruction: its line, its first word in capitals, the rest, and its here-documents."""
 
     line: int
     word: str
     rest: str
-    texts: Sequence[tuple[str, str]] = ()  # (what names it, such as <<EOF, the text with its last line)
+    texts: Sequence[tuple[str, str]] = ()  # (its mark, such as <<EOF, and the text with its last line)
 
     def short(self) -> str:
-        """How it begins."""
+        """Its beginning, at most 60 characters."""
         line = " ".join(f"{self.word} {self.rest}".split())
         return line if len(line) <= 60 else line[:57] + "..."
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentPlan:
-    """How to furnish a room: where work is done, what is set, and what is copied whither, or the image it is of."""
+    """How to set up a room: working directory, variables, and files to copy, or the image to build."""
 
     workdir: str = WORKDIR
     env: dict[str, str] = field(default_factory=dict)
-    copies: list[tuple[str, str]] = field(default_factory=list)  # (path within environment/, place in the room)
-    declined: str | None = None  # why it takes an image
-    image: ImagePlan | None = None  # what is to be built, where the machine's own programs do not do
-    user: str | None = None  # whose the commands are that name nobody
+    copies: list[tuple[str, str]] = field(default_factory=list)  # (path within environment/, path in the room)
+    declined: str | None = None  # why a room cannot do it
+    image: ImagePlan | None = None  # the image to build, if this machine's programs are not enough
+    user: str | None = None  # the user of commands that name no user
 
 
 def read_environment(
     environment: Path, *, docker_image: str | None = None, workdir: str | None = None
 ) -> EnvironmentPlan:
-    """The plan of a task's environment; ``declined`` says what only a container engine could do."""
+    """The plan of a task's environment; ``declined`` names what only a container engine can do."""
     if docker_image:
         return EnvironmentPlan(declined=f"it needs the image {docker_image}")
     if any((environment / name).exists() for name in COMPOSE):
@@ -84,20 +84,20 @@ def read_environment(
 
 
 def dockerfile_fault(environment: Path) -> str | None:
-    """What no builder could read in a Dockerfile, with its place, or None."""
+    """The syntax error of a Dockerfile, with its line, or None."""
     declined = read_environment(environment).declined or ""
     return declined if declined.startswith(f"{environment / DOCKERFILE}:") else None
 
 
 def furnish(container: Container, environment: Path, plan: EnvironmentPlan) -> None:
-    """Make the working directory of a container and copy in what the plan says."""
+    """Create the working directory of a container and copy in the files of the plan."""
     container.run(f"mkdir -p {shlex.quote(plan.workdir)}", cwd="/")
     for source, target in plan.copies:
         container.put(environment / source, target)
 
 
 def _lent(instructions: Sequence[Instruction], environment: Path) -> EnvironmentPlan:
-    """What can be done with this machine's programs in the place of an image."""
+    """The plan that uses this machine's programs instead of an image."""
     workdir, env, args, copies = WORKDIR, dict[str, str](), dict[str, str](), list[tuple[str, str]]()
     for item in instructions:
         word, rest = item.word, item.rest
@@ -105,7 +105,7 @@ def _lent(instructions: Sequence[Instruction], environment: Path) -> Environment
         if word == "FROM":
             image, foreign = _image(rest, args)
             if foreign:
-                return EnvironmentPlan(declined=f"it is built for {foreign}, and this machine is another")
+                return EnvironmentPlan(declined=f"it is built for {foreign}, which is not this machine's platform")
             if image.rpartition("/")[2].partition(":")[0].partition("@")[0] not in BASES:
                 return EnvironmentPlan(declined=f"it needs the image {image}")
         elif word == "WORKDIR":
@@ -127,7 +127,7 @@ def _lent(instructions: Sequence[Instruction], environment: Path) -> Environment
 
 
 def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> EnvironmentPlan:
-    """The image that is to be built, where its base can be; ``why`` nothing less does."""
+    """The image to build, if its base can be built; ``why`` is the reason why an image is needed."""
     workdir, env, args, user = "/", {"PATH": IMAGE_PATH}, dict[str, str](), None
     shell: Sequence[str] = SHELL
     base, steps = None, list[BuildStep]()
@@ -167,23 +167,23 @@ def _built(instructions: Sequence[Instruction], environment: Path, why: str) -> 
             if step is None:
                 words = _copied(item, known) or []
                 absent = next((name for name in words[:-1] if not _inside(environment, name)), None)
-                return _says(item, f", and {absent} is not there" if absent else "")
+                return _says(item, f", and {absent} does not exist" if absent else "")
             steps.append(step)
         elif word == "ONBUILD":
             return _says(item)
         elif word not in IGNORED:
-            raise DockerfileError(item.line, f"there is no instruction {word}; expected one such as RUN")
+            raise DockerfileError(item.line, f"{word} is not an instruction; expected for example RUN")
     if base is None:
         return EnvironmentPlan(declined=f"environment/{DOCKERFILE} has no FROM")
     return EnvironmentPlan(workdir, env, image=ImagePlan(base, steps, environment), user=user)
 
 
 def _says(item: Instruction, why: str = "") -> EnvironmentPlan:
-    return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {item.short()}{why}")
+    return EnvironmentPlan(declined=f"environment/{DOCKERFILE} contains {item.short()}{why}")
 
 
 def _image(rest: str, args: Mapping[str, str]) -> tuple[str, str | None]:
-    """The image of a FROM, and the platform that it asks for where this machine is another."""
+    """The image of a FROM, and the platform it requires if this machine has a different one."""
     words = [_expanded(word, args) if not word.startswith("--") else word for word in rest.split()]
     platforms = [word.partition("=")[2] for word in words if word.startswith("--platform=")]
     image = next((word for word in words if not word.startswith("--")), "")
@@ -194,7 +194,7 @@ def _image(rest: str, args: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def read_instructions(text: str) -> Iterator[Instruction]:
-    """The instructions of a Dockerfile: lines joined, comments left out, each with the texts that follow it."""
+    """The instructions of a Dockerfile: with joined lines, without comments, each with its here-documents."""
     lines = text.splitlines()
     directive = re.match(r"(?:#[^\n]*\n)*?#\s*escape\s*=\s*(\S)", text, re.IGNORECASE)
     escape = directive[1] if directive else "\\"
@@ -219,7 +219,7 @@ def read_instructions(text: str) -> Iterator[Instruction]:
             ends = (line for line in range(number, len(lines)) if _unindented(lines[line], match) == match[3])
             end = next(ends, None)
             if end is None:
-                raise DockerfileError(start, f"{match[0]} has no end; expected a line {match[3]}")
+                raise DockerfileError(start, f"{match[0]} is not closed; expected a line {match[3]}")
             body = "".join(f"{_unindented(line, match)}\n" for line in lines[number : end + 1])
             texts.append((match[0], body))
             number = end + 1
@@ -231,7 +231,7 @@ def _counts(line: str) -> bool:
 
 
 def _heredocs(rest: str) -> Iterator[re.Match[str]]:
-    """Where a text that follows is named, outside quotes."""
+    """The marks of here-documents, outside quotes."""
     quote = ""
     for position, letter in enumerate(rest):
         if quote:
@@ -247,7 +247,7 @@ def _unindented(line: str, match: re.Match[str]) -> str:
 
 
 def _command(item: Instruction, shell: Sequence[str]) -> str | None:
-    """What a RUN has a shell do; None for one that asks for more than a container gives."""
+    """The shell command of a RUN; None if it needs more than a container provides."""
     rest = item.rest
     while rest.startswith("--"):
         option, _, rest = rest.partition(" ")
@@ -267,7 +267,7 @@ def _command(item: Instruction, shell: Sequence[str]) -> str | None:
 
 
 def _copying(item: Instruction, known: Mapping[str, str], workdir: str, environment: Path) -> BuildStep | None:
-    """A COPY or ADD as a step; None for one of something that does not lie here."""
+    """A COPY or ADD as a step; None if a source is not in the folder."""
     owner, mode, rest = "", "", item.rest
     while rest.startswith("--"):
         option, _, rest = rest.partition(" ")
@@ -304,7 +304,7 @@ def _copying(item: Instruction, known: Mapping[str, str], workdir: str, environm
         return None
     archives = (".tar", ".gz", ".tgz", ".xz", ".bz2")
     if item.word == "ADD" and any(name.endswith(archives) for name in names):
-        return None  # which Docker would unpack
+        return None  # Docker would unpack it
     several = len(names) + len(files) > 1
     copies = [
         CopiedFile(name, _target(environment / name.lstrip("/"), target, workdir, several), owner, mode)
@@ -314,7 +314,7 @@ def _copying(item: Instruction, known: Mapping[str, str], workdir: str, environm
 
 
 def _arguments(item: Instruction, known: Mapping[str, str]) -> dict[str, str]:
-    """What an ARG sets: its own value, or one that every build knows."""
+    """The value of an ARG: its own, or a predefined value."""
     machine = MACHINES.get(platform.machine(), platform.machine())
     given = {"TARGETARCH": machine, "BUILDARCH": machine, "TARGETOS": "linux", "TARGETPLATFORM": f"linux/{machine}"}
     words = (word.partition("=") for word in _words(item, known))
@@ -332,7 +332,7 @@ def _settings(item: Instruction, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _copied(item: Instruction, known: Mapping[str, str]) -> list[str] | None:
-    """Sources and target of a COPY; None for one with options, or from elsewhere."""
+    """Sources and target of a COPY; None if it has options or a remote source."""
     words = _array(item.rest) or _words(item, known)
     if len(words) < 2 or any(word.startswith("--") or "://" in word or word.startswith("git@") for word in words):
         return None
@@ -340,7 +340,7 @@ def _copied(item: Instruction, known: Mapping[str, str]) -> list[str] | None:
 
 
 def _array(rest: str) -> list[str] | None:
-    """The words of the form with brackets; None where it is another."""
+    """The words of the JSON form; None for the other form."""
     if not rest.startswith("["):
         return None
     try:
@@ -356,7 +356,7 @@ def _text(item: Instruction, known: Mapping[str, str]) -> str:
 
 
 def _words(item: Instruction, known: Mapping[str, str], *, apart: bool = True) -> list[str]:
-    """The words of an instruction as Docker reads them: quotes taken away, variables filled in but in single quotes."""
+    """The words of an instruction as in Docker: without quotes, variables expanded except in single quotes."""
     words, word, rest, position = list[str](), None, item.rest, 0
     while position < len(rest):
         letter = rest[position]
@@ -392,7 +392,7 @@ def _unclosed(item: Instruction, quote: str) -> DockerfileError:
 
 
 def _expanded(text: str, known: Mapping[str, str], *, quoted: bool = False) -> str:
-    """A text with its variables filled in."""
+    """A text with its variables expanded."""
     pattern = rf"\\(.)|{VARIABLE.pattern}" if quoted else VARIABLE.pattern
     shift = 1 if quoted else 0
 

@@ -1,10 +1,10 @@
-"""Images without a container engine: a base made of packages, and after it each step of a build, made once and kept.
+"""Images without a container engine: a base made from packages, then one cached layer per build step.
 
-A base is a folder that `mmdebstrap` fills from the mirror that this machine's apt is configured with. A step is
-executed in a container whose root is what the steps before it left; what it writes is a layer, kept under a hash of
-all that it was made of. Steps are programs that nobody trusts: they have the rights, limits and network of a trial.
+A base is a folder that `mmdebstrap` fills from the mirror that this machine's apt is configured with. A step runs in a
+container that has the result of the earlier steps as its root. What it writes is a layer, stored under a hash of
+everything it was made from. Steps are untrusted programs: they have the rights, limits and network of a trial.
 
-Of the standard library alone, with imports that name no package: Harbor's interpreter is lent this file.
+Only the standard library and relative imports are used: this file is copied for Harbor's interpreter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-RECIPE = "1"  # of bases: another one makes them anew
+RECIPE = "1"  # the version of bases: a new version builds them again
 MAKER = "mmdebstrap"
 FOLDER = "CALIPERS_IMAGES"
 MIRRORS = "CALIPERS_MIRRORS"
@@ -37,8 +37,8 @@ FORBIDDEN = "none"
 BASE_SECONDS = 1800.0
 BUILD_SECONDS = 600.0  # Harbor's own
 ANSWER_SECONDS = 20.0
-RESERVE = 2 << 30  # bytes of the disk that no step may take
-MOST_LINES, LAST_LINES, LONGEST = 40, 3, 400  # of what a step that failed said
+RESERVE = 2 << 30  # bytes of the disk that must stay free
+MOST_LINES, LAST_LINES, LONGEST = 40, 3, 400  # of the output of a failed step
 OFFICIAL = (
     "",
     "library/",
@@ -48,7 +48,7 @@ OFFICIAL = (
     "mirror.gcr.io/library/",
 )
 BENCH = "ghcr.io/laude-institute/t-bench/"
-"""Where images lie that bring a recorder of terminals beside Ubuntu or Python."""
+"""The registry folder of images that add a terminal recorder to Ubuntu or Python."""
 RECORDER = ("asciinema", "tmux")
 TAGS = {
     "ubuntu": {"26.04": "resolute", "24.04": "noble", "22.04": "jammy", "20.04": "focal", "latest": "noble"},
@@ -60,46 +60,46 @@ PYTHONS = {
     "ubuntu": {"focal": (3, 8), "jammy": (3, 10), "noble": (3, 12)},
     "debian": {"bullseye": (3, 9), "bookworm": (3, 11), "trixie": (3, 13)},
 }
-"""The Python of each suite, the oldest first; suites of the two that stand beside each other are of one time."""
+"""The Python of each suite, the oldest first; suites at the same position in both lists are of the same age."""
 CERTIFICATES = "usr/local/share/ca-certificates"
 FILES = {
-    "usr/sbin/policy-rc.d": "#!/bin/sh\nexit 101\n",  # what is installed is not started
+    "usr/sbin/policy-rc.d": "#!/bin/sh\nexit 101\n",  # installed services are not started
     "etc/apt/apt.conf.d/docker-no-languages": 'Acquire::Languages "none";\n',
     "etc/apt/apt.conf.d/docker-clean": 'Dir::Cache::pkgcache ""; Dir::Cache::srcpkgcache "";\n',
     "etc/dpkg/dpkg.cfg.d/docker-excludes": "path-exclude=/usr/share/doc/*\npath-exclude=/usr/share/man/*\n",
 }
-"""What images of these distributions have, and their packages have not."""
+"""Files that the images of these distributions have and their packages do not."""
 
 
 PROGRAMS = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 class ImageError(Exception):
-    """Why there is no image, in one line."""
+    """The reason why there is no image, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseImage:
-    """What an image's name stands for: packages of a suite."""
+    """The packages of a suite that replace an image."""
 
     image: str
     vendor: str
     suite: str
     packages: tuple[str, ...] = ()
     python: str = ""
-    differs: str = ""  # in what it is another than the image
+    differs: str = ""  # how it differs from the image
 
     @property
     def words(self) -> str:
-        """What stands in its place, in one line."""
+        """The replacement of the image, in one line."""
         python = f", Python {self.python}" if self.python else ""
         why = f", {self.differs}" if self.differs else ""
-        return f"{self.image}: made of packages ({self.vendor.capitalize()} {self.suite}{python}){why}"
+        return f"{self.image}: built from packages ({self.vendor.capitalize()} {self.suite}{python}){why}"
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """A file or folder beside the Dockerfile, and where it goes."""
+    """A file or folder next to the Dockerfile, and its target in the image."""
 
     source: str
     target: str
@@ -118,7 +118,7 @@ class BuildStep:
     workdir: str = "/"
     env: Mapping[str, str] = field(default_factory=dict)
     copies: Sequence[CopiedFile] = ()
-    files: Mapping[str, str] = field(default_factory=dict)  # what lies in the Dockerfile itself, by where it goes
+    files: Mapping[str, str] = field(default_factory=dict)  # content from the Dockerfile itself, by target
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,25 +132,25 @@ class ImagePlan:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Who makes containers, and what they raise where the machine refuses."""
+    """The function that creates containers, and the exception it raises if the machine cannot run them."""
 
     make: Callable[..., Any]
     refused: type[Exception]
 
 
 def base_image(image: str, vendors: Sequence[str] = ()) -> BaseImage | None:
-    """What an image's name stands for where these vendors' packages are; None for one that no packages make.
+    """The packages that replace an image if these vendors' packages are available; None if no packages can.
 
     >>> base_image("ubuntu:22.04", ["debian"]).words
-    'ubuntu:22.04: made of packages (Debian bookworm), which is close to Ubuntu jammy'
+    'ubuntu:22.04: built from packages (Debian bookworm), which is close to Ubuntu jammy'
     >>> base_image("python:3.11-slim-bookworm", ["debian"]).words
-    'python:3.11-slim-bookworm: made of packages (Debian bookworm, Python 3.11)'
+    'python:3.11-slim-bookworm: built from packages (Debian bookworm, Python 3.11)'
     >>> base_image("postgres:16", ["debian"])
     """
     vendors = vendors or list(mirrors()) or ["debian"]
     folder, slash, rest = image.partition("@")[0].rpartition("/")
     name, _, tag = rest.partition(":")
-    if folder + slash == BENCH:  # whose names have the version, and whose tags the day
+    if folder + slash == BENCH:  # the names contain the version, the tags the date
         name, _, version = name.partition("-")
         return _base(image, name, version.replace("-", "."), vendors, RECORDER)
     return _base(image, name, tag or "latest", vendors) if folder + slash in OFFICIAL else None
@@ -173,7 +173,7 @@ def _base(image: str, name: str, tag: str, vendors: Sequence[str], more: tuple[s
 
 
 def _python_base(image: str, tag: str, vendors: Sequence[str], more: tuple[str, ...]) -> BaseImage | None:
-    """Python as a suite has it: of the wanted version, else of the next one that there is."""
+    """The Python of a suite: the wanted version, else the next available version."""
     match = re.match(r"3(?:\.(\d+))?(?:\.\d+)?(?:$|-)", "3" if tag.startswith(("latest", "slim")) else tag)
     if not match or re.search("alpine|windows", tag):
         return None
@@ -183,12 +183,12 @@ def _python_base(image: str, tag: str, vendors: Sequence[str], more: tuple[str, 
     packages = ["ca-certificates", "python3", "python3-pip", "python3-venv", *more]
     if "slim" not in tag and not more:
         packages += ["build-essential", "curl", "git", "python3-dev", "wget"]
-    differs = "" if have == wanted else f"which stands for Python 3.{wanted[1]}"
+    differs = "" if have == wanted else f"which replaces Python 3.{wanted[1]}"
     return BaseImage(image, vendor, suite, tuple(sorted(packages)), f"3.{have[1]}", differs)
 
 
 def images_folder() -> Path | None:
-    """Where images are kept; None where the user wants none."""
+    """The folder for images; None if the user allows no images."""
     named = os.environ.get(FOLDER, "")
     if named == FORBIDDEN:
         return None
@@ -197,7 +197,7 @@ def images_folder() -> Path | None:
 
 @cache
 def mirrors() -> dict[str, str]:
-    """The addresses of packages by their vendors: the one of this machine's own, and those that the user names."""
+    """The mirrors by vendor: the mirror of this machine's apt, and those that the user names."""
     words = (word.strip().partition("=") for word in os.environ.get(MIRRORS, "").split(","))
     named = {vendor: address for vendor, _, address in words if vendor in TAGS and address}
     own = _own_mirror()
@@ -205,7 +205,7 @@ def mirrors() -> dict[str, str]:
 
 
 def _own_mirror() -> tuple[str, str] | None:
-    """The vendor of this machine's packages and the address that apt has them from; None without such."""
+    """The vendor of this machine's packages and apt's mirror for them; None if there is none."""
     try:
         text = Path("/etc/os-release").read_text()
         listing = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"]
@@ -220,7 +220,7 @@ def _own_mirror() -> tuple[str, str] | None:
 
 @cache
 def answers(vendor: str, suite: str) -> bool:
-    """Whether the mirror has a suite, by apt's own way of reaching it."""
+    """Whether the mirror has a suite; apt's own downloader is used to find out."""
     address = mirrors().get(vendor, "").rstrip("/")
     helper = shutil.which("apt-helper", path="/usr/lib/apt:/usr/libexec/apt")
     if not address or helper is None:
@@ -235,8 +235,8 @@ def answers(vendor: str, suite: str) -> bool:
 
 
 def unbuildable(plan: ImagePlan) -> str | None:
-    """Why an image is not there and cannot be made on this machine, or None; nothing is built to find out."""
-    must = "its image has to be built"
+    """Why a missing image cannot be built on this machine, or None; nothing is built to find out."""
+    must = "its image must be built"
     folder = images_folder()
     if folder is None:
         return f"{must}, and {FOLDER} is {FORBIDDEN}"
@@ -247,20 +247,20 @@ def unbuildable(plan: ImagePlan) -> str | None:
     for word in filter(None, os.environ.get(MIRRORS, "").split(",")):
         vendor, _, address = word.strip().partition("=")
         if vendor not in TAGS or not address:
-            return f"{must}, and {MIRRORS} says {word.strip()!r}; expected debian=URL or ubuntu=URL"
+            return f"{must}, and {MIRRORS} contains {word.strip()!r}; expected debian=URL or ubuntu=URL"
     if shutil.which(MAKER) is None:
         return f"{must}, and {MAKER} is not installed"
     if plan.base.vendor not in mirrors():
-        return f"{must}, and apt is configured with no mirror of Debian's or Ubuntu's packages"
+        return f"{must}, and apt has no mirror of Debian's or Ubuntu's packages"
     if not Path(KEYS.format(plan.base.vendor)).is_file():
-        return f"{must}, and there are no keys of {plan.base.vendor.capitalize()}'s packages here"
+        return f"{must}, and the keys of {plan.base.vendor.capitalize()}'s packages are not installed"
     if not answers(plan.base.vendor, plan.base.suite):
-        return f"{must}, and the mirror of packages has no {plan.base.suite}, or does not answer"
+        return f"{must}, and the package mirror does not have {plan.base.suite} or does not answer"
     return None
 
 
 def failed_before(plan: ImagePlan) -> str | None:
-    """What was wrong when an image was built last, if that failed; None otherwise."""
+    """Why the last build of an image failed; None if it did not."""
     folder = images_folder()
     if folder is None:
         return None
@@ -274,7 +274,7 @@ def failed_before(plan: ImagePlan) -> str | None:
 
 
 def is_built(plan: ImagePlan) -> bool:
-    """Whether all of an image is there."""
+    """Whether the base and all layers of an image exist."""
     folder = images_folder()
     if folder is None or not (folder / "bases" / _base_key(plan.base)).is_dir():
         return False
@@ -282,7 +282,7 @@ def is_built(plan: ImagePlan) -> bool:
 
 
 def _lacks_packages(plan: ImagePlan, folder: Path) -> bool:
-    """Whether packages are needed for what is still to be made."""
+    """Whether the parts that are not built yet need packages."""
     if not (folder / "bases" / _base_key(plan.base)).is_dir():
         return True
     absent = (group for key, group in _keys(plan) if not (folder / "layers" / key).is_dir())
@@ -290,11 +290,11 @@ def _lacks_packages(plan: ImagePlan, folder: Path) -> bool:
 
 
 def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> list[Path]:
-    """The folders of an image, the lowest first; what of it is not there yet is made. ImageError with the reason."""
+    """The folders of an image, the lowest first; missing layers are built. ImageError with the reason if that fails."""
     if wrong := unbuildable(plan):
         raise ImageError(wrong)
     folder = images_folder()
-    if folder is None:  # as `unbuildable` has said
+    if folder is None:  # `unbuildable` has already rejected this
         raise ImageError("no folder for images")
     for path in (folder, *(folder / name for name in ("bases", "layers", "failed", "locks"))):
         path.mkdir(0o700, parents=True, exist_ok=True)
@@ -304,7 +304,7 @@ def build(plan: ImagePlan, builder: Builder, seconds: float | None = None) -> li
     try:
         layers = [_made(folder, "bases", key, lambda scratch: _bootstrap(plan.base, scratch))]
     except ImageError as error:
-        _failed[key] = str(error)  # who comes next need not wait for it again
+        _failed[key] = str(error)  # later callers do not wait for it again
         raise
     until = time.monotonic() + (seconds or BUILD_SECONDS)
     for key, group in _keys(plan):
@@ -326,7 +326,7 @@ _failed: dict[str, str] = {}
 
 
 def _made(folder: Path, kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """A folder by its key, made whole by ``make`` in another place where it is not there; one process at a time."""
+    """The folder of a key; if it does not exist, ``make`` builds it elsewhere, one process at a time."""
     target = folder / kind / key
     if target.is_dir():
         return target
@@ -342,7 +342,7 @@ def _made(folder: Path, kind: str, key: str, make: Callable[[Path], None]) -> Pa
             make(scratch)
             os.rename(scratch / "upper", target)
         except OSError as error:
-            raise ImageError(f"its image cannot be kept: {error}") from error
+            raise ImageError(f"its image cannot be stored: {error}") from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return target
@@ -359,7 +359,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what processes that were killed left half made."""
+    """Remove incomplete folders of processes that were killed."""
     for path in folder.glob("new-*"):
         if not Path("/proc", path.name.split("-")[1]).exists():
             shutil.rmtree(path, ignore_errors=True)
@@ -381,16 +381,16 @@ def _bootstrap(base: BaseImage, scratch: Path) -> None:
     except subprocess.TimeoutExpired:
         raise ImageError(f"{base.image}: {MAKER} took longer than {BASE_SECONDS:.0f} s") from None
     if done.returncode:
-        raise ImageError(f"{base.image}: {MAKER} ended with {done.returncode}: {_last(done.stderr)}")
+        raise ImageError(f"{base.image}: {MAKER} failed with exit code {done.returncode}: {_last(done.stderr)}")
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     (root / "usr/sbin/policy-rc.d").chmod(0o755)
-    for number in range(1, 9):  # into which packages put links, whether or not there are pages
+    for number in range(1, 9):  # packages put links there even if there are no pages
         (root / f"usr/share/man/man{number}").mkdir(parents=True, exist_ok=True)
     if base.python:
         for mark in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
-            mark.unlink()  # such an image's pip installs for everybody
+            mark.unlink()  # in Python's images, pip installs system-wide
         for name, program in (("python", "python3"), ("python3", "python3"), ("pip", "pip3"), ("pip3", "pip3")):
             (root / "usr/local/bin" / name).symlink_to(f"../../bin/{program}")
     own = sorted(Path("/", CERTIFICATES).glob("*.crt"))
@@ -405,14 +405,14 @@ def _bootstrap(base: BaseImage, scratch: Path) -> None:
 def _execute(
     group: Sequence[BuildStep], context: Path, builder: Builder, layers: Sequence[Path], scratch: Path, until: float
 ) -> None:
-    """Do steps in a container over some layers; what they write is in the scratch folder's ``upper``."""
+    """Run steps in a container over some layers; what they write is in the scratch folder's ``upper``."""
     container = builder.make(layers=layers, kept=scratch)
     try:
         container.start()
         for step in group:
             _do(container, step, context, scratch, until)
     except builder.refused as error:
-        raise ImageError(f"its image has to be built, and {error}") from None
+        raise ImageError(f"its image must be built, and {error}") from None
     finally:
         container.stop()
 
@@ -435,21 +435,21 @@ def _do(container: Any, step: BuildStep, context: Path, scratch: Path, until: fl
     if step.command and not made.code:
         left = until - time.monotonic()
         if left <= 0:
-            raise ImageError(f"{where} was not begun: the build's time is up")
+            raise ImageError(f"{where} was not started: the build timed out")
         with _watched(container, scratch) as full:
             made = container.run(step.command, cwd=step.workdir, env=step.env, user=step.user, timeout=left)
         if full.is_set():
-            raise ImageError(f"{where} was ended: less than {RESERVE >> 30} GB of the disk were left")
+            raise ImageError(f"{where} was stopped: less than {RESERVE >> 30} GB of disk space was left")
         if made.timed_out:
-            raise ImageError(f"{where} was ended: the build's time is up")
+            raise ImageError(f"{where} was stopped: the build timed out")
     if made.code:
         said = b"\n".join((made.stdout, made.stderr)).decode(errors="replace")
-        raise ImageError(f"{where} ended with {made.code}: {_last(said)}")
+        raise ImageError(f"{where} failed with exit code {made.code}: {_last(said)}")
 
 
 @contextmanager
 def _watched(container: Any, folder: Path) -> Iterator[threading.Event]:
-    """End what runs in a container as soon as the disk has too little left; the event says that it was."""
+    """Stop the processes of a container when the disk is nearly full; the event is set if that happened."""
     full, over = threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -469,12 +469,12 @@ def _watched(container: Any, folder: Path) -> Iterator[threading.Event]:
 
 
 def _last(text: str) -> str:
-    """The last lines of what was said, as one; of these the ones that call themselves errors, if there are any."""
+    """The last lines of an output, joined; only lines that look like errors, if there are any."""
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()][-MOST_LINES:]
     telling = [
         line for line in lines if re.match(r"E:|dpkg: error|error\b|fatal\b|curl:|wget:|npm ERR", line, re.IGNORECASE)
     ]
-    return " | ".join((telling or lines)[-LAST_LINES:])[-LONGEST:] or "nothing was said"
+    return " | ".join((telling or lines)[-LAST_LINES:])[-LONGEST:] or "no output"
 
 
 def _base_key(base: BaseImage) -> str:
@@ -483,7 +483,7 @@ def _base_key(base: BaseImage) -> str:
 
 
 def _keys(plan: ImagePlan) -> Iterator[tuple[str, list[BuildStep]]]:
-    """The steps of each layer, and its key: a hash of what lies below it and of all that it is made of."""
+    """The steps of each layer, and its key: a hash of the layer below it and of everything it is made from."""
     key = _base_key(plan.base)
     for group in grouped(plan.steps):
         steps = [{**asdict(step), "line": 0, "text": ""} for step in group]
@@ -493,7 +493,7 @@ def _keys(plan: ImagePlan) -> Iterator[tuple[str, list[BuildStep]]]:
 
 
 def grouped(steps: Iterable[BuildStep]) -> list[list[BuildStep]]:
-    """Steps by layer: a command has one of its own, what is copied between two commands has one together."""
+    """Steps by layer: each command has its own layer; all copies between two commands share a layer."""
     groups: list[list[BuildStep]] = []
     for step in steps:
         if groups and not step.command and not groups[-1][-1].command:
@@ -504,7 +504,7 @@ def grouped(steps: Iterable[BuildStep]) -> list[list[BuildStep]]:
 
 
 def contents(path: Path) -> list[tuple[str, int, str]]:
-    """Names, modes and hashes of a file, or of all in a folder."""
+    """Names, modes and hashes of a file, or of all files in a folder."""
     files = [path, *sorted(path.rglob("*"))] if path.is_dir() and not path.is_symlink() else [path]
     listed = []
     for file in files:

@@ -1,6 +1,6 @@
 """Harbor as an external program: finding it, checking its version, and running it with our modules.
 
-Harbor lives in an interpreter of its own. What it needs of ours (`calipers.systems.harbor.lent`, and of
+Harbor has its own interpreter. The modules it needs from us (`calipers.systems.harbor.lent`, and of
 `calipers.isolate` the container) is copied into a folder that only that one process has on its path, under the name
 ``calipers_harbor``.
 """
@@ -27,28 +27,28 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import HarborError
 
 OLDEST: Final = (0, 25)
-PATIENCE: Final = 30.0  # seconds Harbor has to stop its trials once it is told to
-LOOK_EVERY: Final = 0.5  # seconds between two looks at how far a job is
-LAST_LINES: Final = 3  # of what Harbor printed before it gave up
+PATIENCE: Final = 30.0  # seconds for Harbor to stop its trials after a signal
+LOOK_EVERY: Final = 0.5  # seconds between two checks of a job's progress
+LAST_LINES: Final = 3  # of Harbor's output before it failed
 ROOM: Final = "calipers_harbor.environment:RoomEnvironment"
 CONTAINER: Final = ("container", "limits", "namespaces", "tamper_check")  # the files of `isolate` that make one
 CHAT: Final = "calipers_harbor.agent:ChatAgent"
 CALLING: Final = "calipers_harbor.verifier:CallingVerifier"
 
 Progress = Callable[[int, int], None]
-"""Told how many trials have ended, and of how many."""
+"""Called with the number of finished trials and the number of all trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A Harbor that can be run."""
+    """An installed Harbor."""
 
     program: str
     version: str
 
 
 def find_engine() -> Engine:
-    """The Harbor that ``CALIPERS_HARBOR`` names, else the one on the path. HarborError for none, or too old a one."""
+    """The Harbor that ``CALIPERS_HARBOR`` names, else the one on the path. HarborError if it is absent or too old."""
     import subprocess
 
     wanted = os.environ.get("CALIPERS_HARBOR") or "harbor"
@@ -69,14 +69,14 @@ def find_engine() -> Engine:
 
 
 def _version(program: str) -> list[str]:
-    """A command that prints Harbor's version: by its interpreter where the program names one, seconds faster."""
+    """A command that prints Harbor's version: if possible with its interpreter, which is seconds faster."""
     if python := _interpreter(program):
         return [python, "-c", "from importlib.metadata import version; print(version('harbor'))"]
     return [program, "--version"]
 
 
 def _interpreter(program: str) -> str | None:
-    """The interpreter that a program of Python names in its first line; None where it names none."""
+    """The interpreter that a program of Python names in its first line; None if it names none."""
     with open(program, "rb") as file:
         first = file.readline(500).decode(errors="replace").strip()
     named = first.startswith("#!") and os.path.basename(first).startswith("python") and " " not in first
@@ -84,9 +84,10 @@ def _interpreter(program: str) -> str | None:
 
 
 def refusals(engine: Engine, settings: Mapping[str, Any], tasks: Sequence[str]) -> dict[str, str]:
-    """Why Harbor would not begin with a task, by the task's path; ``settings`` are the agent and the environment.
+    """Why Harbor would reject a task, by the task's path; ``settings`` are the agent and the environment.
 
-    Harbor ends a job over one such task. None is named where Harbor cannot be asked: then it says so itself.
+    One such task makes Harbor stop the whole job. The result is empty if Harbor cannot be checked; the job then fails
+    with Harbor's own message.
     """
     import subprocess
 
@@ -108,10 +109,10 @@ def refusals(engine: Engine, settings: Mapping[str, Any], tasks: Sequence[str]) 
 
 
 async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress = lambda done, planned: None) -> Path:
-    """Run a job as Harbor is configured; its directory once it has ended.
+    """Run a job with this configuration of Harbor; returns its directory.
 
-    HarborError with Harbor's last words when it leaves no finished job. Whoever stops waiting stops the job:
-    Harbor is told to cancel its trials, and ended when it does not.
+    HarborError with Harbor's last output if the job did not finish. If this coroutine is cancelled, Harbor gets a
+    signal to cancel its trials, and is killed if it does not stop.
     """
     job = Path(config["jobs_dir"], config["job_name"])
     with TemporaryDirectory(prefix="calipers-harbor-") as scratch, lent() as lending:
@@ -126,7 +127,7 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
                 env=clean_environment(
                     PYTHONPATH=os.pathsep.join([lending, *_agents_path(config)]), **_logins(config, scratch)
                 ),
-                start_new_session=True,  # Ctrl-C is ours to hear, and to pass on
+                start_new_session=True,  # we handle Ctrl-C and pass it on
             )
         try:
             while not await _ended(process, LOOK_EVERY):
@@ -141,7 +142,7 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
 
 
 def _logins(config: Mapping[str, Any], scratch: str) -> dict[str, str]:
-    """Where Podman finds its logins: Harbor names Docker's file to it, and Podman fails where that is not there."""
+    """Podman's login file: Harbor passes Docker's file, and Podman fails if it does not exist."""
     docker = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker", "config.json")
     podman = (config.get("environment") or {}).get("type") == "podman"
     if not podman or os.environ.get("REGISTRY_AUTH_FILE") or docker.is_file():
@@ -154,19 +155,19 @@ def _logins(config: Mapping[str, Any], scratch: str) -> dict[str, str]:
 
 
 def _agents_path(config: Mapping[str, Any]) -> list[str]:
-    """Where an agent of the user's own may lie: PYTHONPATH as they set it, which is nobody else's business."""
+    """The user's PYTHONPATH, where their own agent may be; only such an agent gets it."""
     paths = [str(agent.get("import_path") or "") for agent in config.get("agents", ())]
     foreign = any(path and not path.startswith("calipers_harbor.") for path in paths)
     return [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder] if foreign else []
 
 
 def _mortal() -> list[str]:
-    """A command's beginning that ends it with us, however we end: two Harbors at one job would spoil it."""
+    """A command prefix that ends Harbor with our process: two Harbor processes on one job would damage it."""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def _log_tail(log: str) -> str:
-    """The last lines of a log that say something: Harbor draws a traceback with boxes around it."""
+    """The last lines of a log, without the boxes that Harbor draws around a traceback."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and line.strip()[0] not in "│╭╰┃┏┗━─"]
     return " / ".join(lines[-LAST_LINES:]) or "nothing"
 
@@ -187,7 +188,7 @@ async def _stopped(process: asyncio.subprocess.Process) -> None:
 
 
 def how_far(job: Path) -> tuple[int, int]:
-    """(trials that have ended, trials planned) as a job's own paper says; (0, 0) while there is none to read."""
+    """(finished trials, planned trials) from a job's ``result.json``; (0, 0) while it cannot be read."""
     result = read_json(job / "result.json")
     try:
         return int(result["stats"]["n_completed_trials"]), int(result["n_total_trials"])
@@ -196,13 +197,13 @@ def how_far(job: Path) -> tuple[int, int]:
 
 
 def finished(job: Path) -> bool:
-    """Whether a job's own paper says that it came to its end."""
+    """Whether a job's ``result.json`` says that it finished."""
     result = read_json(job / "result.json")
     return isinstance(result, dict) and bool(result.get("finished_at"))
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; None where that is no JSON, as of a file that a kill has cut off."""
+    """The JSON value in a file; None if it is not valid JSON, for example if it was cut off by a kill."""
     try:
         return msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -211,7 +212,7 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def lent() -> Iterator[str]:
-    """A folder with our half of the work and nothing else, for another interpreter's path."""
+    """A folder with the modules that Harbor needs from us, for its interpreter's path."""
     with (
         TemporaryDirectory(prefix="calipers-lent-") as folder,
         as_file(files("calipers.systems.harbor.lent")) as side,
@@ -226,11 +227,11 @@ def lent() -> Iterator[str]:
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Our environment without what would lead another interpreter to our libraries, and without telemetry."""
+    """Our environment variables without those that lead to our libraries, and without telemetry."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     ours = os.path.dirname(sys.executable) if sys.prefix != sys.base_prefix else None
     path = [folder for folder in kept.get("PATH", "").split(os.pathsep) if folder != ours]
-    quiet = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # nothing is sent, nothing fetched
+    quiet = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # no telemetry, no download
     return {**quiet, **kept, "PATH": os.pathsep.join(path), **more}
 
 

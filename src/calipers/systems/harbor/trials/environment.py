@@ -1,6 +1,6 @@
-"""Which environment a run's trials have: the one it was given, the one it began in, or the best there is here.
+"""The environment of a run's trials: as requested, as the run started, or the best available on this machine.
 
-And what a killed run left in it.
+Also removes what a killed run left in a container engine.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ AUTO: Final = "auto"
 ROOMS: Final = "room"
 DOCKER: Final = "docker"
 PODMAN: Final = "podman"
-HERE: Final = "calipers.systems.harbor.trials.run"  # what a job that ran without Harbor says of its environment
+HERE: Final = "calipers.systems.harbor.trials.run"  # the environment in the config of a job without Harbor
 KNOWN: Final = (AUTO, ROOMS, DOCKER, PODMAN)
 SERVER: Final = "{{.Server.Version}} {{range .Server.Components}}{{.Name}} {{end}}"
-PROJECT: Final = "com.docker.compose.project"  # the label by which compose knows its own
+PROJECT: Final = "com.docker.compose.project"  # compose's label for its own containers
 REMOVE_WITHIN: Final = 300.0  # seconds
 ANSWER_WITHIN: Final = 10.0  # seconds, as long as Harbor itself waits for the engine
 
 
 def check_name(environment: str) -> None:
-    """InputError for a name close to one that is known; any other is for Harbor to judge, whose list grows."""
+    """InputError for a name that looks like a misspelt known name; Harbor checks all other names."""
     close = [] if ":" in environment or environment in KNOWN else nearest(environment, KNOWN, 1)
     if close:
         raise InputError.at("--environment", f"there is no environment {environment!r}", f"did you mean {close[0]!r}?")
 
 
 def choose_environment(agent: str) -> tuple[str, str]:
-    """Where an agent's trials are best run here, and why: by Harbor in Docker or in Podman, or else in a room."""
+    """The best environment for an agent's trials here, and why: Docker or Podman with Harbor, else a room."""
     if agent.startswith(COMMAND):
         return ROOMS, "command agents always run in a room"
     try:
@@ -55,19 +55,19 @@ def choose_environment(agent: str) -> tuple[str, str]:
 
 
 def ask_docker() -> tuple[bool, str]:
-    """Whether Harbor can use Docker here, and what there is of it; no word where no engine answers."""
+    """Whether Harbor can use Docker here, and the reason; an empty text if no engine answers."""
     version, _, parts = _answer("docker", "version", "--format", SERVER).partition(" ")
     if not version:
         return False, ""
-    if "Podman" in parts:  # whose healthchecks Docker's compose waits for in vain
-        return False, "the engine that docker asks is Podman's"
+    if "Podman" in parts:  # Docker's compose waits forever for its healthchecks
+        return False, "the docker command uses Podman's engine"
     if not _answer("docker", "compose", "version"):
         return False, f"Docker {version} answers, but has no compose plugin, which Harbor needs"
     return True, f"Docker {version} answers"
 
 
 def ask_podman() -> tuple[bool, str]:
-    """Whether Harbor can use Podman here, and what there is of it; no word where it does not answer."""
+    """Whether Harbor can use Podman here, and the reason; an empty text if it does not answer."""
     version = _answer("podman", "info", "--format", "{{.Version.Version}}")
     if not version:
         return False, ""
@@ -80,9 +80,9 @@ def ask_podman() -> tuple[bool, str]:
 
 
 def _composes() -> bool:
-    """Whether the way works in which Harbor would have Podman run a compose file; it takes the first of three."""
+    """Whether Podman can run a compose file for Harbor; Harbor uses the first of three ways."""
     usage = _answer("podman", "compose", "up", "--help")
-    if "usage: podman-compose" in usage:  # to which it hands over
+    if "usage: podman-compose" in usage:  # it calls podman-compose
         return bool(_answer("podman", "compose", "--in-pod=false", "version"))
     if "--detach" in usage:
         return bool(_answer("podman", "compose", "ls"))  # which needs Podman's socket
@@ -90,7 +90,7 @@ def _composes() -> bool:
 
 
 def check_podman() -> None:
-    """InputError where Harbor cannot use Podman: its own words for it name the wrong remedy."""
+    """InputError if Harbor cannot use Podman: Harbor's own message suggests the wrong fix."""
     usable, why = ask_podman()
     if not usable:
         wrong = why or "podman does not answer ('podman info')"
@@ -98,7 +98,7 @@ def check_podman() -> None:
 
 
 def _answer(program: str, *words: str, within: float = ANSWER_WITHIN) -> str:
-    """What a program prints, as Harbor would find it; nothing where it fails."""
+    """The output of a program, found on Harbor's path; an empty text if it fails."""
     import subprocess
 
     environment = clean_environment()
@@ -115,18 +115,20 @@ def _answer(program: str, *words: str, within: float = ANSWER_WITHIN) -> str:
 
 
 def recorded_environment(folder: Path) -> str | None:
-    """The environment that a run's folder began in; None where no job has begun."""
+    """The environment in which a run's folder was started; None if no job was started."""
     for path in sorted(folder.glob("[0-9]*/config.json")):
         config = read_json(path)
         settings = (config.get("environment") or {}) if isinstance(config, dict) else None
         if isinstance(settings, dict):
-            named = str(settings.get("import_path") or settings.get("type") or DOCKER)  # which Harbor does not write
+            named = str(
+                settings.get("import_path") or settings.get("type") or DOCKER
+            )  # Harbor does not write its default
             return ROOMS if named in (ROOM, HERE) else named
     return None
 
 
 def check_environment(folder: Path, environment: str) -> None:
-    """InputError for a folder whose jobs began in another environment: their numbers are another run's."""
+    """InputError for a folder with jobs of another environment: they are a different run."""
     there = recorded_environment(folder)
     if there is not None and there != environment:
         wrong = f"contains a different run: environment: {there} here, {environment} requested"
@@ -134,18 +136,18 @@ def check_environment(folder: Path, environment: str) -> None:
 
 
 def settle_environment(agent: str, folders: Sequence[Path]) -> tuple[str, str]:
-    """The environment that ``auto`` means and why; ``folders`` are those in which the run may have begun."""
+    """The environment that ``auto`` means and why; ``folders`` may contain the run already."""
     begun = {there for folder in folders if (there := recorded_environment(folder))}
     if len(begun) == 1:
-        return begun.pop(), "this run began in it"
+        return begun.pop(), "this run was started in it"
     return choose_environment(agent)
 
 
 def remove_leftovers(environment: str, job: Path) -> None:
     """Remove what a job's trials left in a container engine: their containers, networks, volumes and images.
 
-    Harbor does so after each trial, unless it is killed, or its podman-compose knows no ``down --rmi``. It calls the
-    compose projects of a trial by the trial's name, which is the job's alone: nobody else's are touched.
+    Harbor does so after each trial, unless it is killed or its podman-compose lacks ``down --rmi``. Compose projects
+    are named after their trial, and trial names belong to one job: nothing of other jobs is removed.
     """
     mine = tuple(f"{_project(folder.name)}__" for folder in job.glob("*__*") if folder.is_dir())
     if environment not in (DOCKER, PODMAN) or not mine:
@@ -164,6 +166,6 @@ def remove_leftovers(environment: str, job: Path) -> None:
 
 
 def _project(trial: str) -> str:
-    """How the name of a trial begins that of its compose projects, as Harbor writes it."""
+    """The prefix of a trial's compose projects, as Harbor makes it from the trial's name."""
     name = re.sub(r"[^a-z0-9_-]", "-", trial.lower())
     return name if name[0].isalnum() else f"0{name}"

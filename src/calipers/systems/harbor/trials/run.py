@@ -1,4 +1,4 @@
-"""Harbor's datasets run by an agent: through Harbor where it is installed, else in containers of our own."""
+"""Run an agent on Harbor's datasets: with Harbor if it is installed, else in our own containers."""
 
 from __future__ import annotations
 
@@ -69,22 +69,22 @@ CONCURRENT: Final = 4
 DATASET: Final = "dataset"
 DECLINED: Final = "declined"
 ORACLE: Final = "oracle"
-ELSEWHERE: Final = "--environment docker runs it, by Harbor"
-WRONG: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ is not there$")  # what nobody could build
-NAMED: Final = 5  # tasks that a note of several names
+ELSEWHERE: Final = "--environment docker runs it with Harbor"
+WRONG: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ does not exist$")  # no engine could build it
+NAMED: Final = 5  # tasks that a note lists by name
 KINDS: Final = ("it needs the image", "it is for ", "it works as user", "it collects from the service")
-"""What reasons of one kind have in common, where the rest of their words is about one task."""
+"""The common start of reasons of one kind; the rest is about a single task."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """A dataset, who is to work on it, and how often."""
+    """A dataset, the agent to run on it, and the number of samples."""
 
     benchmark: str
     agent: str = "oracle"
     model: str | None = None
     samples: int = 1
-    limit: float | None = None  # the first so many tasks, or a share of them below 1
+    limit: float | None = None  # the number of tasks, or a fraction of them below 1
     concurrent: int = CONCURRENT
     retries: int = 0
     registry: str | None = None
@@ -96,17 +96,17 @@ class AgentRequest:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """Where the jobs are, and what the user should know."""
+    """The folder of the jobs, and notes for the user."""
 
     folder: Path
     notes: Sequence[str]
     environment: str  # which, and why
-    left_out: int = 0  # tasks that are wrong, or that nothing here can run
+    left_out: int = 0  # tasks with errors, or that cannot run here
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenTasks:
-    """The tasks of a run, and how Harbor is told of them."""
+    """The tasks of a run, and their settings for Harbor."""
 
     name: str
     tasks: Sequence[TaskDirectory]
@@ -115,14 +115,14 @@ class ChosenTasks:
 
 
 def is_agents(benchmark: str, registry: str | None = None) -> bool:
-    """Whether a benchmark is one for agents: Harbor's directory of tasks, or a name in a registry of them."""
+    """Whether a benchmark is for agents: a Harbor directory of tasks, or a name in a Harbor registry."""
     return is_dataset(benchmark) or (is_spec(benchmark) and (registry is not None or os.path.isdir(REGISTRY)))
 
 
 def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], None] = lambda note: None) -> Performed:
-    """Run what is still owed. InputError or HarborError when nothing can run.
+    """Run the outstanding trials. InputError or HarborError if nothing can run.
 
-    ``tell`` is called with what somebody should know before the first call.
+    ``tell`` is called with notes for the user before the first trial.
     """
     if request.samples < 1:
         raise InputError.at("--samples", f"it is {request.samples}", "expected at least 1")
@@ -138,7 +138,7 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     folder, begins = (request.out, []) if request.out else find_folder(Path(RUNS), chosen.name, who, identity)
     check_folder(folder, identity)
     check_environment(folder, ROOMS if in_containers(request) else request.environment)
-    for note in begins:  # before the first call: a new run costs what the old one has paid for
+    for note in begins:  # before the first trial: a new run repeats the cost of the old one
         tell(note)
     why = {task.name: reason for task in chosen.tasks if (reason := _declined(request, task))}
     if in_containers(request):
@@ -149,7 +149,7 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     able = [task for task in chosen.tasks if task.name not in why]
     unable = [task for task in chosen.tasks if task.name in why]
     if not able:
-        raise InputError(f"{request.benchmark}: none of its tasks can run here: {notes[-1]}")
+        raise InputError(f"{request.benchmark}: no task can run here: {notes[-1]}")
     if engine is None:
         how = (find_agent(request.agent), request.samples, request.concurrent, Retry(max_retries=request.retries))
         run_here(ContainerJob(folder / "1", chosen.name, able, *how, unable, chosen.path), progress)
@@ -162,7 +162,7 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
             if owing:
                 refused = _refused(engine, request, able)
                 if len(refused) == len(able):
-                    raise HarborError(f"Harbor runs no task of {request.benchmark}: {next(iter(refused.values()))}")
+                    raise HarborError(f"Harbor rejects all of {request.benchmark}: {next(iter(refused.values()))}")
                 notes += declined_notes({name: f"Harbor rejects it: {reason}" for name, reason in refused.items()})
                 left_out += len(refused)
                 unable += [task for task in able if task.name in refused]
@@ -180,13 +180,13 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
 
 
 def _with_environment(request: AgentRequest, chosen: ChosenTasks, who: str) -> tuple[AgentRequest, str]:
-    """The request with the environment that ``auto`` means here, and a line that says which it is and why.
+    """The request with the environment that ``auto`` means here, and a line with its name and the reason.
 
-    A run that has begun keeps its environment: an engine that was started or stopped since changes nothing.
+    A resumed run keeps its environment, even if an engine was started or stopped in the meantime.
     """
     check_name(request.environment)
     if request.environment != AUTO:
-        return request, f"environment: {request.environment} (as given)"
+        return request, f"environment: {request.environment} (as requested)"
     folders = [request.out] if request.out else []
     for name in () if request.out else (ROOMS, DOCKER, PODMAN):
         identity = _identity(replace(request, environment=name), chosen)
@@ -204,11 +204,11 @@ def _declined(request: AgentRequest, task: TaskDirectory) -> str | None:
 
 
 def _build_images(tasks: Sequence[TaskDirectory], concurrent: int, tell: Callable[[str], None]) -> dict[str, str]:
-    """Build the images that tasks need and that are not there yet; why one cannot be had, by the task's name."""
+    """Build the images that tasks need and that do not exist yet; returns why a build failed, by the task's name."""
     wanted = [task for task in tasks if to_build(task)]
     if not wanted:
         return {}
-    tell(f"images of {len(wanted)} task{'s' * (len(wanted) > 1)} are built first, once; this can take minutes")
+    tell(f"building the images of {len(wanted)} task{'s' * (len(wanted) > 1)}, once; this can take minutes")
     with ThreadPoolExecutor(concurrent, thread_name_prefix="image") as pool:
         reasons = pool.map(unbuilt, wanted)
         why = {task.name: reason for task, reason in zip(wanted, reasons, strict=True) if reason}
@@ -216,18 +216,18 @@ def _build_images(tasks: Sequence[TaskDirectory], concurrent: int, tell: Callabl
 
 
 def _bases(tasks: Iterable[TaskDirectory]) -> list[str]:
-    """What stands in the place of the images that tasks are built from, each once."""
+    """The replacements of the base images of tasks, each once."""
     plans = (environment_plan(task).image for task in tasks)
     return list(dict.fromkeys(plan.base.words for plan in plans if plan))
 
 
 def declined_notes(why: Mapping[str, str]) -> list[str]:
-    """A note for each kind of reason, with the tasks that it keeps from running."""
+    """A note for each kind of reason, with the tasks that do not run."""
     return alike([f"{name}: not run: {reason}" for name, reason in why.items()])
 
 
 def alike(notes: Sequence[str]) -> list[str]:
-    """One note per kind: the first in full, and by name how many others differ from it in names and numbers alone.
+    """One note per kind: the first in full, with the number and names of tasks that have the same reason.
 
     >>> alike(["a: not run: it needs the image x:1", "b: not run: it needs the image y", "c: is no task"])
     ['a: not run: it needs the image x:1; 1 more task for the same reason: b', 'c: is no task']
@@ -239,7 +239,7 @@ def alike(notes: Sequence[str]) -> list[str]:
 
 
 def _kind(note: str) -> str:
-    """A note without what differs between tasks: the name it starts with, paths, values, and what a Dockerfile says."""
+    """A note without the parts that differ between tasks: its name, paths, quoted values and numbers."""
     reason = note.partition(": ")[2]
     for start in KINDS:
         if start in reason:
@@ -255,7 +255,7 @@ def _with_others(first: str, others: Sequence[str]) -> str:
 
 
 def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
-    """What makes two runs of agents the same run: who works on what, how, and where their model is asked."""
+    """The identity of a run of agents: agent, model, environment, dataset, sampling settings and endpoint."""
     where = agent_endpoint(request.agent, request.model, request.base_url if request.agent == "chat" else None)
     return {
         "agent": request.agent,
@@ -268,7 +268,7 @@ def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
 
 
 def _refused(engine: Engine, request: AgentRequest, tasks: Sequence[TaskDirectory]) -> dict[str, str]:
-    """The tasks that Harbor would not begin with, which would end the whole job, and why."""
+    """The tasks that Harbor would reject, which would stop the whole job, and why."""
     settings = {"agent": _agent(request), "environment": _environment(request)}
     names = {str(task.path.absolute()): task.name for task in tasks}
     return {names[path]: reason for path, reason in refusals(engine, settings, list(names)).items() if path in names}
@@ -280,7 +280,7 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
         tasks, faults = _whole(dataset.tasks)
         faults = [*dataset.faults, *faults]
         if not tasks:
-            raise InputError(faults[0] if faults else f"{request.benchmark}: there is no task in it")
+            raise InputError(faults[0] if faults else f"{request.benchmark}: contains no task")
         path = str(Path(request.benchmark).absolute())
         settings: dict[str, Any] = {"path": path}
         name = Path(os.path.abspath(request.benchmark)).name
@@ -304,7 +304,7 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
 
 
 def _whole(tasks: Sequence[TaskDirectory]) -> tuple[list[TaskDirectory], list[str]]:
-    """The tasks whose files are all their own, and what is wrong with the others, such as a link that leads out."""
+    """The tasks without errors in their files, and the errors of the others, such as a link that leads outside."""
     whole, faults = [], []
     for task in tasks:
         try:
@@ -316,7 +316,7 @@ def _whole(tasks: Sequence[TaskDirectory]) -> tuple[list[TaskDirectory], list[st
 
 
 def _engine(request: AgentRequest) -> Engine | None:
-    """Harbor; None where our own rooms do: an agent of ours, and no Harbor or none wanted."""
+    """The Harbor to use; None if the trials run in our own rooms, with an agent of ours."""
     ours = request.agent in NAMES and request.environment == ROOMS
     if request.agent.startswith(COMMAND):
         return None
@@ -333,7 +333,7 @@ def _engine(request: AgentRequest) -> Engine | None:
 
 
 def _check_agent(request: AgentRequest, *, here: bool) -> None:
-    """Refuse settings that the agent would never see: a number must not look like another model's."""
+    """Reject settings that the agent would ignore: a result must not look as if it had used them."""
     if request.agent != "chat" and request.sampling:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in request.sampling)
         raise InputError.at("--agent", f"{request.agent!r} does not accept {names}", "expected chat")
@@ -419,7 +419,7 @@ def _jobs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 def _by_harbor(
     engine: Engine, request: AgentRequest, tasks: Mapping[str, Any], folder: Path, progress: Progress
 ) -> None:
-    """Finish what the folder's jobs owe, then run the attempts that no job has planned yet."""
+    """Finish the folder's jobs, then run the attempts that no job has planned yet."""
     agent = _agent(request)
     planned = 0
     jobs = _jobs(folder)
@@ -452,8 +452,8 @@ NEVER_RAN: Final = ("CancelledError", "ServerNotAskedError")  # of trials that a
 def forget_cut_off(job: Path) -> bool:
     """Make room for trials that were cut off with the job: Harbor would count them as done, or fail over half a file.
 
-    A job's own result that was cut off while it was written is removed: Harbor writes it anew. True when a trial has
-    to be run again, whatever the job says of itself.
+    A job's own result that was cut off while it was written is removed: Harbor writes it anew. True if a trial must
+    run again, even if the job counts as finished.
     """
     forgotten = False
     for path in [*job.glob("*/result.json"), *job.glob("*/config.json")]:
@@ -556,7 +556,7 @@ def find_folder(root: Path, dataset: str, who: str, identity: Mapping[str, Any])
 
 
 def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
-    """InputError for a folder in which another server was asked; one that does not say goes on."""
+    """InputError for a folder of a run with another server; a folder without a recorded server is resumed."""
     kept, there = _kept(folder), recorded(folder)
     if there is not None and ENDPOINT in identity and there != identity[ENDPOINT]:
         difference = _why_new(there, identity, "here")
@@ -640,9 +640,9 @@ class Retry:
     max_wait_sec: float = 60.0
 
     def worthwhile(self, exception: str | None) -> bool:
-        """Whether an exception, by its class name, is one to try again after; None never is.
+        """Whether to retry after an exception, by its class name; never for None.
 
-        Rewards are not asked about, nor how often it was tried: ``max_retries`` is the caller's.
+        Rewards and the number of attempts are not considered: the caller applies ``max_retries``.
         """
         if exception is None or exception in (self.exclude_exceptions or ()):
             return False
@@ -694,9 +694,9 @@ class TaskTrials:
 
 
 def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirectory]) -> None:
-    """A job of nothing but a plan: the trials, each by its task, that were asked for and that no other job has.
+    """A job of nothing but a plan: the trials, each by its task, that were requested and that no other job has.
 
-    Its lock has them, so that whoever reads it beside the others counts them as not run.
+    They are in its lock, so that a reader of all jobs counts them as not run.
     """
     agent = {"name": group.agent, **({"model_name": group.model} if group.model else {})}
     entries = {task.path: _task(task, group.source) for task in trials}
@@ -711,9 +711,9 @@ def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirecto
 
 
 def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None) -> Path:
-    """Run what a job still owes; its directory. InputError when the directory contains a different job.
+    """Run the outstanding trials of a job; returns its directory. InputError if the directory contains a different job.
 
-    Ctrl-C ends the trials at work, which are owed again, and keeps all others.
+    Ctrl-C stops the running trials, which become outstanding again, and keeps the others.
     """
     planned = list(_plan(job))
     with locked(job.folder):
@@ -872,4 +872,4 @@ def _write(path: Path, content: Any) -> None:
     try:
         put(path, [msgspec.json.format(msgspec.json.encode(content), indent=4)])
     except OSError as error:
-        raise LogError(f"{path}: {error.strerror}; what was finished is kept") from None
+        raise LogError(f"{path}: {error.strerror}; finished trials are kept") from None

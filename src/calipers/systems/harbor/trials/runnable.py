@@ -1,4 +1,4 @@
-"""How many tasks of a dataset run on this machine, and why the others do not."""
+"""The number of tasks of a dataset that can run on this machine, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from calipers.systems.harbor.trials.trial import declined, to_build, unbuilt_bef
 
 KINDS: Final = (
     (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
-    (re.compile(r"\w+/Dockerfile says .*, and (?P<detail>\S+) is not there"), "copies a file that is not there"),
-    (re.compile(r"\w+/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
+    (
+        re.compile(r"\w+/Dockerfile contains .*, and (?P<detail>\S+) does not exist"),
+        "copies a file that does not exist",
+    ),
+    (re.compile(r"\w+/Dockerfile contains (?P<detail>\w+).*"), "has a Dockerfile instruction that a room cannot run"),
     (re.compile(r"\w+/Dockerfile:\d+: (?P<detail>.*)"), "has an image whose build failed here"),
     (re.compile(r"\S+/Dockerfile:\d+: (?P<detail>.*)"), "has a Dockerfile with an error"),
     (
@@ -25,7 +28,7 @@ KINDS: Final = (
     ),
     (re.compile(r"it works as user (?P<detail>\S+), and"), "works as another user, which needs root"),
 )
-"""Reasons that differ in a detail alone, and what they have in common."""
+"""Patterns of reasons that differ only in a detail, and the text for all of them."""
 EXAMPLES: Final = 3
 
 
@@ -40,34 +43,32 @@ class DeclinedTasks:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """What of a dataset runs here."""
+    """The tasks of a dataset that can run here."""
 
     environment: str
-    why: str  # that environment
+    why: str  # the reason for this environment
     tasks: int
     declined: Sequence[DeclinedTasks]
     with_docker: int  # tasks that Harbor and a Docker engine can run
-    to_build: int = 0  # tasks of those that run here whose images are built first
+    to_build: int = 0  # runnable tasks with images that are built first
 
     @property
     def able(self) -> int:
-        """How many tasks run here."""
+        """The number of tasks that can run here."""
         return self.tasks - sum(len(group.tasks) for group in self.declined)
 
     def lines(self) -> list[str]:
         """The count, then a line for each kind of reason, the most frequent first."""
         lines = [f"runs here: {self.able:,} of {self.tasks:,}, in environment {self.environment} ({self.why})"]
         if self.to_build:
-            lines.append(
-                f"  {self.to_build:,} of them once an image is built, which `run` does, and of which a step may fail"
-            )
+            lines.append(f"  {self.to_build:,} of them need an image; `run` builds it, and the build may fail")
         for group in self.declined:
             shown = ", ".join(group.details[:EXAMPLES])
             more = ", ..." if len(group.details) > EXAMPLES else ""
             names = ", ".join(group.tasks[:EXAMPLES])
             detail = f": {shown}{more}" if shown else ""
             others = ", ..." if len(group.tasks) > EXAMPLES else ""
-            lines.append(f"  {len(group.tasks):,} not: {group.reason}{detail} ({names}{others})")
+            lines.append(f"  {len(group.tasks):,} cannot run: {group.reason}{detail} ({names}{others})")
         if self.environment == ROOMS and self.able < self.with_docker:
             lines.append(f"with Harbor and a Docker engine: {self.with_docker:,} of {self.tasks:,}")
         return lines
@@ -77,7 +78,7 @@ def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
     """Which tasks the environment that ``auto`` means here can run; nothing is built or started."""
     try:
         environment, why = choose_environment("oracle")
-    except HarborError as error:  # a run would end with it; looking at a dataset does not
+    except HarborError as error:  # it would stop a run; the count is still printed
         environment, why = ROOMS, str(error)
     refuse = {ROOMS: declined_by_room, PODMAN: declined_by_podman}.get(environment, declined_by_docker)
     with_docker = sum(declined_by_docker(task) is None for task in tasks)
@@ -88,12 +89,12 @@ def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
 
 
 def declined_by_room(task: TaskDirectory) -> str | None:
-    """Why a room cannot have a task, or None; an image is not built, but one that could not be is remembered."""
+    """Why a room cannot run a task, or None; no image is built, but an earlier failed build counts."""
     return declined(task) or unbuilt_before(task)
 
 
 def declined_by_docker(task: TaskDirectory) -> str | None:
-    """Why a Docker engine on Linux cannot run a task, or None; images are not looked for."""
+    """Why a Docker engine on Linux cannot run a task, or None; whether images exist is not checked."""
     wanted = task.config.environment
     if wanted.os != "linux":
         return f"it is for {wanted.os}"
@@ -103,7 +104,7 @@ def declined_by_docker(task: TaskDirectory) -> str | None:
 
 
 def declined_by_podman(task: TaskDirectory) -> str | None:
-    """Why Podman on Linux cannot run a task by Harbor, or None."""
+    """Why Harbor cannot run a task in Podman on Linux, or None."""
     if task.config.environment.gpus:
         return "it needs an accelerator that Harbor does not give to Podman"
     return declined_by_docker(task)
@@ -132,7 +133,7 @@ def _frequent(counts: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def kind_of(reason: str) -> tuple[str, str | None]:
-    """What a reason has in common with others of its kind, and its detail.
+    """The text for all reasons of a kind, and the detail of this one.
 
     >>> kind_of("it needs the image postgres:16")
     ('needs an image that a room does not have', 'postgres:16')

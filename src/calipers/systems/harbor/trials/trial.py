@@ -1,4 +1,4 @@
-"""One trial without Harbor: an agent in a room, the task's tests after it, and Harbor's own files of both."""
+"""One trial without Harbor: an agent in a room, then the task's tests, with the files that Harbor writes."""
 
 from __future__ import annotations
 
@@ -212,9 +212,9 @@ def declined(task: TaskDirectory) -> str | None:
             return unlent.replace("environment/", f"{judge.folder.name}/", 1)
     hooks = [hook for verifier in (task.config.verifier, *verifiers) for hook in verifier.collect]
     if others := sorted({hook.service for hook in hooks} - {MAIN}):
-        return f"it collects from the service {others[0]}, and a room has no other than {MAIN}"
+        return f"it collects from the service {others[0]}, and a room has only {MAIN}"
     if any("allowlist" in network_policies(task.config, step) for step in task.config.steps or (None,)):
-        return "it allows some hosts and no others, and a room knows all or none"
+        return "it allows only some hosts, and a room allows all or none"
     agents = [task.config.agent, *(step.agent for step in task.config.steps)]
     named = [*(agent.user for agent in agents), *(verifier.user for verifier in (task.config.verifier, *verifiers))]
     users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
@@ -230,12 +230,12 @@ FETCHED: Final = re.compile(r"^[^#\n]*\b(?:curl|wget)\b[^\n]*?https?://([\w.-]+)
 
 
 def _out_of_reach(task: TaskDirectory) -> str | None:
-    """A host that the tests fetch something from and that this machine cannot find: they would judge nobody rightly."""
+    """A host that the tests need and that this machine cannot find: the verdicts would be wrong."""
     open_to_all = (network_policies(task.config, step).verifier == "public" for step in task.config.steps or (None,))
     proxies = any(os.environ.get(name) for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))
     for host in FETCHED.findall("\n".join(scripts(task.path / "tests"))) if all(open_to_all) and not proxies else ():
         if not _resolves(host):
-            return f"its tests fetch something from {host}, which this machine does not find"
+            return f"its tests fetch something from {host}, which this machine cannot find"
     return None
 
 
@@ -260,7 +260,7 @@ def _images(task: TaskDirectory) -> list[ImagePlan]:
 
 
 def unbuilt(task: TaskDirectory) -> str | None:
-    """Why an image of a task could not be built now, or None: it has none, or they are there."""
+    """Why an image of a task cannot be built now, or None: it has no image, or all are built."""
     try:
         for plan in _images(task):
             build(plan, BUILDER, task.config.environment.build_timeout_sec)
@@ -270,17 +270,17 @@ def unbuilt(task: TaskDirectory) -> str | None:
 
 
 def to_build(task: TaskDirectory) -> bool:
-    """Whether a task has an image that is not there yet."""
+    """Whether a task has an image that is not built yet."""
     return not all(map(is_built, _images(task)))
 
 
 def unbuilt_before(task: TaskDirectory) -> str | None:
-    """Why an image of a task could not be built when that was last tried, or None."""
+    """Why the last build of an image of a task failed, or None."""
     return next(filter(None, map(failed_before, _images(task))), None)
 
 
 def _unlent(wanted: EnvironmentSettings) -> str | None:
-    """What an environment needs that no room has, or None."""
+    """What an environment needs and a room cannot provide, or None."""
     if wanted.os != "linux":
         return f"it is for {wanted.os}"
     if wanted.gpus or wanted.tpu:

@@ -1,9 +1,9 @@
-"""Requests kept on disk from one command to the next: ``--cache_requests``.
+"""The cache of requests on disk: ``--cache_requests``.
 
-lm-evaluation-harness finds them by a task's name and number of examples, so that a changed task is asked its old
-prompts. Here the key is a digest of all that a prompt is made from: the fields that write it, every document and
-example, the seeds, how chats are written, and the code that does it, ours and that of the templates. What is made by a
-task's own code, or drawn at random by a template, is made anew each time: no digest covers what code may look at.
+lm-evaluation-harness finds them by a task's name and number of examples, so that a changed task gets its old prompts.
+Here the key is a digest of everything that a prompt is made from: the task's fields, every document and example, the
+seeds, the chat format, and the code, ours and that of the templates. Prompts that a task's own code makes, or that a
+template draws at random, are not cached: no digest covers everything that code may read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Row = tuple[str, int, int, int, list[Any]]  # kind, document, number, first argu
 
 
 class _KeptRequests(msgspec.Struct):
-    """The file of a task's requests; a text that several of them begin with is there once."""
+    """The file of a task's requests; a text that several requests begin with is stored once."""
 
     key: str
     texts: list[Any]
@@ -53,16 +53,17 @@ class _KeptRequests(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RequestCache:
-    """Where requests are kept, and whether those that are there are used or made again."""
+    """The folder of cached requests, and whether to make them again."""
 
     folder: Path
     refresh: bool = False
 
     def fill(self, task: LoadedTask) -> list[str]:
-        """Give a task its requests, those that are kept or new ones; a note where they cannot be kept."""
+        """Give a task its requests, from the cache or new; returns a note if they cannot be cached."""
         key = _key(task)
         if key is None:
-            why = "its own code makes them" if task.own is not None or _own_code(task) else "a document holds an object"
+            own = task.own is not None or _own_code(task)
+            why = "its own code makes them" if own else "a document contains an object"
             return [f"{task.config.task}: its prompts are not cached: {why}"]
         path = self.folder / f"{PREFIX}{_plain_name(str(task.config.task))}-{key[:16]}{SUFFIX}"
         asking, kept = Asking(), None if self.refresh else _read(path, key)
@@ -72,13 +73,13 @@ class RequestCache:
         made = list(requests(task, asking))
         content = _written(key, made)
         if content is None or _decoded(content, key) != made:
-            return [f"{task.config.task}: its prompts are not cached: they hold more than text and numbers"]
+            return [f"{task.config.task}: its prompts are not cached: they contain more than text and numbers"]
         keep_file(path, content)
         return []
 
 
 def request_cache(use: str) -> tuple[RequestCache | None, list[str]]:
-    """What a command's word asks for, and notes; ``delete`` removes every file of requests, and keeps none."""
+    """The cache for a value of ``--cache_requests``, and notes; ``delete`` removes all cached requests."""
     if use not in USES:
         raise InputError.at("--cache_requests", f"is {use!r}", f"expected {', '.join(USES)}")
     base = os.environ.get(FOLDER)
@@ -87,7 +88,7 @@ def request_cache(use: str) -> tuple[RequestCache | None, list[str]]:
 
 
 def _deleted(folder: Path) -> str:
-    """A note on the files of requests in a folder, which are removed; other files stay."""
+    """Remove the files of requests in a folder and no others; returns a note."""
     removed = 0
     try:
         for path in sorted(folder.iterdir()):
@@ -95,19 +96,19 @@ def _deleted(folder: Path) -> str:
                 path.unlink(missing_ok=True)
                 removed += 1
     except FileNotFoundError:
-        pass  # nothing was ever kept
+        pass  # nothing was cached
     except OSError as error:
         raise InputError.at(str(folder), f"cached prompts cannot be removed ({error.strerror})") from None
     return f"{counted(removed, 'file')} of cached prompts removed from {folder}"
 
 
 def _plain_name(name: str) -> str:
-    """A task's name in a file's name: short, and no path."""
+    """A task's name for a file's name: short, without separators."""
     return "".join(letter if letter.isalnum() else "_" for letter in name)[:40]
 
 
 def _writing_fields(config: TaskFields) -> dict[str, Any]:
-    """The fields of a task that its prompts are written by."""
+    """The fields of a task that its prompts are made from."""
     values = {spec.name: getattr(config, spec.name) for spec in fields(config)}
     shots = values.pop("fewshot_config")
     rest = {name: value for name, value in values.items() if name not in NOT_WRITTEN_INTO_PROMPTS}
@@ -117,14 +118,14 @@ def _writing_fields(config: TaskFields) -> dict[str, Any]:
 
 
 def _own_code(task: LoadedTask) -> bool:
-    """Whether a prompt is made by a function, or drawn by a template: what was drawn is needed to score it, too."""
+    """Whether a prompt is made by a function or drawn by a template, whose draws scoring needs, too."""
     written = _writing_fields(task.config)
     values = [*written.values(), *written["shots"].values()]
     return any(callable(value) or (isinstance(value, str) and "random" in value) for value in values)
 
 
 def _key(task: LoadedTask) -> str | None:
-    """A digest of all that a task's requests are made from; None where nothing covers it."""
+    """A digest of everything that a task's requests are made from; None if there cannot be one."""
     if task.own is not None or _own_code(task):
         return None
     manner, modes = task.manner, (task.multiple_inputs, task.multiple_targets)
@@ -152,7 +153,7 @@ def _code() -> str:
 
 
 def _written(key: str, made: list[Instance]) -> bytes | None:
-    """Requests as the bytes of a file; None where they hold a value that has no place there."""
+    """Requests as the bytes of a file; None if a value cannot be stored."""
     texts: dict[int, tuple[int, Any]] = {}  # by identity: the choices of a document share their context
     rows: list[Row] = []
     for request in made:
