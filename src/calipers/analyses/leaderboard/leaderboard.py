@@ -25,13 +25,14 @@ from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import ReadSource, read_source
 from calipers.analyses.leaderboard.document import Board, Leaderboard, Rivals, Standing
 from calipers.errors import InputError, UnknownName
+from calipers.formats.format import Named
 from calipers.formats.read import Input
 from calipers.formats.run_plan import is_run
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly, score_rollouts
 from calipers.reports.page import load
 from calipers.reports.result import SCHEMA, Group, Result
-from calipers.request import Plan, RequestedMetric, make_plan
+from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.groups import total
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import SCORED
@@ -51,12 +52,14 @@ _IS_RESULT = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"' + re.escape(SCHEMA.encode
 
 def leaderboard(
     *sources: Source,
+    metrics: str | Mapping[str, Any] | None = None,
     metric: str | Mapping[str, Any] | None = None,
     cluster: str | None = None,
     dialect: str | None = None,
     missing: str | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     baseline: str | None = None,
@@ -64,16 +67,18 @@ def leaderboard(
 ) -> Leaderboard:
     """Rank models on the tasks that all of them have, and say which of them the tasks cannot tell apart.
 
-    A source is anything that `score` reads, a folder of runs, or a finished result, which is listed without a rank.
-    The metric must be a mean over tasks; without one it is the first such metric of the dialect. The rank sets of
-    all models hold at once with the given confidence. ``baseline`` adds each model's difference from one of them.
+    A source is anything that `score` reads, with ``columns`` and ``truth`` as there, a folder of runs, or a finished
+    result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first such
+    metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the given
+    confidence. ``baseline`` adds each model's difference from one of them.
 
     >>> rows = [{"task": t, "model": m, "reward": float(t % k > 0)} for t in range(60) for m, k in [("a", 9), ("b", 2)]]
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
     [('a', (1, 1)), ('b', (2, 2))]
     """
+    wanted = either(metrics, metric)
     plan = make_plan(
-        None if metric is None else [metric],
+        None if wanted is None else [wanted],
         cluster=cluster,
         dialect=dialect,
         missing=missing,
@@ -81,11 +86,11 @@ def leaderboard(
         confidence=confidence,
         seed=seed,
     )
-    plan = replace(plan, asked=[_a_mean(plan, metric is not None)])
+    plan = replace(plan, asked=[_a_mean(plan, wanted is not None)])
     question = make_question(plan, test="default", adjust=SIDAK, margin=None, baseline=baseline, flips=0, tables=[])
     check_sources(sources)
     finished, others = _finished(_unfolded(sources))
-    read = [read_source(source, columns or {}, plan.labels, progress) for source in others]
+    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in others]
     with quietly():
         boards, notes = _boards(read, finished, question)
     return Leaderboard(
