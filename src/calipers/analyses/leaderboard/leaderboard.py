@@ -68,15 +68,15 @@ def leaderboard(
     """Rank models on the tasks that all of them have, and say which of them the tasks cannot tell apart.
 
     A source is anything that `score` reads, with ``columns`` and ``truth`` as there, a folder of runs, or a finished
-    result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first such
-    metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the given
-    confidence. ``baseline`` adds each model's difference from one of them.
+    result, which is listed without a rank. ``metrics`` is one metric, a mean over tasks; by default it is the first
+    such metric of the dialect; ``metric`` is another name of it. The rank sets of all models hold at once with the
+    given confidence. ``baseline`` adds each model's difference from one of them.
 
     >>> rows = [{"task": t, "model": m, "reward": float(t % k > 0)} for t in range(60) for m, k in [("a", 9), ("b", 2)]]
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
     [('a', (1, 1)), ('b', (2, 2))]
     """
-    wanted = either(metrics, metric)
+    wanted: str | Mapping[str, Any] | None = either(metrics, metric)
     plan = make_plan(
         None if wanted is None else [wanted],
         cluster=cluster,
