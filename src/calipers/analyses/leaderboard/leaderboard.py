@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def leaderboard(
     >>> [(place.name, place.rank_set) for place in leaderboard(rows).boards[0].places]
     [('a', (1, 1)), ('b', (2, 2))]
     """
-    wanted: str | Mapping[str, Any] | None = either(metrics, metric)
+    wanted = cast("str | Mapping[str, Any] | None", either(metrics, metric))
     plan = make_plan(
         None if wanted is None else [wanted],
         cluster=cluster,
