@@ -113,7 +113,7 @@ def test_more_than_four_runs_show_ranks_first_and_pairs_when_asked(tmp_path):
     paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]
     comparison = calipers.compare(*paths)
     short, whole = (terminal.render(document(comparison, pairs=pairs)) for pairs in (False, True))
-    assert short.startswith("\nranks by mean_reward, pass_rate over 60 tasks of all runs\n")
+    assert short.startswith("\nranks by mean_reward, pass_rate over 60 tasks that all runs have\n")
     assert "10 pairs: --pairs shows each" in short
     assert "m5 is better than m1" not in short
     assert whole.index("ranks by mean_reward, pass_rate") < whole.index("m5 is better than m1")

@@ -116,7 +116,7 @@ def test_a_task_without_a_value_in_one_model_is_excluded_for_all_and_missing_one
         60,
         pytest.approx(calipers.score(rows[:60], missing="zero")["mean_reward"].value),
     )
-    with pytest.raises(Incomplete, match=r"a: 1 of 60 rollouts are gaps"):
+    with pytest.raises(Incomplete, match=r"a: 1 of 60 rollouts are missing"):
         calipers.leaderboard(rows, missing="fail")
 
 

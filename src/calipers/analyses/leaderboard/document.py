@@ -29,6 +29,7 @@ from calipers.reports.document import (
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
+from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stats.ranks import Winner
@@ -286,7 +287,7 @@ def sentences(board: Board, confidence: float) -> list[str]:
     """What a leaderboard says: the answer first, then how sure it is."""
     models = board.ranked
     if not models:
-        return [f"No model is ranked: {board.why}."]
+        return [f"No model is ranked: {plain_why(board.why or '')}."]
     first, count = models[0], len(models)
     name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
     places = decimals(board)
@@ -321,7 +322,7 @@ def _reasons(board: Board) -> list[str]:
     for standing, name in zip(board.places, shown_names(board), strict=True):
         if standing.place is None and standing.why:
             names.setdefault(standing.why, []).append(name)
-    return [f"Not ranked: {', '.join(who)}: {why}." for why, who in names.items()]
+    return [f"Not ranked: {', '.join(who)}: {plain_why(why)}." for why, who in names.items()]
 
 
 def shown_names(board: Board) -> list[str]:
