@@ -38,6 +38,7 @@ PRINTED = {
     "curve": ("curve", FIRST),
     "items": ("items", FIRST, SECOND),
     "plan": ("plan", FIRST, "--detect", "0.05"),
+    "leaderboard": ("leaderboard", FIRST, SECOND, "--baseline", "tiny-calculator"),
 }
 BY_NAME = frozenset({"metrics", "outcomes", "breakdowns", "slices", "params", "own", "rewards", "versions"})
 
