@@ -115,18 +115,21 @@ def unrelated(runs: tuple[ReadRun, ReadRun], common: Common, sources: Sequence[R
     A new template changes the prompts and neither the targets nor the dataset's name; the tasks of a pilot are all in
     the full run; and where one benchmark has two names, its targets are the same.
     """
-    names = [run.name if (name := run.key[2]) is None else f"{run.name} (dataset {name!r})" for run in runs]
     sizes = [len(run.rollouts.tasks) for run in runs]
     shared = common.alignment.common
     if shared * ONE_SHARED_OF < min(sizes):
         of_each = " and ".join(f"{size:,}" for size in sizes)
-        few = f"have only {shared:,} of their {of_each} tasks in common, fewer than a tenth of the smaller run"
-        return f"{names[0]} and {names[1]} {few}"
-    differing = _differing(runs, common, sources)
-    if differing.total() * 2 <= shared:
-        return None
-    what = " and ".join(f"the {word} differs in {count:,}" for word, count in differing.items())
-    return f"{names[0]} and {names[1]} have other tasks under the same ids: {what} of {counted(shared, 'common task')}"
+        why = f"only {shared:,} of their {of_each} tasks are in both, fewer than a tenth of the smaller run"
+    else:
+        differing = _differing(runs, common, sources)
+        if differing.total() * 2 <= shared:
+            return None
+        why = " and ".join(
+            f"{count:,} {'has' if count == 1 else 'have'} another {word}" for word, count in differing.items()
+        )
+        why = f"of {counted(shared, 'task')} with the same id, {why}"
+    names = [run.name if (name := run.key[2]) is None else f"{run.name} (dataset {name!r})" for run in runs]
+    return f"{' and '.join(names)} look like runs of different benchmarks: {why}"
 
 
 def _differing(runs: tuple[ReadRun, ReadRun], common: Common, sources: Sequence[ReadSource]) -> Counter[str]:
