@@ -4,7 +4,8 @@
 
     CalipersError
     ├── InputError            the user's mistake: one line, no traceback, exit 2   (a ValueError)
-    │   └── UnknownName       an unknown name; suggests the nearest               (a KeyError too)
+    │   ├── UnknownName       an unknown name; suggests the nearest               (a KeyError too)
+    │   └── UnrelatedRuns     runs of different benchmarks, compared only with --force
     ├── PluginError           code of a plugin failed; names the plugin
     │   └── ScriptError       a metric script gave no metric, exit 3            (systems/harbor)
     ├── RunError              a failure outside Calipers: recorded on the rollout, which is then missing
@@ -57,6 +58,13 @@ class UnknownName(InputError, KeyError):
         if close:
             return cls(f"no {kind} named {name!r}; did you mean {' or '.join(map(repr, close))}?")
         return cls(f"no {kind} named {name!r}; known: {', '.join(sorted(known)) or '(none)'}")
+
+
+class UnrelatedRuns(InputError):
+    """Two runs of different benchmarks; its argument says what differs."""
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}; --force compares them anyway"
 
 
 class PluginError(CalipersError):

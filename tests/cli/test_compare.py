@@ -191,3 +191,21 @@ def test_the_csv_has_the_range_of_new_tasks(tmp_path, runs):
     done = calipers("compare", *runs, "--format", "csv", "--metric", "mean_reward", cwd=tmp_path)
     (row,) = csv.DictReader(done.stdout.splitlines())
     assert (int(row["new_tasks_low"]) < int(row["more_tasks"]), row["new_tasks_high"]) == (True, "")
+
+
+def test_runs_of_different_benchmarks_are_refused_unless_forced(tmp_path):
+    for dataset in ("sums", "capitals"):
+        rows = [{"task": n, "reward": n % 2, "dataset": dataset, "target": f"{dataset} {n}"} for n in range(10)]
+        lines(tmp_path, *rows, name=f"{dataset}.jsonl")
+    runs = ("sums.jsonl", "capitals.jsonl")
+    said = (
+        "sums.jsonl (dataset 'sums') and capitals.jsonl (dataset 'capitals') look like runs of different benchmarks: "
+        "of 10 tasks with the same id, 10 have another target"
+    )
+    assert refused("compare", *runs, cwd=tmp_path) == f"{said}; --force compares them anyway"
+    forced = calipers("compare", *runs, "--force", cwd=tmp_path)
+    assert forced.returncode == 0
+    assert f"note: {said}" in " ".join(forced.stdout.split())
+    required = ("--require", "delta(mean_reward) >= 0")
+    gated = refused("gate", runs[1], "--baseline", runs[0], *required, cwd=tmp_path)
+    assert gated == f"sums.jsonl: {said}; expected a baseline of the same benchmark"

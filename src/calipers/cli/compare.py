@@ -26,6 +26,12 @@ NO = 1
 @options.confidence(0.95)
 @options.seed(0)
 @options.option(
+    "--force",
+    group=options.ROLLOUTS,
+    is_flag=True,
+    help="Compare runs of different benchmarks too: other tasks under the same ids, or fewer than a tenth in common.",
+)
+@options.option(
     "--margin",
     group=options.STATISTICS,
     metavar="MARGIN",

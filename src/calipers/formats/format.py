@@ -6,6 +6,8 @@ seen, so that who reads only records of ours loads no other system.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
@@ -55,9 +57,32 @@ class Text(NamedTuple):
     task: str
     sample: float  # of several rollouts of a task, the one with the least comes first
     document: str = ""  # the hash of what the task is made of
+    target: str = ""  # the hash of the right answer, as `target_hash` gives it; "" where the record has none
     completion: Any = None  # all that was said
     prompt: Any = None  # text, or messages
     answer: Any = None  # what was taken for the answer; where it says nothing, the completion is shown
+
+
+TARGET: Final = "target"  # the key of a right answer, in records and in their metadata
+HASH_DIGITS: Final = 16  # of a target's hash
+
+
+def target_hash(target: Any) -> str:
+    """The hash of a task's right answer, by which two records of a task are held against each other; "" without one.
+
+    A text that says a number has the hash of that number, and a list of one answer has that of the answer.
+
+    >>> target_hash("18") == target_hash([18.0]) != target_hash("19"), target_hash(None)
+    (True, '')
+    """
+    if isinstance(target, list) and len(target) == 1:
+        return target_hash(target[0])
+    if isinstance(target, float) and target.is_integer():
+        target = int(target)
+    if not isinstance(target, str):
+        target = "" if target is None else json.dumps(target, sort_keys=True, default=str)
+    text = target.strip()
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:HASH_DIGITS] if text else ""
 
 
 class OpenInput(Protocol):

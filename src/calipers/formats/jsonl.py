@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from calipers.formats.format import BAD, NUMBERED, Beginning, Format, Raw, Text
+from calipers.formats.format import BAD, NUMBERED, TARGET, Beginning, Format, Raw, Text, target_hash
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
@@ -343,14 +343,17 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
     text_roles = (*TEXTS, "answer")
     fields: list[Any] = [
         ("task", int | str),
-        *((name, Raw, NOTHING) for name in (*text_roles, "sample")),
+        *((name, Raw, NOTHING) for name in (*text_roles, "sample", "metadata", TARGET)),
         *((name, str | None, None) for name in GROUP),
     ]
     # the key of a role may be given away by --columns: then it is to be found nowhere
     keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
+    if TARGET not in names.values():
+        keys[TARGET] = TARGET
     row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
     numbered = names.get("sample") == NUMBERED
-    marks = [b""] if numbered else [f'"{key_of[name]}"'.encode() for name in text_roles if name in key_of]
+    marked = [TARGET, *(key_of[name] for name in text_roles if name in key_of)]
+    marks = [b""] if numbered else [f'"{key}"'.encode() for key in marked]
     seen = Counter[tuple[Any, ...]]()
     for record in _marked(blocks, row, marks, reshaping(dict(names))[0]):
         who = (record.task, record.agent, record.model, record.dataset)
@@ -359,7 +362,23 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
         if seen[who] > 1 and task not in wanted:
             continue
         sample = seen[who] - 1 if numbered else int(bytes(record.sample) or b"0")
-        yield Text(*who[1:], task, sample, completion=record.completion, prompt=record.prompt, answer=record.answer)
+        target = _target(record.target, record.metadata) if seen[who] == 1 else ""
+        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer)
+
+
+class _Targeted(msgspec.Struct, gc=False):
+    target: Any = None
+
+
+def _target(stored: Raw, metadata: Raw) -> str:
+    """The hash of a record's target, or of the one in its metadata."""
+    try:
+        if stored:
+            return target_hash(msgspec.json.decode(stored))
+        inside = msgspec.json.decode(metadata, type=_Targeted | None) if metadata else None
+        return target_hash(inside.target) if inside else ""
+    except BAD:
+        return ""
 
 
 def marked_rows(source: Source, row: Any, marks: Sequence[bytes]) -> Iterator[Any]:

@@ -172,7 +172,10 @@ def _there(tasks: Sequence[str], counts: Ints, starts: Ints, parts: Sequence[Par
 
 
 def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
-    return jsonl.texts(RunLog(os.path.dirname(path)), names, wanted)
+    folder = os.path.dirname(path)
+    targets = {task.task: task.target for task in read_plan(folder).tasks}
+    for text in jsonl.texts(RunLog(folder), names, wanted):
+        yield text._replace(target=targets.get(text.task) or text.target)
 
 
 def _identity(path: str, dataset: str | None) -> Settings:

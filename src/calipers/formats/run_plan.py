@@ -37,6 +37,7 @@ class PlannedTask(msgspec.Struct, gc=False):
     task: str
     metadata: msgspec.Raw = msgspec.Raw(b"null")  # an object or null
     samples: _Samples | None = None
+    target: str = ""  # the hash of its target; "" without one, and in plans of earlier versions
 
 
 class RunPlan(msgspec.Struct, kw_only=True):

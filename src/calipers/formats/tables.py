@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import NUMBERED, Format, Progress, Text, worths
+from calipers.formats.format import NUMBERED, TARGET, Format, Progress, Text, target_hash, worths
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
@@ -402,6 +402,7 @@ def explained(path: str) -> Iterator[None]:
 
 
 READ = ("task", "sample", *GROUP, *TEXTS, "answer")
+OF_TASK = ("prompt", TARGET)  # what stands in every row of a task, and is read from the first that has it
 TEXT_BATCH = 1 << 12  # rows; a text may be long
 
 
@@ -409,6 +410,8 @@ def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str
     """The first row of each task that has its prompt, and all of the wanted tasks."""
     key_of = {role: key for key, role in meant(names).items()}
     key_of = {role: key_of[role] for role in READ if role in key_of}
+    if TARGET not in names.values():
+        key_of[TARGET] = TARGET
     tasks = sorted(wanted)
     numbered = names.get("sample") == NUMBERED
     seen = set[tuple[Any, ...]]()
@@ -422,7 +425,8 @@ def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str
                     who = (passing, row["task"], *(row.get(name) for name in GROUP))
                     sample = counts[who]
                     counts[who] += 1
-                yield Text(**{**dict.fromkeys(GROUP), **row}, sample=sample)
+                target = target_hash(row.pop(TARGET, None))
+                yield Text(**{**dict.fromkeys(GROUP), **row}, sample=sample, target=target)
 
 
 def _csv(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -459,10 +463,11 @@ def _parquet(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) ->
         # columns by position: as names, "*" and "^.*$" are patterns
         table = table.select([pl.nth(at).alias(role) for role, at in positions.items()])
         table = table.with_columns(pl.col(who).cast(pl.String))
-        if "prompt" in positions:
-            yield from table.select(*who, "prompt").collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
-        if _speak(positions.keys() - {"prompt"}, tasks):  # apart, so that no other completion is unpacked
-            answers = table.filter(pl.col("task").is_in(tasks)).drop("prompt", strict=False)
+        of_task = [role for role in OF_TASK if role in positions]
+        if of_task:
+            yield from table.select(*who, *of_task).collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
+        if _speak(positions.keys() - {*OF_TASK}, tasks):  # apart, so that no other completion is unpacked
+            answers = table.filter(pl.col("task").is_in(tasks)).drop(*OF_TASK, strict=False)
             yield from answers.collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
 
 
@@ -473,19 +478,21 @@ def _places(keys: Sequence[str], key_of: Mapping[str, str]) -> dict[str, int]:
 
 def _speak(roles: Collection[str], tasks: Sequence[str]) -> bool:
     """Whether any of the columns found says what is asked for."""
-    return "prompt" in roles or bool(tasks and ("answer" in roles or "completion" in roles))
+    return any(role in roles for role in OF_TASK) or bool(tasks and ("answer" in roles or "completion" in roles))
 
 
 def _chosen(frame: pl.DataFrame, tasks: Sequence[str], seen: set[tuple[Any, ...]]) -> pl.DataFrame:
-    """The rows of a batch with the first prompt of a task, none of them in ``seen`` yet, and those of some tasks."""
+    """The rows of a batch with a task's first prompt or target, none in ``seen`` yet, and those of some tasks."""
     import polars as pl
 
     kept = frame["task"].is_in(tasks)
-    if "prompt" in frame.columns:
-        who = [name for name in ("task", *GROUP) if name in frame.columns]
-        prompted = frame.select(*who, at=pl.int_range(pl.len())).filter(frame["prompt"].is_not_null())
-        firsts = prompted.unique(who, keep="first", maintain_order=True)
-        new = {row[:-1]: row[-1] for row in firsts.iter_rows() if row[:-1] not in seen}
+    who = [name for name in ("task", *GROUP) if name in frame.columns]
+    for role in OF_TASK:
+        if role not in frame.columns:
+            continue
+        given = frame.select(*who, at=pl.int_range(pl.len())).filter(frame[role].is_not_null())
+        firsts = given.unique(who, keep="first", maintain_order=True)
+        new = {(role, *row[:-1]): row[-1] for row in firsts.iter_rows() if (role, *row[:-1]) not in seen}
         seen.update(new)
         kept = kept.scatter(list(new.values()), True)
     return frame.filter(kept)

@@ -277,7 +277,11 @@ class Folder:
             for entry in plan["tasks"]
         ]
         gone = [old for task, old in more.items() if task not in wanted]
-        tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
+        tasks += [
+            {"task": old.task, "metadata": old.metadata, "samples": before.of(old)}
+            | ({"target": old.target} if old.target else {})
+            for old in gone
+        ]
         # what was planned before comes first: whoever looks at tasks in their order finds new ones behind old ones
         order = {old.task: number for number, old in enumerate(before.tasks)}
         tasks.sort(key=lambda entry: order.get(entry["task"], len(order)))

@@ -16,6 +16,7 @@ import msgspec
 
 from calipers import __version__
 from calipers.clients.address import file_sha256, source_file
+from calipers.formats.format import target_hash
 from calipers.names import TASK_LIBRARY_NAME, code_file
 from calipers.running.job import Job
 from calipers.running.questions import code_of
@@ -107,7 +108,9 @@ class PlannedTasks:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for task in self._order:
-            yield {"task": task.id, "metadata": task.metadata} if task.metadata else {"task": task.id}
+            metadata = {"metadata": task.metadata} if task.metadata else {}
+            hashed = target_hash(task.target)
+            yield {"task": task.id, **metadata, **({"target": hashed} if hashed else {})}
 
 
 def _content(tasks: Sequence[Task]) -> str:

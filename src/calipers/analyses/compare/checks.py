@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from calipers.analyses.compare.align import ReadRun
+from calipers.analyses.compare.align import Common, ReadRun
 from calipers.analyses.compare.document_table import is_theirs, short
 from calipers.analyses.compare.question import Question
 from calipers.analyses.compare.source import ReadSource
@@ -24,6 +25,7 @@ from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import Rollouts
 
 MetricRequest = str | Mapping[str, Any]
+ONE_SHARED_OF: Final = 10  # of so many tasks of the smaller run, at least one is common to runs of one benchmark
 
 
 def ours_and_theirs(
@@ -105,6 +107,52 @@ def check_sources(sources: Sequence[Source]) -> None:
     for index, path in enumerate(real):
         if path in real[:index]:
             raise InputError.at(paths[index], "is given twice", "expected two different runs")
+
+
+def unrelated(runs: tuple[ReadRun, ReadRun], common: Common, sources: Sequence[ReadSource]) -> str | None:
+    """Why two runs with common ids are of different benchmarks; None where they are comparable.
+
+    A new template changes the prompts and neither the targets nor the dataset's name; the tasks of a pilot are all in
+    the full run; and where one benchmark has two names, its targets are the same.
+    """
+    sizes = [len(run.rollouts.tasks) for run in runs]
+    shared = common.alignment.common
+    if shared * ONE_SHARED_OF < min(sizes):
+        of_each = " and ".join(f"{size:,}" for size in sizes)
+        why = f"only {shared:,} of their {of_each} tasks are in both, fewer than a tenth of the smaller run"
+    else:
+        differing = _differing(runs, common, sources)
+        if differing.total() * 2 <= shared:
+            return None
+        why = " and ".join(
+            f"{count:,} {'has' if count == 1 else 'have'} another {word}" for word, count in differing.items()
+        )
+        why = f"of {counted(shared, 'task')} with the same id, {why}"
+    names = [run.name if (name := run.key[2]) is None else f"{run.name} (dataset {name!r})" for run in runs]
+    return f"{' and '.join(names)} look like runs of different benchmarks: {why}"
+
+
+def _differing(runs: tuple[ReadRun, ReadRun], common: Common, sources: Sequence[ReadSource]) -> Counter[str]:
+    """How many common tasks of datasets with two names have other targets or, without targets, other prompts."""
+    datasets = {run.key[2] for run in runs}
+    if common.alignment.by != "id" or len(datasets) < 2 or None in datasets:
+        return Counter()
+    texts = [sources[run.source].prompts(run.key) for run in runs]
+    digests = [{task: digest for (_, task), digest in sources[run.source].digests.items()} for run in runs]
+    equal: list[Sequence[Mapping[str, object]]] = [digests, [each.documents for each in texts]]
+    ways: dict[str, Sequence[Mapping[str, object]]] = {
+        "target": [each.targets for each in texts],
+        "prompt": [each.prompts for each in texts],
+    }
+    differing = Counter[str]()
+    for task in common.first.tasks:
+        if any(task in first and first[task] == second.get(task) for first, second in equal):
+            continue
+        known = (word for word, (first, second) in ways.items() if task in first and task in second)
+        word = next(known, None)
+        if word is not None and ways[word][0][task] != ways[word][1][task]:
+            differing[word] += 1
+    return differing
 
 
 def check_tables(

@@ -40,6 +40,7 @@ from calipers.analyses.compare.checks import (
     gap_notes,
     ours_and_theirs,
     source_notes,
+    unrelated,
     waiting_notes,
 )
 from calipers.analyses.compare.document_table import compared_tables
@@ -56,7 +57,7 @@ from calipers.analyses.compare.source import (
     settings_differ,
     tasks_differ,
 )
-from calipers.errors import CalipersError, InputError
+from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats.format import Named
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
@@ -95,6 +96,7 @@ def compare(
     flips: int = SHOWN,
     anytime: bool = False,
     filled: tuple[float, float] | None = None,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
@@ -106,7 +108,8 @@ def compare(
     first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only if it is decided.
     ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
-    verdict is valid after every batch of tasks that is added to the runs.
+    verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
+    unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -141,10 +144,12 @@ def compare(
     check_sources(sources)
     read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
     with quietly():
-        return _compared(read, question, theirs)
+        return _compared(read, question, theirs, force=force)
 
 
-def _compared(sources: Sequence[ReadSource], question: Question, theirs: Mapping[str, CalipersError]) -> Comparison:
+def _compared(
+    sources: Sequence[ReadSource], question: Question, theirs: Mapping[str, CalipersError], *, force: bool
+) -> Comparison:
     contests, notes = contests_of(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
@@ -161,6 +166,10 @@ def _compared(sources: Sequence[ReadSource], question: Question, theirs: Mapping
             if not common.alignment.common:
                 unshared.append(_no_common(contest[first], contest[second], pair_notes))
                 continue
+            refusal = unrelated((contest[first], contest[second]), common, sources)
+            if refusal and not force:
+                raise UnrelatedRuns("; ".join([refusal, *pair_notes]))
+            pair_notes += [refusal] if refusal else []
             family, more, reasons = _measured(contest[first], contest[second], common, sources, question)
             flips = _flips(family, common.first.tasks, question.flips)
             pairs.append((contest, Pair(first, second, common.alignment, (), flips, [*pair_notes, *more])))

@@ -36,6 +36,7 @@ class Texts:
 
     prompts: dict[str, bytes] = field(default_factory=dict)  # task -> hash of its prompt
     documents: dict[str, bytes] = field(default_factory=dict)  # task -> hash of the document it is made of
+    targets: dict[str, bytes] = field(default_factory=dict)  # task -> hash of its right answer
     answers: dict[str, tuple[float, str]] = field(default_factory=dict)  # task -> (sample, text) of its first sample
 
 
@@ -59,6 +60,8 @@ def contents(
                 texts.prompts[task] = _hash(prompt)
             if text.document and task not in texts.documents:
                 texts.documents[task] = text.document.encode()
+            if text.target and task not in texts.targets:
+                texts.targets[task] = text.target.encode()
             # of several attempts at one sample, the later record is the later attempt
             first = task not in texts.answers or text.sample <= texts.answers[task][0]
             if first and task in wanted.get(key, ()) and (answer := _answer(text)):

@@ -22,7 +22,7 @@ from calipers.analyses.compare.question import metric_key
 from calipers.analyses.compare.result import Comparison, Contest, Pair, Run
 from calipers.analyses.compare.source import CalledTable
 from calipers.analyses.gate.requirement import Requirement
-from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
 from calipers.formats.read import Input
 from calipers.formats.run_plan import stop_said
 from calipers.formats.source import STDIN
@@ -550,7 +550,11 @@ def differences(
         **scoring.given(),
     }
     sides = _compared(baseline, BASELINE), _compared(source, TABLE)
-    comparison = compare(*sides, **settings)
+    try:
+        comparison = compare(*sides, **settings)
+    except UnrelatedRuns as error:
+        right = "expected a baseline of the same benchmark"
+        raise InputError.at(called(baseline, BASELINE), str(error.args[0]), right) from None
     before = answers(baseline, metrics, by, scoring, BASELINE)
     at_ends = None
     if filled(before):

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import Format, Progress, Text
+from calipers.formats.format import Format, Progress, Text, target_hash
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source
@@ -448,7 +448,7 @@ def _text(header: Header, sample: TextSample) -> Text:
     spoken = choices[0].message.content if choices and choices[0].message else None
     spec = header.eval
     who = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
-    return Text(*who, prompt=sample.input, answer=next(taken, spoken))
+    return Text(*who, prompt=sample.input, answer=next(taken, spoken), target=target_hash(sample.target))
 
 
 LOG = Format(

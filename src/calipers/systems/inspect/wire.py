@@ -153,6 +153,7 @@ class TextSample(msgspec.Struct, gc=False):
     id: int | str
     epoch: int = 1
     input: Any = None
+    target: Any = None
     output: TextOutput | None = None
     scores: dict[str, TextScore] | None = None
 

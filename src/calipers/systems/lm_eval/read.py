@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import COMPARED, Progress, Text
+from calipers.formats.format import COMPARED, HASH_DIGITS, Progress, Text, target_hash
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError
 from calipers.formats.repeated_keys import once_by_raws, refuse_twice, said_twice, twice
@@ -425,6 +425,7 @@ def texts(path: str) -> Iterator[Text]:
                 completion=_chosen(row["resps"]),
                 prompt=prompt if isinstance(prompt, str) else str(row.get("prompt_hash") or ""),
                 answer=_chosen(row["filtered_resps"]),
+                target=target_hash(row.get("target")) or str(row.get("target_hash") or "")[:HASH_DIGITS],
             )
 
 
