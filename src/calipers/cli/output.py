@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from calipers.systems.system import OwnPage
 
 PATIENCE = 2.0  # seconds
+PRINTED = "calipers.printed"  # the key of a command's context for the notes that it has printed
 RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"}  # shape -> its file in reports/
 
 
@@ -78,7 +79,7 @@ def show_page(page: OwnPage) -> None:
     if page.text:
         write(page.text)
     for remark in page.remarks:
-        tell(remark)
+        (tell_once if remark.startswith("note: ") else tell)(remark)
 
 
 def result_json(result: Result) -> str:
@@ -95,7 +96,16 @@ def notes(result: Result, shape: str = "table") -> None:
 def tell_notes(notes: Iterable[str]) -> None:
     """Print notes on standard error, a line each."""
     for note in notes:
-        tell(f"note: {clean(note, None)}")
+        tell_once(f"note: {clean(note, None)}")
+
+
+def tell_once(line: str) -> None:
+    """Print a line to standard error, unless this command has printed it before."""
+    ctx = click.get_current_context(silent=True)
+    printed: set[str] = ctx.meta.setdefault(PRINTED, set()) if ctx is not None else set()
+    if line not in printed:
+        printed.add(line)
+        tell(line)
 
 
 def tell_lines(text: str) -> None:
