@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import plugins_loaded, rendered, tell_notes, write
+from calipers.cli.output import plugins_loaded, rendered, tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
@@ -51,7 +51,8 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
     write("".join(f"{clean(line, None)}\n" for line in dataset.faults))
     if here.tasks:
         write("".join(f"{clean(line, None)}\n" for line in here.lines()))
-    tell_notes((*dataset.changes, *dataset.notes))
+    for note in (*dataset.changes, *dataset.notes):
+        tell(f"note: {clean(note, None)}")
     return not dataset.faults
 
 
@@ -196,7 +197,8 @@ def check(
         write(f"{clean(suite.name)}: {tasks}, verified by {clean(', '.join(judged), None)}\n")
         if test is not None:
             write("\n" + rendered(document_of(test), shape))
-    tell_notes((*suite.opening, *suite.notes, *(test.notes if test else ())))
+    for note in (*suite.opening, *suite.notes, *(test.notes if test else ())):
+        tell(f"note: {clean(note, None)}")
     if test is not None and not test.clean:
         ctx.exit(FAULT)
 

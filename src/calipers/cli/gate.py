@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, plugins_loaded, rendered, tell, tell_once, write
+from calipers.cli.output import Target, plugins_loaded, rendered, tell, write
 from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def gate(
     _written(checks, targets, junit)
     _show(checks, shape)
     for note in checks.notes:
-        tell_once(note_line(note))
+        tell(note_line(note))
     _tell_github(checks)
     if checks.exit_code:
         raise click.exceptions.Exit(checks.exit_code)

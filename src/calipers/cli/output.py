@@ -79,7 +79,7 @@ def show_page(page: OwnPage) -> None:
     if page.text:
         write(page.text)
     for remark in page.remarks:
-        (tell_once if remark.startswith("note: ") else tell)(remark)
+        tell(remark)
 
 
 def result_json(result: Result) -> str:
@@ -96,16 +96,7 @@ def notes(result: Result, shape: str = "table") -> None:
 def tell_notes(notes: Iterable[str]) -> None:
     """Print notes on standard error, a line each."""
     for note in notes:
-        tell_once(f"note: {clean(note, None)}")
-
-
-def tell_once(line: str) -> None:
-    """Print a line to standard error, unless this command has printed it before."""
-    ctx = click.get_current_context(silent=True)
-    printed: set[str] = ctx.meta.setdefault(PRINTED, set()) if ctx is not None else set()
-    if line not in printed:
-        printed.add(line)
-        tell(line)
+        tell(f"note: {clean(note, None)}")
 
 
 def tell_lines(text: str) -> None:
@@ -115,7 +106,12 @@ def tell_lines(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a line to standard error; nothing in it is a command for a CI runner."""
+    """Print a line to standard error; nothing in it is a command for a CI runner. A command prints a note once."""
+    if text.startswith(("note: ", "warning: ")) and (ctx := click.get_current_context(silent=True)) is not None:
+        printed: set[str] = ctx.meta.setdefault(PRINTED, set())
+        if text in printed:
+            return
+        printed.add(text)
     click.echo(guarded(text), err=True)
 
 

@@ -66,7 +66,7 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
     group=options.OUTPUT,
     metavar="COMMAND|URL",
     multiple=True,
-    help="When the run ends, run this command, or post to this http(s):// URL, with the results as JSON; may be "
+    help="Run this command, or post to this http(s):// URL, when the run ends, with the results as JSON; may be "
     "repeated.",
 )
 @options.dialect
