@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from calipers.cli.watch import State, Watch
+from calipers.cli.watch import State, Watch, _fitted, _parts
 from calipers.clients.pace import Pace
+from calipers.reports.untrusted_text import width
 from calipers.running.loop import Status
 from calipers.running.watcher import Live
 
@@ -62,6 +63,11 @@ def lines(clock, *states, step=10.0):
     return watched(clock, io.StringIO(), *states, step=step).splitlines()
 
 
+def pictured(text):
+    """The lines of what a terminal was told, without its control sequences."""
+    return re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text).replace("\r", "\n").splitlines()
+
+
 def going(clock, *states):
     """The latest line of a run that is not over."""
     stream = io.StringIO()
@@ -73,19 +79,82 @@ def going(clock, *states):
 
 
 def test_everything_on_one_plain_line(clock):
-    told = state(
+    told = state(done=450, spent=1.2345, headline=HEADLINE, retries=12)
+    assert going(clock, state(elapsed=0.0), told) == (
+        "450/1,000 (45 %), 4.0/s, 2:18 left, $1.23, 12 retries, pass@1 0.62 [0.55, 0.69]"
+    )
+
+
+def test_parts_are_dropped_in_one_order():
+    """From all there may be to the number of rollouts alone; every step is shorter than the one before."""
+    many = state(
         done=450,
         outcomes={"client_failed": 3, "scored": 435, "refused": 12},
         spent=1.2345,
-        headline=HEADLINE,
+        headline=Live(0.617, (0.55, 0.694), 210, 500, "mean(column=exact_match_of_letters)"),
         in_flight=48,
         limit=64,
-        waiting="rate limit: 12 s",
+        waiting="3 to retry after http_503",
+        pause="3 to retry",
+        retries=12,
     )
-    assert going(clock, state(elapsed=0.0), told) == (
-        "450/1,000 (45 %), 4.0/s, ETA 2:18, pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks), "
-        "waiting: rate limit: 12 s, 12 refused, 3 client_failed, $1.23, 48 of 64 in flight"
+    parts = _parts(state(elapsed=0.0), many, over=False)
+    steps = list(dict.fromkeys(_fitted(parts, room, ", ") for room in range(300, 0, -1)))
+    numbers = "450/1,000, 4.0/s, 2:18 left"
+    metric = "mean(column=exact_match_of_letters) 0.62 [0.55, 0.69]"
+    short = "mean(column=exact_match… 0.62 [0.55, 0.69]"
+    waits = "waiting: 3 to retry after http_503, $1.23, 12 retries"
+    others, flying = "12 refused, 3 client_failed", "48 of 64 in flight"
+    percent, sure = "450/1,000 (45 %), 4.0/s, 2:18 left", "valid at any stopping time (210 of 500 tasks)"
+    assert steps == [
+        f"{percent}, {waits}, {metric} {sure}, {others}, {flying}",
+        f"{percent}, {waits}, {metric} (210 of 500 tasks), {others}, {flying}",
+        f"{percent}, {waits}, {metric} (210 of 500 tasks), {others}",
+        f"{percent}, {waits}, {metric}, {others}",
+        f"{percent}, {waits}, {metric}",
+        f"{numbers}, {waits}, {metric}",
+        f"{numbers}, {waits}, {short}",
+        f"{numbers}, 3 to retry, $1.23, 12 retries, {short}",
+        f"{numbers}, 3 to retry, $1.23, {short}",
+        f"{numbers}, 3 to retry, $1.23",
+        f"{numbers}, 3 to retry",
+        "450/1,000, 4.0/s, 3 to retry",
+        "450/1,000, 3 to retry",
+        "450/1,000",
+    ]
+
+
+@pytest.mark.parametrize("metric", ["pass@1", "mean(column=exact_match_of_the_letters)", "正解率" * 30, "x" * 500])
+@pytest.mark.parametrize("waiting", ["", "rate limit: 12 s", "the last requests (" + "y" * 90 + ")"])
+@pytest.mark.parametrize("planned", [1_000, 123_456_789])
+def test_no_line_is_wider_than_80_columns(clock, terminal, monkeypatch, metric, waiting, planned):
+    monkeypatch.setenv("COLUMNS", "80")
+    told = state(
+        planned=planned,
+        outcomes={"client_failed": 3_000, "scored": 250, "refused": 12, "truncated": 4_321, "verifier_failed": 9},
+        spent=12_345.678,
+        headline=Live(0.617, (0.55, 0.694), 210, 500, metric),
+        in_flight=48,
+        limit=64,
+        waiting=waiting,
+        retries=12_345,
     )
+    shown = [*lines(clock, state(0, 0.0), told), *pictured(watched(clock, terminal, state(0, 0.0), told))]
+    assert len(shown) > 4
+    assert [line for line in shown if width(line) > 80] == []
+    assert any(line.startswith("250/") for line in shown)
+    assert any("250/" in line and not line.startswith("250/") for line in shown)
+
+
+def test_retries_that_the_loop_made_are_counted(clock):
+    stream = io.StringIO()
+    watch = Watch(stream=stream, clock=clock)
+    status = Status(planned=8, began=clock.now, pace=Pace(16, clock), retries=1)
+    for _ in range(2):
+        clock.now += 10
+        watch.show(status, None)
+        status.retries += 1
+    assert stream.getvalue() == "0/8 (0 %), 1 retry\n0/8 (0 %), 2 retries\n"
 
 
 def test_a_line_every_ten_seconds_and_one_at_the_end(clock):
@@ -101,7 +170,7 @@ def test_the_last_line_is_not_said_twice(clock):
 
 def test_a_run_that_ended_early_promises_nothing_more(clock):
     assert lines(clock, state(0, 0.0), state(100, 10.0)) == [
-        "100/1,000 (10 %), 10.0/s, ETA 1:30",
+        "100/1,000 (10 %), 10.0/s, 1:30 left",
         "100/1,000 (10 %), 10.0/s, in 0:10",
     ]
 
@@ -114,10 +183,10 @@ def test_a_quick_run_has_its_line_too(clock):
 @pytest.mark.parametrize(
     ("states", "said"),
     [
-        ([state(900, 0.0), state(950, 10.0)], "950/1,000 (95 %), 5.0/s, ETA 0:10"),  # 900 of them by an earlier start
+        ([state(900, 0.0), state(950, 10.0)], "950/1,000 (95 %), 5.0/s, 0:10 left"),  # 900 of them by an earlier start
         ([state(900, 0.0), state(900, 10.0)], "900/1,000 (90 %)"),  # nothing yet: no rate, no end in sight
         ([state(0, 0.0), state(1, 0.2)], "1/1,000 (0 %)"),  # too early for a rate
-        ([state(0, 0.0), state(1, 7384.0)], "1/1,000 (0 %), 0.0081/min, ETA 2049:03:36"),
+        ([state(0, 0.0), state(1, 7384.0)], "1/1,000 (0 %), 0.0081/min, 2049:03:36 left"),
         ([state(0, 0.0, planned=0)], "0/0, in 0:00"),
         ([state(spent=0.00123)], "250/1,000 (25 %), $0.0012"),
         ([state(spent=0.0)], "250/1,000 (25 %), $0.00"),
@@ -149,7 +218,10 @@ def test_how_far_and_how_fast(clock, states, said):
     ],
 )
 def test_the_headline(clock, live, said):
-    assert going(clock, state(headline=live)) == f"250/1,000 (25 %), {said}"
+    assert (
+        _parts(state(), state(headline=live), over=False)["metric"][0].replace("\N{REPLACEMENT CHARACTER}", "?") == said
+    )
+    assert going(clock, state(headline=live)).startswith(f"250/1,000 (25 %), {said.partition(' valid')[0]}")
 
 
 def test_a_terminal_is_redrawn_four_times_a_second_at_most(clock, terminal):
@@ -164,9 +236,9 @@ def test_a_terminal_shows_a_bar_and_two_lines(clock, terminal):
     text = watched(clock, terminal, state(0, 0.0), state(450, 10.0, outcomes=outcomes, headline=HEADLINE, spent=2.0))
     bar, headline, rest = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text).splitlines()[-3:]
     assert bar.startswith("━")
-    assert bar.endswith("450/1,000 (45 %)  45.0/s  in 0:10")
+    assert bar.endswith("450/1,000 (45 %)  45.0/s  in 0:10  $2.00")
     assert headline == "pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)"
-    assert rest == "12 refused  $2.00"
+    assert rest == "12 refused"
     assert text.endswith("\x1b[?25h")  # the cursor is back
 
 
@@ -234,10 +306,8 @@ def test_a_loop_that_says_where_it_stands(clock):
     clock.now += 10
     watch.show(status, None)
     assert stream.getvalue().splitlines() == [
-        "6/8 (75 %), 36/min, ETA 0:04, pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks), "
-        "2 empty, $0.5000, 2 of 16 in flight",
-        "6/8 (75 %), 18/min, ETA 0:07, waiting: the last requests (width(pass@1) < 0.05 is reached), "
-        "2 empty, $0.5000, 2 of 16 in flight",
+        "6/8 (75 %), 36/min, 0:04 left, $0.5000, pass@1 0.62 [0.55, 0.69], 2 empty",
+        "6/8, 18/min, 0:07 left, the last requests, $0.5000",
     ]
 
 

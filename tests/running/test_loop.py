@@ -194,8 +194,8 @@ def test_a_call_that_waits_for_its_next_try_is_counted(tmp_path):
 def test_the_tries_are_counted(tmp_path):
     busy = ClientError("HTTP 503", kind="http_503", retry=True)
     client = Scripted({("t0", 0): busy})
-    (record,), _ = run(tmp_path, client, outstanding(1), retries=3)
-    assert len(client.calls) == 4
+    (record,), status = run(tmp_path, client, outstanding(1), retries=3)
+    assert (len(client.calls), status.retries) == (4, 3)
     assert record["error"] == {"kind": "http_503", "message": "HTTP 503"}
     assert (record["outcome"], record["retries"]) == ("client_failed", 3)
 

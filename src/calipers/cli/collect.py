@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import notes, plugins_loaded, show_result, tell
+from calipers.cli.output import notes, plugins_loaded, show_result, tell, tell_notes
 from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -177,8 +177,7 @@ def collect(
     notes(collection.result)
     for line in collection.headlines:
         tell(f"key metrics of {clean(line, None)}")
-    for note in collection.notes:
-        tell(f"note: {clean(note, None)}")
+    tell_notes(collection.notes)
     if collection.stopped:
         tell(f"note: stopped early: {clean(collection.stopped, None)}; run the same command again to resume")
     tell(str(collection.metrics or collection.output))
@@ -203,5 +202,7 @@ def _look(watch: Watch, standing: LaneStanding) -> None:
             in_flight=standing.in_flight,
             limit=sum(lane.pace.limit for lane in standing.lanes),
             waiting=waiting or (f"rate limit: {standing.held:.0f} s" if standing.held >= 1 else ""),
+            pause="the last requests" if waiting else "",
+            retries=standing.retries,
         )
     )

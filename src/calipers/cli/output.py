@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from calipers.systems.system import OwnPage
 
 PATIENCE = 2.0  # seconds
+PRINTED = "calipers.printed"  # the key of a command's context for the notes that it has printed
 RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"}  # shape -> its file in reports/
 
 
@@ -105,7 +106,12 @@ def tell_lines(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a line to standard error; nothing in it is a command for a CI runner."""
+    """Print a line to standard error; nothing in it is a command for a CI runner. A command prints a note once."""
+    if text.startswith(("note: ", "warning: ")) and (ctx := click.get_current_context(silent=True)) is not None:
+        printed: set[str] = ctx.meta.setdefault(PRINTED, set())
+        if text in printed:
+            return
+        printed.add(text)
     click.echo(guarded(text), err=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,10 @@ from calipers.systems.system import replaces, run_export, run_pages
 if TYPE_CHECKING:
     from calipers.running.job import Job
     from calipers.running.library import Loaded
+    from calipers.running.notify import Listener
     from calipers.running.perform import Report
 
-INCOMPLETE = 3
+USAGE, INCOMPLETE = 2, 3
 SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
 """Flag -> the function of a task library behind it."""
 AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line from the text before it
@@ -59,6 +61,14 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
     help="Run folder.  [default: a folder below runs/]",
 )
 @options.shape()
+@options.option(
+    "--notify",
+    group=options.OUTPUT,
+    metavar="COMMAND|URL",
+    multiple=True,
+    help="Run this command, or post to this http(s):// URL, when the run ends, with the results as JSON; may be "
+    "repeated.",
+)
 @options.dialect
 @options.trust(None)
 @options.of_lm_eval
@@ -85,6 +95,7 @@ def run(
     benchmarks: tuple[str, ...],
     plugins: tuple[str, ...],
     shape: str,
+    notify: tuple[str, ...],
     unsafe: bool,
     dry_run: bool,
     **settings: Any,
@@ -105,27 +116,81 @@ def run(
     cache_requests = settings.pop("cache_requests") or ""
     folders = run_export(export) if export is not None else {}
     given = options.given_options(ctx, settings)
+    listeners = _listeners(notify)
     if dry_run:
         with plugins_loaded(plugins):
             pages = dry_run_pages(benchmarks, given)
         write(pages)
         return
-    with plugins_loaded(plugins):
-        from calipers.running.perform import by_agents
+    with _notifying(listeners) as ending:
+        with plugins_loaded(plugins):
+            from calipers.running.perform import by_agents
 
-        of_agents = by_agents(benchmarks, given)
-        jobs, reports = ([], []) if of_agents else _run_models(benchmarks, given, shown, cache_requests)
-    if of_agents:
-        if export is not None:
-            wrong, right = "is for lm-evaluation-harness tasks", "remove it: an agent's run writes Harbor's files"
-            raise InputError.at("--export", wrong, right)
-        if shown := [*shown, *(["cache_requests"] if cache_requests else [])]:
-            wrong, right = "is for lm-evaluation-harness tasks", "remove it for an agent's run"
-            raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
-        _run_agents(ctx, benchmarks, given, shape)
-        return
-    if not reports:
-        ctx.exit(2)  # a note has said why each could not run
+            of_agents = by_agents(benchmarks, given)
+            planned = 0 if of_agents else _run_models(benchmarks, given, shown, cache_requests, ending.reports)
+        if of_agents:
+            if export is not None:
+                wrong, right = "is for lm-evaluation-harness tasks", "remove it: an agent's run writes Harbor's files"
+                raise InputError.at("--export", wrong, right)
+            if shown := [*shown, *(["cache_requests"] if cache_requests else [])]:
+                wrong, right = "is for lm-evaluation-harness tasks", "remove it for an agent's run"
+                raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
+            _run_agents(benchmarks, given, shape, ending)
+        else:
+            if not ending.reports:
+                ctx.exit(2)  # a note has said why each could not run
+            ending.complete = len(ending.reports) == planned and all(report.complete for report in ending.reports)
+            _show_all(ending.reports, shape, folders)
+        if not ending.complete:
+            ctx.exit(INCOMPLETE)
+
+
+@dataclass(slots=True)
+class RunEnding:
+    """What a command has come to."""
+
+    reports: list[Any] = field(default_factory=list)  # of models or of agents
+    complete: bool = False
+
+
+def _listeners(texts: Sequence[str]) -> list[Listener]:
+    """Whom --notify names; what cannot be one is an error before the run."""
+    if not texts:
+        return []
+    from calipers.running.notify import listener
+
+    return [listener(text) for text in texts]
+
+
+@contextmanager
+def _notifying(listeners: Sequence[Listener]) -> Iterator[RunEnding]:
+    """Whoever listens is told how the block ends, unless nothing ran because the input was wrong."""
+    ending = RunEnding()
+
+    def tell_all() -> None:
+        if listeners:
+            from calipers.running.notify import notify
+
+            notify(listeners, ending.reports, ending.complete, _note)
+
+    try:
+        yield ending
+    except BaseException as error:
+        if ending.reports or not _is_usage(error):
+            tell_all()
+        raise
+    tell_all()
+
+
+def _is_usage(error: BaseException) -> bool:
+    """Whether an error is the user's: exit code 2."""
+    if isinstance(error, (click.ClickException, SystemExit)):
+        return True
+    return isinstance(error, (CalipersError, click.exceptions.Exit)) and error.exit_code == USAGE
+
+
+def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any]) -> None:
+    """Show the results, other systems' pages of them, and the closing notes."""
     from calipers.running.perform import together
 
     for result in together(reports):
@@ -136,8 +201,6 @@ def run(
         show_page(page)
     for report in reports:
         tell_end(report)
-    if len(reports) < len(jobs) or not all(report.complete for report in reports):
-        ctx.exit(INCOMPLETE)
 
 
 def tell_end(report: Report) -> None:
@@ -149,29 +212,32 @@ def tell_end(report: Report) -> None:
     tell(f"{report.folder}/result.json")
 
 
-def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, Any], shape: str) -> None:
-    """Run agents on datasets and show each result; exit 3 if a planned trial has no reward."""
+def _run_agents(benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding) -> None:
+    """Run agents on datasets and show each result; complete if every planned trial has a reward."""
 
     @contextmanager
     def watched() -> Iterator[Progress]:
         with redirect_stdout(sys.stderr), Progress(unit="trials") as progress:
             yield progress
 
-    reports = []
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
+        ending.reports.append(report)
         show_result(report.result, shape)
         if shape in AFTER:
             write(f"{AFTER[shape]}{clean(report.environment, None)}\n")
         notes(report.result)
         tell(f"{report.folder}/result.json")
-        reports.append(report)
-    if not all(report.complete for report in reports):
-        ctx.exit(INCOMPLETE)
+    ending.complete = all(report.complete for report in ending.reports)
 
 
 def _run_models(
-    benchmarks: Sequence[str], given: Mapping[str, Any], shown: Sequence[str], cache_requests: str
-) -> tuple[Sequence[Job], list[Report]]:
+    benchmarks: Sequence[str],
+    given: Mapping[str, Any],
+    shown: Sequence[str],
+    cache_requests: str,
+    reports: list[Report],
+) -> int:
+    """Add the report of each run; the number of runs that were planned."""
     from calipers.running.library import library, loaded_for
     from calipers.running.settings import jobs_of
 
@@ -185,7 +251,8 @@ def _run_models(
         texts = getattr(library(), SHOWN[name])(job, tasks)
         for text in [texts] if isinstance(texts, str) else texts:
             tell_lines(text)
-    return jobs, list(reports_of(jobs, tasks))
+    reports.extend(reports_of(jobs, tasks))  # one by one: those that are there stay if a later one is interrupted
+    return len(jobs)
 
 
 def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
@@ -196,18 +263,10 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
     from calipers.cli.watch import Watch
     from calipers.running.perform import perform
 
-    heard = set[str]()
-
-    def note(text: str) -> None:
-        """What several models have in common is said once."""
-        if text not in heard:
-            heard.add(text)
-            _note(text)
-
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
-                report = perform(job, watch, note, tasks)
+                report = perform(job, watch, _note, tasks)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:
@@ -216,4 +275,4 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
 
 
 def _note(text: str) -> None:
-    tell(f"note: {clean(text, None)}")
+    tell_notes([text])

@@ -1,6 +1,7 @@
-"""The progress of a run: live lines on a terminal, otherwise a plain line every ten seconds.
+"""The progress of a run: live lines on a terminal, otherwise a plain line of 80 columns every ten seconds.
 
-It shows only our own words and numbers: no prompt and no completion.
+It shows only our own words and numbers: no prompt and no completion. No line is wrapped: where there is no room, parts
+are shortened or dropped in the order of `DROPPED`.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, ClassVar, Final, TextIO, cast
 
-from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain, width
 from calipers.rollouts.record import OUTCOMES
 
 if TYPE_CHECKING:
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
 REDRAW = 0.25  # seconds between two pictures on a terminal
 REPORT = 10.0  # seconds between two lines anywhere else
 SETTLING_IN = 1.0  # seconds before which a rate says nothing
+COLUMNS = 80  # of a line that is not on a terminal
+LONGEST_NAME = 24  # characters of a metric's name where there is little room
+LEAST_BAR, LONGEST_BAR, BESIDE_BAR = 8, 30, 62  # columns of the bar, and of the numbers beside it
+
+Parts = dict[str, list[str]]
+"""The parts of a line by name, in their order: of each its forms, the longest first."""
+
+DROPPED: Final = (
+    *("metric", "in_flight", "metric", "outcomes", "done", "metric"),  # details: the numbers themselves still fit
+    *("waiting", "retries", "metric", "spent", "left", "rate", "waiting"),
+)
+"""The parts that have to be shorter, one step after the other, until a line fits; a part without a form is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +54,17 @@ class State:
     in_flight: int = 0
     limit: int = 0  # calls that may be in flight now
     waiting: str = ""  # the reason for waiting, such as "rate limit: 12 s"
+    pause: str = ""  # the same in a few words
+    retries: int = 0  # of requests, since this start
 
 
 class Watch:
     """Shows states of progress, at a readable rate.
 
-    A state takes time to make: call ``due`` first. The title tells several runs apart.
+    A state takes time to make: call ``due`` first. The title tells several runs apart: it stands above their lines.
     """
+
+    _titled: ClassVar[tuple[TextIO | None, str]] = (None, "")  # whose plain line was the last, and on which stream
 
     def __init__(
         self, title: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
@@ -89,10 +106,15 @@ class Watch:
 
     def show(self, status: Status, headline: Live | None) -> None:
         """Keep the status of a run's loop as a state."""
-        pause = status.pace.held
-        waiting = f"the last requests ({status.stopped})" if status.stopped else ""
-        waiting += "; Ctrl-C again drops them" if status.stopped == "interrupted" else ""
-        again = f"{status.waiting:,} to retry after {status.trouble}" if status.waiting else ""
+        held_back = status.pace.held
+        waiting, pause = "", ""
+        if status.stopped:
+            waiting, pause = f"the last requests ({status.stopped})", "the last requests"
+            waiting += "; Ctrl-C again drops them" if status.stopped == "interrupted" else ""
+        elif held_back:
+            waiting = pause = f"rate limit: {math.ceil(held_back)} s"
+        elif status.waiting:
+            waiting, pause = f"{status.waiting:,} to retry after {status.trouble}", f"{status.waiting:,} to retry"
         self.tick(
             State(
                 planned=status.planned,
@@ -103,23 +125,27 @@ class Watch:
                 headline=headline,
                 in_flight=status.pace.in_flight,
                 limit=status.pace.limit,
-                waiting=waiting or (f"rate limit: {math.ceil(pause)} s" if pause else again),
+                waiting=waiting,
+                pause=pause,
+                retries=status.retries,
             )
         )
 
     def _show(self, state: State, over: bool = False) -> None:
         self._shown = state
         over = over or state.done >= state.planned
-        progress, rest = _progress(self._first or state, state, over), _rest(state, over)
-        headline = _headline(state.headline, over)
+        parts = _parts(self._first or state, state, over)
         if self._drawn:
-            self._draw(progress, headline, rest, state)
-        else:
-            line = ", ".join(filter(None, (*progress, headline, *rest)))
-            self._stream.write(guarded(f"{self._title}: {line}\n" if self._title else f"{line}\n"))
-            self._stream.flush()
+            self._draw(parts, state)
+            return
+        stream = self._stream.stream
+        if self._title and Watch._titled != (stream, self._title):
+            self._stream.write(guarded(f"{clean(self._title, COLUMNS)}\n"))
+            Watch._titled = stream, self._title
+        self._stream.write(guarded(f"{_fitted(parts, COLUMNS, ', ')}\n"))
+        self._stream.flush()
 
-    def _draw(self, progress: Sequence[str], headline: str, rest: Sequence[str], state: State) -> None:
+    def _draw(self, parts: Parts, state: State) -> None:
         from rich.console import Console
         from rich.live import Live as Display
 
@@ -128,9 +154,7 @@ class Watch:
             # standard output may be data on its way to a file: it is left alone
             self._display = Display(console=console, auto_refresh=False, redirect_stdout=False)
             self._display.start()
-        console = self._display.console
-        under = [headline, "  ".join(rest)]
-        picture = _picture(self._title, state.done / max(state.planned, 1), "  ".join(progress), under, console)
+        picture = _picture(self._title, state.done / max(state.planned, 1), parts, self._display.console)
         self._display.update(picture, refresh=True)
 
 
@@ -141,7 +165,7 @@ class _Stream:
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
+        self._stream = self.stream = stream
         self.encoding = getattr(stream, "encoding", None) or "ascii"
 
     @property
@@ -167,8 +191,8 @@ class _Stream:
             self._stream = None
 
 
-def _picture(title: str, share: float, progress: str, under: Sequence[str], console: Console) -> RenderableType:
-    """The bar with its numbers, the headline under it, and the rest under that."""
+def _picture(title: str, share: float, parts: Parts, console: Console) -> RenderableType:
+    """The bar with its numbers, the metric under it, and the rest under that."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -178,58 +202,81 @@ def _picture(title: str, share: float, progress: str, under: Sequence[str], cons
         shown = text if console.encoding.startswith("utf") else plain(text)
         return Text(shown, style, no_wrap=True, overflow="ellipsis")
 
+    def chosen(*names: str) -> Parts:
+        return {name: [*parts[name]] for name in names if name in parts}
+
+    length = max(LEAST_BAR, min(LONGEST_BAR, console.width - BESIDE_BAR))
+    numbers = _fitted(chosen("done", "rate", "left", "spent", "retries"), console.width - length - 1, "  ")
     bar = Table.grid(padding=(0, 1), expand=False)
-    bar.add_row(ProgressBar(1.0, share, width=max(8, min(30, console.width - 50))), line(progress, "bold"))
-    above = [line(title, "bold")] if title else []
-    return Group(*above, bar, *(line(text, style) for text, style in zip(under, ("cyan", "dim"), strict=True) if text))
+    bar.add_row(ProgressBar(1.0, share, width=length), line(numbers, "bold"))
+    under = [(chosen("metric"), "cyan"), (chosen("waiting", "outcomes", "in_flight"), "dim")]
+    lines = [line(_fitted(below, console.width, "  "), style) for below, style in under if below]
+    return Group(*([line(title, "bold")] if title else []), bar, *lines)
 
 
-def _progress(first: State, now: State, over: bool) -> list[str]:
-    """Rollouts done and planned, the rate, and the remaining or the total time."""
-    share = f" ({100 * now.done // now.planned} %)" if now.planned else ""
-    parts = [f"{now.done:,}/{now.planned:,}{share}"]
-    speed = _speed(first, now)
+def _parts(first: State, now: State, over: bool) -> Parts:
+    """Everything that a line may show."""
+    speed, done = _speed(first, now), f"{now.done:,}/{now.planned:,}"
+    failed = [f"{now.outcomes[word]:,} {word}" for word in OUTCOMES if word != "scored" and now.outcomes.get(word)]
+    parts: Parts = {"done": [f"{done} ({100 * now.done // now.planned} %)", done] if now.planned else [done, done]}
     if speed:
-        parts.append(f"{60 * speed:.2g}/min" if speed < 1 else f"{speed:,.{1 if speed < 100 else 0}f}/s")
+        parts["rate"] = [f"{60 * speed:.2g}/min" if speed < 1 else f"{speed:,.{1 if speed < 100 else 0}f}/s"]
     if over:
-        parts.append(f"in {_clock_time(now.elapsed)}")
+        parts["left"] = [f"in {_clock_time(now.elapsed)}"]
     elif speed:
-        parts.append(f"ETA {_clock_time((now.planned - now.done) / speed)}")
+        parts["left"] = [f"{_clock_time((now.planned - now.done) / speed)} left"]
+    if now.waiting and not over:
+        parts["waiting"] = [f"waiting: {clean(now.waiting)}", clean(now.pause or now.waiting)]
+    if now.spent is not None:
+        parts["spent"] = [f"${now.spent:,.2f}" if now.spent >= 1 or not now.spent else f"${now.spent:.4f}"]
+    if now.retries:
+        parts["retries"] = [f"{now.retries:,} {'retry' if now.retries == 1 else 'retries'}"]
+    if now.headline is not None:
+        parts["metric"] = _headline(now.headline, over)
+    if failed:
+        parts["outcomes"] = [", ".join(failed)]
+    if now.in_flight and not over:
+        parts["in_flight"] = [f"{now.in_flight:,} of {max(now.limit, now.in_flight):,} in flight"]
     return parts
 
 
-def _headline(live: Live | None, over: bool) -> str:
-    """The metric that is watched, ``pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)``."""
-    if live is None:
-        return ""
-    name = clean(live.metric)
+def _fitted(parts: Parts, room: int, between: str) -> str:
+    """The parts on a line of so many columns; the last part is not dropped, even if it is longer."""
+    line = ""
+    for name in ("", *DROPPED):
+        if name in parts:
+            parts = {**parts, name: parts[name][1:]}
+        line = between.join(forms[0] for forms in parts.values() if forms) or line
+        if width(line) <= room:
+            break
+    return line
+
+
+def _headline(live: Live, over: bool) -> list[str]:
+    """The metric that is watched, ``pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)``.
+
+    Four forms; the shortest keeps the interval: a value without it would promise too much.
+    """
+    name, short = clean(live.metric), clean(live.metric, LONGEST_NAME)
     lacking = "interval" if live.value is not None else "value" if over else "value yet"
     why = f" (no {lacking}: {clean(live.why, 200)})" if live.why else ""
-    if live.value is None:
-        return f"{name}{why}"
-    if live.interval is None:
-        return f"{name} {live.value:.4g}{why}"
-    low, high = live.interval
-    tasks = f"({live.settled:,} of {live.planned:,} tasks)"
-    if live.settled == live.planned:
-        return f"{name} {live.value:.4f} {tasks}"
-    places = 2 if high - low >= 0.1 else 3
-    return f"{name} {live.value:.{places}f} [{low:.{places}f}, {high:.{places}f}] valid at any stopping time {tasks}"
-
-
-def _rest(state: State, over: bool) -> list[str]:
-    """The other outcomes, the cost, the requests in flight, and the reason for waiting."""
-    known = [word for word in OUTCOMES if state.outcomes.get(word)]
-    parts = [f"{state.outcomes[word]:,} {word}" for word in known if word != "scored"]
-    if state.spent is not None:
-        parts.append(f"${state.spent:,.2f}" if state.spent >= 1 or not state.spent else f"${state.spent:.4f}")
-    if over:
-        return parts
-    if state.in_flight:
-        parts.append(f"{state.in_flight:,} of {max(state.limit, state.in_flight):,} in flight")
-    if state.waiting:
-        parts.insert(0, f"waiting: {clean(state.waiting)}")  # first, so that a narrow terminal does not cut it off
-    return parts
+    value = "" if live.value is None else f" {live.value:.4g}"
+    words = tasks = ""
+    if live.value is not None and live.interval is not None:
+        low, high = live.interval
+        places = 2 if high - low >= 0.1 else 3
+        tasks = f" ({live.settled:,} of {live.planned:,} tasks)"
+        if live.settled == live.planned:
+            value, why = f" {live.value:.4f}", ""
+        else:
+            value, why = f" {live.value:.{places}f} [{low:.{places}f}, {high:.{places}f}]", ""
+            words = " valid at any stopping time"
+    return [
+        f"{name}{value}{words}{tasks}{why}",
+        f"{name}{value}{tasks}",
+        f"{name}{value}" if value else f"{name}: no {lacking}",
+        f"{short}{value}" if value else f"{short}: no {lacking}",
+    ]
 
 
 def _speed(first: State, now: State) -> float | None:

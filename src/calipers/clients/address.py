@@ -64,7 +64,7 @@ def find(connection: Connection) -> Address:
         parts._replace(path=path + route).geturl(),
         parts.netloc,
         headers,
-        _proxy(parts, connection.secrets),
+        proxy_of(parts, connection.secrets),
         "Authorization" in headers and parts.scheme == "http" and not is_loopback(parts.hostname or ""),
     )
 
@@ -144,7 +144,7 @@ def _remember_query(parts: SplitResult, secrets: Secrets) -> None:
             secrets.add(quote(value, safe=""))
 
 
-def _proxy(parts: SplitResult, secrets: Secrets) -> str | None:
+def proxy_of(parts: SplitResult, secrets: Secrets) -> str | None:
     """The proxy that the environment names for this server; never one for this machine itself.
 
     aiohttp could ask the environment itself, but then does so in a thread for every call, and adds

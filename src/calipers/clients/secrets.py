@@ -13,6 +13,8 @@ SHORTEST = 6  # characters; anything shorter is no key, and would tear ordinary 
 
 _NAMES = re.compile(r"api_?key|authorization|password|secret|access_?token", re.IGNORECASE)
 _KEYS = re.compile(r"_(API_KEY|ACCESS_KEY|ACCESS_TOKEN|SESSION_TOKEN)$")
+_LIKE_KEYS = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_ID)?$", re.IGNORECASE)
+_USER_IN_URL = re.compile(r"://[^/@\s]+@")
 
 
 class Secrets:
@@ -61,3 +63,29 @@ class Secrets:
             if value in data:
                 data = data.replace(value, HIDDEN.encode())
         return data
+
+
+def key_like(environment: Mapping[str, str]) -> Secrets:
+    """The values of all variables that are called keys, tokens or passwords, whoever uses them."""
+    secrets = Secrets()
+    for name, value in environment.items():
+        if _LIKE_KEYS.search(name):
+            secrets.add(value.strip())
+    return secrets
+
+
+def environment_without_keys(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that another program may have: no keys, and no URL with a user or a password.
+
+    A variable is left out by its name, and also if it contains the value of one that is.
+
+    >>> kept = environment_without_keys({"LANG": "C.UTF-8", "X_API_KEY": "sk-12345", "HEADER": "Bearer sk-12345"})
+    >>> kept, environment_without_keys({"PROXY": "http://me:word@host"})
+    ({'LANG': 'C.UTF-8'}, {})
+    """
+    secrets = key_like(environment)
+    return {
+        name: value
+        for name, value in environment.items()
+        if not _LIKE_KEYS.search(name) and not _USER_IN_URL.search(value) and secrets.scrub(value) == value
+    }

@@ -56,6 +56,7 @@ class Status:
     pace: Pace = field(default_factory=lambda: Pace(1))
     waiting: int = 0  # calls that failed and wait for their next try
     trouble: str = ""  # the kind of the latest such failure
+    retries: int = 0  # of failed calls, since this start
     stopped: str = ""  # why no more rollouts are begun; "" while they are
 
     @property
@@ -226,6 +227,7 @@ class Loop:
                 if not error.slow_down:  # else all calls are held back, and this one has its turn before later ones
                     await self._wait(error, tried)
                 tried += 1
+                self._status.retries += 1
             else:
                 self._opened.set()
                 self._refusals = 0

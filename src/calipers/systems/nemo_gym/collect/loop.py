@@ -81,6 +81,7 @@ class LaneStanding:
     began: float = field(default_factory=monotonic)
     stopped: str = ""  # why no more rollouts are begun; "" while they are
     lanes: Sequence[Lane] = ()
+    retries: int = 0  # of failed requests, since this start
 
     @property
     def done(self) -> int:
@@ -216,6 +217,7 @@ class Collector:
                         raise
                     await self._wait(error, tried)
                     tried += 1
+                    self._standing.retries += 1
         finally:
             lane.opened.set()
 
