@@ -11,8 +11,8 @@ from importlib.resources import files
 
 import pytest
 from cli.running import ARITH, MAIN, calipers
+from running.loopback import hook
 from running.scene import MODEL, served, sums, weather
-from running.test_notify import hook
 from waiting import PATIENCE, until, until_lines
 
 BENCH = str(files("calipers") / "examples" / "arith")

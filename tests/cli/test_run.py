@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -264,6 +265,16 @@ def test_off_a_terminal_the_last_line_of_progress_says_it_all(tmp_path):
     line = done.stderr.splitlines()[0]
     assert line.startswith("12/12 (100 %)")
     assert "pass@1" in line
+
+
+def test_the_progress_line_has_the_cost_and_the_retries(tmp_path):
+    sums(tmp_path, 12)
+    settings = ("--model", MODEL, "--metric", "pass@1", "--price", "100,100")
+    with weather("--share", "1", "--kinds", "503") as url:
+        done = calipers("run", "sums", *settings, "--base-url", url, cwd=tmp_path)
+    line = done.stderr.splitlines()[0]
+    assert re.match(r"12/12 \(100 %\), .*in \d+:\d\d, \$\d+\.\d+, 12 retries, pass@1 0\.\d{4}", line), line
+    assert len(line) <= 80
 
 
 def test_a_published_benchmark_runs_by_its_name(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from cli.running import calipers, refused
 from harbor_datasets import write_dataset, write_task
 from rooms import needs_rooms
+from running.loopback import hook
 from running.scene import sums
 
 
@@ -121,3 +122,15 @@ def test_a_run_that_has_begun_keeps_its_environment(tmp_path):
 def test_a_model_has_no_option_of_agents(tmp_path, option):
     wrong = f"{option}: is for agents; expected --agent NAME and a directory of their tasks"
     assert refused("run", sums(tmp_path, 1), "--model", "openai/m", option, "room", cwd=tmp_path) == wrong
+
+
+@needs_rooms
+def test_who_waits_for_an_agent_is_told_of_its_end(tmp_path):
+    write_dataset(tmp_path / "set", 2)
+    with hook() as (url, posts):
+        done = run(tmp_path, "--agent", "oracle", "--notify", url)
+    assert done.returncode == 0, done.stderr
+    ((_, _, body),) = posts
+    message = json.loads(body)
+    assert (message["complete"], len(message["runs"])) == (True, 1)
+    assert message["runs"][0]["result"]["groups"][0]["ledger"]["planned"] == 2

@@ -293,6 +293,18 @@ def test_a_title_says_which_run_it_is(clock, monkeypatch, kind):
     assert "arith, replay/a.jsonl" in stream.getvalue().splitlines()[0]
 
 
+def test_a_title_is_on_a_line_above_until_another_run_has_a_line(clock):
+    """Beside it the numbers would have no room."""
+    stream = io.StringIO()
+    first, second = (Watch(title, stream, clock) for title in ("a, " + "x" * 100, "b"))
+    for watch in (first, first, second, first):
+        clock.now += 10
+        watch.tick(state())
+    number, title = "250/1,000 (25 %)", "a, " + "x" * 76 + "?"  # of an ASCII stream
+    assert stream.getvalue().splitlines() == [title, number, number, "b", number, title, number]
+    assert len(title) == 80
+
+
 def test_a_loop_that_says_where_it_stands(clock):
     stream = io.StringIO()
     watch = Watch(stream=stream, clock=clock)

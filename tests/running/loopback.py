@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from waiting import PATIENCE
 
 
 @contextmanager
@@ -42,3 +45,32 @@ def chat_model(answer: Callable[[str], str]) -> Iterator[str]:
 
     with served(Handler) as url:
         yield url
+
+
+Post = tuple[str, Message, bytes]  # path, headers, body
+
+
+@contextmanager
+def hook(
+    status: int = 200, headers: Sequence[tuple[str, str]] = (), delay: threading.Event | None = None
+) -> Iterator[tuple[str, list[Post]]]:
+    """The URL of a webhook, and what it was sent; it answers when the event ``delay`` is set."""
+    posts: list[Post] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            posts.append((self.path, self.headers, body))
+            if delay is not None:
+                delay.wait(PATIENCE)
+            self.send_response(status)
+            for name, value in headers:
+                self.send_header(name, value)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with served(Handler) as url:
+        yield url, posts

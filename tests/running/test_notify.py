@@ -7,13 +7,11 @@ import os
 import socket
 import sys
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from running.loopback import served
+from running.loopback import hook
 from waiting import PATIENCE, until
 
 from calipers.errors import InputError
@@ -35,30 +33,6 @@ def report(tmp_path):
     document = {"schema": "calipers.result/1", "groups": [{"breakdowns": {"prompt": {"Who?": {}}, "level": {"a": {}}}}]}
     (folder / "result.json").write_text(json.dumps(document))
     return Report(folder)
-
-
-@contextmanager
-def hook(status=200, headers=(), delay=None):
-    """The URL of a server, and what it was sent; it answers after the event ``delay``."""
-    posts = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            posts.append((self.path, self.headers, body))
-            if delay is not None:
-                delay.wait(PATIENCE)
-            self.send_response(status)
-            for name, value in headers:
-                self.send_header(name, value)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with served(Handler) as url:
-        yield url, posts
 
 
 def notes_of(text, reports, complete=True, limit=PATIENCE):

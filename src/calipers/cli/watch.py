@@ -64,12 +64,12 @@ class Watch:
     A state takes time to make: call ``due`` first. The title tells several runs apart: it stands above their lines.
     """
 
-    _titled: ClassVar[tuple[TextIO | None, str]] = (None, "")  # whose plain line was the last, and on which stream
+    _latest: ClassVar[Watch | None] = None  # whose plain line was the last
 
     def __init__(
         self, title: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._title = clean(title)
+        self._title = clean(title, COLUMNS)
         self._stream = _Stream(stream or sys.stderr)  # None if it is closed
         self._drawn = self._stream.isatty()
         self._every = REDRAW if self._drawn else REPORT
@@ -138,10 +138,9 @@ class Watch:
         if self._drawn:
             self._draw(parts, state)
             return
-        stream = self._stream.stream
-        if self._title and Watch._titled != (stream, self._title):
-            self._stream.write(guarded(f"{clean(self._title, COLUMNS)}\n"))
-            Watch._titled = stream, self._title
+        if self._title and Watch._latest is not self:
+            self._stream.write(guarded(f"{self._title}\n"))
+            Watch._latest = self
         self._stream.write(guarded(f"{_fitted(parts, COLUMNS, ', ')}\n"))
         self._stream.flush()
 
@@ -165,7 +164,7 @@ class _Stream:
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream = self.stream = stream
+        self._stream = stream
         self.encoding = getattr(stream, "encoding", None) or "ascii"
 
     @property
