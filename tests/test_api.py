@@ -94,7 +94,7 @@ def test_the_settings_of_a_run_are_typed():
     assert command is not None
     options = {option.name for option in command.params if option.name}
     page = {"benchmarks", "model", "shape", "export", "plugins", "unsafe", "help", "verbose"}
-    printed = {"cache_requests", "check_integrity", "dry_run", "show_config", "write_out"}  # of the command alone
+    printed = {"cache_requests", "check_integrity", "dry_run", "notify", "show_config", "write_out"}  # the command's
     assert options - set(RunSettings.__annotations__) - page == printed
 
 
