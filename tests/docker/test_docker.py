@@ -189,7 +189,7 @@ def test_podman_has_steps_verifiers_of_their_own_and_timeouts_and_declines_a_pol
     assert (rewards["steps"], rewards["steps-separate"]) == (0.75, 1.0)
     assert group["ledger"]["outcomes"]["not_run"] == 1
     assert done.returncode == 3
-    assert "off: not run: Harbor refuses it: ValueError: " in done.stderr
+    assert "off: not run: Harbor rejects it: ValueError: " in done.stderr
     assert "no-network" in done.stderr
     assert left_of("podman", tmp_path / "out") == []
 

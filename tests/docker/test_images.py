@@ -46,6 +46,7 @@ def test_bases_of_packages_and_steps_that_install_some(tmp_path, monkeypatch):
     assert group["ledger"]["outcomes"] == {"scored": 2, "not_run": 1}, done.stderr
     assert group["metrics"]["mean_reward"]["value"] == 1.0
     assert (
-        "wrong: not run: environment/Dockerfile:5: RUN apt-get install -y no-such-package ended with 100" in done.stderr
+        "wrong: not run: environment/Dockerfile:5: RUN apt-get install -y no-such-package failed with exit code 100"
+        in done.stderr
     )
     assert len(list((tmp_path / "images" / "bases").iterdir())) == 2

@@ -278,7 +278,7 @@ def test_a_task_that_harbor_refuses_is_left_out_by_name(tmp_path, monkeypatch):
     write_task(dataset, "refused", toml='[environment]\nenv = {X = "${NOT_SET_HERE}"}\n')
     group, code, stderr = ran(tmp_path, dataset, "out")
     assert (group["ledger"]["outcomes"], code) == ({"scored": 2, "not_run": 1}, 3)
-    assert "refused: not run: Harbor refuses it: ValueError: Environment variable 'NOT_SET_HERE' not found" in stderr
+    assert "refused: not run: Harbor rejects it: ValueError: Environment variable 'NOT_SET_HERE' not found" in stderr
     again, code, _ = ran(tmp_path, dataset, "out")
     assert (again["ledger"], code) == (group["ledger"], 3)
 

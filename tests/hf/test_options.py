@@ -97,7 +97,7 @@ def test_a_revision_is_one_of_the_hubs_cache(checkpoints, monkeypatch, tmp_path)
     assert ask("some/tiny", request(), model_args={"revision": "main"})[0].text == main
     assert ask("some/tiny", request(), model_args={"revision": "step100"})[0].text == other
     assert ask("some/tiny", request(), model_args={"revision": "1" * 40})[0].text == other
-    with pytest.raises(InputError, match=r"hf/some/tiny: the hub's local cache holds no revision 'step7' of it"):
+    with pytest.raises(InputError, match=r"hf/some/tiny: the hub's local cache has no revision 'step7' of it"):
         connect("some/tiny", Connection(model_args={"revision": "step7"}))
 
 
