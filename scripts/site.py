@@ -23,6 +23,7 @@ CONFIG = ROOT / "mkdocs.yml"
 SEARCH = ROOT / "scripts" / "site_search.js"
 # What the theme would load for pages opened as files; site_search.js takes its place.
 SHIM = '<script src="https://unpkg.com/iframe-worker/shim" type="text/javascript"></script>'
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 LOADS = {"script": "src", "img": "src", "iframe": "src", "link": "href", "source": "src"}
 
@@ -44,7 +45,7 @@ def main() -> int:
     command = [str(Path(sys.executable).parent / "zensical"), "build", "--strict", "--clean"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if built.returncode:
-        print(built.stdout, file=sys.stderr)
+        print(ANSI.sub("", built.stdout.partition("Traceback")[0]).rstrip(), file=sys.stderr)
         return 1
     pages = sorted(SITE.rglob("*.html"))
     search = f"<script>{SEARCH.read_text(encoding='utf-8')}</script>"
