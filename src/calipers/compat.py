@@ -24,7 +24,18 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from calipers.errors import InputError, PluginError, nearest
-from calipers.names import CLIENTS, DIALECTS, FILTERS, LENT, LENT_REGISTRIES, METRICS, VERIFIERS, Index, load
+from calipers.names import (
+    CLIENTS,
+    DIALECTS,
+    FILTERS,
+    LENT,
+    LENT_REGISTRIES,
+    METRICS,
+    VERIFIERS,
+    Index,
+    compiled_file,
+    load,
+)
 
 __all__ = ["activate", "borrowing", "deactivate", "load_plugin", "skip_unknown_metrics"]
 
@@ -221,16 +232,7 @@ def _others() -> set[tuple[str, str, int]]:
 
 def _compiled(spec: str, plugin_id: str) -> tuple[str, CodeType]:
     """A file's code, and a module name that no other file has, nor the same file with another text."""
-    try:
-        source = Path(spec).read_bytes()
-    except OSError as error:
-        raise InputError.at(spec, error.strerror or str(error), _RIGHT) from error
-    try:
-        code = compile(source, spec, "exec", dont_inherit=True)  # not our own __future__ imports
-    except SyntaxError as error:
-        raise InputError.at(f"{spec}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", _RIGHT) from error
-    except ValueError as error:  # null bytes
-        raise InputError.at(spec, f"it is not valid Python: {error}", _RIGHT) from error
+    source, code = compiled_file(spec, _RIGHT)
     stem = re.sub(r"\W", "_", Path(spec).stem)
     digest = hashlib.sha256(plugin_id.encode(errors="surrogateescape") + b"\0" + source).hexdigest()
     return f"calipers_plugin_{stem}_{digest[:12]}", code

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import InputError, PluginError, UnknownName
@@ -199,22 +199,26 @@ def code_file(name: str) -> str:
     return name.rpartition(":")[0]
 
 
-def _module(file: str) -> ModuleType:
-    """A file run as a module that is not importable by name; the same content is run once."""
-    import traceback  # neither is needed until a file is named
-    from hashlib import sha256
-
-    right = "expected a Python file, as FILE.py:OBJECT"
+def compiled_file(file: str, right: str) -> tuple[bytes, CodeType]:
+    """The text of a Python file and its code; InputError, with ``right``, for a file that is none."""
     try:
         with open(file, "rb") as stream:
             source = stream.read()
-        code = compile(source, file, "exec", dont_inherit=True)
+        return source, compile(source, file, "exec", dont_inherit=True)  # not our own __future__ imports
     except OSError as error:
         raise InputError.at(file, error.strerror or "cannot be read", right) from None
     except SyntaxError as error:
         raise InputError.at(f"{file}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", right) from None
     except ValueError as error:  # null bytes
         raise InputError.at(file, f"it is not valid Python: {error}", right) from None
+
+
+def _module(file: str) -> ModuleType:
+    """A file run as a module that is not importable by name; the same content is run once."""
+    import traceback  # neither is needed until a file is named
+    from hashlib import sha256
+
+    source, code = compiled_file(file, "expected a Python file, as FILE.py:OBJECT")
     called = f"calipers_code_{sha256(os.path.abspath(file).encode(errors='surrogateescape') + source).hexdigest()[:16]}"
     if called in sys.modules:
         return sys.modules[called]

@@ -297,7 +297,7 @@ def test_what_init_refuses(home, arguments, wrong):
 def test_init_writes_over_nothing(home):
     calipers("init", "arith", "--from", "qa.csv", cwd=home)
     wrong = refused("init", "arith", "--from", "qa.csv", cwd=home)
-    assert wrong == "arith/tasks.jsonl: is there already; give another name, or remove it first"
+    assert wrong == "arith/tasks.jsonl: already exists; give another name, or remove it first"
 
 
 def test_several_models_share_a_table_of_an_own_metric(home):

@@ -29,6 +29,7 @@ from calipers.clients.failure import cleaned
 from calipers.clients.likelihood import Scored, Text
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError
+from calipers.names import compiled_file
 
 
 class CallThread:
@@ -282,14 +283,7 @@ def _import(name: str) -> ModuleType:
 def _from_file(name: str) -> ModuleType:
     """A file run as a module. Nothing is written beside it, and its folder is no place to import from."""
     path = Path(name)
-    try:
-        code = compile(path.read_bytes(), name, "exec", dont_inherit=True)
-    except OSError as error:
-        raise InputError.at(name, error.strerror or "cannot be read", _RIGHT) from error
-    except SyntaxError as error:
-        raise InputError.at(f"{name}:{error.lineno or 1}", f"it is not valid Python: {error.msg}", _RIGHT) from error
-    except ValueError as error:  # null bytes
-        raise InputError.at(name, f"it is not valid Python: {error}", _RIGHT) from error
+    _, code = compiled_file(name, _RIGHT)
     module = ModuleType(f"calipers_model_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickle look their module up there

@@ -132,7 +132,7 @@ def write_suite(directory: Path, suite: Suite, params: Mapping[str, Any], source
     }
     for file in files:
         if os.path.lexists(file):
-            raise InputError.at(str(file), "is there already", "give another name, or remove it first")
+            raise InputError.at(str(file), "already exists", "give another name, or remove it first")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():

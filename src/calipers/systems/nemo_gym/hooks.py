@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from calipers.compat import GYM, activate
 from calipers.errors import InputError, PluginError, UnknownName
+from calipers.names import compiled_file
 from calipers.systems.nemo_gym.aggregate import Hooks
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def server_class(path: str) -> str:
 
     InputError where there is none, or where it cannot be told which.
     """
-    tree = ast.parse(_source(path)[0], path)
+    tree = ast.parse(compiled_file(path, _RIGHT)[0], path)
     calls = [
         node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     ]
@@ -117,17 +118,6 @@ def server_class(path: str) -> str:
         wrong = "it starts no server" if not started else f"it starts {', '.join(sorted(started))}"
         raise InputError.at(path, wrong, f"{_RIGHT}, or a file that ends with CLASS.run_webserver()")
     return started.pop()
-
-
-def _source(path: str) -> tuple[bytes, CodeType]:
-    try:
-        source = Path(path).read_bytes()
-        return source, compile(source, path, "exec", dont_inherit=True)
-    except OSError as error:
-        raise InputError.at(path, error.strerror or str(error), _RIGHT) from error
-    except (SyntaxError, ValueError) as error:
-        line, why = (f":{error.lineno or 1}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
-        raise InputError.at(f"{path}{line}", f"it is not valid Python: {why}", _RIGHT) from error
 
 
 KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
@@ -188,7 +178,7 @@ def _folder_of(module: ModuleType) -> str:
 
 
 def _run(path: str) -> ModuleType:
-    _, code = _source(path)
+    _, code = compiled_file(path, _RIGHT)
     name = f"calipers_hooks_{abs(hash(str(Path(path).resolve())))}"
     spec = importlib.util.spec_from_loader(name, loader=None, origin=path)
     module = ModuleType(name) if spec is None else importlib.util.module_from_spec(spec)

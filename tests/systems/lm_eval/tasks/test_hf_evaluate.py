@@ -32,7 +32,7 @@ class Nearness(evaluate.Metric):
         return {"near": sum(gap <= within for gap in gaps) / len(gaps), "gap": sum(gaps) / len(gaps)}
 '''
 HERE = importlib.util.find_spec("evaluate") is not None
-there = pytest.mark.skipif(not HERE, reason="evaluate is installed")
+there = pytest.mark.skipif(not HERE, reason="evaluate is not installed")
 absent = pytest.mark.skipif(HERE, reason="evaluate is installed")
 
 
