@@ -1,0 +1,270 @@
+"""What a report says in words: the answer, and how sure it is.
+
+Terminal, notebook, Markdown and the HTML report all take their sentences from here, so that no two of them
+can say different things about one number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from calipers.reports.figures import counted, figure
+from calipers.stats.estimate import Estimate
+
+MINUS = "\N{MINUS SIGN}"
+_SPACE = "\N{NO-BREAK SPACE}"
+MANY_MISSING = 0.1  # share of the planned rollouts from which on the first sentences say so
+NARROW = 0.01  # width of an interval below which three decimals would show too little of it
+ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of solved tasks for 0/1 rewards
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A sentence with the answer, and the text below it that says how sure the answer is; that may be empty."""
+
+    sentence: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(part if part.endswith(".") else f"{part}." for part in (self.sentence, self.detail) if part)
+
+
+def places(*intervals: tuple[float, float] | None) -> int:
+    """The number of decimals of all numbers in one table: three, or four where an interval is narrow."""
+    widths = [high - low for low, high in filter(None, intervals) if high > low]
+    return 4 if widths and min(widths) < NARROW else 3
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A difference with its sign, and with a true minus.
+
+    >>> signed(0.11), signed(-0.0134), signed(0.0)
+    ('+0.110', '−0.013', '0.000')
+    """
+    text = figure(abs(value), digits)
+    if not any(digit in text for digit in "123456789"):
+        return text
+    return f"{'+' if value > 0 else MINUS}{text}"
+
+
+def to(pair: tuple[float, float], digits: int = 3) -> str:
+    """An interval in words.
+
+    >>> to((0.3391, 0.5465))
+    '0.339 to 0.546'
+    """
+    return f"{_minus(figure(pair[0], digits))} to {_minus(figure(pair[1], digits))}"
+
+
+def signed_to(pair: tuple[float, float], digits: int = 3) -> str:
+    """The interval of a difference in words: ``+0.052 to +0.168``."""
+    return f"{signed(pair[0], digits)} to {signed(pair[1], digits)}"
+
+
+def percent(share: float) -> str:
+    """A share as whole per cent; with decimals where whole ones would say 0 or 100 of what is neither.
+
+    >>> percent(0.4402), percent(0.9968), percent(1.0)
+    ('44\\xa0%', '99.7\\xa0%', '100\\xa0%')
+    """
+    return f"{_hundredths(share)}{_SPACE}%"
+
+
+def p_value(p: float) -> str:
+    """``p = 0.0005``, ``p = 0.12``, ``p < 0.0001``: one or two digits."""
+    if p < 0.0001:
+        return "p < 0.0001"
+    return f"p = {p:.1g}" if p < 0.01 else f"p = {p:.2f}"
+
+
+def level(confidence: float) -> str:
+    """``95 % interval``."""
+    return f"{100 * confidence:.6g}{_SPACE}% interval"
+
+
+def of_run(
+    who: str,
+    dataset: str,
+    name: str,
+    estimate: Estimate,
+    *,
+    planned: int,
+    missing: int,
+    confidence: float,
+    solved: bool,
+) -> Answer:
+    """The answer of one run by its first metric.
+
+    ``who`` is the model or the agent, ``dataset`` the benchmark; either may be empty. ``solved``: every reward is 0
+    or 1, so that the value is a share of tasks that are solved. ``missing`` of ``planned`` rollouts have no number.
+    """
+    value, ends, k = estimate.value, estimate.interval, estimate.made.k
+    who = who or "The run"
+    if value is None or not math.isfinite(value):
+        return Answer(f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", estimate.why or "")
+    share = solved and estimate.made.metric in ONE_SAMPLE
+    within = f" within {k} samples" if share and k and k > 1 else ""
+    of = dataset or "the tasks"
+    if estimate.tasks == 1 and ends is None:
+        return Answer(
+            f"{who} scored {figure(value, 3)} on one task{f' of {dataset}' if dataset else ''}.",
+            "One task gives no interval",
+        )
+    digits = places(ends)
+    what = f"solves {percent(value)} of {of}{within}" if share else _scores(name, value, digits, dataset, estimate)
+    lacking = f"{missing:,} of {counted(planned, 'rollout')} {'is' if missing == 1 else 'are'} missing"
+    bounds = estimate.bounds
+    if bounds and ends and (bounds[0] < ends[0] or bounds[1] > ends[1]):
+        between = f"{_hundredths(bounds[0])} to {percent(bounds[1])}" if share else to(bounds, digits)
+        return Answer(f"{who} {what}, or anything from {between}.", f"{lacking}; they matter more than chance")
+    if ends is None:
+        detail = f"No interval: {estimate.why}" if estimate.why else "No interval"
+    else:
+        detail = (
+            f"{level(confidence)}: {f'{_hundredths(ends[0])} to {percent(ends[1])}' if share else to(ends, digits)}"
+        )
+    return Answer(f"{who} {what}.", f"{detail}; {lacking}" if missing > MANY_MISSING * planned else detail)
+
+
+def of_running(
+    who: str,
+    dataset: str,
+    done: int,
+    planned: int,
+    value: float | None,
+    interval: tuple[float, float] | None,
+    confidence: float,
+) -> Answer:
+    """The answer of a run that is still going; the interval is valid however often one looks."""
+    of = f" of {dataset}" if dataset else ""
+    first = f"{who or 'The run'} has finished {done:,} of {counted(planned, 'rollout')}{of}."
+    if value is None:
+        return Answer(first)
+    sure = (
+        f"; {to(interval, 2)} with {100 * confidence:.6g}{_SPACE}% confidence however often you look"
+        if interval
+        else ""
+    )
+    return Answer(first, f"So far {figure(value, 2)}{sure}")
+
+
+def of_difference(
+    first: str,
+    second: str,
+    verdict: str,
+    delta: float | None,
+    interval: tuple[float, float] | None,
+    *,
+    confidence: float,
+    margin: float | None = None,
+    why: str | None = None,
+    more_tasks: int | None = None,
+    over: str = "",
+) -> Answer:
+    """The answer of a comparison: ``second`` against ``first``, and ``delta`` is second less first.
+
+    ``verdict`` is better, worse, equivalent or undecided; higher or lower for a metric of which neither way is better.
+    ``over`` says over what, such as "five benchmarks".
+    """
+    digits = places(interval)
+    across = f" over {over}" if over else ""
+    if delta is None:
+        return Answer(f"Not decided: {second} against {first}{across}.", why or "")
+    size = figure(abs(delta), digits)
+    ends = f"{level(confidence)} {signed_to(interval, digits)}" if interval else f"no interval: {why}" if why else ""
+    if verdict in ("better", "worse", "higher", "lower"):
+        what = f"is {verdict} than {first} by {size}"
+        of = (
+            f"{level(confidence)} of the {'mean ' if over else ''}difference: {signed_to(interval, digits)}"
+            if interval
+            else ends
+        )
+        return Answer(f"{second} {what}{across}.", of)
+    seen = ", ".join(filter(None, [f"Difference {signed(delta, digits)}", ends]))
+    if verdict == "equivalent":
+        return Answer(f"{second} and {first} are equivalent within {margin:g}{across}.", seen)
+    advice = ""
+    if more_tasks:
+        advice = f". About {counted(more_tasks, 'new task')} would show a difference this large with 80{_SPACE}% chance"
+    return Answer(f"Not decided: {second} against {first}{across}.", f"{seen}{advice}")
+
+
+def of_gate(passed: int, rules: int, first_failure: str = "") -> Answer:
+    """The answer of a gate: how many rules hold, and the first that does not, in words."""
+    if passed == rules:
+        return Answer(f"Passed: {passed:,} of {counted(rules, 'rule')}.")
+    return Answer(f"Failed: {rules - passed:,} of {counted(rules, 'rule')}.", first_failure)
+
+
+def money(amount: float) -> str:
+    """US dollars: two digits below one dollar, cents above it.
+
+    >>> money(0.0546), money(3.153), money(12345.6), money(0.0)
+    ('$0.055', '$3.15', '$12,346', '$0')
+    """
+    size = abs(amount)
+    if size == 0:
+        return "$0"
+    sign = MINUS if amount < 0 else ""
+    if size >= 1000:
+        return f"{sign}${size:,.0f}"
+    if size >= 0.995:
+        return f"{sign}${size:.2f}"
+    return f"{sign}${size:.{1 - math.floor(math.log10(size))}f}"
+
+
+def money_per(amount: float, unit: str) -> str:
+    """A price for one of something; below a tenth of a cent, for a thousand or a million of them.
+
+    >>> money_per(0.0018, "task"), money_per(0.000173, "sample"), money_per(0.000003153, "sample")
+    ('$0.0018 per task', '$0.17 per 1,000 samples', '$3.15 per million samples')
+    """
+    size = abs(amount)
+    if size == 0 or size >= 0.001:
+        return f"{money(amount)} per {unit}"
+    times, many = (1e3, "1,000") if size >= 1e-5 else (1e6, "million")
+    return f"{money(amount * times)} per {many} {unit}s"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it; never below zero.
+
+    >>> duration(2.39), duration(856), duration(27.6), duration(0.0042), duration(7300)
+    ('2.4 s', '14 min 16 s', '27.6 s', '4.2 ms', '2 h 2 min')
+    """
+    seconds = max(seconds, 0.0)
+    if seconds == 0:
+        return "0 s"
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.2g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds >= 0.95 else f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"
+
+
+def _scores(name: str, value: float, digits: int, dataset: str, estimate: Estimate) -> str:
+    on = f" on {dataset}" if dataset else ""
+    if estimate.made.metric == "mean_reward":
+        return f"scores {_minus(figure(value, digits))}{on}"
+    return f"has a {name} of {_minus(figure(value, digits))}{on}"
+
+
+def _hundredths(share: float) -> str:
+    """A share in per cent without the sign; only 0 and 1 themselves are 0 and 100."""
+    for decimals in range(4):
+        text = f"{100 * share:.{decimals}f}"
+        if float(text) not in (0.0, 100.0) or share in (0.0, 1.0):
+            break
+    return text
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", MINUS)

@@ -1,0 +1,131 @@
+"""The sentences of reports, as the layouts of terminal and report have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from calipers.reports import sentences
+from calipers.reports.sentences import Answer
+from calipers.stats.estimate import Estimate, Signature
+
+
+def estimate(value=0.4402, interval=(0.3391, 0.5465), bounds=None, metric="mean_reward", k=None, tasks=40, why=None):
+    """An estimate of 40 tasks."""
+    made = Signature(metric, k)
+    return Estimate(value, 0.05, interval, "wilson_t", tasks, 303, 0, bounds, True, why, made)
+
+
+def said(number: Estimate, *, solved: bool = True, missing: int = 17, name: str = "mean_reward") -> Answer:
+    """What is said of a run of 320 rollouts."""
+    answer = sentences.of_run(
+        "tiny", "arith", name, number, planned=320, missing=missing, confidence=0.95, solved=solved
+    )
+    return Answer(answer.sentence.replace("\xa0", " "), answer.detail.replace("\xa0", " "))
+
+
+@pytest.mark.parametrize(
+    ("number", "settings", "expected"),
+    [
+        (estimate(), {}, Answer("tiny solves 44 % of arith.", "95 % interval: 34 to 55 %")),
+        (
+            estimate(0.618, (0.571, 0.663)),
+            {"solved": False},
+            Answer("tiny scores 0.618 on arith.", "95 % interval: 0.571 to 0.663"),
+        ),
+        (
+            estimate(0.711, (0.57, 0.82), metric="pass@{k}", k=4),
+            {"name": "pass@4"},
+            Answer("tiny solves 71 % of arith within 4 samples.", "95 % interval: 57 to 82 %"),
+        ),
+        (
+            estimate(1.0, None, tasks=1, why="one task"),
+            {},
+            Answer("tiny scored 1.000 on one task of arith.", "One task gives no interval"),
+        ),
+        (
+            estimate(),
+            {"missing": 40},
+            Answer("tiny solves 44 % of arith.", "95 % interval: 34 to 55 %; 40 of 320 rollouts are missing"),
+        ),
+        (
+            estimate(bounds=(0.30, 0.58)),
+            {"missing": 90},
+            Answer(
+                "tiny solves 44 % of arith, or anything from 30 to 58 %.",
+                "90 of 320 rollouts are missing; they matter more than chance",
+            ),
+        ),
+        (  # 0.3 % of unsolved tasks are not none
+            estimate(0.9971, (0.9912, 0.9996)),
+            {},
+            Answer("tiny solves 99.7 % of arith.", "95 % interval: 99 to 99.96 %"),
+        ),
+        (
+            estimate(None, None, why="no task has a value"),
+            {},
+            Answer("tiny has no mean_reward on arith.", "no task has a value"),
+        ),
+        (
+            estimate(0.5, (0.4, 0.6), metric="maj@{k}", k=4),
+            {"name": "maj@4"},
+            Answer("tiny has a maj@4 of 0.500 on arith.", "95 % interval: 0.400 to 0.600"),
+        ),
+    ],
+)
+def test_a_run(number, settings, expected):
+    assert said(number, **settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("verdict", "delta", "interval", "settings", "expected"),
+    [
+        (
+            "better",
+            0.11,
+            (0.052, 0.168),
+            {},
+            "B is better than A by 0.110. 95 % interval of the difference: +0.052 to +0.168.",
+        ),
+        (
+            "equivalent",
+            0.004,
+            (-0.011, 0.019),
+            {"margin": 0.03},
+            "B and A are equivalent within 0.03. Difference +0.004, 95 % interval −0.011 to +0.019.",
+        ),
+        (
+            "undecided",
+            0.073,
+            (-0.013, 0.159),
+            {"more_tasks": 32},
+            "Not decided: B against A. Difference +0.073, 95 % interval −0.013 to +0.159. "
+            "About 32 new tasks would show a difference this large with 80 % chance.",
+        ),
+        (
+            "better",
+            0.0264,
+            (0.0084, 0.0445),
+            {"over": "five benchmarks"},
+            "B is better than A by 0.026 over five benchmarks. 95 % interval of the mean difference: +0.008 to +0.044.",
+        ),
+        ("undecided", None, None, {"why": "no common task"}, "Not decided: B against A. no common task."),
+    ],
+)
+def test_a_difference(verdict, delta, interval, settings, expected):
+    answer = sentences.of_difference("A", "B", verdict, delta, interval, confidence=0.95, **settings)
+    assert str(answer).replace("\xa0", " ") == expected
+
+
+def test_a_gate():
+    assert str(sentences.of_gate(4, 4)) == "Passed: 4 of 4 rules."
+    assert str(sentences.of_gate(3, 4, "pass@1 is too low")) == "Failed: 1 of 4 rules. pass@1 is too low."
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.00048, "p = 0.0005"), (0.1, "p = 0.10"), (0.00001, "p < 0.0001")])
+def test_p(p, text):
+    assert sentences.p_value(p) == text
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0])
+def test_a_time_is_never_below_zero(seconds):
+    assert sentences.duration(seconds) == "0 s"
