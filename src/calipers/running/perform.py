@@ -233,7 +233,7 @@ def perform(
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
-    reached_by = job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets, benchmark.template
+    reached_by = job.base_url, job.api, job.timeout, job.in_flight, job.price, secrets, benchmark.template
     connection = Connection(*reached_by, job.model_args)
     client = benchmark.client(connect(job.model, connection))
     order = shuffled(questions, job.seed)
@@ -266,7 +266,7 @@ def perform(
             model=job.model,
             status=status,
             observer=watcher,
-            limits=RunLimits(job.concurrency, job.retries, job.max_cost, job.max_time),
+            limits=RunLimits(job.in_flight, job.retries, job.max_cost, job.max_time),
             endpoint=source,
         )
         logged = status.done
