@@ -6,8 +6,9 @@
 
 In README.md and below docs/, the text between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` is what the
 command prints, standard error included. Between ``<!-- run: COMMAND -->`` and ``<!-- /run -->`` it is the command in
-a block to copy, and in another block what it prints to standard output. The commands of a page run in the order of the
-page, in a folder that has the files of the repository and nothing else: a command may read what an earlier one wrote.
+a block to copy, and in another block what it prints to standard output. Between ``<!-- file: PATH -->`` and
+``<!-- /file -->`` it is the content of a file. The commands of a page run in the order of the page, in a folder that
+has the files of the repository and nothing else: a command may read what an earlier one wrote.
 
 A page with a line ``<!-- server: COMMAND -->`` has that server running meanwhile, and its first block to copy starts
 it. Its port is any free one; the page says 8000. A run takes another time each time, so the output on such a page is
@@ -40,16 +41,17 @@ from calipers.metrics.cards import CARDS
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
-    r"^<!-- (?P<kind>output|run): (?P<command>.+?) -->\n(?P<shown>.*?)^<!-- /(?P=kind) -->$",
+    r"^<!-- (?P<kind>output|run|file): (?P<command>.+?) -->\n(?P<shown>.*?)^<!-- /(?P=kind) -->$",
     re.MULTILINE | re.DOTALL,
 )
-MARKER = re.compile(r"^<!-- /?(?:output|run)\b.*$", re.MULTILINE)
+MARKER = re.compile(r"^<!-- /?(?:output|run|file)\b.*$", re.MULTILINE)
 SERVER = re.compile(r"^<!-- server: (?P<command>.+?) -->$", re.MULTILINE)
 ADDRESS = "127.0.0.1:8000"  # of the server, as pages show it
 PORTS = range(8000, 9000)  # four digits each, so that no line is longer than on the page
 READY = b"ready: "
 MADE = {".calipers", ".git", "build", "demo", "dist", "runs"}  # what a page must not find: somebody made it here
 EXPECTED = {0, 2, 3}  # done, bad input, incomplete: a page may show an error
+LANGUAGES = {".py": "python", ".yml": "yaml"}
 SECONDS = 120
 # What a clock measured: rows of the economics table, their totals, and times in sentences.
 TIMES = re.compile(r"^ *(?:time|latency)_\w+ .*$|[\d.,]+ latency_s|(?:\d[\d.,]* (?:ms|s|min|h|d)\b ?)+", re.MULTILINE)
@@ -93,16 +95,21 @@ def renewed(page: str, name: str) -> str:
         return page
     found = SERVER.search(page)
     server = found["command"] if found else None
-    first_run = next((block.start() for block in blocks if block["kind"] == "run"), None)
+    start = f"{server} &  # stands in for your own server\n" if server else ""
+    first = next((block.start() for block in blocks if block["kind"] == "run"), None)
 
     with prepared(server) as place:
 
         def block(old: re.Match[str]) -> str:
-            before = f"{server} &  # stands in for your own server\n" if server and old.start() == first_run else ""
-            made = copied(old["command"], place, before) if old["kind"] == "run" else shown(old["command"], place)
-            kept = server is not None and without_times(made) == without_times(old["shown"])
-            text = old["shown"] if kept else made
-            return f"<!-- {old['kind']}: {old['command']} -->\n{text}<!-- /{old['kind']} -->"
+            kind, command = old["kind"], old["command"]
+            if kind == "file":
+                new = of_file(command)
+            elif kind == "output":
+                new = shown(command, place)
+            else:
+                new = copied(command, place, start if old.start() == first else "")
+            kept = server is not None and without_times(new) == without_times(old["shown"])
+            return f"<!-- {kind}: {command} -->\n{old['shown'] if kept else new}<!-- /{kind} -->"
 
         return BLOCK.sub(block, page)
 
@@ -167,6 +174,12 @@ def copied(command: str, place: Place, before: str = "") -> str:
     return fenced("sh", f"{before}{command}") + "\n" + fenced("text", output(command, place, notes=False))
 
 
+def of_file(name: str) -> str:
+    """A file of the repository, in a block to copy."""
+    path = ROOT / name
+    return fenced(LANGUAGES[path.suffix], path.read_text(encoding="utf-8"))
+
+
 def fenced(kind: str, text: str) -> str:
     """A block of code, with a fence longer than any in the text."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
@@ -194,7 +207,7 @@ def output(command: str, place: Place, *, notes: bool = True) -> str:
         check=False,
     )
     text = done.stdout.decode()
-    if done.returncode not in EXPECTED:
+    if done.returncode and not (notes and done.returncode in EXPECTED):  # an error is printed among the notes
         raise SystemExit(f"{command}: exit {done.returncode}\n{text}{'' if notes else done.stderr.decode()}")
     for path in (ROOT, place.folder):
         if str(path) in text:

@@ -50,7 +50,7 @@ def test_an_error_may_be_shown_but_not_a_breakdown(place):
 def test_standard_output_alone(place):
     assert docs.output("echo note >&2; echo table", place, notes=False) == "table\n"
     with pytest.raises(SystemExit, match="why it failed"):
-        docs.output("echo why it failed >&2; exit 1", place, notes=False)
+        docs.output("echo why it failed >&2; exit 2", place, notes=False)
 
 
 RUN = "<!-- run: {0} -->\n```sh\n{1}{0}\n```\n\n```text\n{2}\n```\n<!-- /run -->\n"
@@ -64,6 +64,12 @@ def test_a_block_to_copy():
     bare = "".join(f"<!-- run: echo {number} -->\n<!-- /run -->\n" for number in (1, 2))
     made = RUN.format("echo 1", start, "1") + RUN.format("echo 2", "", "2")
     assert docs.renewed(SERVER + bare, "page.md") == SERVER + made
+
+
+def test_a_file_is_shown_as_it_is():
+    made = docs.renewed("<!-- file: examples/my_verifier.py -->\n<!-- /file -->\n", "page.md")
+    content = (docs.ROOT / "examples" / "my_verifier.py").read_text()
+    assert made == f"<!-- file: examples/my_verifier.py -->\n```python\n{content}```\n<!-- /file -->\n"
 
 
 @pytest.mark.parametrize("folder", ["", f"{docs.ROOT}"])
