@@ -54,7 +54,7 @@ EXPECTED = {0, 2, 3}  # done, bad input, incomplete: a page may show an error
 LANGUAGES = {".py": "python", ".yml": "yaml"}
 SECONDS = 120
 # What a clock measured: rows of the economics table, their totals, and times in sentences.
-TIMES = re.compile(r"^ *(?:time|latency)_\w+ .*$|[\d.,]+ latency_s|(?:\d[\d.,]* (?:ms|s|min|h|d)\b ?)+", re.MULTILINE)
+TIMES = re.compile(r"^ *(?:time|latency)_\w+ .*$|[\d.,]+ latency_s|(?:\d[\d.,]*\s(?:ms|s|min|h|d)\b ?)+", re.MULTILINE)
 PADDING = re.compile(r"[ ─]+")  # as wide as the longest number
 
 
