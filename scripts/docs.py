@@ -11,8 +11,8 @@ a block to copy, and in another block what it prints to standard output. Between
 has the files of the repository and nothing else: a command may read what an earlier one wrote.
 
 A page with a line ``<!-- server: COMMAND -->`` has that server running meanwhile, and its first block to copy starts
-it. Its port is any free one; the page says 8000. A run takes another time each time, so the output on such a page is
-only replaced if more than times differ.
+it, without a comment, because zsh takes none from a terminal. The port is any free one; the page says 8000. A run takes
+another time each time, so the output on such a page is only replaced if more than times differ.
 
 ``docs/metrics.md`` is made from the metric cards, ``docs/commands.md`` from the help of every command,
 ``docs/api.md`` from the signatures and docstrings of the public names.
@@ -95,7 +95,7 @@ def renewed(page: str, name: str) -> str:
         return page
     found = SERVER.search(page)
     server = found["command"] if found else None
-    start = f"{server} &  # stands in for your own server\n" if server else ""
+    start = f"{server} &\n" if server else ""
     first = next((block.start() for block in blocks if block["kind"] == "run"), None)
 
     with prepared(server) as place:

@@ -60,7 +60,7 @@ SERVER = "<!-- server: python3 examples/arithmetic_server.py -->\n"
 def test_a_block_to_copy():
     made = RUN.format("echo note >&2; echo table", "", "table")
     assert docs.renewed("<!-- run: echo note >&2; echo table -->\n<!-- /run -->\n", "page.md") == made
-    start = "python3 examples/arithmetic_server.py &  # stands in for your own server\n"
+    start = "python3 examples/arithmetic_server.py &\n"
     bare = "".join(f"<!-- run: echo {number} -->\n<!-- /run -->\n" for number in (1, 2))
     made = RUN.format("echo 1", start, "1") + RUN.format("echo 2", "", "2")
     assert docs.renewed(SERVER + bare, "page.md") == SERVER + made
