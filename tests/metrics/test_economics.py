@@ -25,7 +25,7 @@ def test_usage_is_averaged_over_samples_then_tasks_and_missing_usage_is_missing(
 def test_totals_are_exact_and_no_usage_means_no_economics():
     group = calipers.score(rollouts(*(usage("t", s, cost_usd=0.1) for s in range(10)))).groups[0]
     assert group.totals == {"cost_usd": 1.0}
-    assert set(group.economics) == {"cost_per_task", "cost_per_solved"}
+    assert set(group.economics) == {"cost_per_task", "total_cost_per_task", "cost_per_solved"}
     assert calipers.score(rollouts({"task": "a", "reward": 1})).groups[0].economics == {}
 
 
