@@ -68,8 +68,11 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     from calipers.reports.result import document as result_page
 
     at = {path.stem: str(path) for path in folder.glob("*.jsonl")}
-    yield "score", result_page(calipers.score(at["gaps"], ["mean_reward", "pass@2", "pass@9"], by="level"))
+    one = calipers.score(at["gaps"], ["mean_reward", "pass@2", "pass@9"], by="level")
+    yield "score", result_page(one, economics=True)
+    yield "score details", result_page(one, details=True)
     yield "score datasets", result_page(calipers.score(at["sets"]))
+    yield "score datasets details", result_page(calipers.score(at["sets"]), details=True)
     several = calipers.compare(at["a"], at["b"], at["c"], metric=["mean_reward", "pass@2"], by="level", adjust="bh")
     yield "compare", comparison_page(several)
     yield "compare missing", comparison_page(calipers.compare(at["a"], at["gaps"], margin=0.5, adjust="holm"))

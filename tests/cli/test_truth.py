@@ -19,7 +19,7 @@ def home(tmp_path):
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
-        (["score", "a.csv"], "mean_reward ↑  0.5000"),
+        (["score", "a.csv"], "mean_reward   0.500"),
         (["compare", "a.csv", "b.csv"], "mean_reward ↑  0.5000  0.8333"),
         (["curve", "a.csv"], "2   0.667"),
         (["items", "a.csv", "b.csv"], "3 tasks: all runs solve 1, no run solves 0."),

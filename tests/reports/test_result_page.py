@@ -170,7 +170,9 @@ def test_rewards_beside_other_outcomes_are_not_called_zeros():
     made = calipers.score(rows, "mean_reward")
     assert made["mean_reward"].value == pytest.approx(1 / 3)
     text = page(made)
-    assert "3 planned = 1 scored + 1 with a reward (1 truncated) + 1 counted as 0, none missing" in " ".join(text.split())
+    assert "3 planned = 1 scored + 1 with a reward (1 truncated) + 1 counted as 0, none missing" in " ".join(
+        text.split()
+    )
     assert "  counted as 0   1 truncated\n" in text
 
 

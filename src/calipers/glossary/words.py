@@ -439,6 +439,8 @@ TERMS: Final[Mapping[str, Term]] = {
 """Words of pages, in lower case."""
 
 ALSO: Final[Mapping[str, str]] = {
+    **{"if missing failed / passed": "bounds", "same as": "metric", "macro mean": "macro"},
+    **{"per solved task": "cost_per_solved", "per task": "total_cost_per_task"},
     **{"usd": "unit", "s": "unit", "tokens": "unit", "metrics": "metric", "methods": "method", "breakdowns": "slice"},
     **{"undefined tasks": "undefined", "higher is better": "metric", "samples per task": "sample"},
     **{"gap to number": "flips", "number to gap": "flips", "other reward": "flips", "the same": "flips"},

@@ -21,7 +21,7 @@ NONE = "–"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 MOST_KINDS = 20  # of exceptions that are named
 MOST_DECIMALS = 12
-EACH_BY_ITSELF = "each slice has its own interval: the intervals are not adjusted for the number of slices"
+EACH_BY_ITSELF = "each slice has its own interval, not adjusted for the number of slices"
 _OUTCOMES = {"stopped_early": "not run (stopped early)"}
 POLICY = {"gap": "excluded", "zero": "counted as 0", "fail": "not allowed"}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from calipers.names import METRICS
 from calipers.reports import terminal
 from calipers.reports.document import (
     Blank,
@@ -26,6 +27,7 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import (
+    EACH_BY_ITSELF,
     NONE,
     POLICY,
     advice_of,
@@ -322,13 +324,19 @@ def _notes(numbers: Sequence[tuple[str, Estimate]]) -> list[Block]:
     """Why numbers lack tasks or an interval, each reason once, with the metrics that it holds for."""
     names: dict[str, list[str]] = {}
     for name, estimate in numbers:
-        for words in (*too_few(estimate), *reason(estimate)):
+        for words in (*_meaning(name, estimate), *too_few(estimate), *reason(estimate)):
             names.setdefault(words, []).append(_cell_name(name))
     every = len(numbers)
     return [
-        Sentence(words if len(those) == every > 1 or every == 1 else f"{', '.join(those)}: {words}", "note", indent=1)
+        Sentence(words if len(those) == every > 1 else f"{', '.join(those)}: {words}", "note", indent=1)
         for words, those in names.items()
     ]
+
+
+def _meaning(name: str, estimate: Estimate) -> list[str]:
+    """What a number is, where its name means something else by other rules: EvSys' pass@3 is ours of another name."""
+    ours = METRICS.match(name.partition("(")[0])
+    return [described(estimate)] if ours and ours[0] != estimate.made.metric else []
 
 
 def _ledger(result: Result, group: Group) -> list[Block]:
@@ -452,7 +460,8 @@ def _breakdowns(result: Result, groups: Sequence[tuple[str, Group]], width: int)
         columns = _columns(Name(key, plain=_cell_name(key)), result, named_width, last)
         if headed:
             columns.insert(1, TableColumn("metric", heading=True))
-        yield _Cut(Table(columns, cells), [Blank()])
+        alone = [Sentence(EACH_BY_ITSELF, "note")] if len(rows) > 1 else []
+        yield _Cut(Table(columns, cells), [Blank()], alone)
 
 
 def _slices(name: str, metric: str, cut: Mapping[str, Slice]) -> list[tuple[str, str, Estimate]]:
