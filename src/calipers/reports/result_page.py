@@ -54,7 +54,7 @@ from calipers.reports.sentences import (
     to,
     to_narrow,
 )
-from calipers.reports.untrusted_text import clean, without_middle
+from calipers.reports.untrusted_text import clean, width, without_middle
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import OUTCOMES
 from calipers.stats.estimate import Estimate
@@ -99,7 +99,12 @@ class _Cut:
     after: Sequence[Block] = ()
 
 
-def _fitted(parts: _Parts, every: bool) -> Iterator[Block]:
+def fitted(head: Sequence[Block], table: Table, tail: Sequence[Block], option: str) -> Iterator[Block]:
+    """A page of a head, a table with as many rows as fit, and a tail; ``option`` shows all rows."""
+    yield from _fitted(_Parts(head, [_Cut(table)] if table.rows else [], tail), every=False, option=option)
+
+
+def _fitted(parts: _Parts, every: bool, option: str = "--all") -> Iterator[Block]:
     """The blocks of a page; without ``every``, with as many rows as fit."""
     around = [*parts.head, *parts.tail, *(block for cut in parts.tables for block in (*cut.before, *cut.after))]
     empty = [Table(cut.table.columns, [], across=True) for cut in parts.tables]
@@ -113,7 +118,7 @@ def _fitted(parts: _Parts, every: bool) -> Iterator[Block]:
         yield from cut.before
         yield shown
         if left:
-            yield Sentence(f"… {left:,} more: --all", "note")
+            yield Sentence(f"… {left:,} more: {option}", "note")
         yield from cut.after
         room -= _lines([shown]) - _lines([empty[number]]) + bool(left)
     yield from (*parts.tail[:-2], *parts.extra, *parts.tail[-2:]) if parts.extra else parts.tail
@@ -146,7 +151,7 @@ def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
     rows = list(same_rows(result, group))
     named_width = min(max((len(name) for name, _, _ in rows), default=0), ROW_NAME)
     cuts = list(_breakdowns(result, [("", group)], named_width))
-    head = [*_head(_about(result, group), samples_each(group.ledger)), *_answer(answer)]
+    head = [*head_blocks(_about(result, group), samples_each(group.ledger)), *answer_blocks(answer)]
     if group.stop:
         head.append(Sentence(Name(stopped(group.stop), None)))
     head.append(Blank())
@@ -160,13 +165,18 @@ def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
     return _Parts(head, tables, [*tail, Blank(), _foot(result)], extra)
 
 
-def _head(about: str, right: str) -> list[Block]:
+def head_blocks(about: str, right: str) -> list[Block]:
+    """The first line of a page: what it is about, and how much of it there is."""
     return [Title("", markdown=Name(about, None)), Sentence(Name(about, None), right=right, markdown=right)]
 
 
-def _answer(answer: Answer) -> list[Block]:
-    first: list[Block] = [Sentence(answer.line, "strong", markdown=(Styled(answer.line),))]
-    return [*first, Sentence(answer.below)] if answer.below else first
+def answer_blocks(answer: Answer) -> list[Block]:
+    """The sentence, with how sure it is beside it, or below it where one line has no room for both."""
+    line, below = (answer.line, answer.below)
+    if answer.brackets and width(line) > terminal.NARROW:
+        line, below = answer.sentence, answer.detail if answer.detail.endswith(".") else f"{answer.detail}."
+    first: list[Block] = [Sentence(line, "strong", markdown=(Styled(line),))]
+    return [*first, Sentence(below)] if below else first
 
 
 def answer_of(result: Result, group: Group) -> Answer:
@@ -499,8 +509,8 @@ def _several(result: Result, economics_too: bool) -> _Parts:
     width = max((len(_cell_name(name)) for _, name, _, _ in numbers), default=0)
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
     one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
-    head = _head(counts_of(groups), ", ".join(filter(None, (one_metric, f"{_level(result)}s"))))
-    head += [*_answer(answer_of_several(result)), Blank()]
+    head = head_blocks(counts_of(groups), ", ".join(filter(None, (one_metric, f"{_level(result)}s"))))
+    head += [*answer_blocks(answer_of_several(result)), Blank()]
     ledger = _added([group.ledger for group in groups])
     tail: list[Block] = [Blank(), Sentence(planned(ledger, result.missing))]
     tail += _outcomes(ledger)

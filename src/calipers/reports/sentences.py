@@ -232,11 +232,21 @@ def of_difference(
     return Answer(f"Not decided: {second} against {first}{across}.", whole, brackets, advice)
 
 
-def of_gate(passed: int, rules: int, first_failure: str = "") -> Answer:
-    """The answer of a gate: how many rules hold, and the first that does not, in words."""
-    if passed == rules:
-        return Answer(f"Passed: {passed:,} of {counted(rules, 'rule')}.")
-    return Answer(f"Failed: {rules - passed:,} of {counted(rules, 'rule')}.", first_failure)
+def of_gate(passed: int, rules: int, first_failure: str = "", *, word: str = "", failed: int | None = None) -> Answer:
+    """The answer of a gate: how many rules hold, and the first that does not, in words.
+
+    ``word`` is the answer where counts do not give it: a gate may pass with failures that are allowed, and be
+    undefined where a rule has no answer. ``failed`` rules do not hold; the others have no answer.
+    """
+    word = word or ("passed" if passed == rules else "failed")
+    lost = rules - passed if failed is None else failed
+    counts = {
+        "passed": ("Passed", passed),
+        "failed": ("Failed", lost),
+        "undefined": ("No answer", rules - passed - lost),
+    }
+    name, number = counts[word]
+    return Answer(f"{name}: {number:,} of {counted(rules, 'rule')}.", first_failure)
 
 
 def planned(ledger: Ledger, missing: str) -> str:
