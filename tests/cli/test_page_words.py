@@ -10,7 +10,17 @@ from calipers.cli import execute as run
 from calipers.reports.document import Name, Styled, Table
 
 PAGES = (
-    *("score", "score datasets", "compare", "compare missing", "compare same", "compare latency"),
+    *(
+        "score",
+        "score details",
+        "score datasets",
+        "score datasets details",
+        "compare",
+        "compare details",
+        "compare missing",
+        "compare same",
+        "compare latency",
+    ),
     *(
         "leaderboard",
         "curve",
@@ -74,12 +84,15 @@ def test_these_are_all_the_pages(words):
 @pytest.mark.parametrize(
     ("page", "some"),
     [
-        ("score", {"metric", "value", "± stderr", "95 % interval", "economics"}),
-        ("score datasets", {"macro", "micro", "over datasets"}),
-        ("compare", {"verdict", "B - A", "p (BH)", "undecided"}),
+        ("score", {"metric", "value", "95 % interval", "if missing failed / passed", "economics", "unit"}),
+        ("score details", {"metric", "value", "± stderr", "95 % interval", "economics"}),
+        ("score datasets", {"group", "tasks", "missing"}),
+        ("score datasets details", {"macro", "micro", "over datasets"}),
+        ("compare", {"verdict", "difference", "p adjusted", "~ undecided"}),
+        ("compare details", {"verdict", "B - A", "p (BH)", "undecided"}),
         ("compare same", {"equivalent"}),
         ("leaderboard", {"tied", "ties", "#", "may rank", "simultaneous", "cost", "missing", "baseline"}),
-        ("gate", {"tier", "critical", "passed", "FAILED", "requirement"}),
+        ("gate", {"tier", "critical", "PASS", "FAIL", "requirement"}),
         ("judge-check", {"accuracy", "PPI++", "sensitivity"}),
         ("selftest", {"gold", "wrong"}),
     ],

@@ -82,6 +82,7 @@ NO = 1
     help="Maximum number of regressions, and of fixes, to show.",
 )
 @options.pairs
+@options.details
 @options.option(
     "--fail-on",
     group=options.OUTPUT,
@@ -102,6 +103,7 @@ def compare(
     shape: str,
     fail_on: str | None,
     pairs: bool,
+    details: bool,
     **settings: Any,
 ) -> None:
     """Compare runs on the tasks they share: B - A, its interval, a paired test and a verdict. No model is called.
@@ -120,7 +122,9 @@ def compare(
         target.write(safe_json(comparison.to_json()).encode())
     from calipers.analyses.compare.document import document
 
-    show(document(comparison, pairs=pairs), shape)
+    given = click.get_current_context().get_parameter_source("flips") is not click.core.ParameterSource.DEFAULT
+    losses = {"losses": settings["flips"]} if given else {}
+    show(document(comparison, pairs=pairs, details=details, **losses), shape)
     tell_notes(comparison.notes)
     words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
     if words & set(comparison.verdicts):

@@ -121,6 +121,14 @@ by = option(
     multiple=True,
     help="Break the results down by task, sample, outcome, or a key of the rows or of their metadata; may be repeated.",
 )
+details = option(
+    "--details",
+    group=OUTPUT,
+    is_flag=True,
+    help="Show everything: standard errors, definitions, sample counts, and what missing rollouts could change.",
+)
+economics = option("--economics", group=OUTPUT, is_flag=True, help="Show times, tokens and costs as a table.")
+every_row = option("--all", "every", group=OUTPUT, is_flag=True, help="Show every row, however long the page is.")
 cluster = option(
     "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
 )

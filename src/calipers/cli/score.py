@@ -36,6 +36,9 @@ INCOMPLETE = 3
 @options.seed(0)
 @options.out
 @options.shape()
+@options.details
+@options.economics
+@options.every_row
 @options.dialect
 @options.option(
     "--export",
@@ -73,6 +76,9 @@ def score(
     scripts: tuple[str, ...],
     trust: bool,
     force: bool,
+    details: bool,
+    economics: bool,
+    every: bool,
     **settings: Any,
 ) -> None:
     """Compute metrics from the rollouts in each PATH. No model is called.
@@ -108,7 +114,7 @@ def score(
             result = with_own_numbers(result, paths, trust=trust)
     if target:
         target.write(result_json(result).encode())
-    show_result(result, shape, paths, trust=trust)
+    show_result(result, shape, paths, trust=trust, details=details, economics=economics, every=every)
     notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
     for failure in result.failed:
         tell(clean(failure, None))

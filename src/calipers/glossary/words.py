@@ -439,6 +439,9 @@ TERMS: Final[Mapping[str, Term]] = {
 """Words of pages, in lower case."""
 
 ALSO: Final[Mapping[str, str]] = {
+    **{"if missing failed / passed": "bounds", "same as": "metric", "macro mean": "macro"},
+    **{"fail": "failed"},
+    **{"per solved task": "cost_per_solved", "per task": "total_cost_per_task"},
     **{"usd": "unit", "s": "unit", "tokens": "unit", "metrics": "metric", "methods": "method", "breakdowns": "slice"},
     **{"undefined tasks": "undefined", "higher is better": "metric", "samples per task": "sample"},
     **{"gap to number": "flips", "number to gap": "flips", "other reward": "flips", "the same": "flips"},
@@ -487,7 +490,8 @@ def forms(word: str) -> list[str]:
     (['95 % interval', '95 % interval', 'interval', 'interval'], ['B - A', 'x - x', 'x - x', 'x_-_x'], \
 ['timed out', 'timed out', 'timed out', 'timed_out'])
     """
-    lettered = re.sub(r"\b[A-Z]\b", "x", word.strip().removeprefix("± "))
+    unmarked = re.sub(r"^[±▲▼=~] ", "", word.strip().replace("\N{MINUS SIGN}", "-"))
+    lettered = re.sub(r"\b[A-Z]\b", "x", unmarked)
     plain = " ".join(lettered.casefold().replace("_", " ").split())
     bare = " ".join(re.sub(r"[-+]?[0-9][0-9.,]*( ?%)?", "", plain).strip(" :,").split())
     return [word.strip(), plain, bare, bare.replace(" ", "_")]

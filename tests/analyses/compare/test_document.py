@@ -96,7 +96,10 @@ def test_long_names_are_the_same_wherever_they_stand(tmp_path):
         rows = tasks(*((n * 7 + ord(letter)) % 3 == 0 for n in range(12)), model=FAMILY + letter)
         (tmp_path / letter).with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = compare(*(str(tmp_path / f"{letter}.jsonl") for letter in "abc"), metric="mean_reward")
-    for text in (terminal.render(document(found), columns=1000), markdown.render(document(found))):
+    for text in (
+        terminal.render(document(found, details=True), columns=1000),
+        markdown.render(document(found, details=True)),
+    ):
         for letter in "abc":
             # both sentences of its pairs, and the ranks; the page lists the runs, Markdown has them in headings
             assert text.count(SHORT + letter) >= 4
@@ -106,7 +109,7 @@ def test_more_runs_than_letters_stand_in_one_column(tmp_path):
     rows = [dict(row, model=f"m{place}") for place in range(27) for row in tasks(1, 0, place % 2)]
     path = tmp_path / "many.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    head = terminal.render(document(compare(str(path), metric="mean_reward", flips=0))).splitlines()[:27]
+    head = terminal.render(document(compare(str(path), metric="mean_reward", flips=0), details=True)).splitlines()[:27]
     assert [head[place].split("  ")[0] for place in (0, 8)] == ["1", "9"]
     assert {line.index("m") for line in head} == {4}
 
@@ -127,7 +130,10 @@ def test_nothing_is_fixed_where_no_way_is_better(tmp_path, metric, words, lists)
         paths.append(tmp_path / f"{name}.jsonl")
         paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = compare(*paths, metric=metric)
-    page, summary = terminal.render(document(found)).splitlines(), markdown.render(document(found))
+    page, summary = (
+        terminal.render(document(found, details=True)).splitlines(),
+        markdown.render(document(found, details=True)),
+    )
     assert any(words in line for line in page)
     assert words.removeprefix("McNemar: ") in summary
     for said in lists:
