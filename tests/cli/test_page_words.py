@@ -13,6 +13,9 @@ PAGES = (
     *("score", "score datasets", "compare", "compare missing", "compare same", "compare latency"),
     *(
         "leaderboard",
+        "matrix",
+        "matrix of three",
+        "matrix of models",
         "curve",
         "items",
         "items of one run",
@@ -79,6 +82,8 @@ def test_these_are_all_the_pages(words):
         ("compare", {"verdict", "B - A", "p (BH)", "undecided"}),
         ("compare same", {"equivalent"}),
         ("leaderboard", {"tied", "ties", "#", "may rank", "simultaneous", "cost", "missing", "baseline"}),
+        ("matrix", {"benchmark", "tasks", "B − A", "verdict", "undecided", "macro mean", "missing", "cost", "not run"}),
+        ("matrix of three", {"better than each"}),
         ("gate", {"tier", "critical", "passed", "FAILED", "requirement"}),
         ("judge-check", {"accuracy", "PPI++", "sensitivity"}),
         ("selftest", {"gold", "wrong"}),
@@ -118,6 +123,7 @@ OTHER_WORDS = (
     ),
     *("McNemar", "mid-p", "sign-flip", "permutation", "Tango", "score test", "paired t", "floored t", "strict"),
     *("wilson", "clopper-pearson", "exact", "bootstrap", "bca", "t", "jeffreys", "beta", "posterior", "sequence"),
+    *("▲", "▼", "=", "~", "matrix", "suite", "not recorded", "satterthwaite_t", "mover"),
     *("holm", "bh", "sidak", "bonferroni", "tost", "non-inferiority", "tipping point", "PPI++", "Krippendorff's alpha"),
 )
 

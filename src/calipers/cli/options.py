@@ -121,6 +121,12 @@ by = option(
     multiple=True,
     help="Break the results down by task, sample, outcome, or a key of the rows or of their metadata; may be repeated.",
 )
+details = option(
+    "--details",
+    group=OUTPUT,
+    is_flag=True,
+    help="Show everything: standard errors, definitions, sample counts, and what missing rollouts could change.",
+)
 cluster = option(
     "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
 )

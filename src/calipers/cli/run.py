@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
+from calipers.cli.matrix import FOR_PEOPLE, show_matrix
 from calipers.cli.output import (
     Progress,
     notes,
@@ -30,6 +31,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.systems.system import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
+    from calipers.analyses.matrix.result import Matrix
     from calipers.running.job import Job
     from calipers.running.library import Loaded
     from calipers.running.notify import Listener
@@ -61,6 +63,7 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
     help="Run folder.  [default: a folder below runs/]",
 )
 @options.shape()
+@options.details
 @options.option(
     "--notify",
     group=options.OUTPUT,
@@ -98,6 +101,7 @@ def run(
     notify: tuple[str, ...],
     unsafe: bool,
     dry_run: bool,
+    details: bool,
     **settings: Any,
 ) -> None:
     """Run each BENCHMARK against each model, verify the completions and score them.
@@ -140,7 +144,7 @@ def run(
             if not ending.reports:
                 ctx.exit(2)  # a note has said why each could not run
             ending.complete = len(ending.reports) == planned and all(report.complete for report in ending.reports)
-            _show_all(ending.reports, shape, folders)
+            _show_all(ending.reports, shape, folders, details=details)
         if not ending.complete:
             ctx.exit(INCOMPLETE)
 
@@ -189,11 +193,14 @@ def _is_usage(error: BaseException) -> bool:
     return isinstance(error, (CalipersError, click.exceptions.Exit)) and error.exit_code == USAGE
 
 
-def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any]) -> None:
-    """Show the results, other systems' pages of them, and the closing notes."""
+def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any], *, details: bool) -> None:
+    """Show the results, other systems' pages of them, and the closing notes; of several runs the matrix first."""
     from calipers.running.perform import together
 
-    for result in together(reports):
+    matrix = _matrix(reports) if shape in FOR_PEOPLE else None
+    if matrix is not None:
+        show_matrix(matrix, shape, where=_where(reports), details=details)
+    for result in together(reports) if matrix is None or details else ():
         if not replaces(result.dialect, shape):
             show_result(result, shape)
         notes(result)
@@ -201,6 +208,27 @@ def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any])
         show_page(page)
     for report in reports:
         tell_end(report)
+
+
+def _matrix(reports: Sequence[Report]) -> Matrix | None:
+    """The matrix of several runs that were scored alike; None where they were not, or have no mean over tasks."""
+    plan = reports[0].scoring
+    alike = all(report.scoring == plan and not report.job.from_library for report in reports)
+    if len(reports) == 1 or not alike or not plan.asked:
+        return None
+    from calipers.analyses.matrix.matrix import matrix_plan
+
+    try:
+        return matrix_plan([str(report.folder) for report in reports], plan)
+    except InputError as error:  # such as two runs of one benchmark: each has its own page
+        _note(f"no matrix: {error}")
+        return None
+
+
+def _where(reports: Sequence[Report]) -> str:
+    """The folder that all runs are in, for the commands that a page names."""
+    folders = {str(report.folder.parent) for report in reports}
+    return folders.pop() if len(folders) == 1 else ""
 
 
 def tell_end(report: Report) -> None:
