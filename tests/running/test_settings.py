@@ -54,7 +54,7 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sampels: 4", "c.yaml: no setting named 'sampels'; did you mean 'samples'?"),
+        ("sampels: 4", "c.yaml:1: no key named 'sampels'; did you mean 'samples'?"),
         ("samples: four", "c.yaml: samples: is 'four'; expected an integer"),
         ("samples: true", "c.yaml: samples: is True; expected an integer"),
         ("temperature: hot", "c.yaml: temperature: is 'hot'; expected a number or null"),

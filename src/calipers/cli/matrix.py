@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +15,7 @@ from calipers.reports.untrusted_text import safe_json
 
 if TYPE_CHECKING:
     from calipers.analyses.matrix.result import Matrix
+    from calipers.running.perform import Report
 
 FOR_PEOPLE = ("table", "md")
 OF_SCORE = ("cluster", "dialect", "missing", "reward", "range", "interval", "confidence", "seed")
@@ -117,3 +118,29 @@ def show_matrix(
     if len(metrics) > 1 and not details:
         tell_notes([f"the matrix shows {matrix.metric}; --details also shows {', '.join(metrics[1:])}"])
     tell_notes(matrix.notes)
+
+
+def matrix_of(reports: Sequence[Report]) -> Matrix | None:
+    """The matrix of several runs that were scored alike; None where they were not, or have no mean over tasks."""
+    plan = reports[0].scoring
+    alike = all(_settings(report) == _settings(reports[0]) and not report.job.from_library for report in reports)
+    if len(reports) == 1 or not alike or not plan.asked:
+        return None
+    from calipers.analyses.matrix.matrix import matrix_plan
+
+    try:
+        return matrix_plan([str(report.folder) for report in reports], plan)
+    except InputError as error:  # such as two runs of one benchmark: each has its own page
+        tell_notes([f"no matrix: {error}"])
+        return None
+
+
+def _settings(report: Report) -> object:
+    """How a run was scored, but for its metrics, of which a matrix shows one."""
+    return replace(report.scoring, asked=(), by=())
+
+
+def folder_of(reports: Sequence[Report]) -> str:
+    """The folder that all runs are in, for the commands that a page names; "" where they are in several."""
+    folders = {str(report.folder.parent) for report in reports}
+    return folders.pop() if len(folders) == 1 else ""
