@@ -299,7 +299,9 @@ def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]
         if not isinstance(outcome, BaseException):
             yield outcome
         elif isinstance(outcome, CalipersError) and len(jobs) > 1:
-            _note(f"{job.benchmark} · {job.model}: {outcome}")
+            if str(outcome) not in told:  # a setting that is wrong for one run is wrong for all
+                told.add(str(outcome))
+                _note(f"{job.benchmark} · {job.model}: {outcome}")
         else:
             raise outcome
 

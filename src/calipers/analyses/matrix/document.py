@@ -129,7 +129,8 @@ def alone(matrix: Matrix) -> str:
     if not decided:
         return "No single benchmark decides it." if matrix.mean.pairs[0].verdict in DECIDED else ""
     named = ", ".join(clean(row.benchmark) for row in decided[:FEW]) + (", …" if len(decided) > FEW else "")
-    return f"{len(decided):,} of {counted(len(matrix.benchmarks), 'benchmark')} decided alone: {named}."
+    are = "is" if len(decided) == 1 else "are"
+    return f"Of {counted(len(matrix.benchmarks), 'benchmark')} {len(decided):,} {are} decided alone: {named}."
 
 
 def _of_many(matrix: Matrix, names: Sequence[str]) -> Answer:

@@ -42,7 +42,7 @@ from calipers.rollouts.ledger import Ledger, Missing
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
 from calipers.stats.multiplicity import holm
-from calipers.stats.paired import Difference
+from calipers.stats.paired import Difference, undone_by_one
 from calipers.stats.suite import mean_difference, means
 from calipers.stats.verdict import verdict
 
@@ -287,7 +287,7 @@ def _matrix(
         inputs=[*(source.hashed() for source in read), *(_inputs(some) for some in finished)],
         benchmarks=[replace(row, in_mean=row.benchmark not in out) for row in benchmarks],
         mean=mean,
-        notes=[*source_notes(read), *_gathered(rows, len(rows)), *_of_mean(mean)],
+        notes=[*source_notes(read), *_gathered(rows, len(rows)), *_fragile(rows, benchmarks, plan), *_of_mean(mean)],
     )
 
 
@@ -576,6 +576,18 @@ def _gathered(rows: Sequence[_Row], count: int) -> list[str]:
         note if len(names) == count > 1 else f"{', '.join(names)}: {note}" if count > 1 else note
         for note, names in about.items()
     ]
+
+
+def _fragile(rows: Sequence[_Row], benchmarks: Sequence[Benchmark], plan: Plan) -> list[str]:
+    """Where one more task, lost outright, would take a verdict back."""
+    names = [
+        row.benchmark.benchmark
+        for row, benchmark in zip(rows, benchmarks, strict=True)
+        for (_, _, difference), pair in zip(row.differences, benchmark.pairs, strict=True)
+        if pair.verdict in ("better", "worse") and undone_by_one(difference, plan.confidence)
+    ]
+    listed = ", ".join(dict.fromkeys(names))
+    return [f"{listed}: one more task lost outright would undo a verdict"] if names else []
 
 
 def _of_mean(mean: MatrixMean | None) -> list[str]:
