@@ -27,6 +27,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "JudgeCheck": "calipers.analyses.judge_check.document",
     "Leaderboard": "calipers.analyses.leaderboard.document",
     "Materializing": "calipers.systems.nemo_gym.inputs",
+    "Matrix": "calipers.analyses.matrix.result",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
     "Rescored": "calipers.analyses.rescore.document",
@@ -52,6 +53,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
     "lm_eval_stderr": "calipers.systems.lm_eval.metrics.bootstrap:stderr",
     "load": "calipers.reports.page",
+    "matrix": "calipers.analyses.matrix.matrix",
     "mean": "calipers.metrics.reduce",
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
@@ -81,6 +83,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "JudgeCheck": "provisional",
     "Leaderboard": "provisional",
     "Materializing": "provisional",
+    "Matrix": "provisional",
     "Metric": "stable",
     "Page": "provisional",
     "Rescored": "provisional",
@@ -106,6 +109,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "lm_eval_pipeline": "stable",
     "lm_eval_stderr": "stable",
     "load": "provisional",
+    "matrix": "provisional",
     "mean": "stable",
     "metric": "provisional",
     "plan": "provisional",
@@ -135,6 +139,7 @@ __all__ = [
     "JudgeCheck",
     "Leaderboard",
     "Materializing",
+    "Matrix",
     "Metric",
     "Page",
     "Rescored",
@@ -161,6 +166,7 @@ __all__ = [
     "lm_eval_pipeline",
     "lm_eval_stderr",
     "load",
+    "matrix",
     "mean",
     "metric",
     "plan",
@@ -185,6 +191,8 @@ if TYPE_CHECKING:
     from calipers.analyses.judge_check.judge_check import judge_check
     from calipers.analyses.leaderboard.document import Leaderboard
     from calipers.analyses.leaderboard.leaderboard import leaderboard
+    from calipers.analyses.matrix.matrix import matrix
+    from calipers.analyses.matrix.result import Matrix
     from calipers.analyses.plan_study.document import Study
     from calipers.analyses.plan_study.plan_study import plan
     from calipers.analyses.rescore.document import Rescored

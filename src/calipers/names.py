@@ -307,6 +307,7 @@ DOCUMENTS = {
     "calipers.items/1": "calipers.analyses.items.document:ItemReport",
     "calipers.judge_check/1": "calipers.analyses.judge_check.document:JudgeCheck",
     "calipers.leaderboard/1": "calipers.analyses.leaderboard.document:Leaderboard",
+    "calipers.matrix/1": "calipers.analyses.matrix.result:Matrix",
     "calipers.plan/1": "calipers.analyses.plan_study.document:Study",
     "calipers.rescored/1": "calipers.analyses.rescore.document:Rescored",
 }

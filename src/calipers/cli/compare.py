@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
+from calipers.cli.matrix import RunSet, compared_matrix, run_set, show_matrix
 from calipers.cli.output import Progress, Target, plugins_loaded, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
@@ -16,6 +17,12 @@ NO = 1
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="A B...", nargs=-1, required=True, type=click.Path())
+@options.option(
+    "--models",
+    group=options.ROLLOUTS,
+    metavar="A,B",
+    help="Models of a folder of runs to compare, in this order: the difference is B - A.",
+)
 @options.metrics("  [default: those of the dialect]")
 @options.by
 @options.cluster
@@ -104,15 +111,30 @@ def compare(
     fail_on: str | None,
     pairs: bool,
     details: bool,
+    models: str | None,
     **settings: Any,
 ) -> None:
     """Compare runs on the tasks they share: B - A, its interval, a paired test and a verdict. No model is called.
 
     Each path is anything that calipers score reads. If one file has several models, they are compared with
-    each other.
+    each other. A folder of runs on several benchmarks is compared as a matrix: the mean over benchmarks is the
+    primary test.
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
+    failing = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
+    runs = run_set(paths)
+    if runs is None and models is not None:
+        runs = RunSet(paths, " ".join(paths))
+    if runs is not None:
+        chosen = [name.strip() for name in models.split(",")] if models is not None else None
+        with plugins_loaded(plugins), Progress() as progress:
+            found, paths = compared_matrix(runs, chosen, metrics, names, settings, progress)
+        if found is not None:
+            show_matrix(found, shape, where=runs.given, target=target)
+            if failing & set(found.verdicts):
+                raise click.exceptions.Exit(NO)
+            return
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
 
@@ -126,6 +148,5 @@ def compare(
     losses = {"losses": settings["flips"]} if given else {}
     show(document(comparison, pairs=pairs, details=details, **losses), shape)
     tell_notes(comparison.notes)
-    words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
-    if words & set(comparison.verdicts):
+    if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(NO)

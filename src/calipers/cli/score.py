@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli import options
+from calipers.cli.matrix import FOR_PEOPLE, run_set, score_matrix, show_matrix
 from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell
 from calipers.errors import InputError
 from calipers.names import SYSTEMS
@@ -84,10 +85,19 @@ def score(
     """Compute metrics from the rollouts in each PATH. No model is called.
 
     The format of each file is detected from its content. Several files are scored as one set of rollouts.
-    The path - is standard input.
+    A folder of runs with several models or benchmarks is shown as a matrix. The path - is standard input.
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
+    if (runs := run_set(paths)) is not None:
+        with plugins_loaded(plugins), Progress() as progress:
+            found = score_matrix(runs, metrics, names, settings, progress) if not settings["by"] else None
+        paths = runs.with_rollouts
+        if found is not None:
+            show_matrix(found, shape, where=runs.given, metrics=metrics, target=target, details=details)
+            if not details or shape not in FOR_PEOPLE or not paths:
+                return
+            target = None
     exported = Exported(export, paths, hooks, force) if export is not None else None
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and exported is None:

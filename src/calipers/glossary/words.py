@@ -353,8 +353,36 @@ TERMS: Final[Mapping[str, Term]] = {
     ),
     "cost": Term(
         "In a leaderboard: what the rollouts of a model cost in dollars on the tasks of the table, as far as cost_usd "
-        "was recorded.",
+        "was recorded. In a matrix: what all its rollouts cost.",
         ("cost_usd", "cost_per_task"),
+    ),
+    # a matrix
+    "matrix": Term(
+        "A table of benchmarks and models: each model's value on each benchmark, the paired difference of two models, "
+        "and the mean over benchmarks, which is the one primary test. calipers score and compare show one for a "
+        "folder of runs, and calipers run for several runs.",
+        ("macro mean", "holm", "satterthwaite_t"),
+    ),
+    "benchmark": Term(
+        "A set of tasks with their verifiers. In a matrix it is a row: the models are compared on the tasks that all "
+        "of them have.",
+        ("dataset", "matrix"),
+    ),
+    "macro mean": Term(
+        "The mean over benchmarks in which every benchmark has the same weight. In a matrix it is over the benchmarks "
+        "on which all models were compared, and its difference is the one primary test of the page.",
+        ("macro", "mover", "satterthwaite_t"),
+    ),
+    "better than each": Term(
+        "In a matrix: the model that is better than every other model on the benchmark. Every pair of models is tested "
+        "task by task, and each p is adjusted for the number of tests (Holm). ▲ marks it.",
+        ("better", "holm"),
+    ),
+    "not recorded": Term("No rollout has a cost_usd.", ("cost_usd", "cost")),
+    "suite": Term(
+        "Several benchmarks that are run together. The YAML file of a suite has benchmarks, models, settings and the "
+        "rules of a gate; calipers run runs all of it, and the same command resumes it.",
+        ("matrix", "gate", "over datasets"),
     ),
     "result": Term("A result.json, or the name of a result in a policy.", ("gate",)),
     "passed": Term("The requirement is met.", ("requirement",)),
@@ -476,8 +504,10 @@ ALSO: Final[Mapping[str, str]] = {
     **{"judge alone": "judge", "judge: good": "good", "judge: bad": "bad", "label: good": "good", "label: bad": "bad"},
     **{"raters": "rater", "raters and judge": "rater", "labels and judge": "rater", "and": "rater", "agree": "same"},
     **{"not reliable": "reliable", "tentative": "reliable", "gold": "answer", "echo": "answer", "random": "answer"},
-    **{"another's": "answer", "slices": "slice", "suite": "over datasets", "↑": "metric", "↓": "metric"},
+    **{"another's": "answer", "slices": "slice", "suites": "suite", "↑": "metric", "↓": "metric"},
     **{"#": "place", "ties": "tied", "tied with": "tied", "may rank": "rank_sets", "other model": "model"},
+    **{"x − x": "difference", "▲": "better", "▼": "worse", "~": "undecided", "=": "equivalent"},
+    **{"yes": "better than each", "benchmarks": "benchmark", "models": "model", "mean of benchmarks": "macro mean"},
     **{"warnings": "warning", "allowed failures": "tier", "tipping": "tipping_point", "trusted code": "trust"},
 }
 """Other forms of a word -> the word, a metric or a method that explains it."""

@@ -47,7 +47,7 @@ from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
 from calipers.running.questions import MemoryBenchmark, code_of
 from calipers.running.resume import find_folder
 from calipers.running.rollout import Outstanding
-from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting
+from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, judge_of, opened
@@ -462,6 +462,10 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
             raise InputError.at(str(benchmark), wrong, "evaluate the parts separately")
     tasks = loaded_for(jobs)
     [result] = together([perform(job, tasks=tasks) for job in jobs])
+    suite = suite_file([str(benchmark)])
+    if suite is not None and suite.gate is not None:
+        unchecked = f"{suite.path}: its gate was not checked; the command calipers run does, and calipers.gate"
+        result = replace(result, notes=[*result.notes, unchecked])
     return result
 
 

@@ -162,7 +162,7 @@ def _compared(
     unshared: list[str] = []
     for contest, chosen in zip(contests, planned, strict=True):
         for first, second in chosen:
-            common, pair_notes = _common(contest[first], contest[second], sources)
+            common, pair_notes = common_tasks(contest[first], contest[second], sources)
             if not common.alignment.common:
                 unshared.append(_no_common(contest[first], contest[second], pair_notes))
                 continue
@@ -219,7 +219,7 @@ def _compared(
     )
 
 
-def _common(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> tuple[Common, list[str]]:
+def common_tasks(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> tuple[Common, list[str]]:
     """The common tasks: by id, or by content where no id is common or no id has the same document in both runs."""
     runs = first, second
     common = by_id(first.rollouts, second.rollouts)
@@ -264,12 +264,12 @@ def _measured(
         for value, part in slices.items():
             of_part = of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
             for metric in metrics:
-                columns = _columns(metric, part, names)
+                columns = pair_columns(metric, part, names)
                 metric_pair = counted = MetricPair(metric, part, columns, of_part, question, key, value)
                 if question.filled is not None:
                     counted = filled_pair(metric_pair, *question.filled)
                 elif plan.missing == "zero":
-                    counted = replace(metric_pair, columns=_columns(metric, part, names, zero=True))
+                    counted = replace(metric_pair, columns=pair_columns(metric, part, names, zero=True))
                 family.append(replace(measure(counted), metric_pair=metric_pair))
             if key is not None and question.tables is None:
                 continue  # draws take their time: in slices only for what is named
@@ -295,13 +295,14 @@ def _measured(
         notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples and {names[1]} has {counts[1]:,}")
     stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
     if stops:
-        family, notes = [_untested(measured) for measured in family], [*notes, *map(_biased, stops)]
+        family, notes = [untested(measured) for measured in family], [*notes, *map(_biased, stops)]
     return family, notes, refused
 
 
-def _columns(
+def pair_columns(
     metric: tuple[RequestedMetric, RequestedMetric], part: Common, names: tuple[str, str], *, zero: bool = False
 ) -> tuple[list[Column], list[Column]]:
+    """The columns that a metric reads of both runs; gaps in rewards are 0 where ``zero`` says so."""
     first, second = (
         columns_of(of_run, side, name, zero=zero) for of_run, side, name in zip(metric, part.sides, names, strict=True)
     )
@@ -318,7 +319,7 @@ UNTESTED: Final = (
 UNRANKED: Final = "a run was stopped by what it showed: ranks over a fixed number of tasks do not hold then"
 
 
-def _untested(measured: Measured) -> Measured:
+def untested(measured: Measured) -> Measured:
     """A difference without the test that a stopped run makes invalid."""
     difference = measured.difference
     if difference.method in SEQUENTIAL or difference.value is None:
