@@ -295,6 +295,10 @@ FORMATS = Index(
         "run": "calipers.formats.run_folder:RUN",
         "harbor": "calipers.systems.harbor.read:JOB",
         "inspect": "calipers.systems.inspect.read:LOG",
+        "verl": "calipers.systems.verl.read:ROLLOUTS",
+        "trl": "calipers.systems.trl.read:COMPLETIONS",
+        "verifiers": "calipers.systems.verifiers_rl.read:TRACES",
+        "verifiers_v0": "calipers.systems.verifiers_rl.read_v0:RESULTS",
     },
 )
 
@@ -312,11 +316,19 @@ DOCUMENTS = {
 """The schema of a document -> the class of the report in it."""
 
 FILE_SIGNS = {
+    "trl": rb"\APAR1",
     "parquet": rb"\APAR1",
     "inspect": rb'\APK|\A(?:\xef\xbb\xbf)?\s*\{\s*"version"',
     "lm_eval_results": rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"results"',
 }
 """Formats that are recognised by a file's first bytes, in this order; other formats are not loaded."""
+
+ROW_SIGNS = {
+    "verifiers": rb'"traces"',
+    "verifiers_v0": rb'"example_id"',
+    "verl": rb'"input"',
+}
+"""Systems whose rows are recognised by the first line; a file that two of them recognise is refused."""
 
 LINE_SIGNS = {
     "json_array": rb"\A\[",

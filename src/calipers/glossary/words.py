@@ -73,6 +73,10 @@ FORMATS: Final[Mapping[str, str]] = {
     "run": "A run folder: its plan, its log, and the planned rollouts that were not run.",
     "harbor": "The directory of a Harbor job, finished or not, of one of its trials, or of several jobs.",
     "inspect": "inspect's logs, .eval and .json, with a rollout for each epoch of each sample, run or not.",
+    "verl": "verl's rollout_data_dir and validation_data_dir: JSON Lines with input, output, score and step.",
+    "trl": "TRL's completions: Parquet with step, prompt, completion, a column for each reward, and advantage.",
+    "verifiers": "The episodes of verifiers 0.4 and prime-rl: JSON Lines with task (an object) and traces (a list).",
+    "verifiers_v0": "Results of verifiers before 0.4: JSON Lines with example_id, prompt, completion and reward.",
 }
 
 

@@ -1,0 +1,115 @@
+"""Files that the real writers of other systems wrote: what we read of them, against what is in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calipers.formats.read import read
+from calipers.rollouts.labels import slices
+from calipers.rollouts.record import OUTCOMES, label
+from calipers.rollouts.table import Rollouts
+
+FOLDER = Path(__file__).parent / "formats"
+
+
+def expected(system: str) -> dict[str, Any]:
+    return json.loads((FOLDER / system / "expected.json").read_text())
+
+
+def table(system: str, *paths: str, labels: tuple[str, ...] = ("step", "split")) -> Rollouts:
+    return read([str(FOLDER / system / path) for path in paths], labels=labels)[0]
+
+
+def chosen(rollouts: Rollouts, **labels: Any) -> Rollouts:
+    """The rollouts with these labels, or of this agent, model or dataset."""
+    parts = list(rollouts.groups())
+    for key in ("agent", "model", "dataset"):
+        if key in labels:
+            wanted = labels.pop(key)
+            parts = [part for part in parts if dict(zip(("agent", "model", "dataset"), part.keys[0]))[key] == wanted]
+    assert len(parts) == 1, [part.keys[0] for part in parts]
+    part = parts[0]
+    for key, value in labels.items():
+        code, names = slices(part, key, label)
+        part = part.where(code == names.index(label(value)))
+    return part
+
+
+def numbers(part: Rollouts, rewards: dict[str, str]) -> dict[str, Any]:
+    """What the vectors have of some rollouts: their rewards by the names that the vectors use."""
+    counts = np.bincount(part.outcome, minlength=len(OUTCOMES))
+    return {
+        "rollouts": len(part),
+        "tasks": len(part.tasks),
+        "outcomes": {word: int(count) for word, count in zip(OUTCOMES, counts, strict=True) if count},
+        "rewards": {name: moments(part, ours) for name, ours in rewards.items() if ours in part.rewards},
+    }
+
+
+def moments(part: Rollouts, reward: str) -> dict[str, float]:
+    from calipers.rollouts.ledger import contributed
+
+    column = contributed(part, reward)
+    code = part.task[column.given]
+    values = column.values[column.given]
+    size = np.bincount(code, minlength=len(part.tasks))
+    means = np.bincount(code, values, len(part.tasks))[size > 0] / size[size > 0]
+    return {"n": len(values), "pooled_mean": values.mean(), "mean_of_task_means": means.mean()}
+
+
+def check(system: str, key: str, part: Rollouts, names: dict[str, str] | None = None) -> None:
+    """Hold some rollouts against one entry of ``read``; ``names`` are ours of its rewards, where they differ."""
+    wanted = expected(system)["read"][key]
+    found = numbers(part, {name: (names or {}).get(name, name) for name in wanted["rewards"]})
+    assert found["rewards"].keys() == wanted["rewards"].keys()
+    for name, reward in wanted["rewards"].items():
+        assert found["rewards"][name] == pytest.approx(reward, abs=1e-12)
+    assert {**found, "rewards": {}} == {**wanted, "rewards": {}}
+
+
+@pytest.mark.parametrize("step", [0, 20, 40])
+def test_verl_validation(step):
+    check("verl", f"validation step {step}", chosen(table("verl", "validation"), step=step))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_verl_sessions_are_rollouts(step):
+    check("verl", f"rollout_v1 step {step}", chosen(table("verl", "rollout_v1"), step=step))
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_trl(step):
+    check("trl", f"step {step}", chosen(table("trl", "completions"), step=step))
+
+
+def test_verifiers():
+    check("verifiers_v1", "", chosen(table("verifiers_v1", "traces.jsonl")))
+
+
+@pytest.mark.parametrize("step", ["0 eval", "1 train", "2 train", "2 eval", "10 eval"])
+@pytest.mark.parametrize("agent", ["solver", "judge"])
+def test_prime_rl(step, agent):
+    number, split = step.split()
+    part = chosen(table("prime_rl", "rollouts"), agent=agent, step=int(number), split=split)
+    apart = expected("prime_rl")["read"].get(f"step {step} (no trace)")
+    if apart and agent == "solver":  # the vectors list episodes without a trace apart; they are the policy's
+        wanted = expected("prime_rl")["read"][f"step {step} solver"]
+        found = numbers(part, {name: name for name in wanted["rewards"]})
+        assert found["rollouts"] == wanted["rollouts"] + apart["rollouts"]
+        assert found["outcomes"] == {
+            "scored": wanted["outcomes"]["scored"],
+            "client_failed": wanted["outcomes"]["client_failed"] + apart["outcomes"]["client_failed"],
+        }
+        assert found["rewards"]["correct"] == pytest.approx(wanted["rewards"]["correct"], abs=1e-12)
+    else:
+        check("prime_rl", f"step {step} {agent}", part)
+
+
+@pytest.mark.parametrize("system", ["verifiers_v0", "verifiers_v0_old"])
+def test_verifiers_v0(system):
+    check(system, "", chosen(table(system, "results.jsonl")))
