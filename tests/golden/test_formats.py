@@ -113,3 +113,56 @@ def test_prime_rl(step, agent):
 @pytest.mark.parametrize("system", ["verifiers_v0", "verifiers_v0_old"])
 def test_verifiers_v0(system):
     check(system, "", chosen(table(system, "results.jsonl")))
+
+
+@pytest.mark.parametrize("key", expected("skyrl")["read"])
+def test_skyrl(key):
+    step, _, dataset = key.partition(" ")
+    part = chosen(table("skyrl", "dumped_evals"), dataset=dataset, step=int(step.split("_")[2]))
+    check("skyrl", key, part)
+
+
+@pytest.mark.parametrize("key", expected("nemo_rl")["read"])
+def test_nemo_rl(key):
+    split, _, step = key.partition("_data_step")
+    check("nemo_rl", key, chosen(table("nemo_rl", ""), split=split, step=int(step)))
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_open_instruct(step):
+    part = chosen(table("open_instruct", ""), step=step)
+    assert part.keys == [(None, "acme/tiny-1", None)]
+    check("open_instruct", f"step {step}", part)
+
+
+def test_tinker_evaluations():
+    check("tinker_cookbook", "eval gsm8k", chosen(table("tinker_cookbook", "eval"), dataset="gsm8k"))
+
+
+@pytest.mark.parametrize("iteration", [0, 1])
+def test_tinker_summaries(iteration):
+    path = f"iteration_00000{iteration}/train_rollout_summaries.jsonl"
+    part = chosen(table("tinker_cookbook", path), step=iteration, split="train")
+    check("tinker_cookbook", f"train iteration {iteration}", part)
+
+
+@pytest.mark.parametrize("file", ["results.json", "results.jsonl"])
+@pytest.mark.parametrize("column", expected("promptfoo")["read"])
+def test_promptfoo(file, column):
+    model, _, agent = column.partition(" | ")
+    check("promptfoo", column, chosen(table("promptfoo", file), model=model, agent=agent))
+
+
+def test_openai_evals():
+    check("openai_evals", "", chosen(table("openai_evals", "log_a.jsonl"), model="acme/tiny-1"))
+
+
+@pytest.mark.parametrize("system", ["every_eval_ever", "every_eval_ever_export"])
+def test_every_eval_ever(system):
+    """The vectors list each result apart: here they are rewards of one rollout, and an error is a gap of each."""
+    part = chosen(table(system, "data"))
+    entries = expected(system)["read"]
+    failed = entries.pop("(none)", {"rollouts": 0})["rollouts"]
+    assert len(part) == failed + max(entry["rollouts"] for entry in entries.values())
+    for result, entry in entries.items():
+        assert moments(part, result) == pytest.approx(entry["rewards"]["score"], abs=1e-12)

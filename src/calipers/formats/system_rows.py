@@ -44,7 +44,7 @@ from calipers.formats.lines import (
     without_unreal,
 )
 from calipers.formats.rows import BadRow, Gather
-from calipers.formats.source import Source
+from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.rollouts.column import Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
 from calipers.rollouts.labels import STEP as STEP
@@ -171,8 +171,8 @@ class PromptTasks:
     Its name is the end of the prompt and 16 digits of a SHA-256 hash over both, since long prompts often end alike.
     """
 
-    def __init__(self, shown: Callable[[str], str] = str.strip) -> None:
-        self._shown = shown
+    def __init__(self, shown: Callable[[str], str] = str.strip, *, tokens: bool = False) -> None:
+        self._shown, self._tokens = shown, tokens  # prompts that are lists of token ids are not decoded
         self._known: dict[tuple[bytes, bytes], str] = {}
 
     def of(self, prompts: Sequence[Any], golds: Sequence[Any]) -> list[str]:
@@ -189,6 +189,9 @@ class PromptTasks:
         return tasks
 
     def _task(self, prompt: bytes, gold: bytes) -> str:
+        if self._tokens:
+            content = prompt.translate(None, b" ") + b"\0" + gold.translate(None, b" ")
+            return f"#{hashlib.sha256(content).hexdigest()[:HASH_DIGITS]}"
         try:
             text = msgspec.json.decode(prompt) if prompt else ""
             answer = msgspec.json.decode(gold) if gold else None
@@ -210,6 +213,15 @@ def prompt_task(prompt: Any, gold: Any = None, shown: Callable[[str], str] = str
     return f"{end} #{digest}" if end else f"#{digest}"
 
 
+def steps_of(labels: Collection[str]) -> Any:
+    """The first steps of the paths asked for, and what decodes them out of an object; None where none is asked for."""
+    firsts = sorted({path.split(".")[0] for path in labels})
+    if not firsts:
+        return None
+    steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in firsts], strict=False)
+    return firsts, msgspec.json.Decoder(steps)
+
+
 class SystemLines:
     """Blocks of whole lines in, one `SystemPart` out."""
 
@@ -224,7 +236,7 @@ class SystemLines:
         self._gather = Gather()
         self._counts = Counter[str]()
         self._ids: list[int] = []
-        self._memory: dict[Any, Any] = {}
+        self.memory: dict[Any, Any] = {}  # the system's own, from block to block
 
     def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no row."""
@@ -251,7 +263,7 @@ class SystemLines:
         named = dict(zip(self._schema.keys, columns, strict=True))
         rows = RowBlock(
             *(self._path, size, named, self._extras(named), self._labels, self._gather),
-            *(self._counts, self._ids, self._memory, self._schema.steps),
+            *(self._counts, self._ids, self.memory, self._schema.steps),
         )
         origin = self._layout.take(rows)
         self._label(named, origin, rows.labelled)
@@ -339,10 +351,7 @@ class _Schema:
         self._declared = {key for key, _, _ in layout.fields}
         self.firsts = sorted({path.split(".")[0] for path in labels})
         self.asked = [key for key in self.firsts if key not in self._declared]
-        self.steps: Any = None
-        if self.firsts:
-            steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.firsts], strict=False)
-            self.steps = self.firsts, msgspec.json.Decoder(steps)
+        self.steps = steps_of(labels)
         self.extra = Kinds()
         self.rebuild()
 
@@ -420,6 +429,21 @@ def read_rows(
     return read_lines(maker, source, {}, labels, progress)
 
 
+def read_alone(reader: SystemLines, source: Source, progress: Progress) -> SystemPart:
+    """All lines of a source, read in this process: for a reader whose rollouts have lines in several places."""
+    source.head = source.head.removeprefix(BOM)
+    try:
+        for block in line_blocks(source.readinto):
+            reader.read(block)
+            progress(len(block))
+        return reader.finish()
+    except LongLine:
+        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+        raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one row per line") from None
+    except LineError as error:
+        raise error.at(source.path) from None
+
+
 def own_names(names: Columns, system: str) -> None:
     """InputError for ``--columns`` on a file whose keys are known; ``sample=#`` says what holds anyway."""
     if any((role, key) != ("sample", NUMBERED) for role, key in names.items()):
@@ -444,6 +468,14 @@ def _notes(counts: Counter[str], path: str) -> Iterator[str]:
         yield f"{path}: {values} NaN or infinite: missing, not 0"
     if counts[TORN]:
         yield f"{path}: the last line is incomplete and is excluded: the file is still being written, or was cut off"
+
+
+def step_in(path: str, pattern: re.Pattern[str]) -> int | None:
+    """The step that a file's name has, or else that of its folder; None where neither has one."""
+    for name in (os.path.basename(path), os.path.basename(os.path.dirname(os.path.abspath(path)))):
+        if found := pattern.search(name):
+            return int(found[1])
+    return None
 
 
 def beside(path: str, *names: str) -> dict[str, Any]:

@@ -77,6 +77,14 @@ FORMATS: Final[Mapping[str, str]] = {
     "trl": "TRL's completions: Parquet with step, prompt, completion, a column for each reward, and advantage.",
     "verifiers": "The episodes of verifiers 0.4 and prime-rl: JSON Lines with task (an object) and traces (a list).",
     "verifiers_v0": "Results of verifiers before 0.4: JSON Lines with example_id, prompt, completion and reward.",
+    "skyrl": "SkyRL's dumped evaluations: JSON Lines with input_prompt, output_response and score.",
+    "nemo_rl": "NeMo-RL's training and validation data: JSON Lines with content, rewards (a list) and idx.",
+    "open_instruct": "open-instruct's rollouts: JSON Lines with prompt_tokens, response_tokens, reward and prompt_idx.",
+    "tinker_eval": "tinker-cookbook's evaluations: JSON Lines with benchmark, example_id, turns and reward.",
+    "tinker_rl": "tinker-cookbook's rollout summaries: JSON Lines with group_idx, traj_idx and total_reward.",
+    "promptfoo": "promptfoo's results: JSON that begins with evalId, or JSON Lines with testIdx and promptIdx.",
+    "openai_evals": "A log of OpenAI evals: JSON Lines that begin with a spec, then events.",
+    "every_eval_ever": "Every Eval Ever's samples: JSON Lines with evaluation_id, sample_id and evaluation.",
 }
 
 

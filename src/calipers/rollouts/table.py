@@ -200,7 +200,8 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
         unit = part.task
         for labels in groups:  # renumbered at each step, so that no product of sizes is too large
             unit = renumbered(unit * (len(labels.values) + 1) + labels.code + 1)
-        order = np.argsort(unit, kind="stable")
+        # rows without numbers are all sample 0, so that they stay as they are; a reader may have ranked them
+        order = np.lexsort((part.sample, unit)) if part.sample.any() else np.argsort(unit, kind="stable")
         first = np.flatnonzero(np.diff(unit[order], prepend=-1))
         sizes = np.diff(np.append(first, len(order)))
         before = np.empty(len(first), dtype=np.int64)
