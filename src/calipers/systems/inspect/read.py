@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
+import msgspec
 import numpy as np
 
 from calipers.errors import InputError
@@ -28,6 +29,8 @@ from calipers.systems.inspect.wire import (
     InspectLog,
     InspectSample,
     InspectScore,
+    LabelledLog,
+    LabelledSample,
     Spec,
     TextLog,
     TextSample,
@@ -143,7 +146,7 @@ OF_STOP: Final[Mapping[str, str]] = {
 _KIND: Final = re.compile(r"([A-Za-z_][\w.]*)\(")
 
 
-def record(sample: InspectSample, spec: Spec, *, labelled: bool) -> dict[str, Any]:
+def record(sample: InspectSample, spec: Spec) -> dict[str, Any]:
     """The record of a sample; with its metadata where labels were asked for."""
     scores = sample.scores or {}
     rewards = dict(_rewards(scores))
@@ -158,7 +161,7 @@ def record(sample: InspectSample, spec: Spec, *, labelled: bool) -> dict[str, An
         **({} if sample.working_time is None else {"working_s": sample.working_time}),
         **group(spec),
     }
-    if labelled and isinstance(sample.metadata, dict):
+    if isinstance(sample, LabelledSample) and isinstance(sample.metadata, dict):
         row["metadata"] = sample.metadata
     return row
 
@@ -272,7 +275,8 @@ START: Final = "_journal/start.json"
 AT_ONCE: Final = 1024  # samples
 MOST_PLANNED: Final = 100_000_000
 _LOG: Final = re.compile(rb'\{\s*"version"\s*:\s*\d+\s*,\s*"(?:status|eval)"\s*:')
-_SAMPLE: Final = re.compile(r"samples/.+\.json")
+_SAMPLE: Final = re.compile(r"samples/.+_epoch_[0-9]+(?:\.json|/sample\.json)")
+CHUNKED: Final = "/sample.json"  # a sample in pieces: its scores here, its metadata and messages in members beside it
 
 
 def is_archive(head: bytes) -> bool:
@@ -292,7 +296,7 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
     reading = _LogReading(source.path, labels)
     if not is_archive(source.head):
         text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
-        log = decoded(text, InspectLog, source.path)
+        log: InspectLog | LabelledLog = decoded(text, LabelledLog if labels else InspectLog, source.path)
         progress(len(text))
         if log.samples is None:
             right = "expected a log with samples; inspect writes none with --no-log-samples"
@@ -303,7 +307,7 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
         raise InputError.at(source.path, wrong, "expected the plain file, because it is read from its end")
     with Archive(source.path) as archive:
         header = header_of(archive)
-        return reading.parts(header, _samples(archive, progress))
+        return reading.parts(header, _samples(archive, progress, bool(labels)))
 
 
 def header_of(archive: Archive) -> Header:
@@ -316,14 +320,27 @@ def header_of(archive: Archive) -> Header:
 
 
 def sample_names(archive: Archive) -> list[str]:
-    """The members that are samples."""
+    """The members that are samples, whole or the first of several pieces; any other member is passed over."""
     return [name for name in archive.members if _SAMPLE.fullmatch(name)]
 
 
-def _samples(archive: Archive, progress: Progress) -> Iterator[InspectSample]:
+def _samples(archive: Archive, progress: Progress, labelled: bool) -> Iterator[InspectSample]:
+    kind = LabelledSample if labelled else InspectSample
     for name in sample_names(archive):
-        yield decoded(archive.read(name), InspectSample, f"{archive.path}: {name}")
+        sample = decoded(archive.read(name), kind, f"{archive.path}: {name}")
+        beside = name.removesuffix(CHUNKED) + "/metadata.json"
+        if isinstance(sample, LabelledSample) and sample.metadata is None and beside in archive.members:
+            sample.metadata = _object(archive.read(beside), f"{archive.path}: {beside}")
+        yield sample
         progress(archive.members[name].compress_size)
+
+
+def _object(text: bytes, location: str) -> Any:
+    """A member of an archive as JSON, whatever it says."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError.at(location, f"is not JSON ({error})", "expected a log of inspect") from None
 
 
 class _LogReading:
@@ -358,7 +375,7 @@ class _LogReading:
             self._kinds.append(error_kind(sample))
             self._unread.update(unread(sample))
             try:
-                yield json.dumps(_plain(record(sample, header.eval, labelled=bool(self._labels))))
+                yield _line(record(sample, header.eval))
             except RecursionError:
                 wrong = f"sample {sample.id!r} has metadata that is nested too deeply"
                 raise InputError.at(self._path, wrong, "expected text or numbers for --by") from None
@@ -412,6 +429,17 @@ class _LogReading:
                 f"{self._path}: {subject} a value of {scorer!r} that is neither a "
                 "grade nor a number: it counts as missing, not as 0"
             )
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A record as a line of JSON, with null for NaN."""
+    try:
+        return _ENCODER.encode(row).decode()
+    except (UnicodeEncodeError, OverflowError, TypeError):  # half a character, or an integer beyond 64 bits
+        return json.dumps(_plain(row))
 
 
 def _plain(value: Any) -> Any:
