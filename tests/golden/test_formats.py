@@ -166,3 +166,21 @@ def test_every_eval_ever(system):
     assert len(part) == failed + max(entry["rollouts"] for entry in entries.values())
     for result, entry in entries.items():
         assert moments(part, result) == pytest.approx(entry["rewards"]["score"], abs=1e-12)
+
+
+@pytest.mark.parametrize("file", ["golden_a.eval", "golden_a.json", "chunked_a.eval"])
+def test_inspect(file):
+    part = chosen(table("inspect", file))
+    wanted = expected("inspect")["read"]
+    names = {"f1": "parts.f1", "len": "parts.len"}  # a scorer with several values names them after itself
+    found = numbers(part, {name: names.get(name, name) for name in wanted["rewards"]})
+    for name, reward in wanted["rewards"].items():
+        assert found["rewards"][name] == pytest.approx(reward, abs=1e-12)
+    assert {**found, "rewards": {}} == {**wanted, "rewards": {}}
+
+
+@pytest.mark.parametrize("file", ["golden_a.eval", "golden_a.json", "chunked_a.eval"])
+def test_metadata_of_inspect_wherever_it_is(file):
+    part = chosen(table("inspect", file, labels=("level", "tags.src")))
+    assert slices(part, "level", label)[1] == ["easy", "hard"]
+    assert slices(part, "tags.src", label)[1] == ["s0", "s1"]

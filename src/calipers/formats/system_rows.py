@@ -225,8 +225,9 @@ def steps_of(labels: Collection[str]) -> Any:
 class SystemLines:
     """Blocks of whole lines in, one `SystemPart` out."""
 
-    def __init__(self, path: str, layout: Layout, labels: Collection[str]) -> None:
+    def __init__(self, path: str, layout: Layout, labels: Collection[str], start: int | None = None) -> None:
         self.lines = 0
+        self._start = start or 0  # the byte of the file that the first line begins at
         self._path = path
         self._layout = layout
         self._labels = labels
@@ -334,7 +335,7 @@ class SystemLines:
             if last:
                 msgspec.json.decode(without_unreal(last)[0])
         except BAD:
-            if self._gather.rows or cut:
+            if self.lines or cut or self._start:
                 self._counts[TORN] += 1
                 return text[:cut]
         return block

@@ -76,12 +76,12 @@ SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=Fals
 
 def evaluation_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
     """A reader of trajectories, wherever in the file they stand."""
-    return SystemLines(path, EVALUATION_LAYOUT, labels)
+    return SystemLines(path, EVALUATION_LAYOUT, labels, start)
 
 
 def summary_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
     """A reader of summaries, wherever in the file they stand."""
-    return SystemLines(path, SUMMARY_LAYOUT, labels)
+    return SystemLines(path, SUMMARY_LAYOUT, labels, start)
 
 
 def read_evaluation(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:

@@ -188,7 +188,7 @@ LAYOUT: Final = Layout(SYSTEM, EPISODE, take)
 
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
     """A reader of episodes, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels)
+    return SystemLines(path, LAYOUT, labels, start)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:

@@ -121,7 +121,7 @@ LAYOUT: Final = Layout(SYSTEM, RESULT, take, extras=True)
 
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
     """A reader of rows, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels)
+    return SystemLines(path, LAYOUT, labels, start)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
