@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
@@ -61,6 +63,7 @@ LARGEST_COMPANION: Final = 64 << 20  # bytes
 MOST_PLANNED: Final = 100_000_000
 REMEMBERED: Final = 4096  # prompts whose tasks are remembered: the samples of a prompt stand near each other
 _NEWLINE: Final = ord(b"\n")
+_PLAIN: Final = {float, bool, NoneType}  # an integer may be too large
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _ROWS: Final = msgspec.json.Decoder(dict[str, Raw])
 _SAID: Final = re.compile(r"Expected `([^`]*)`(?:[^`]*), got `([^`]*)`(?: - at `\$\.?(.*)`)?")
@@ -126,14 +129,14 @@ class RowBlock:
         """The numbers of an object of each rollout, as rewards or columns by their names."""
         self.table(kind, [{} if each is None or each is ABSENT else each for each in objects])
 
-    def table(self, kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """As `named_numbers`, where every rollout has an object."""
-        known = self.memory.setdefault(("names", kind), {})
-        for row in rows:
-            for name in row:
-                known[name] = None
-        for name in known:
-            values = [number(row.get(name)) for row in rows]
+    def table(self, kind: str, rows: Sequence[Mapping[str, Any]], but: Collection[str] = ()) -> None:
+        """As `named_numbers`, where every rollout has an object; ``but`` for some names."""
+        for name in dict.fromkeys(chain.from_iterable(rows)):
+            if name in but:
+                continue
+            values = [row.get(name) for row in rows]
+            if not set(map(type, values)) <= _PLAIN:
+                values = [number(value) for value in values]
             self.gather.numbers(kind, name, values)
 
     def metadata(self, objects: Sequence[Raw | bytes]) -> None:

@@ -204,8 +204,9 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
         order = np.lexsort((part.sample, unit)) if part.sample.any() else np.argsort(unit, kind="stable")
         first = np.flatnonzero(np.diff(unit[order], prepend=-1))
         sizes = np.diff(np.append(first, len(order)))
-        before = np.empty(len(first), dtype=np.int64)
-        for at, (row, size) in enumerate(zip(order[first].tolist(), sizes.tolist(), strict=True)):
+        before = np.zeros(len(first), dtype=np.int64)
+        alone = len(parts) == 1  # nobody else has samples of these tasks
+        for at, (row, size) in enumerate(() if alone else zip(order[first].tolist(), sizes.tolist(), strict=True)):
             names = (labels.values[code] if (code := int(labels.code[row])) >= 0 else None for labels in groups)
             who = (part.tasks[int(part.task[row])], *names)
             before[at] = counts.get(who, 0)

@@ -320,7 +320,7 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
     reading = _LogReading(source.path, labels)
     if not is_archive(source.head):
         text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
-        log: InspectLog | LabelledLog = decoded(text, LabelledLog if labels else InspectLog, source.path)
+        log = decoded(text, LabelledLog, source.path) if labels else decoded(text, InspectLog, source.path)
         progress(len(text))
         if log.samples is None:
             right = "expected a log with samples; inspect writes none with --no-log-samples"

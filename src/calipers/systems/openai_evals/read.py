@@ -44,7 +44,8 @@ class Sample:
     matches: list[float] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
-    usage: dict[str, float] = field(default_factory=dict)
+    input_tokens: float | None = None
+    output_tokens: float | None = None
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Log:
     """What the lines say so far."""
 
     lines: int = 0
-    samples: dict[str, Sample] = field(default_factory=dict)
+    samples: dict[str | int, Sample] = field(default_factory=dict)
     spec: Spec | None = None
     ended: bool = False
 
@@ -67,7 +68,9 @@ def take(rows: RowBlock) -> Ints:
         elif len(report):
             log.ended = True
         elif sample_id is not None and kind in _TAKEN:
-            sample = log.samples.setdefault(str(sample_id), Sample(log.lines))
+            sample = log.samples.get(sample_id)
+            if sample is None:
+                log.samples[sample_id] = sample = Sample(log.lines)
             if len(data):
                 try:
                     _TAKEN[kind](sample, data)
@@ -77,9 +80,9 @@ def take(rows: RowBlock) -> Ints:
 
 
 def _take_match(sample: Sample, data: Raw) -> None:
-    correct = number(_MATCH.decode(data).correct)
+    correct = _MATCH.decode(data).correct
     if correct is not None:
-        sample.matches.append(correct)
+        sample.matches.append(float(correct))
 
 
 def _take_metrics(sample: Sample, data: Raw) -> None:
@@ -89,9 +92,10 @@ def _take_metrics(sample: Sample, data: Raw) -> None:
 def _take_sampling(sample: Sample, data: Raw) -> None:
     usage = _SAMPLING.decode(data).usage
     if usage is not None:
-        for name, count in (("input_tokens", usage.prompt_tokens), ("output_tokens", usage.completion_tokens)):
-            if count is not None:
-                sample.usage[name] = sample.usage.get(name, 0.0) + count
+        if usage.prompt_tokens is not None:
+            sample.input_tokens = (sample.input_tokens or 0.0) + usage.prompt_tokens
+        if usage.completion_tokens is not None:
+            sample.output_tokens = (sample.output_tokens or 0.0) + usage.completion_tokens
 
 
 def _take_error(sample: Sample, data: Raw) -> None:
@@ -141,7 +145,7 @@ def _columns(log: Log, path: str) -> dict[str, Any]:
     for name in dict.fromkeys(name for metrics in measured for name in metrics):
         gather.numbers("reward", name, [number(metrics.get(name)) for metrics in measured])
     for name in ("input_tokens", "output_tokens"):
-        gather.numbers("column", name, [None if place else sample.usage.get(name) for _, sample, place in rows])
+        gather.numbers("column", name, [None if place else getattr(sample, name) for _, sample, place in rows])
     lost = [sample.error if not sample.matches and not sample.metrics else None for _, sample, _ in rows]
     gather.whole("outcome", [UNSTATED if error is None else CODE["client_failed"] for error in lost])
     if any(lost):

@@ -24,7 +24,6 @@ from calipers.formats.system_rows import (
     SystemLines,
     SystemPart,
     hashed,
-    number,
     own_names,
     read_rows,
     with_notes,
@@ -54,11 +53,9 @@ def take(rows: RowBlock) -> None:
     gather.labels(COLUMN, rows[COLUMN])
     rows.labelled.add(COLUMN)
     gradings = rows["gradingResult"]
-    failed = [reason == ERROR for reason in rows["failureReason"]]
-    broken = [_grader_failed(grading) for grading in gradings]
-    if any(failed) or any(broken):
-        pairs = zip(failed, broken, strict=True)
-        rows.outcomes(["client_failed" if no else "verifier_failed" if odd else None for no, odd in pairs])
+    if ERROR in rows["failureReason"] or any(map(_grader_failed, gradings)):
+        pairs = zip(rows["failureReason"], gradings, strict=True)
+        rows.outcomes([_outcome(reason, grading) for reason, grading in pairs])
     gather.numbers("reward", "pass", rows["success"])
     gather.numbers("reward", "score", rows["score"])
     rows.named_numbers("reward", rows["namedScores"])
@@ -74,8 +71,8 @@ def _take_usage(rows: RowBlock) -> None:
     for name, key in (("input_tokens", "prompt"), ("output_tokens", "completion"), ("cached_tokens", "cached")):
         rows.gather.numbers("column", name, [None if each is None else getattr(each, key) for each in used])
     rows.gather.numbers("column", "cost_usd", rows["cost"])
-    milliseconds = [number(value) for value in rows["latencyMs"]]
-    rows.gather.numbers("column", "latency_s", [None if value is None else value / 1000 for value in milliseconds])
+    times = [value / 1000 if isinstance(value, float) else None for value in rows["latencyMs"]]
+    rows.gather.numbers("column", "latency_s", times)
 
 
 def _task(variables: Any, test: TestCase | None, known: dict[tuple[bytes, ...], str]) -> str:
@@ -110,14 +107,24 @@ def _model(provider: Provider | str | None) -> str | None:
     return provider
 
 
+def _outcome(reason: int | None, grading: Grading | None) -> str | None:
+    if reason == ERROR:
+        return "client_failed"
+    return "verifier_failed" if _grader_failed(grading) else None
+
+
 def _grader_failed(grading: Grading | None) -> bool:
-    components = (grading.component_results if grading else None) or ()
-    return any(each is not None and each.metadata is not None and each.metadata.grader_error for each in components)
+    for each in (grading.component_results if grading else None) or ():
+        if each is not None and each.metadata is not None and each.metadata.grader_error:
+            return True
+    return False
 
 
 def _threw(grading: Grading | None) -> bool:
-    components = (grading.component_results if grading else None) or ()
-    return any(each is not None and (each.reason or "").startswith(THREW) for each in components)
+    for each in (grading.component_results if grading else None) or ():
+        if each is not None and each.reason and each.reason.startswith(THREW):
+            return True
+    return False
 
 
 LAYOUT: Final = Layout(SYSTEM, ROW, take)

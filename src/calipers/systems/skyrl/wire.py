@@ -12,7 +12,7 @@ from calipers.formats.system_rows import Number
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("input_prompt", Raw, msgspec.NODEFAULT),
-    ("score", Number | list[Number], ABSENT),  # of the whole response, or of each token
+    ("score", Number | list[float | None], ABSENT),  # of the whole response, or of each token
     ("stop_reason", str | None, ABSENT),
     ("env_class", str | None, ABSENT),
     ("env_extras", Raw, NOTHING),

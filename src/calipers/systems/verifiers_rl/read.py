@@ -23,14 +23,13 @@ from calipers.formats.system_rows import (
     SystemPart,
     beside,
     hashed,
-    number,
     planned,
     read_rows,
     with_notes,
 )
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Labels, Part
-from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, TaskData, TaskOf, Trace
+from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, Span, TaskData, TaskOf, Trace
 
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"
@@ -38,7 +37,13 @@ NO_TRACE: Final = "(no trace)"  # stands for the policy's agent until that is kn
 POLICY: Final = "policy"  # what a count of traces by (agent, model) is called
 TRUNCATED: Final = frozenset({"max_turns", "context_length"})
 _DATA: Final = msgspec.json.Decoder(TaskData)
-_SPENT: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd", "latency_s")
+_SPENT: Final = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "completion_tokens",
+    "cached_tokens": "cached_input_tokens",
+    "reasoning_tokens": "reasoning_tokens",
+    "cost_usd": "cost",
+}
 
 
 def take(rows: RowBlock) -> Ints:
@@ -67,20 +72,20 @@ def take(rows: RowBlock) -> Ints:
     counted = [trace if ok else None for trace, ok in zip(traces, good, strict=True)]
     rows.table("reward", [{} if trace is None else dict(_rewards(trace)) for trace in counted])
     rows.named_numbers("column", [None if trace is None else trace.metrics for trace in counted])
-    rows.table("column", [{} if trace is None else _spent(trace) for trace in traces])
+    _take_usage(rows, traces)
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
         gather.labels("truncated", [None if trace is None else _truncated(trace) for trace in traces])
     rows.metadata([episodes[row][0].data for row in origin])
     ids = [rows["id"][row] if trace is None else trace.id for row, trace in zip(origin, traces, strict=True)]
     rows.ids += [-1 if each is None else hashed(each) for each in ids]
-    return origin
+    return np.array(origin, dtype=np.int64)
 
 
-def _flat(column: Sequence[Sequence[Trace]]) -> tuple[Ints, list[Trace | None]]:
+def _flat(column: Sequence[Sequence[Trace]]) -> tuple[list[int], list[Trace | None]]:
     """The episode of each rollout, and its trace."""
     origin = [row for row, traces in enumerate(column) for _ in traces or (None,)]
-    return np.array(origin, dtype=np.int64), [trace for traces in column for trace in traces or (None,)]
+    return origin, [trace for traces in column for trace in traces or (None,)]
 
 
 def _task(task: TaskOf) -> str:
@@ -114,14 +119,15 @@ def _dataset(env: Any) -> str | None:
 def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
     """What says when and for what an episode was run, as labels."""
     works = [run.work if run else None for run in runs]
-    policies = [work.policy if work else None for work in works]
     labels: dict[str, list[Any]] = {
         STEP: [work.step if work else None for work in works],
         SPLIT: [work.type if work else None for work in works],
-        "run": [run.id if run else None for run in runs],
-        "policy_start": [policy.start if policy else None for policy in policies],
-        "policy_end": [policy.end if policy else None for policy in policies],
     }
+    if "run" in rows.labels:
+        labels["run"] = [run.id if run else None for run in runs]
+    for end in {"policy_start", "policy_end"} & {*rows.labels}:
+        policies = [work.policy if work else None for work in works]
+        labels[end] = [getattr(policy, end.removeprefix("policy_")) if policy else None for policy in policies]
     for name, values in labels.items():
         rows.labelled.add(name)
         if any(value is not None for value in values):
@@ -148,7 +154,7 @@ def _rewards(trace: Trace) -> Iterator[tuple[str, float]]:
     parts = []
     for name, reward in (trace.rewards or {}).items():
         scored = reward if isinstance(reward, Score) else Score(reward)
-        score, weight = number(scored.score), number(scored.weight)
+        score, weight = scored.score, scored.weight
         if score is not None:
             parts.append(score * (1.0 if weight is None else weight))
             if name != TOTAL:
@@ -157,24 +163,20 @@ def _rewards(trace: Trace) -> Iterator[tuple[str, float]]:
         yield TOTAL, sum(parts)
 
 
-def _spent(trace: Trace) -> dict[str, float]:
-    """The tokens, the cost and the time of a trace, as far as it says."""
-    totals: dict[str, float] = {}
-    for call in trace.calls or ():
-        if call.usage is None:
-            continue
-        prompt, cached = number(call.usage.prompt_tokens), number(call.usage.cached_input_tokens)
-        counts = (
-            None if prompt is None else prompt + (cached or 0.0),
-            *map(number, (call.usage.completion_tokens, cached, call.usage.reasoning_tokens, call.usage.cost)),
-        )
-        for name, count in zip(_SPENT, counts, strict=False):
-            if count is not None:
-                totals[name] = totals.get(name, 0.0) + count
-    span = trace.timing.agent if trace.timing else None
-    if span is not None and (begun := number(span.start)) and (end := number(span.end)):
-        totals["latency_s"] = end - begun
-    return totals
+def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
+    """The tokens, the cost and the time of each trace, as far as it says."""
+    used = [[call.usage for call in (trace.calls or ()) if call.usage] if trace is not None else [] for trace in traces]
+    for name, key in _SPENT.items():
+        counts = [[count for each in some if (count := getattr(each, key)) is not None] for some in used]
+        rows.gather.numbers("column", name, [sum(some) if some else None for some in counts])
+    spans = [trace.timing.agent if trace is not None and trace.timing else None for trace in traces]
+    rows.gather.numbers("column", "latency_s", [_seconds(span) for span in spans])
+
+
+def _seconds(span: Span | None) -> float | None:
+    if span is None or not span.start or not span.end:  # 0: it never began
+        return None
+    return span.end - span.start
 
 
 def _truncated(trace: Trace) -> bool:

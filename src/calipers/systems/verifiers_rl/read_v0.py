@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -16,7 +16,6 @@ from calipers.formats.system_rows import (
     SystemLines,
     beside,
     extra_columns,
-    number,
     planned,
     read_rows,
     with_notes,
@@ -34,12 +33,7 @@ class _Failure(msgspec.Struct, gc=False):
     error: str | None = None
 
 
-class _Generation(msgspec.Struct, gc=False):
-    total: float | bool | None = None
-
-
 _FAILURE: Final = msgspec.json.Decoder(_Failure | str | None)
-_TIMING: Final = msgspec.json.Decoder(_Generation | None)
 
 
 def take(rows: RowBlock) -> None:
@@ -51,11 +45,12 @@ def take(rows: RowBlock) -> None:
     rows.outcomes(["client_failed" if failure else None for failure in failed])
     rows.error_kinds([_kind(raw) if failure else None for raw, failure in zip(rows["error"], failed, strict=True)])
     _take_metrics(rows)
-    usage = [{} if used is ABSENT or used is None else used for used in rows["token_usage"]]
     for name in ("input_tokens", "output_tokens"):
-        gather.numbers("column", name, [number(used.get(name)) for used in usage])
-    times = zip(rows["timing"], rows["total_ms"], strict=True)
-    gather.numbers("column", "latency_s", [_seconds(*each) for each in times])
+        gather.numbers("column", name, [getattr(used, name) if used else None for used in rows["token_usage"]])
+    times = [times.total if times else None for times in rows["timing"]]
+    if any(isinstance(each, float) for each in rows["total_ms"]):  # as they were before 0.1.10
+        times = [each / 1000 if isinstance(each, float) else None for each in rows["total_ms"]]
+    gather.numbers("column", "latency_s", times)
     if "env_task" in rows.labels:
         rows.labelled.add("env_task")
         gather.labels("env_task", [_text(raw) for raw in rows["task"]])
@@ -78,8 +73,10 @@ def _take_metrics(rows: RowBlock) -> None:
     known = rows.memory.setdefault("metrics", set())
     known.update(name for metrics in inside for name in metrics)
     given = rows.memory.setdefault("has metrics", any(metrics is not ABSENT for metrics in rows["metrics"]))
-    rows.table("reward", [{k: v for k, v in metrics.items() if k not in BOOKKEEPING} for metrics in inside])
-    rows.table("column", [{k: v for k, v in metrics.items() if k in BOOKKEEPING} for metrics in inside])
+    rows.table("reward", inside, BOOKKEEPING)
+    counted_here = BOOKKEEPING & known
+    if counted_here:
+        rows.table("column", [{name: each.get(name) for name in counted_here} for each in inside])
     rows.extras = {key: values for key, values in rows.extras.items() if key not in known}
     counted = {key: values for key, values in rows.extras.items() if key in BOOKKEEPING}
     others = {key: values for key, values in rows.extras.items() if key not in BOOKKEEPING}
@@ -95,17 +92,6 @@ def _kind(raw: Raw) -> str:
     except BAD:
         return "error"
     return (failure.error if isinstance(failure, _Failure) else failure) or "error"
-
-
-def _seconds(timing: Raw, milliseconds: Any) -> float | None:
-    if isinstance(milliseconds, (int, float)):
-        value = number(milliseconds)
-        return None if value is None else value / 1000
-    try:
-        times = _TIMING.decode(timing) if len(timing) else None
-    except BAD:
-        return None
-    return number(times.total) if times else None
 
 
 def _text(raw: Raw) -> str | None:

@@ -33,6 +33,24 @@ class Usage(msgspec.Struct, gc=False):
     reasoning_tokens: Number = None
     cost: Number = None
 
+    @property
+    def input_tokens(self) -> float | None:
+        """All tokens that went in."""
+        return None if self.prompt_tokens is None else self.prompt_tokens + (self.cached_input_tokens or 0)
+
+
+class ResultTiming(msgspec.Struct, gc=False):
+    """The time of a rollout before 0.4, in seconds."""
+
+    total: Number = None
+
+
+class ResultUsage(msgspec.Struct, gc=False):
+    """The tokens of a rollout before 0.4."""
+
+    input_tokens: Number = None
+    output_tokens: Number = None
+
 
 class Call(msgspec.Struct, gc=False):
     """One request to the model."""
@@ -150,13 +168,13 @@ RESULT: Final[list[tuple[str, Any, Any]]] = [
     ("reward", Number, ABSENT),
     ("error", Raw, NOTHING),
     ("error_chain", Raw, NOTHING),
-    ("timing", Raw, NOTHING),
+    ("timing", ResultTiming | None, None),
     ("is_completed", bool | None, ABSENT),
     ("is_truncated", bool | None, ABSENT),
     ("stop_condition", str | None, ABSENT),
     ("metrics", dict[str, Any] | None, ABSENT),
     ("tool_defs", Raw, NOTHING),
-    ("token_usage", dict[str, Any] | None, ABSENT),
+    ("token_usage", ResultUsage | None, None),
     ("generation_ms", Number, ABSENT),
     ("scoring_ms", Number, ABSENT),
     ("total_ms", Number, ABSENT),
