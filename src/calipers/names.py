@@ -254,6 +254,7 @@ METRICS = Index(
         "maj@{k}": "calipers.metrics.votes:MAJ_AT_K",
         "gpass@{k}": "calipers.metrics.rewards:GPASS_AT_K",
         "mgpass@{k}": "calipers.metrics.rewards:MGPASS_AT_K",
+        "bootstrap_best@{k}": "calipers.systems.verl.metrics:BOOTSTRAP_BEST_AT_K",
         "bayes_mean": "calipers.metrics.bayes:BAYES_MEAN",
         "bayes_pass@{k}": "calipers.metrics.bayes:BAYES_PASS_AT_K",
         "pooled_mean": "calipers.systems.harbor.metrics:POOLED_MEAN",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import calipers
 from calipers.formats.read import read
 from calipers.rollouts.labels import slices
 from calipers.rollouts.record import OUTCOMES, label
@@ -184,3 +185,88 @@ def test_metadata_of_inspect_wherever_it_is(file):
     part = chosen(table("inspect", file, labels=("level", "tags.src")))
     assert slices(part, "level", label)[1] == ["easy", "hard"]
     assert slices(part, "tags.src", label)[1] == ["s0", "s1"]
+
+
+def own_verl() -> list[tuple[str, str, int, float]]:
+    """(file, reward, k, what verl itself logs as best@k)."""
+    return [
+        (file, name.split("/")[2], int(name.split("@")[1].split("/")[0]), value)
+        for file, entry in expected("verl")["own"].items()
+        for name, value in entry.get("own", {}).items()
+        if "/best@" in name and name.endswith("/mean")
+    ]
+
+
+@pytest.mark.parametrize(("file", "reward", "k", "value"), own_verl())
+def test_best_of_verl_is_reproduced_and_is_not_pass_at_k(file, reward, k, value):
+    result = calipers.score(FOLDER / "verl" / file, [f"bootstrap_best@{k}", f"max@{k}"], reward=reward)
+    assert result[f"bootstrap_best@{k}"].value == pytest.approx(value, abs=1e-12)
+    assert result[f"max@{k}"].value > value
+
+
+@pytest.mark.parametrize("step", ["step_0/eval", "step_1/train", "step_2/train", "step_2/eval", "step_10/eval"])
+def test_pass_at_k_of_prime_rl_is_ours_over_tasks_with_k_rollouts_left(step):
+    own = expected("prime_rl")["own"][step]
+    names = [f"pass{mark}{k}" for mark in "@^" for k in (1, 2, 4)]
+    path = FOLDER / "prime_rl" / "rollouts" / step / "all" / "traces.jsonl"
+    solver = next(g for g in calipers.score(path, [*names, "pooled_mean"]).groups if g.agent == "solver")
+    for name in names:
+        assert solver[name].value == pytest.approx(own[f"effective/solver/{name}"], abs=1e-12)
+    assert solver["pooled_mean"].value == pytest.approx(own["effective/solver/avg@4"], abs=1e-12)
+
+
+def test_verifiers_v0_counts_errors_as_zero():
+    own = expected("verifiers_v0")["own"]
+    path = FOLDER / "verifiers_v0" / "results.jsonl"
+    names = ["pooled_mean", *(f"pass{mark}{k}(threshold=0.5)" for mark in "@^" for k in (1, 2, 4))]
+    group = calipers.score(path, names, missing="zero").groups[0]
+    assert group["pooled_mean"].value == pytest.approx(own["avg_reward"], abs=1e-12)
+    for k in ("1", "2", "4"):
+        assert group[f"pass@{k}(threshold=0.5)"].value == pytest.approx(own["pass_at_k"][k], abs=1e-12)
+        assert group[f"pass^{k}(threshold=0.5)"].value == pytest.approx(own["pass_all_k"][k], abs=1e-12)
+
+
+def test_promptfoo_counts_errors_as_failures():
+    own = expected("promptfoo")["own"]
+    groups = calipers.score(FOLDER / "promptfoo" / "results.json", "pass_rate", reward="pass", missing="zero").groups
+    passed = sum(group["pass_rate"].value * group.ledger.planned for group in groups)
+    assert (round(passed), sum(group.ledger.planned for group in groups)) == (own["successes"], 72)
+    left = calipers.score(FOLDER / "promptfoo" / "results.json", "pass_rate", reward="pass").groups
+    assert sum(group.ledger.planned - group.ledger.gaps for group in left) == 56
+
+
+POSITIVE = "threshold=1e-300"  # any reward above 0
+
+
+@pytest.mark.parametrize("step", [10, 20])
+def test_skyrl_looks_at_the_last_token(step):
+    own = expected("skyrl")["own"][f"global_step_{step}_evals"]
+    folder = FOLDER / "skyrl" / "dumped_evals" / f"global_step_{step}_evals"
+    reward = "last_token_score" if own["token_level_scores"] else "score"
+    for group in calipers.score(folder, f"pass@4({POSITIVE})", reward=reward).groups:
+        name = group.dataset.replace("/", "_")
+        assert group[f"pass@4({POSITIVE})"].value == pytest.approx(own["own"][f"eval/{name}/pass_at_4"], abs=1e-12)
+    for group in calipers.score(folder, "pooled_mean", reward="score").groups:
+        name = group.dataset.replace("/", "_")
+        assert group["pooled_mean"].value == pytest.approx(own["own"][f"eval/{name}/avg_score"], abs=1e-12)
+
+
+@pytest.mark.parametrize("step", [0, 10])
+def test_nemo_rl_counts_any_positive_reward(step):
+    own = expected("nemo_rl")["own"][f"val_data_step{step}.jsonl"]["own"]
+    names = ["pooled_mean", f"pass@4({POSITIVE})"]
+    result = calipers.score(FOLDER / "nemo_rl" / f"val_data_step{step}.jsonl", names)
+    assert [result[name].value for name in names] == pytest.approx([own["accuracy"], own["pass_k"]], abs=1e-12)
+
+
+def test_tinker_counts_any_positive_reward():
+    own = expected("tinker_cookbook")["own"]["eval/gsm8k/trajectories.jsonl"]["own"]
+    names = [f"{name}({POSITIVE})" for name in ("pass_rate", "pass@1", "pass@4")]
+    result = calipers.score(FOLDER / "tinker_cookbook" / "eval", names, missing="zero")
+    wanted = [own["score"], own["pass_at_k"]["1"], own["pass_at_k"]["4"]]
+    assert [result[name].value for name in names] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_openai_evals_agrees():
+    result = calipers.score(FOLDER / "openai_evals" / "log_a.jsonl", "pass_rate")
+    assert result["pass_rate"].value == pytest.approx(expected("openai_evals")["own"]["accuracy"], abs=1e-12)
