@@ -370,6 +370,7 @@ def roles(texts: tuple[str, ...]) -> dict[str, str]:
         role, equals, key = (part.strip() for part in pair.partition("="))
         if not (role and equals and key):
             raise InputError.at("--columns", f"{pair!r} cannot be read", "expected ROLE=KEY, such as task=id")
+        key = key.replace('"', "'")  # both quote a key that has a dot; only one may be part of a key
         if role in keys:
             raise InputError.at("--columns", f"{role} is given twice", "expected it once")
         keys[role] = key
