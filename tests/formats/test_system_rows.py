@@ -274,3 +274,34 @@ def test_a_log_of_openai_evals_that_was_cut(tmp_path):
     assert any("there is no final report" in note for note in table.notes)
     only_sampled = read([written(tmp_path, "".join(text[:2]))])[0]
     assert [row["outcome"] for row in seen(only_sampled)] == ["missing"]
+
+
+def test_a_nan_in_the_first_row_hides_nothing(tmp_path):
+    path = written(tmp_path, "\ufeff" + rows_of({**VERL, "score": float("nan")}, VERL).replace("\n", "\r\n"))
+    table, inputs = read([path])
+    assert (inputs[0].format, len(table)) == ("verl", 2)
+
+
+def test_the_same_file_twice_is_refused(tmp_path):
+    path = written(tmp_path, rows_of(VERL))
+    assert refused(path, path) == f": appears twice, first as {path}; expected each file once"
+
+
+def test_repeats_of_promptfoo_are_numbered_by_their_test_and_not_by_when_they_ended(tmp_path):
+    text = (GOLDEN / FILES["promptfoo"]).read_text().splitlines(keepends=True)
+    straight = seen(read([written(tmp_path, "".join(text))])[0])
+    assert seen(read([written(tmp_path, "".join(reversed(text)))])[0]) == straight
+
+
+def test_folders_of_verl_are_splits(tmp_path):
+    for folder in ("rollouts", "validation"):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder, rows_of(VERL), "3.jsonl")
+    result = calipers.score(tmp_path)
+    assert list(result.groups[0].breakdowns["split+step"]) == ["rollouts, 3", "validation, 3"]
+
+
+def test_steps_are_compared_task_by_task():
+    folder = GOLDEN / "verl" / "validation"
+    comparison = calipers.compare(folder / "0.jsonl", folder / "40.jsonl", metric="mean_reward", reward="acc")
+    assert (comparison.differences[0].value, comparison.differences[0].units) == (pytest.approx(0.4), 5)

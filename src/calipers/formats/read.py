@@ -192,6 +192,7 @@ def begin(
     done, total = 0, sum(map(_size, given))
     parts: list[Part] = [] if kept is None else kept
     seen = []
+    unnumbered: dict[str, str] = {}  # files whose rollouts have no numbers, so that only their path tells them apart
     with uncollected():
         for each in given:
             source = _opened(each)
@@ -203,6 +204,8 @@ def begin(
                     raise InputError.at(
                         each if isinstance(each, str) else each.path, "no rollouts", "expected at least one"
                     )
+                if any(part.unnumbered for part in read_parts):
+                    _once(source.path, unnumbered, source.path, "appears twice, first as", "expected each file once")
                 rows = sum(map(len, parts))
                 read_parts = [
                     part if part.turn is None else replace(part, turn=part.turn + rows) for part in read_parts

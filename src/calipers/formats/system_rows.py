@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -91,6 +92,7 @@ class SystemPart(Part):
     """The rollouts of some rows, with counts of what is to be said of them."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
+    system: str = ""  # whose rows they are
 
 
 @dataclass(slots=True)
@@ -104,7 +106,7 @@ class RowBlock:
     labels: Collection[str]  # the keys asked for by --by and --cluster
     gather: Gather
     counts: Counter[str]
-    ids: list[int]  # of the rollouts so far, where the rows have ids
+    ids: array[int]  # of the rollouts so far, where the rows have ids
     memory: dict[Any, Any]  # whatever the system wants to remember from block to block
     steps: Any = None  # the first steps of the labels asked for, and what decodes them out of an object
     labelled: set[str] = field(default_factory=set)  # labels asked for that the system provided itself
@@ -239,7 +241,7 @@ class SystemLines:
         self._learner = Learner(self._schema)
         self._gather = Gather()
         self._counts = Counter[str]()
-        self._ids: list[int] = []
+        self._ids = array("q")
         self.memory: dict[Any, Any] = {}  # the system's own, from block to block
 
     def read(self, block: Block) -> None:
@@ -315,7 +317,8 @@ class SystemLines:
             raise LineError(int(self._places.of(row).rpartition(":")[2]), wrong, right) from None
         ids = None
         if any(each >= 0 for each in self._ids):
-            ids = np.array([*self._ids, *[-1] * (len(part) - len(self._ids))], dtype=np.int64)
+            ids = np.full(len(part), -1, dtype=np.int64)
+            ids[: len(self._ids)] = self._ids
         return SystemPart(
             **{
                 each.name: getattr(part, each.name)
@@ -325,6 +328,7 @@ class SystemLines:
             rollout_ids=ids,
             unnumbered=self._layout.unnumbered,
             counts=self._counts,
+            system=self._layout.system,
         )
 
     def _without_torn(self, block: Block) -> Block:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -142,7 +143,7 @@ def _columns(samples: Samples, path: str, labels: Collection[str]) -> dict[str, 
     times = [None if each.performance is None else number(each.performance.latency_ms) for each in rollouts]
     gather.numbers("column", "latency_s", [None if time is None else time / 1000 for time in times])
     if labels:
-        RowBlock(path, len(rollouts), {}, {}, labels, gather, Counter(), [], {}, steps_of(labels)).metadata(
+        RowBlock(path, len(rollouts), {}, {}, labels, gather, Counter(), array("q"), {}, steps_of(labels)).metadata(
             [rollout.metadata for rollout in rollouts]
         )
     gather.rows = len(rollouts)

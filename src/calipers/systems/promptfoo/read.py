@@ -63,7 +63,7 @@ def take(rows: RowBlock) -> None:
     rows.counts[CACHED] += sum(response is not None and bool(response.cached) for response in rows["response"])
     _take_usage(rows)
     rows.metadata(rows["metadata"])
-    rows.ids += [-1 if each is None else hashed(each) for each in rows["id"]]
+    rows.ids.extend([-1 if each is None else hashed(each) for each in rows["id"]])
 
 
 def _take_usage(rows: RowBlock) -> None:

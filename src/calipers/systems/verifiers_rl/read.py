@@ -78,7 +78,7 @@ def take(rows: RowBlock) -> Ints:
         gather.labels("truncated", [None if trace is None else _truncated(trace) for trace in traces])
     rows.metadata([episodes[row][0].data for row in origin])
     ids = [rows["id"][row] if trace is None else trace.id for row, trace in zip(origin, traces, strict=True)]
-    rows.ids += [-1 if each is None else hashed(each) for each in ids]
+    rows.ids.extend([-1 if each is None else hashed(each) for each in ids])
     return np.array(origin, dtype=np.int64)
 
 

@@ -5,8 +5,10 @@ A task is its prompt and its ground truth: the ``uid`` of a prompt is new at eve
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,6 +17,7 @@ from calipers.formats.format import Beginning, Columns, Format, Progress
 from calipers.formats.lines import ABSENT
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
+    SPLIT,
     STEP,
     Layout,
     PromptTasks,
@@ -28,7 +31,7 @@ from calipers.formats.system_rows import (
     some_rows,
     with_notes,
 )
-from calipers.rollouts.part import Part
+from calipers.rollouts.part import Labels, Part
 from calipers.systems.verl.wire import FIELDS
 
 SYSTEM: Final = "verl"
@@ -77,8 +80,8 @@ def _take_ids(rows: RowBlock) -> None:
         sessions = list(requests)
     else:
         return
-    rows.ids += [-1] * (rows.gather.rows - len(rows.ids))
-    rows.ids += [hashed(session) if isinstance(session, str) else -1 for session in sessions]
+    rows.ids.extend([-1] * (rows.gather.rows - len(rows.ids)))
+    rows.ids.extend([hashed(session) if isinstance(session, str) else -1 for session in sessions])
 
 
 LAYOUT: Final = Layout(SYSTEM, FIELDS, take, extras=True)
@@ -123,6 +126,20 @@ def last_outputs(parts: list[SystemPart]) -> tuple[list[SystemPart], int]:
     return remaining, int(len(kept) - kept.sum())
 
 
+def in_folders(parts: Sequence[Part]) -> list[Part]:
+    """The parts of files in several folders with the folder as the split: rows do not say train or validation."""
+    folders = [os.path.basename(os.path.dirname(os.path.abspath(part.places.path))) for part in parts]
+    own = [isinstance(part, SystemPart) and part.system == SYSTEM for part in parts]
+    if len({folder for folder, mine in zip(folders, own, strict=True) if mine}) < 2:
+        return list(parts)
+    return [
+        replace(part, labels={**part.labels, SPLIT: Labels(np.zeros(len(part), dtype=np.int64), [folder])})
+        if mine
+        else part
+        for part, folder, mine in zip(parts, folders, own, strict=True)
+    ]
+
+
 def recognise(start: Beginning) -> bool:
     """Whether the first row is one of verl's: ``input output score step``, and not a record of ours."""
     row = start.row
@@ -131,4 +148,4 @@ def recognise(start: Beginning) -> bool:
     )
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True)
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True, join=in_folders)
