@@ -51,7 +51,7 @@ from calipers.request import (
 )
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import total
-from calipers.rollouts.labels import clusters, has, sliced
+from calipers.rollouts.labels import SPLIT, STEP, clusters, has, sliced, steps_of
 from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking, with_rewards
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
@@ -86,6 +86,7 @@ def score(
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
@@ -101,6 +102,7 @@ def score(
     A table is a polars or pandas DataFrame, an Arrow table, a dict of columns or a list of records, with a row for
     each rollout. ``columns`` names the columns: ``{"task": "id", "reward": "score"}``; ``"sample": "#"`` numbers the
     samples of a task in order of appearance. ``truth`` maps words to rewards: ``{"yes": 1, "no": 0}``.
+    ``input_format`` is the name of the files' format, where their content should not decide.
     A metric is a name, a `Metric`, a function ``rewards -> float`` (a list of rewards for each task), or a class with
     ``compute``. ``range`` is the lowest and the highest possible reward, if that is not 0 and 1.
     ``metric_scripts`` are scripts like Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
@@ -124,10 +126,24 @@ def score(
         source=source,
         afterwards=afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward),
     )
-    rollouts, inputs = _read(source, Named(columns or {}, truth), plan.labels, progress, parts)
+    names = Named(columns or {}, truth, input_format or "")
+    rollouts, inputs = _read(source, names, plan.labels, progress, parts)
     if rollouts.unread and any("reward" in request.metric.reads for request in plan.asked):
         raise no_reward(source, rollouts.unread)
+    steps = steps_of(rollouts)
+    if STEP in plan.by and SPLIT not in plan.by:  # training and evaluation of one step are never one number
+        plan = replace(plan, by=tuple(steps if key == STEP and steps else key for key in plan.by))
+    if steps and not plan.by and plan.cluster not in (STEP, SPLIT):
+        return replace(_score_steps(rollouts, plan, steps), inputs=inputs())
     return replace(score_rollouts(rollouts, plan), inputs=inputs())
+
+
+def _score_steps(rollouts: Rollouts, plan: Plan, steps: str) -> Result:
+    """The scores of each step of a training run, and none over all steps: that would be the score of no policy."""
+    result = score_rollouts(rollouts, replace(plan, by=(steps,)))
+    groups = [replace(group, metrics={}, variance={}, warnings=[]) for group in result.groups]
+    note = f"rollouts of several training steps, so the numbers are by {steps}; --by chooses another breakdown"
+    return replace(result, groups=groups, suites=[], notes=[*result.notes, note])
 
 
 def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, reward: str | None) -> Afterwards | None:
@@ -150,10 +166,11 @@ def read(
     *,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     labels: Collection[str] = (),
 ) -> Rollouts:
     """Read rollouts once, to score them several times; ``labels`` are the keys for ``by``."""
-    return _read(source, Named(columns or {}, truth), labels)[0]
+    return _read(source, Named(columns or {}, truth, input_format or ""), labels)[0]
 
 
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:

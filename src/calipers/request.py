@@ -18,7 +18,7 @@ from calipers.metrics.metric import Metric, MetricSpec, Opaque, own_name, settle
 from calipers.names import DIALECTS, METRICS, is_code, load_code, match
 from calipers.reports.result import Result
 from calipers.rollouts.column import Column
-from calipers.rollouts.labels import answers
+from calipers.rollouts.labels import PAIR, answers
 from calipers.rollouts.ledger import Missing, contributed
 from calipers.rollouts.record import MISSING, USAGE, label
 from calipers.rollouts.table import Rollouts
@@ -316,6 +316,7 @@ class Plan:
         """The label paths the readers must keep."""
         read = {"answer"} if any("answer" in requested.metric.reads for requested in self.asked) else set[str]()
         keys = {*self.by, *([self.cluster] if self.cluster else [])}
+        keys |= {part for key in keys for part in key.split(PAIR) if part}
         inside = {key.removeprefix("metadata.") for key in keys}  # its full path leads there, too
         return tuple(sorted({*keys, *inside, *read, *self.dialect.labels}))
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 from msgspec.structs import astuple
-from numpy.typing import NDArray
 
 from calipers.formats.format import BAD, NUMBERED, TARGET, Beginning, Format, Raw, Text, target_hash
 from calipers.formats.lines import (
@@ -26,8 +25,9 @@ from calipers.formats.lines import (
     SkippedList,
     columns_of,
     filled,
+    kind_of,
+    note_places,
     odd_key,
-    one_a_line,
     read_lines,
     struct_of,
     union,
@@ -37,7 +37,6 @@ from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.reshape import WORTH, Reshape, reshaping
 from calipers.formats.rows import BadRow, Gather, with_none
 from calipers.formats.source import BOM, Source, line_blocks
-from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
 
@@ -83,13 +82,13 @@ class RecordSchema:
         row = _ROWS.decode(line)
         inside: dict[str, list[str]] = {}  # the keys of each object of numbers
         for key, raw in row.items():
-            if self.roles.get(key) in self.inside and _kind(raw) == "object":
+            if self.roles.get(key) in self.inside and kind_of(raw) == "object":
                 inside[key] = list(_ROWS.decode(raw))
         if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
             return False
         learnt = False
         for key, raw in row.items():
-            role, kind = self.roles.get(key), _kind(raw)
+            role, kind = self.roles.get(key), kind_of(raw)
             if role is None:
                 learnt |= self.extra.learn(key, "" if key in self.numbers and kind != "number" else kind)
                 continue
@@ -185,13 +184,6 @@ def _begins(column: Sequence[Raw], known: bytes) -> bool:
     return set(firsts.tolist()) <= set(known)
 
 
-def _kind(raw: Raw) -> str:
-    """The kind of a raw JSON value, from its first byte; "" for null."""
-    first = bytes(memoryview(raw)[:1])
-    named = {b'"': "text", b"{": "object", b"[": "list", b"n": ""}
-    return named.get(first, "number")
-
-
 class JsonLines:
     """Blocks of whole lines in, one `Part` out."""
 
@@ -217,7 +209,7 @@ class JsonLines:
         ends = np.flatnonzero(octets == _NEWLINE)
         if columns:
             rows = len(columns[0])
-            self._note_places(block, rows, octets, ends)
+            self._places.add(self._gather.rows, note_places(block, rows, octets, ends, self.lines, self._learner))
             keys = 0
             for (what, name), column in zip(self._schema.fields, columns, strict=True):
                 keys += self._take(what, name, column)
@@ -237,14 +229,6 @@ class JsonLines:
         keys = self._schema.keys()
         others = () if part.rewards else [key for key in self._schema.extra if key != WORTH]
         return replace(part, named=frozenset(self._named.values()) & keys, others=others)
-
-    def _note_places(self, block: Block, rows: int, octets: NDArray[np.uint8], ends: Ints) -> None:
-        """Remember the line of each row."""
-        if one_a_line(octets, ends, rows):
-            self._places.add(self._gather.rows, self.lines + 1)
-            return
-        self._learner.learn(block, self.lines)  # raises where a line is not exactly one object
-        self._places.add(self._gather.rows, np.array([number for number, _ in filled(block, self.lines)]))
 
     def _refuse_twice(self, block: Block) -> None:
         """LineError for the first line with a key twice; counting alone could not tell."""

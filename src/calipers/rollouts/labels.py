@@ -16,6 +16,9 @@ from calipers.rollouts.part import Labels
 from calipers.rollouts.record import ABSENT, GROUP, OUTCOMES, label
 from calipers.rollouts.table import Rollouts
 
+PAIR: Final = "+"
+STEP: Final = "step"  # the training step of a rollout
+SPLIT: Final = "split"  # whether it was for training or for an evaluation
 _NUMBER: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")  # as JSON writes one
 
 
@@ -23,13 +26,41 @@ def slices(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> tuple[In
     """Which slice each rollout of a group belongs to, [R], and the slices' names: numbers by size, then text.
 
     ``key`` is a dotted path into metadata, else a key of the row, else agent, model or dataset, else
-    task, sample or outcome; a rollout without it belongs to ``__missing__``.
+    task, sample or outcome; a rollout without it belongs to ``__missing__``. ``split+step`` is each pair of both.
     """
     labels = _labels_of(rollouts, key)
+    if _is_pair(rollouts, key):
+        return _pairs([slices(rollouts, part, name) for part in key.split(PAIR)])
     texts = {code: ABSENT if code < 0 else name(labels.values[code]) for code in np.unique(labels.code).tolist()}
     distinct = sorted(set(texts.values()), key=_slice_order)
     index = {text: number for number, text in enumerate(distinct)}
     return _translated(labels, {code: index[text] for code, text in texts.items()}), distinct
+
+
+def _is_pair(rollouts: Rollouts, key: str) -> bool:
+    """Whether a key names several labels, and no label has this very name."""
+    return PAIR in key and not bool((_labels_of(rollouts, key).code >= 0).any())
+
+
+def _pairs(cuts: list[tuple[Ints, list[str]]]) -> tuple[Ints, list[str]]:
+    """Several ways to cut the same rollouts as one: a slice for each combination that occurs, in their order."""
+    code = np.zeros(len(cuts[0][0]), dtype=np.int64)
+    names = [""]
+    for part, texts in cuts:
+        kept, code = np.unique(code * len(texts) + part, return_inverse=True)
+        names = [f"{names[at // len(texts)]}, {texts[at % len(texts)]}".removeprefix(", ") for at in kept.tolist()]
+    return code, names
+
+
+def steps_of(rollouts: Rollouts) -> str:
+    """What tells the steps of a training run apart, where the rollouts are of several: ``step``, or ``split+step``.
+
+    "" for the rollouts of one step: only the reader of a training system keeps steps that nobody asked for.
+    """
+    counts = {name: len(np.unique(rollouts.labels[name].code)) for name in (SPLIT, STEP) if name in rollouts.labels}
+    if counts.get(SPLIT, 1) > 1:
+        return PAIR.join(counts)
+    return STEP if counts.get(STEP, 1) > 1 else ""
 
 
 def sliced(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, Rollouts]:
@@ -39,7 +70,7 @@ def sliced(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str
         return parts
     left = _cut(rollouts.left, key, name)
     empty = rollouts.where(np.zeros(0, dtype=np.int64))
-    every = sorted({*parts, *left}, key=_slice_order)
+    every = list(dict.fromkeys([*parts, *left])) if PAIR in key else sorted({*parts, *left}, key=_slice_order)
     return {part: replace(parts.get(part, empty), left=left.get(part)) for part in every}
 
 
@@ -52,6 +83,8 @@ def _cut(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, 
 
 def has(rollouts: Rollouts, key: str) -> bool:
     """Whether any rollout has a value for the key."""
+    if _is_pair(rollouts, key):
+        return all(has(rollouts, part) for part in key.split(PAIR))
     return bool((_labels_of(rollouts, key).code >= 0).any())
 
 
