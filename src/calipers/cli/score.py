@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,8 @@ INCOMPLETE = 3
     "--export",
     group=options.OTHERS,
     metavar="SYSTEM[=PATH]",
-    help="Also write the result file of another system, nemo_gym or harbor, beside the rollouts or to PATH.",
+    help="Also write the result for another system: nemo_gym or harbor (beside the rollouts, or to PATH), "
+    "every_eval_ever, hf, inspect, mlflow, wandb or trackio.",
 )
 @options.option("--force", group=options.OTHERS, is_flag=True, help="Let --export replace files that exist.")
 @options.option(
@@ -82,7 +83,7 @@ def score(
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
-    exported = Exported(export, paths, hooks, force) if export is not None else None
+    exported = Exported(export, paths, hooks, force, names) if export is not None else None
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and exported is None:
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
@@ -119,10 +120,12 @@ def score(
 class Exported:
     """The files of ``--export``: checked before the rollouts are read, written after they are scored."""
 
-    def __init__(self, request: str, paths: Sequence[str], hooks: str | None, force: bool) -> None:
+    def __init__(
+        self, request: str, paths: Sequence[str], hooks: str | None, force: bool, columns: Mapping[str, str]
+    ) -> None:
         from calipers.systems.system import export_named
 
-        self._export = export_named(request, paths, hooks)
+        self._export = export_named(request, paths, hooks, columns, force=force)
         self.paths, self.begin = self._export.paths, self._export.begin
         self._targets = [Target(path, paths) for path in self._export.files]  # the same checks as those of --out
         for target in self._targets:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import IO, Any, Final
 
 import msgspec
@@ -195,16 +196,27 @@ def _lines(path: str, progress: Progress | None) -> Iterator[Record]:
 
 def _tabled(path: str, names: Named, suffix: str, progress: Progress | None) -> _Found:
     """The rollouts of any format, from what a score reads of it, with what its rows say beside numbers."""
-    opened, _ = with_folders([path])
-    kinds = [_kind(each, names) for each in opened]
-    labels = sorted({name for kind in kinds for name in kind.labels})
+    sources = _sources([path], names)
+    labels = sorted({name for kind in sources.values() for name in kind.labels})
     parts: list[Part] = []
     rollouts, _ = begin([path], columns=names, labels=labels, progress=progress, kept=parts)
     if suffix != ".parquet":
         for part in parts:
             _check_json(part)
-    sources = {each if isinstance(each, str) else each.path: kind for each, kind in zip(opened, kinds, strict=True)}
-    return _Found(partial(_rows, parts, sources, names), kinds[0].name, rollouts.notes)
+    format_read = next(iter(sources.values())).name
+    return _Found(partial(_rows, parts, sources, names), format_read, rollouts.notes)
+
+
+def records_of(paths: Sequence[str], columns: Mapping[str, str], parts: Sequence[Part]) -> Iterator[Record]:
+    """A record for each row of the parts that were read from these paths, with what the row says beside numbers."""
+    names = columns if isinstance(columns, Named) else Named(columns)
+    yield from _rows(parts, _sources(paths, names), names)
+
+
+def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:
+    """What is read of some paths, and the format of each."""
+    opened, _ = with_folders([path for path in paths if path != STDIN])
+    return {each if isinstance(each, str) else each.path: _kind(each, names) for each in opened}
 
 
 def _kind(opened: Any, names: Named) -> Format:
@@ -235,12 +247,14 @@ def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> I
     extras: dict[str, Extras | None] = {}
     empty = _empty_tasks(parts)
     spoken = _Spoken({path: kind for path, kind in kinds.items() if kind.extras is None}, names)
-    fallback = next(iter(kinds.values()))
+    fallback = next(iter(kinds.values()), None)
     for part in parts:
         path = part.places.path
         if path not in extras:
             kind = kinds.get(path, fallback)
-            extras[path] = kind.extras(part, names) if kind.extras else None
+            extras[path] = kind.extras(part, names) if kind and kind.extras else None
+            if path == STDIN:
+                extras[path] = repeat({})  # it has passed
         beside = extras[path]
         for record in _of_part(part):
             more = spoken.of(record) if beside is None else next(beside, None)
