@@ -430,6 +430,11 @@ EXPORTS = Index(
     "system to export to",
     {
         "every_eval_ever": "calipers.systems.every_eval_ever.write:EveryEvalEver",
+        "hf": "calipers.systems.hugging_face.write:ModelCard",
+        "inspect": "calipers.systems.inspect.write:InspectLogs",
+        "mlflow": "calipers.systems.mlflow.write:export",
+        "wandb": "calipers.systems.wandb.write:export",
+        "trackio": "calipers.systems.trackio.write:export",
     },
 )
 """Systems that a result can be written for, whatever its dialect, see `systems.system.ExportRequest`."""

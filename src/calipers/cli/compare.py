@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, plugins_loaded, show, tell_notes
+from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show, tell_notes, write_junit
 from calipers.reports.untrusted_text import safe_json
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
@@ -89,7 +89,7 @@ NO = 1
     help="Exit with 1 if a result is worse; undecided also exits with 1 if a result is undecided.",
 )
 @options.out
-@options.shape()
+@options.shape(*options.FORMATS, *options.PAPER_AND_CI)
 @options.dialect
 @options.plugins
 @options.verbose
@@ -118,9 +118,16 @@ def compare(
         comparison = compare_runs(*paths, metrics=metrics or None, columns=names, progress=shown, **settings)
     if target:
         target.write(safe_json(comparison.to_json()).encode())
+    from calipers.analyses.compare.ci import annotated, suites
     from calipers.analyses.compare.document import document
 
-    show(document(comparison, pairs=pairs), shape)
+    page = document(comparison, pairs=pairs)
+    if shape == "junit":
+        write_junit("calipers compare", suites(comparison))
+    else:
+        show(page, shape)
+    if shape == "github":
+        annotate(page, annotated(comparison))
     tell_notes(comparison.notes)
     words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
     if words & set(comparison.verdicts):

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell
+from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell, write_junit
 from calipers.errors import InputError
 from calipers.names import SYSTEMS
 from calipers.reports.untrusted_text import clean
@@ -35,7 +35,7 @@ INCOMPLETE = 3
 @options.confidence(0.95)
 @options.seed(0)
 @options.out
-@options.shape()
+@options.shape(*options.FORMATS, *options.PAPER_AND_CI)
 @options.dialect
 @options.option(
     "--export",
@@ -87,8 +87,11 @@ def score(
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and exported is None:
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
+    kept = exported.begin() if exported else None
+    kept = [] if kept is None and shape == "junit" else kept
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.pipeline import score as score_rollouts
+        from calipers.reports.task_cases import task_suites
 
         result = score_rollouts(
             exported.paths if exported else paths,
@@ -97,9 +100,10 @@ def score(
             metric_scripts=scripts,
             trust=trust,
             progress=progress if progress.wanted else None,
-            parts=exported.begin() if exported else None,
+            parts=kept,
             **settings,
         )
+        tasks = task_suites(result, kept) if shape == "junit" and kept is not None else None
         result = exported.write(result) if exported else result
         if click.get_current_context().get_parameter_source("interval") is not ParameterSource.DEFAULT:
             result = replace(result, interval=settings["interval"])
@@ -109,7 +113,10 @@ def score(
             result = with_own_numbers(result, paths, trust=trust)
     if target:
         target.write(result_json(result).encode())
-    show_result(result, shape, paths, trust=trust)
+    if tasks is not None:
+        write_junit("calipers score", tasks)
+    else:
+        show_result(result, shape, paths, trust=trust)
     notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
     for failure in result.failed:
         tell(clean(failure, None))

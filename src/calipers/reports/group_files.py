@@ -21,7 +21,7 @@ def safe_name(text: str | None, instead: str = "unnamed") -> str:
     """A text as the name of a file or a folder on any system; a text that had to be changed keeps a hash.
 
     >>> safe_name("tiny-1"), safe_name("../etc"), safe_name(None), safe_name(".")
-    ('tiny-1', 'etc-4ea01f32', 'unnamed', 'unnamed-cdb4ee2a')
+    ('tiny-1', 'etc-f7f9121f', 'unnamed', 'unnamed-cdb4ee2a')
     """
     if not text:
         return instead
