@@ -28,6 +28,7 @@ from calipers.systems.inspect.wire import VERSION
 from calipers.systems.system import ExportRequest
 
 ENDS: Final = (".eval", ".json")
+LONGEST_ID: Final = 500  # characters, in the name of a member
 UNNAMED: Final = "none/unknown"  # inspect has no log without a model
 REASONS: Final = {outcome: reason for reason, outcome in OF_REASON.items()}
 STOPS: Final = {"truncated": "max_tokens", "refused": "content_filter"}
@@ -199,7 +200,7 @@ class _Log:
             yield {"name": scorer, "scorer": scorer, "params": {}, "metrics": metrics}
 
     def document(self, samples: Iterable[dict[str, Any] | None]) -> Iterator[bytes]:
-        """The log in one file; its samples come last, so that they need not be held."""
+        """The log in one file; all samples are held, as what comes before them is known after the last."""
         held = [json.dumps(sample) for sample in samples if sample is not None]
         header = json.dumps(self.header(), indent=1)
         yield header.removesuffix("\n}").encode()
@@ -214,7 +215,7 @@ class _Log:
         with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
             for sample in samples:
                 if sample is not None:
-                    name = f"samples/{sample['id']}_epoch_{sample['epoch']}.json"
+                    name = f"samples/{_member_id(sample['id'])}_epoch_{sample['epoch']}.json"
                     archive.writestr(_member(name), json.dumps(sample))
                     summaries.append(_summary(sample))
                     yield sink.taken()
@@ -255,6 +256,13 @@ def _member(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name)
     info.compress_type = zipfile.ZIP_DEFLATED
     return info
+
+
+def _member_id(task: str) -> str:
+    """An id in the name of a member: as it is, as inspect has it, unless whoever unpacks it would write elsewhere."""
+    steps = task.replace("\\", "/").split("/")
+    harmless = task.isprintable() and len(task) <= LONGEST_ID and not {"", ".", ".."} & {*steps}
+    return task if harmless else safe_name(task)
 
 
 def _summary(sample: Mapping[str, Any]) -> dict[str, Any]:
