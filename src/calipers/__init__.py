@@ -16,6 +16,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Collecting": "calipers.systems.nemo_gym.collect.request",
     "Column": "calipers.rollouts.column",
     "Comparison": "calipers.analyses.compare.result",
+    "Conversion": "calipers.formats.convert",
     "Curves": "calipers.analyses.curve.document",
     "Estimate": "calipers.stats.estimate",
     "Explanation": "calipers.glossary.explain",
@@ -39,6 +40,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
+    "convert": "calipers.formats.convert",
     "curve": "calipers.analyses.curve.curve",
     "evaluate": "calipers.running.perform",
     "explain": "calipers.glossary.explain",
@@ -72,6 +74,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "Collecting": "provisional",
     "Column": "stable",
     "Comparison": "stable",
+    "Conversion": "provisional",
     "Curves": "provisional",
     "Estimate": "stable",
     "Explanation": "provisional",
@@ -95,6 +98,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "collect": "provisional",
     "compare": "stable",
     "compute_pass_majority_metrics": "stable",
+    "convert": "provisional",
     "curve": "provisional",
     "evaluate": "stable",
     "explain": "provisional",
@@ -128,6 +132,7 @@ __all__ = [
     "Collecting",
     "Column",
     "Comparison",
+    "Conversion",
     "Curves",
     "Estimate",
     "Explanation",
@@ -152,6 +157,7 @@ __all__ = [
     "collect",
     "compare",
     "compute_pass_majority_metrics",
+    "convert",
     "curve",
     "evaluate",
     "explain",
@@ -198,6 +204,7 @@ if TYPE_CHECKING:
     from calipers.analyses.rescore.document import Rescored
     from calipers.analyses.rescore.rescore import rescore
     from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.formats.convert import Conversion, convert
     from calipers.glossary.explain import Explanation, explain
     from calipers.metrics.metric import Metric, metric
     from calipers.metrics.reduce import mean

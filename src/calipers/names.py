@@ -459,6 +459,19 @@ SYSTEMS = Index(
 )
 """The other systems, by the name of their dialect."""
 
+EXPORTS = Index(
+    "system to export to",
+    {
+        "every_eval_ever": "calipers.systems.every_eval_ever.write:EveryEvalEver",
+        "hf": "calipers.systems.hugging_face.write:ModelCard",
+        "inspect": "calipers.systems.inspect.write:InspectLogs",
+        "mlflow": "calipers.systems.mlflow.write:export",
+        "wandb": "calipers.systems.wandb.write:export",
+        "trackio": "calipers.systems.trackio.write:export",
+    },
+)
+"""Systems that a result can be written for, whatever its dialect, see `systems.system.ExportRequest`."""
+
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
 """Runs of agents on tasks, see `cli.run`."""
 

@@ -18,6 +18,7 @@ from calipers.names import FORMATS as READABLE
 from calipers.stats.cards import asked_names
 
 FORMATS = ("table", "json", "csv", "md")
+PAPER_AND_CI = ("latex", "junit", "github")  # of commands whose result goes into a paper or a build
 Option = Callable[[Any], Any]
 
 MODEL, SAMPLING, LIMITS, ROLLOUTS = "Model", "Sampling", "Limits", "Rollouts"

@@ -23,6 +23,8 @@ BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
 
 Columns = Mapping[str, str]  # role -> the key that the files have for it
+Extras = Iterator[Mapping[str, Any]]
+"""What each row holds beside numbers, by the key of a record: texts, answer, error, metadata, and keys of its own."""
 Settings = Iterator[tuple[str, Any]]  # name, value
 NUMBERED: Final = "#"
 """What ``--columns sample=#`` says: nobody numbered the samples, so they are numbered in order of appearance."""
@@ -145,6 +147,9 @@ class Format:
     in_folders: bool = False  # whether the files of this format in a folder are one set
     of_folder: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[str]]] | None = None
     """``of_folder(paths)``: of the files of this format in one folder, those to read, and notes."""
+    extras: Callable[[Part, Columns], Extras] | None = None
+    """``extras(part, columns)``: of each row of the file that a part was read from, in their order."""
+    labels: Sequence[str] = ()  # that its reader knows, beside those of metadata
     stands_for_others: bool = False  # its rollouts lie in files beside it
     has_documents: bool = False  # its records carry the hash of the document each task is made of
 

@@ -1,1 +1,1 @@
-"""Every Eval Ever's samples."""
+"""Every Eval Ever: its records of results and of samples, schema 0.3."""

@@ -16,7 +16,7 @@ from calipers.formats.repeated_keys import refuse_twice
 from calipers.rollouts.part import Part
 from calipers.systems.harbor import texts
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents, jobs_in
-from calipers.systems.harbor.rows import TrialRow, TrialRows, Who, numbered, row_of, spent_with
+from calipers.systems.harbor.rows import LABELS, TrialRow, TrialRows, Who, numbered, row_of, spent_with
 from calipers.systems.harbor.wire import (
     ADHOC,
     BAD,
@@ -352,4 +352,6 @@ JOB = Format(
     texts=lambda path, columns, wanted: texts.texts(path, wanted),
     folder=lambda path: (jobs_in(path), ()),
     join=numbered,
+    extras=texts.extras,
+    labels=LABELS,
 )

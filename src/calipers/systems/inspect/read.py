@@ -18,13 +18,16 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import Format, Progress, Text, target_hash
+from calipers.formats.extras import placed
+from calipers.formats.format import TARGET, Columns, Extras, Format, Progress, Text, target_hash
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.systems.inspect.wire import (
+    FullLog,
+    FullSample,
     Header,
     InspectLog,
     InspectSample,
@@ -34,6 +37,7 @@ from calipers.systems.inspect.wire import (
     Spec,
     TextLog,
     TextSample,
+    TextScore,
     checked,
     decoded,
 )
@@ -174,13 +178,12 @@ def record(sample: InspectSample, spec: Spec) -> dict[str, Any]:
     """The record of a sample; with its metadata where labels were asked for."""
     scores = sample.scores or {}
     rewards = dict(_rewards(scores))
-    answer = next((score.answer for score in scores.values() if isinstance(score.answer, (str, int, float))), None)
     row: dict[str, Any] = {
         "task": str(sample.id),
         "sample": sample.epoch - 1,
         "outcome": _outcome(sample, bool(rewards)),
         "rewards": rewards,
-        "answer": answer,
+        "answer": _answer(scores.values()),
         "usage": _usage(sample),
         **({} if sample.working_time is None else {"working_s": sample.working_time}),
         **group(spec),
@@ -188,6 +191,11 @@ def record(sample: InspectSample, spec: Spec) -> dict[str, Any]:
     if isinstance(sample, LabelledSample) and isinstance(sample.metadata, dict):
         row["metadata"] = sample.metadata
     return row
+
+
+def _answer(scores: Iterable[InspectScore | TextScore]) -> str | int | float | None:
+    """What the first scorer that says so took for the answer."""
+    return next((score.answer for score in scores if isinstance(score.answer, (str, int, float))), None)
 
 
 def group(spec: Spec) -> dict[str, str | None]:
@@ -295,6 +303,7 @@ def _usage(sample: InspectSample) -> dict[str, float]:
 
 
 HEADER: Final = "header.json"
+PLAN: Final = ": plan"  # follows the path of a log where a sample that was never run is said to stand
 START: Final = "_journal/start.json"
 AT_ONCE: Final = 1024  # samples
 MOST_PLANNED: Final = 100_000_000
@@ -381,7 +390,7 @@ class _LogReading:
         """What was run, and what was not."""
         checked(header, self._path)
         run = self._gathered(self._path, self._records(header, samples), "sample ")
-        owed = self._gathered(f"{self._path}: plan", map(json.dumps, self._owed(header)), "sample ")
+        owed = self._gathered(f"{self._path}{PLAN}", map(json.dumps, self._owed(header)), "sample ")
         if any(self._kinds):
             numbers = {kind: number for number, kind in enumerate(dict.fromkeys(filter(None, self._kinds)))}
             code = np.array([numbers.get(kind or "", -1) for kind in self._kinds], dtype=np.int64)
@@ -503,9 +512,40 @@ def _text(header: Header, sample: TextSample) -> Text:
     return Text(*who, prompt=sample.input, answer=next(taken, spoken), target=target_hash(sample.target))
 
 
+def _extras(part: Part, columns: Columns) -> Extras:
+    """What the samples of a log say beside numbers; of those that are planned only, nothing."""
+    path = part.places.path
+    if path.endswith(PLAN):
+        yield from ({} for _ in range(len(part)))
+        return
+    with Source(path) as source:
+        if not is_archive(source.head):
+            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), FullLog, path)
+            yield from map(_extra, log.samples or ())
+            return
+    with Archive(path) as archive:
+        for name in sample_names(archive):
+            yield _extra(decoded(archive.read(name), FullSample, f"{path}: {name}"))
+
+
+def _extra(sample: FullSample) -> Mapping[str, Any]:
+    scores, choices = sample.scores or {}, sample.output.choices if sample.output else []
+    known = {
+        "prompt": sample.input,
+        "completion": choices[0].message.content if choices and choices[0].message else None,
+        "answer": _answer(scores.values()),
+        "error": None if sample.error is None else {"message": sample.error.message},
+        "metadata": sample.metadata if isinstance(sample.metadata, dict) else None,
+    }
+    others = {} if sample.target is None else {TARGET: sample.target}
+    extra: Mapping[str, Any] = _plain(placed(known, others))
+    return extra
+
+
 LOG = Format(
     "inspect",
     read,
     recognise=lambda start: is_archive(start.head) or is_log(start.head),
     texts=lambda path, columns, wanted: texts(path),
+    extras=_extras,
 )

@@ -170,6 +170,19 @@ class TextSample(msgspec.Struct, gc=False):
     scores: dict[str, TextScore] | None = None
 
 
+class FullSample(TextSample, gc=False):
+    """One epoch of one sample, as far as a record has room for it."""
+
+    metadata: Any = None
+    error: InspectFailure | None = None
+
+
+class FullLog(Header, gc=False):
+    """A log in one file, as far as records have room for it."""
+
+    samples: list[FullSample] | None = None
+
+
 class TextLog(Header, gc=False):
     """A log in one file, as far as it says something."""
 
