@@ -1,0 +1,42 @@
+"""A real Chromium for the HTML report: ``make test-browser`` installs Playwright and axe, and finds Chromium."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from browser.watching import Watch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+if importlib.util.find_spec("playwright") is None:  # make test: no browser there
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests. It has no sandbox as root, where Chromium refuses to start one."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        root = ["--no-sandbox"] if os.geteuid() == 0 else []
+        started = playwright.chromium.launch(executable_path=os.environ["CALIPERS_BROWSER"], args=root)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """``opened(path)`` is a page showing a file from disk; any fault of the page fails the test (see `Watch`).
+
+    ``anchor`` is what follows ``#`` in its address. Other options are those of a Playwright context, such as
+    ``viewport``, ``color_scheme``, ``forced_colors`` and ``java_script_enabled``.
+    """
+    watch = Watch(browser)
+    yield watch.open
+    watch.close()
+    assert not watch.faults, "\n".join(watch.faults)
