@@ -124,6 +124,13 @@ by = option(
 cluster = option(
     "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
 )
+exclude = option(
+    "--exclude",
+    group=ROLLOUTS,
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Exclude the rollouts with this value, such as difficulty=hard or task=ID; may be repeated.",
+)
 keys = option(
     "--columns",
     group=ROLLOUTS,
