@@ -1,0 +1,4 @@
+"use strict";
+(() => {
+  document.documentElement.classList.add("js");
+})();
