@@ -1,14 +1,13 @@
 """Per-task counts for the what-if panel: what its script needs to compute a number of the page again.
 
-`of_run` and `of_pair` make the value ``data["what_if"]`` of a page; `what_if.section` is its place in it. Both are
-pure functions of rollouts and the result that was made of them::
+`what_if_data` is the value ``data["what_if"]`` of a page, `what_if_section` the panel's place in it. The value is a
+pure function of rollouts and the result that was made of them::
 
     {
       "kind": "run" | "pair",
       "names": [run] | [first run, second run],
-      "command": ["calipers", "score", "arith.jsonl"],    without what a switch adds: metric, missing, cluster
+      "command": ["calipers", "score", "arith.jsonl"],      without what a switch adds: metric, missing, cluster
       "missing": "gap" | "zero",  "confidence": 0.95,  "cluster": KEY | null,  "native": true,
-      "interval": "default",  "range": [low, high] | null,  "test": "floored_t",  "margin": null,
       "why": null,                                          or why nothing can be computed again here
       "metrics": [{"text", "definition", "k", "threshold", "reward", "value", "interval", "why",
                    of a pair also "p", "verdict", "alone": not adjusted for others}],
@@ -24,6 +23,7 @@ Of each task a run has the distinct rewards, as codes into ``rewards``, with a c
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,26 +32,27 @@ import numpy as np
 
 from calipers.analyses.compare.align import by_id
 from calipers.analyses.compare.result import Comparison, Finding, Pair
+from calipers.formats.format import worths
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.names import DIALECTS
 from calipers.reports.result import Group, Result
-from calipers.request import Dialect
+from calipers.request import NATIVE, Dialect
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import has, slices
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.table import Rollouts
-from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import Estimate, Signature
-from calipers.stats.paired import TESTS
+from calipers.stats.paired import FLOORED_T
+from calipers.web.gather import LARGEST_K, PairData, RunData
+from calipers.web.markup import element, joined
+from calipers.web.page import Section
+
+CONFIDENCE: Final = 0.95  # where the command names none
 
 COMPUTED: Final = ("mean_reward", "pass_rate", "solved_rate", "pass@{k}", "pass^{k}")
 """The metrics that the page computes."""
 
-CLOSED_FORMS: Final = (DEFAULT, "wilson", "t")
-"""The intervals that the page computes: the others need draws, or quantiles of beta distributions."""
-
 STOPPED: Final = "a run was stopped by what it showed"
-RESAMPLED: Final = "its intervals are not in closed form"
 NOT_FINITE: Final = "some rewards are not finite numbers"
 OTHER_TASKS: Final = "the tasks were not paired by their ids alone"
 
@@ -62,10 +63,67 @@ class Settings:
 
     command: Sequence[str]  # its words, without metrics, missing, cluster and by
     cluster: str | None = None
-    interval: str = DEFAULT
-    range: tuple[float, float] | None = None
     keys: Sequence[str] = ()  # whose slices can be excluded, and by which tasks can be grouped
     flagged: Sequence[str] = ()  # ids of tasks that `items` finds suspicious
+
+
+def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
+    """The island of what a page shows; None where its rollouts are not there."""
+    if isinstance(shown, RunData):
+        if shown.rollouts is None:
+            return None
+        keys = [*shown.group.breakdowns, *([shown.cluster] if shown.cluster else [])]
+        words = _command("score", [shown], shown.result)
+        return of_run(shown.rollouts.table, shown.result, shown.group, Settings(words, shown.cluster, keys))
+    contests = shown.comparison.contests
+    runs = [run for run in (shown.first, shown.second) if run is not None and run.rollouts is not None]
+    if len(runs) < 2 or len(contests) != 1 or len(contests[0].pairs) != 1:
+        return None
+    tables = [run.rollouts.table for run in runs if run.rollouts is not None]
+    pair = contests[0].pairs[0]
+    names = contests[0].runs[pair.first].name, contests[0].runs[pair.second].name
+    cluster = shown.comparison.cluster
+    keys = list(dict.fromkeys(finding.by for finding in pair.findings if finding.by is not None))
+    settings = Settings(_command("compare", runs, shown.comparison), cluster, [*keys, *([cluster] if cluster else [])])
+    return of_pair((tables[0], tables[1]), names, shown.comparison, pair, settings)
+
+
+def what_if_section(shown: RunData | PairData) -> Section | None:
+    """The panel, which a script fills; None where there is nothing to compute again."""
+    island = what_if_data(shown)
+    if island is None or not any(metric["definition"] for metric in island["metrics"]):
+        return None
+    command = shlex.join([*island["command"], "--metric", island["metrics"][0]["text"]]) if island["command"] else ""
+    missing = " --missing zero" if island["missing"] == "gap" else " --missing gap"
+    example = element("code", command + missing) if command else None
+    if island["why"]:
+        words = f"These numbers are not computed again in the page: {island['why']}. Run the command for this: "
+        return Section("What if", element("p", words, example), id="what-if")
+    panel = element("div", id="what-if-panel", class_="what-if", hidden=True)
+    without = element("noscript", element("p", "The switches need JavaScript. Run the command for this: ", example))
+    note = "Recomputed here, in the page. The result above does not change."
+    return Section("What if", joined([panel, without]), note, "what-if")
+
+
+def _command(verb: str, runs: Sequence[RunData], made: Result | Comparison) -> list[str]:
+    """The words of the command that made a result, without metrics, missing, cluster and by; none of a table."""
+    sources = list({id(run.rollouts.source): run.rollouts.source for run in runs if run.rollouts}.values())
+    if not all(source.path for source in sources):
+        return []
+    words = ["calipers", verb, *(source.path for source in sources)]
+    columns = sources[0].columns
+    if columns:
+        words += ["--columns", ",".join(f"{role}={key}" for role, key in columns.items())] if len(columns) else []
+        truth = worths(columns)
+        words += ["--truth", ",".join(f"{word}={reward:g}" for word, reward in truth.items())] if truth else []
+    first = runs[0].rollouts
+    if first is not None and len(first.table.rewards) > 1 and first.reward != "reward":
+        words += ["--reward", first.reward]
+    if made.dialect != NATIVE.name:
+        words += ["--dialect", made.dialect]
+    if made.confidence != CONFIDENCE:
+        words += ["--confidence", f"{made.confidence}"]
+    return words
 
 
 def of_run(rollouts: Rollouts, result: Result, group: Group, settings: Settings) -> dict[str, Any]:
@@ -74,11 +132,11 @@ def of_run(rollouts: Rollouts, result: Result, group: Group, settings: Settings)
     rollouts = dialect.seen(rollouts) if dialect.seen else rollouts
     key = next((name for each in group.metrics.values() if (name := _reward(each.made)) is not None), None)
     metrics = [_metric_of_run(text, estimate, key) for text, estimate in group.metrics.items()]
-    why = STOPPED if group.stop else RESAMPLED if settings.interval not in CLOSED_FORMS else None
+    why = STOPPED if group.stop else None
     island = _island([rollouts], [key or "reward"], metrics, settings, dialect, why)
     name = group.model or group.agent or ""
     shared = {"kind": "run", "names": [name], "missing": result.missing, "confidence": result.confidence}
-    return {**shared, **island, "test": None, "margin": None}
+    return shared | island
 
 
 def of_pair(
@@ -95,14 +153,18 @@ def of_pair(
     why = None
     if any(run.stop for run in runs):
         why = STOPPED
-    elif comparison.test not in TESTS:
-        why = f"the test is {comparison.test}, which is not in closed form"
+    elif comparison.test != FLOORED_T:
+        why = f"the test is {comparison.test}, which the page does not have"
+    elif comparison.margin is not None:
+        why = "the margin has a test of its own, which the page does not have"
     elif pair.alignment.by != "id" or pair.alignment.common != common.alignment.common:
         why = OTHER_TASKS
+    if whole and comparison.dialect == NATIVE.name:
+        metrics += _more(common.sides, key or "reward", metrics)
     keys = [key if key in run.rewards else next(iter(run.rewards), "reward") for run in common.sides]
     island = _island(common.sides, [key or "reward" for key in keys], metrics, settings, dialect, why)
     shared = {"kind": "pair", "names": list(names), "missing": comparison.missing, "confidence": comparison.confidence}
-    return {**shared, **island, "test": comparison.test, "margin": comparison.margin}
+    return shared | island
 
 
 def _island(
@@ -124,8 +186,6 @@ def _island(
         "cluster": settings.cluster,
         "native": dialect.name == "native",
         "undefined": dialect.undefined,
-        "interval": settings.interval,
-        "range": settings.range and list(settings.range),
         "why": why,
         "metrics": list(metrics),
         "tasks": len(runs[0].tasks),
@@ -206,6 +266,21 @@ def _metric_of_pair(finding: Finding, made: Signature, reward: str | None, confi
         "alone": finding.confidence == confidence and finding.p_adjusted == finding.p,
         "why": finding.why,
     }
+
+
+def _more(runs: Sequence[Rollouts], reward: str, metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """pass@k and pass^k, which a page can compute even if nobody asked for them: for a k that most tasks have."""
+    counts = [run.by_task.count(contributed(run, reward).given) for run in runs]
+    fewest = min(int(count[count > 0].min(initial=LARGEST_K)) for count in counts)
+    k = 1 << max(fewest.bit_length() - 1, 0)
+    known = {metric["text"] for metric in metrics}
+    shared = {"k": k, "threshold": PASS_THRESHOLD, "reward": None, "value": None, "interval": None, "why": None}
+    shared |= {"p": None, "verdict": None, "alone": False}
+    return [
+        {"text": definition.replace("{k}", str(k)), "definition": definition, **shared}
+        for definition in ("pass@{k}", "pass^{k}")
+        if k > 1 and definition.replace("{k}", str(k)) not in known
+    ]
 
 
 def _metric(text: str, made: Signature, reward: str | None) -> dict[str, Any]:
