@@ -201,7 +201,8 @@ def _dialect(name: str) -> Dialect:
 
 
 def _keys(settings: Settings) -> list[str]:
-    return list(dict.fromkeys([*settings.keys, *([settings.cluster] if settings.cluster else [])]))
+    every = dict.fromkeys([*settings.keys, *([settings.cluster] if settings.cluster else [])])
+    return [key for key in every if "=" not in key and key == key.strip()]  # the others --exclude cannot name
 
 
 def _counts(run: Rollouts, column: Column) -> dict[str, Any]:

@@ -315,7 +315,7 @@ const whatIf = (() => {
   }
 
   const compute = (island, change) => (island.kind === "pair" ? compare : score)(island, change);
-  return { upperTail, quantile, score, compare, compute };
+  return { upperTail, quantile, keptTasks, compute };
 })();
 
 /* ---- the panel ---- */
@@ -356,7 +356,7 @@ const whatIf = (() => {
   }
 
   /** What differs from the result as computed, in words. In a report of one run the metric chooses the number. */
-  function changesOf(result) {
+  function changesOf() {
     const { metric, k, threshold, missing, drop, cluster } = state;
     const words = [];
     if (missing !== base.missing) words.push(missing === "zero" ? "missing counted as 0" : "missing excluded");
@@ -364,7 +364,10 @@ const whatIf = (() => {
     if (usesK(metric) && k !== null && k !== metric.k) words.push(`k = ${k}`);
     if (usesThreshold(metric) && threshold !== null && threshold !== metric.threshold)
       words.push(`a reward passes from ${threshold}`);
-    if (drop) words.push(`${drop === "flagged" ? "flagged tasks" : sliceText(drop)} excluded (${many(result.tasks, "task")} with a value)`);
+    if (drop) {
+      const left = whatIf.keptTasks(island, state).length;
+      words.push(`${drop === "flagged" ? "flagged tasks" : sliceText(drop)} excluded (${many(left, "task")} remain${left === 1 ? "s" : ""})`);
+    }
     if (cluster !== base.cluster) words.push(cluster ? `tasks grouped by ${cluster}` : "tasks not grouped");
     return words;
   }
@@ -388,7 +391,7 @@ const whatIf = (() => {
     return `$'${escaped.replace(/[\p{Cc}\p{Cf}]/gu, (c) => `\\U${c.codePointAt(0).toString(16).padStart(8, "0")}`)}'`;
   }
 
-  /** The command that prints the same number. */
+  /** The words of the command that prints the same number. */
   function commandOf(text) {
     const words = [...island.command, "--metric", text];
     if (state.missing !== "gap" || !island.native) words.push("--missing", state.missing);
@@ -397,7 +400,7 @@ const whatIf = (() => {
       state.drop === "flagged" ? island.flagged.map(([, id]) => `task=${id}`)
       : state.drop ? [`${state.drop.key}=${state.drop.value}`] : [];
     for (const each of dropped) words.push("--exclude", each);
-    return words.map(quoted).join(" ");
+    return words.map(quoted).flatMap((word) => [element("span", { class: "word" }, word), " "]).slice(0, -1);
   }
 
   /* the address: #w=missing:zero;drop:difficulty=hard */
@@ -599,7 +602,7 @@ const whatIf = (() => {
   function show() {
     const before = asComputed(pair ? base.metric : state.metric);
     const result = whatIf.compute(island, changeOf(state));
-    const changes = changesOf(result);
+    const changes = changesOf();
     const count = many(changes.length, "change");
     const rows = changes.length ? [before, result] : [before];
     const numbers = rows.flatMap(({ value, interval }) => [value, ...(interval || [])]).filter((number) => number !== null);
@@ -629,14 +632,13 @@ const whatIf = (() => {
     strip.hidden = !changes.length;
     stripText.textContent = `What if: ${count}.` + (pair ? ` Verdict: ${differs ? arrow : `still ${result.verdict}`}.` : "");
     reset.hidden = !addressOf();
-    command.textContent = commandOf(metricText(state));
+    command.replaceChildren(...commandOf(metricText(state)));
     for (const each of switches) {
       each.show();
       const name = each.dataset.switch;
-      each.disabled = (name === "threshold" && !usesThreshold(state.metric)) || (name === "k" && !usesK(state.metric));
-      each.title = each.disabled ? `${state.metric.text} does not use this` : "";
+      each.hidden = (name === "threshold" && !usesThreshold(state.metric)) || (name === "k" && !usesK(state.metric));
     }
-    if (elsewhere) elsewhere.textContent = commandOf(others[0].text);
+    if (elsewhere) elsewhere.replaceChildren(...commandOf(others[0].text));
   }
 
   /** The result of the page: the numbers are those of the command, never computed here. */
