@@ -20,6 +20,7 @@ Ends = tuple[float, float]
 LEAST_PART = 0.7  # per cent of a bar that its smallest part has: 5 px of 720
 LEAST_BOUNDS = 1.0  # per cent of a row's axis, about 3 px
 FEWEST_STEPS = 4
+NAMED_STRETCH, NARROW_STRETCH = 22, 14  # per cent of a picture that the long and the short name of a stretch need
 ROUND = (1, 2, 2.5, 5, 10)  # times a power of ten
 
 
@@ -180,7 +181,7 @@ def axis_head(scale: Scale, *, signed: bool = False) -> Markup:
         ticks = (0.0, 0.5, 1.0)
     elif len(ticks) > 5:
         ticks = ticks[:: math.ceil(len(ticks) / 5)]
-    shown = [words(scale.at(tick), 12, tick_text(tick, signed=signed), "tick", _anchor(scale, tick)) for tick in ticks]
+    shown = [words(scale.at(tick), 11, tick_text(tick, signed=signed), "tick", _anchor(scale, tick)) for tick in ticks]
     return element("svg", shown, class_="axis-head", width="100%", height=16, aria_hidden="true")
 
 
@@ -295,8 +296,10 @@ def square(state: str) -> Markup:
 LETTER = {"passed": "p", "scored": "s", "wrong": "w", "zero": "z", "missing": "m"}
 
 
-def squares(columns: Sequence[Sequence[str]], *, label: str, titles: Sequence[str] = ()) -> Markup:
-    """A column of squares for each task, the first state at the bottom; ``titles`` name the columns."""
+def squares(
+    columns: Sequence[Sequence[str]], *, label: str, titles: Sequence[str] = (), tasks: Sequence[int] = ()
+) -> Markup:
+    """A column of squares for each task, the first state at the bottom; ``titles`` and ``tasks`` name the columns."""
     step = 10
     tallest = max(map(len, columns), default=0)
     wide = 100 / max(len(columns), 1)
@@ -308,12 +311,9 @@ def squares(columns: Sequence[Sequence[str]], *, label: str, titles: Sequence[st
             for row, state in enumerate(column)
         )
         title = str(element("title", titles[number])) if titles else ""
-        drawn.append(
-            Markup(
-                f'<svg data-task="{number}" x="{pc(number * wide + gap / 2)}" width="{pc(wide - gap)}" '
-                f'overflow="visible">{title}{rects}</svg>'
-            )
-        )
+        place = f'x="{pc(number * wide + gap / 2)}" width="{pc(wide - gap)}" overflow="visible"'
+        key = tasks[number] if tasks else number
+        drawn.append(Markup(f'<svg data-task="{key}" {place}>{title}{rects}</svg>'))
     return svg(*drawn, label=label, class_="squares", height=step * tallest)
 
 
@@ -335,12 +335,12 @@ def brackets(stretches: Sequence[Bracket]) -> Markup:
             continue
         start, end = stretch.start + 0.15, stretch.end - 0.15
         marks.append(line(start, end, 4, 4, "axis"))
-        said = stretch.word if end - start > 22 or not stretch.short else stretch.short
-        middle = (start + end) / 2
-        anchor = "middle"
-        if end - start < 14:  # a long word would leave the picture
+        wide, short = end - start, stretch.short or stretch.word
+        said = stretch.word if wide > NAMED_STRETCH else short
+        middle, anchor = (start + end) / 2, "middle"
+        if wide < NARROW_STRETCH:  # its name would leave the picture
             middle, anchor = (start, "start") if middle < 50 else (end, "end")
-        marks.append(words(middle, 20, said, "tick", anchor))
+        marks += [words(middle, 20, said, "tick long", anchor), words(middle, 20, short, "tick short", anchor)]
     return element("svg", marks, class_="brackets", width="100%", height=26, aria_hidden="true")
 
 
@@ -435,13 +435,12 @@ def curves(
         if one.points:
             last = one.points[-1]
             marks.append(words(x(last.x) + 1.6, f"{y(last.y):.1f}", one.name, f"series {one.tone}", "start"))
-            marks.append(words(x(last.x) + 1.6, f"{y(last.y) + 15:.1f}", one.word, "tick", "start"))
+            marks.append(words(x(last.x) + 1.6, f"{y(last.y) + 15:.1f}", one.word, "tick word", "start"))
     bottom = top + tall
     for share, first, second in below:
         marks.append(words(x(share), bottom + 20, first, "tick k"))
         marks.append(words(x(share), bottom + 36, second, "tick tasks"))
-    marks.append(words(x(1) + 1.6, bottom + 20, names[0], "tick", "start"))
-    marks.append(words(x(1) + 1.6, bottom + 36, names[1], "tick", "start"))
+    marks += [words(left - 1.4, bottom + 20 + 16 * row, said, "tick", "end") for row, said in enumerate(names)]
     return svg(*marks, label=label, class_="curves", height=bottom + 44)
 
 

@@ -42,6 +42,8 @@ CODE: Final = {state: code for code, state in enumerate(STATES)}
 LONGEST: Final = 4_000  # characters of a text that are kept
 TEXT_BUDGET: Final = 2_400_000  # bytes of all texts in a file of at most 3 MB
 MOST_ROWS: Final = 20_000  # rollouts whose texts are considered, and that a page lists
+EVERY_TASK: Final = 1_000_000_000  # changed tasks that a comparison lists: all of them
+MOST_CHANGED: Final = 20  # tasks at each end whose texts are taken before others
 LARGEST_K: Final = 64  # of the metrics that are chosen where none are named
 _HEAD = 4_096
 _IS_DOCUMENT = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"calipers\.')
@@ -83,6 +85,7 @@ class RunRollouts:
     wants_texts: bool = True
     prompts: Mapping[int, str] = field(default_factory=dict)  # code of a task -> its prompt
     texts: Mapping[int, RolloutText] = field(default_factory=dict)  # row -> what it says
+    texts_cut: bool = False  # some were left out, to keep the file small
 
     def __len__(self) -> int:
         return len(self.table)
@@ -165,13 +168,26 @@ def gather(
     same = len({run.group.dataset for run in runs}) == 1
     if len(runs) == 2 and len(rollouts) == 2 and same:
         first, second = runs
-        comparison = compare(*sources, metrics=metrics, by=by, **asked, **named)
+        comparison = compare(*sources, metrics=metrics, by=by, flips=EVERY_TASK, **asked, **named)
         if texts:
-            half = TEXT_BUDGET // 2
-            first, second = with_texts(first, half), with_texts(second, half)
+            half, changed = TEXT_BUDGET // 2, _changed(comparison)
+            first, second = (with_texts(run, half, _codes(run, changed)) for run in runs)
         return PairData(comparison, first, second)
     board = leaderboard(*sources, metrics=_first(metrics), **asked, **named) if len(runs) > 1 else None
     return ManyData(board, runs)
+
+
+def _changed(comparison: Comparison) -> list[str]:
+    """The tasks whose texts are wanted first: the largest losses and gains."""
+    flips = comparison.contests[0].pairs[0].flips
+    if flips is None:
+        return []
+    return [change.task for some in (flips.regressions, flips.fixes) for change in some[:MOST_CHANGED]]
+
+
+def _codes(run: RunData, tasks: Iterable[str]) -> list[int]:
+    wanted = set(tasks)
+    return [] if run.rollouts is None else [code for code, task in enumerate(run.rollouts.tasks.ids) if task in wanted]
 
 
 def of_document(result: Result, group: Group, path: str = "") -> RunData:
@@ -233,7 +249,7 @@ def _chosen(tables: Sequence[Rollouts], settings: Mapping[str, Any]) -> list[str
     k = 1 << max(samples.bit_length() - 1, 0)
     if not solved:
         return ["mean_reward"]
-    return ["mean_reward", "pass_rate", *([f"pass@{k}", f"pass^{k}"] if k > 1 else [])]
+    return ["mean_reward", "pass@1", *([f"pass@{k}", f"pass^{k}"] if k > 1 else [])]
 
 
 def _reward_key(table: Rollouts, chosen: str | None) -> str:
@@ -358,8 +374,9 @@ def with_texts(run: RunData, budget: int = TEXT_BUDGET, also: Iterable[int] = ()
         completion, answer = said(text.completion), said(text.answer)
         if completion is not None or answer is not None:  # of several attempts, the later record is the later attempt
             texts[row] = RolloutText(completion and cut(completion), answer and cut(answer))
-    prompts, texts = _within(rolled, rows, prompts, texts, budget)
-    return replace(run, rollouts=replace(rolled, prompts=prompts, texts=texts))
+    kept_prompts, kept = _within(rolled, rows, prompts, texts, budget)
+    cut_short = len(kept) < len(texts) or len(rows) < len(table)
+    return replace(run, rollouts=replace(rolled, prompts=kept_prompts, texts=kept, texts_cut=cut_short))
 
 
 def _order(rolled: RunRollouts, also: Iterable[int]) -> Ints:

@@ -13,7 +13,7 @@ from calipers.web.cards import NumberCard
 from calipers.web.draw import hatch
 from calipers.web.markup import Markup, element, island
 
-STYLES = ("page.css",)
+STYLES = ("page.css", "what_if.css", "runs.css")
 SCRIPTS = ("page.js", "what_if.js", "differences.js")
 MARK = Markup(
     '<svg class="mark" width="26" height="12" aria-hidden="true"><path d="M1 1v10M25 1v10M1 6h24"/>'
@@ -82,11 +82,10 @@ def _has(page: Page, section: str) -> bool:
 
 
 def _strip(about: Sequence[str]) -> Markup:
-    words = [element("bdi", word) for word in about]
     return element(
         "header",
         element("span", MARK, element("b", "Calipers"), class_="brand"),
-        element("span", Markup(" ").join(words), class_="about"),
+        element("span", [element("bdi", word) for word in about], class_="about"),
         element("button", "Theme", type="button", id="theme", class_="control", hidden=True),
         class_="strip",
     )

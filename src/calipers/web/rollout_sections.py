@@ -69,7 +69,7 @@ def _grid(rolled: RunRollouts, order: Sequence[int]) -> Markup:
         return element("div", id="grid", data_label=label)
     titles = [f"{tasks.ids[task]}: {tasks.passed[task]} of {tasks.given[task]} passed" for task in order]
     columns = [task_states(rolled, task) for task in order]
-    return element("div", draw.squares(columns, label=label, titles=titles), id="grid")
+    return element("div", draw.squares(columns, label=label, titles=titles, tasks=order), id="grid")
 
 
 def _solved(rolled: RunRollouts) -> tuple[int, int, int]:
@@ -207,6 +207,7 @@ def rollout_data(run: RunData) -> dict[str, Any] | None:
         "texts": {row: _shown(text.completion, text.answer) for row, text in rolled.texts.items() if row < rows},
         "prompts": {task: visible(prompt) for task, prompt in rolled.prompts.items() if task < tasks},
         "no_texts": not rolled.wants_texts,
+        "texts_cut": rolled.texts_cut,
         "order": sorted_tasks(rolled) if DRAWN_HERE < len(table) <= MOST_SQUARES else None,
     }
     if (tokens := _tokens(rolled)) is not None:

@@ -19,6 +19,7 @@ from calipers.web import draw
 from calipers.web.cards import NumberCard, card_id, of_estimate, of_method, once, term
 from calipers.web.draw import Part, scale_of
 from calipers.web.gather import STATES, LedgerPart, RunData, ledger_parts
+from calipers.web.island import what_if_data, what_if_section
 from calipers.web.markup import Markup, element, joined, name
 from calipers.web.page import Page, Section
 from calipers.web.rollout_sections import curve_section, grid_section, rollout_data, rollouts_section
@@ -518,10 +519,9 @@ def foot(runs: Sequence[RunData], digest: str) -> list[str]:
     elif rolled:
         texts, rollouts = sum(len(each.texts) for each in rolled), sum(map(len, rolled))
         if texts < rollouts:
-            lines.append(
-                f"Texts of {texts:,} of {counted(rollouts, 'rollout')} are in this file; "
-                "the others have none, or were left out to keep the file small."
-            )
+            cut = any(each.texts_cut for each in rolled)
+            why = "the others were left out to keep the file small" if cut else "the others have none"
+            lines.append(f"Texts of {texts:,} of {counted(rollouts, 'rollout')} are in this file; {why}.")
     return lines
 
 
@@ -544,8 +544,8 @@ def cards_of(run: RunData, *prefix: str) -> list[NumberCard]:
 
 def data_of(run: RunData) -> dict[str, Any]:
     """What the scripts of the page need."""
-    listed = rollout_data(run)
-    return {} if listed is None else {"rollouts": listed}
+    data = {"rollouts": rollout_data(run), "what_if": what_if_data(run)}
+    return {key: value for key, value in data.items() if value is not None}
 
 
 SECTIONS: list[Callable[[RunData], Section | list[Section] | None]] = [
@@ -556,6 +556,7 @@ SECTIONS: list[Callable[[RunData], Section | list[Section] | None]] = [
     grid_section,
     curve_section,
     variance_section,
+    what_if_section,
     rollouts_section,
     absent_section,
     provenance_section,
