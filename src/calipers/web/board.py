@@ -34,10 +34,14 @@ def board_table(board: Board, confidence: float) -> Markup:
     lacking = any(standing.missing for standing in board.places)
     rank_scale = _rank_scale(len(board.ranked))
     heads: list[Child] = [_head("tied", "tied"), _head("#", "place")] if ranked else []
-    heads += [_head("model"), _head(board.metric, "value"), element("th", axis_head(scale), scope="col", class_="axis")]
+    heads += [
+        _head("model"),
+        _head(board.metric, "value"),
+        element("th", axis_head(scale), scope="col", class_="drawn"),
+    ]
     heads.append(_head(level(confidence), "interval"))
     if ranked:
-        heads += [element("th", axis_head(rank_scale), scope="col", class_="axis rank"), _head("may rank", "may")]
+        heads += [element("th", axis_head(rank_scale), scope="col", class_="drawn rank"), _head("may rank", "may")]
     heads += [_head("cost", "number")] if priced else []
     heads += [_head("missing", "number")] if lacking else []
     bars = lanes_of(board.bars)
@@ -49,16 +53,14 @@ def board_table(board: Board, confidence: float) -> Markup:
             cells.append(element("td", f"{standing.place}" if standing.place else NONE, class_="place"))
         cells.append(element("th", name(standing.name, NAME), scope="row"))
         cells.append(element("td", figure(standing.value, digits), class_="value"))
-        cells.append(element("td", _value_axis(standing, scale, digits, confidence), class_="axis"))
+        cells.append(element("td", _value_axis(standing, scale, digits, confidence), class_="drawn"))
         ends = to(standing.interval, digits) if standing.interval else NONE
         cells.append(element("td", ends, class_="interval"))
         if ranked:
-            cells.append(element("td", _rank_axis(standing, rank_scale), class_="axis rank"))
+            cells.append(element("td", _rank_axis(standing, rank_scale), class_="drawn rank"))
             cells.append(element("td", ranks(standing), class_="may"))
-        cells += [
-            element("td", NONE if standing.cost_usd is None else money(standing.cost_usd), class_="number")
-        ] * priced
-        cells += [element("td", f"{standing.missing:,}", class_="number")] * lacking
+        cells += [_number("cost", NONE if standing.cost_usd is None else money(standing.cost_usd))] * priced
+        cells += [_number("missing", f"{standing.missing:,}")] * lacking
         rows.append(element("tr", cells, class_=None if standing.place or not ranked else "unranked"))
     table = element(
         "table",
@@ -72,6 +74,11 @@ def board_table(board: Board, confidence: float) -> Markup:
 
 def _head(word: str, kind: str = "") -> Markup:
     return element("th", word, scope="col", class_=kind or None)
+
+
+def _number(word: str, said: str) -> Markup:
+    """A number with the word that a phone shows before it."""
+    return element("td", said, class_="number", data_word=word)
 
 
 def _search(board: Board) -> Markup | None:
@@ -110,7 +117,7 @@ def _scale(board: Board) -> Scale:
         return scale_of(ends) if any(end is not None for end in ends) else UNIT
     low, high = axis
     tenths = range(round(10 * low), round(10 * high) + 1)
-    step = 1 if len(tenths) <= 5 else 2 if len(tenths) <= 9 else 5
+    step = 1 if len(tenths) <= 5 else 2
     return Scale(low, high, tuple(tenth / 10 for tenth in tenths[::step]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from calipers.metrics.cards import CARDS, filled
 from calipers.reports.figures import POLICY, counted, figure
@@ -62,16 +62,17 @@ def of_estimate(
     value = "no value" if estimate.value is None else figure(estimate.value, DIGITS)
     shown = f"{name}, {where[0]} {where[1]}" if where else name
     fields = [
-        ("Formula", filled(card.formula, k) if card else ""),
-        ("Source", filled(card.source, k) if card else ""),
         ("Interval", _interval(estimate, confidence)),
         ("Missing", _missing(estimate, ledger, missing)),
         ("Samples", _samples(estimate)),
-        ("Signature", estimate.signature),
     ]
     definition = filled(card.one_line, k) if card else "A metric of an installed plugin."
-    others = [(who, filled(what, k)) for who, what in card.others.items()] if card else []
-    return NumberCard(card_id(name, *where), shown, value, definition, fields, [] if where else others)
+    if where:  # what the metric is, its own card says in full
+        return NumberCard(card_id(name, *where), shown, value, definition, fields)
+    what = [("Formula", filled(card.formula, k)), ("Source", filled(card.source, k))] if card else []
+    others = [(who, filled(meaning, k)) for who, meaning in card.others.items()] if card else []
+    fields = [*what, *fields, ("Signature", estimate.signature)]
+    return NumberCard(card_id(name), shown, value, definition, fields, others)
 
 
 def of_method(name: str) -> NumberCard | None:
@@ -96,11 +97,6 @@ def once(cards: Iterable[NumberCard | None]) -> list[NumberCard]:
         if card is not None:
             kept.setdefault(card.id, card)
     return list(kept.values())
-
-
-def renamed(card: NumberCard, id: str, name: str) -> NumberCard:
-    """The same card of another number."""
-    return replace(card, id=id, name=name)
 
 
 def _interval(estimate: Estimate, confidence: float) -> str:

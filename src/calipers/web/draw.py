@@ -174,6 +174,11 @@ def interval_row(
     return svg(*marks, label=label, class_="row")
 
 
+def around_zero(scale: Scale) -> Scale:
+    """The same axis with its ends and zero as the only marks."""
+    return Scale(scale.low, scale.high, tuple(sorted({scale.low, 0.0, scale.high})))
+
+
 def axis_head(scale: Scale, *, signed: bool = False) -> Markup:
     """The numbers above a column of rows: the ends of the scale and what is between."""
     ticks = scale.ticks or (scale.low, scale.high)
@@ -397,7 +402,7 @@ def curves(
 ) -> Markup:
     """Curves with bands on a common axis; ``below`` are (x, first line, second line) under the axis."""
     tall, top = 200, 10
-    left, wide = 5.0, 79.0  # per cent: numbers stand left, names right
+    left, wide = 7.0, 77.0  # per cent: numbers stand left, names right
 
     def y(value: float) -> float:
         return top + tall * (1 - scale.at(value) / 100)
@@ -408,7 +413,7 @@ def curves(
     marks = []
     for tick in scale.ticks:
         marks.append(line(left, left + wide, f"{y(tick):.1f}", f"{y(tick):.1f}", "track"))
-        marks.append(words(left - 1.4, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end"))
+        marks.append(words(left - 2.4, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end"))
     shapes = []
     for one in series:
         banded = [point for point in one.points if point.interval]
@@ -440,7 +445,7 @@ def curves(
     for share, first, second in below:
         marks.append(words(x(share), bottom + 20, first, "tick k"))
         marks.append(words(x(share), bottom + 36, second, "tick tasks"))
-    marks += [words(left - 1.4, bottom + 20 + 16 * row, said, "tick", "end") for row, said in enumerate(names)]
+    marks += [words(left - 2.4, bottom + 20 + 16 * row, said, "tick", "end") for row, said in enumerate(names)]
     return svg(*marks, label=label, class_="curves", height=bottom + 44)
 
 

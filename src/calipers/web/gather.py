@@ -146,48 +146,44 @@ def gather(
         raise InputError("nothing to report on; expected rollouts, a run folder, a result or a comparison")
     runs: list[RunData] = []
     for source in sources:
-        if (document := _document(source)) is not None:
-            if isinstance(document, Result):
-                runs += [of_document(document, group, os.fspath(source)) for group in document.groups]
-            elif len(sources) > 1:
-                right = "expected it alone, or rollouts and results only"
-                raise InputError.at(os.fspath(source), "a comparison beside other inputs", right)
-            elif isinstance(document, Comparison):
-                return PairData(document, None, None)
-            else:
-                return ManyData(document, ())
-            continue
-        read = read_source(source, Named(columns or {}, truth), _labels(by, settings), progress)
-        runs += _runs(read, metrics, by, texts, settings)
+        document = _document(source)
+        if isinstance(document, Result):
+            runs += [of_document(document, group, str(source)) for group in document.groups]
+        elif document is None:
+            read = read_source(source, Named(columns or {}, truth), _labels(by, settings), progress)
+            runs += _runs(read, metrics, by, texts, settings)
+        elif len(sources) > 1:
+            wrong = f"a {type(document).__name__.lower()} beside other inputs"
+            raise InputError.at(str(source), wrong, "expected it alone, or rollouts and results only")
+        else:
+            return PairData(document, None, None) if isinstance(document, Comparison) else ManyData(document, ())
     if len(runs) == 1:
         return with_texts(runs[0]) if texts else runs[0]
-    rollouts = [run for run in runs if run.rollouts is not None]
-    asked = {key: value for key, value in settings.items() if key in ("cluster", "dialect", "missing", "reward")}
-    asked |= {key: value for key, value in settings.items() if key in ("confidence", "seed")}
-    named = {"columns": columns, "truth": truth}
-    same = len({run.group.dataset for run in runs}) == 1
-    if len(runs) == 2 and len(rollouts) == 2 and same:
-        first, second = runs
-        comparison = compare(*sources, metrics=metrics, by=by, flips=EVERY_TASK, **asked, **named)
-        if texts:
-            half, changed = TEXT_BUDGET // 2, _changed(comparison)
-            first, second = (with_texts(run, half, _codes(run, changed)) for run in runs)
+    asked: dict[str, Any] = {**settings, "columns": columns, "truth": truth}
+    if len(runs) == 2 and _comparable(*runs):
+        comparison = compare(*sources, metrics=metrics, by=by, flips=EVERY_TASK, **asked)
+        wanted = _changed(comparison)
+        first, second = (with_texts(run, TEXT_BUDGET // 2, _codes(run, wanted)) if texts else run for run in runs)
         return PairData(comparison, first, second)
-    board = leaderboard(*sources, metrics=_first(metrics), **asked, **named) if len(runs) > 1 else None
-    return ManyData(board, runs)
+    return ManyData(leaderboard(*sources, metrics=_first(metrics), **asked), runs)
 
 
-def _changed(comparison: Comparison) -> list[str]:
+def _comparable(first: RunData, second: RunData) -> bool:
+    """Whether two runs can be compared task by task."""
+    same = first.group.dataset == second.group.dataset
+    return same and first.rollouts is not None and second.rollouts is not None
+
+
+def _changed(comparison: Comparison) -> set[str]:
     """The tasks whose texts are wanted first: the largest losses and gains."""
     flips = comparison.contests[0].pairs[0].flips
     if flips is None:
-        return []
-    return [change.task for some in (flips.regressions, flips.fixes) for change in some[:MOST_CHANGED]]
+        return set()
+    return {change.task for some in (flips.regressions, flips.fixes) for change in some[:MOST_CHANGED]}
 
 
-def _codes(run: RunData, tasks: Iterable[str]) -> list[int]:
-    wanted = set(tasks)
-    return [] if run.rollouts is None else [code for code, task in enumerate(run.rollouts.tasks.ids) if task in wanted]
+def _codes(run: RunData, tasks: set[str]) -> list[int]:
+    return [] if run.rollouts is None else [code for code, task in enumerate(run.rollouts.tasks.ids) if task in tasks]
 
 
 def of_document(result: Result, group: Group, path: str = "") -> RunData:
@@ -408,6 +404,28 @@ def _within(
         if prompt is not None:
             kept_prompts[code] = prompt
     return kept_prompts, kept
+
+
+def with_less_text(data: Gathered, less: int) -> Gathered:
+    """The same without texts of so many bytes, those that are wanted least; of several runs, each gives its share."""
+    if isinstance(data, RunData):
+        return _with_less(data, less)
+    if isinstance(data, PairData):
+        first, second = (run and _with_less(run, less // 2 + 1) for run in (data.first, data.second))
+        return replace(data, first=first, second=second)
+    share = less // max(len(data.runs), 1) + 1
+    return replace(data, runs=[_with_less(run, share) for run in data.runs])
+
+
+def _with_less(run: RunData, less: int) -> RunData:
+    rolled = run.rollouts
+    if rolled is None or not rolled.texts:
+        return run
+    words = [*rolled.prompts.values()]
+    words += [each for text in rolled.texts.values() for each in (text.completion, text.answer) if each]
+    rows = np.array([*rolled.texts], dtype=np.int64)  # in the order in which they are wanted
+    prompts, texts = _within(rolled, rows, rolled.prompts, rolled.texts, max(sum(map(_size, words)) - less, 0))
+    return replace(run, rollouts=replace(rolled, prompts=prompts, texts=texts, texts_cut=True))
 
 
 def cut(words: str) -> str:

@@ -15,7 +15,6 @@ from calipers.web.gather import ManyData, RunData
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import Page, Section
 from calipers.web.pair_page import badge, spent_of
-from calipers.web.run_page import answer as answer_of_run
 from calipers.web.run_page import command_line, cost_words, foot
 from calipers.web.suite import Suite, answer_of, of_leaderboards, suite_table
 
@@ -156,13 +155,10 @@ def _runs(runs: Sequence[RunData]) -> Section:
     """Every run by itself, folded: its sentence, what it is from, its metrics and its cost."""
     folded = []
     for run in runs[:MOST_FOLDED]:
-        said = answer_of_run(run)
         where = (
             f" · {run.group.dataset}" if run.group.dataset and len({each.group.dataset for each in runs}) > 1 else ""
         )
-        summary = element(
-            "summary", element("b", name(run.name), where), element("span", f"{said.sentence} {said.detail}")
-        )
+        summary = element("summary", element("b", name(run.name), where), element("span", _headline(run)))
         first, rest = cost_words(run.group)
         ledger = run.group.ledger
         words = f"{counted(ledger.tasks, 'task')}, {ledger.planned:,} rollouts planned, {ledger.gaps:,} missing."
@@ -172,6 +168,16 @@ def _runs(runs: Sequence[RunData]) -> Section:
     left = len(runs) - len(folded)
     folded += [element("p", f"{counted(left, 'run')} more are not shown one by one.", class_="small")] if left else []
     return Section("Each run", joined(folded), "calipers report RUN shows one run in full.", "runs")
+
+
+def _headline(run: RunData) -> str:
+    """The first metric of a run with its interval."""
+    metric, estimate = next(iter(run.group.metrics.items()), ("", None))
+    if estimate is None or estimate.value is None:
+        return "no value"
+    digits = places(estimate.interval)
+    ends = f", {level(run.result.confidence)} {to(estimate.interval, digits)}" if estimate.interval else ", no interval"
+    return f"{metric} {figure(estimate.value, digits)}{ends}"
 
 
 def _metrics(run: RunData) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from calipers.analyses.compare.result import Comparison, Contest, Finding, Pair
@@ -12,7 +13,7 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_difference, p_value, places, signed, signed_to
 from calipers.rollouts.record import ABSENT
 from calipers.web import draw
-from calipers.web.cards import NumberCard, card_id, of_estimate, of_method, once, renamed, term
+from calipers.web.cards import NumberCard, card_id, of_estimate, of_method, once, term
 from calipers.web.changes import (
     WAYS,
     Change,
@@ -284,7 +285,7 @@ def _slices(pair: Pair, headline: Finding, comparison: Comparison) -> list[Secti
         if not findings:
             continue
         ends = [end for each in findings for end in (each.delta, *(each.interval or ()))]
-        scale = scale_of(ends, zero=True)
+        scale = draw.around_zero(scale_of(ends, zero=True))
         rows = [_slice_row(finding, scale) for finding in findings]
         body = [
             difference_table(f"By {key}", "slice", comparison.confidence, scale, rows),
@@ -573,7 +574,7 @@ def _cards(data: PairData, finding: Finding, names: tuple[str, str]) -> list[Num
         card = of_estimate(
             finding.metric, estimate, run.group.ledger, missing=run.result.missing, confidence=run.result.confidence
         )
-        cards.append(renamed(card, card_id(finding.metric, label), f"{finding.metric} of {label}"))
+        cards.append(replace(card, id=card_id(finding.metric, label), name=f"{finding.metric} of {label}"))
         cards.append(of_method(estimate.method) if estimate.method else None)
     cards.append(of_method(finding.method))
     return once(cards)

@@ -11,7 +11,7 @@ from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.sentences import Answer, level, money, of_difference, places, signed, signed_to, to
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import means
-from calipers.web.draw import Ends, Scale, Tone, axis_head, interval_row, scale_of
+from calipers.web.draw import Ends, Scale, Tone, around_zero, axis_head, interval_row, line, scale_of
 from calipers.web.gather import RunData
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.pair_page import TONES, verdict_word
@@ -83,7 +83,9 @@ def of_leaderboards(report: Leaderboard, runs: Sequence[RunData]) -> Suite:
     """A suite of the leaderboards of several benchmarks: every benchmark is tested by itself."""
     boards = report.boards
     by_board = [{standing.name: standing for standing in board.places} for board in boards]
-    models = list(dict.fromkeys(standing.name for board in boards for standing in board.places))
+    there = {standing.name for board in boards for standing in board.places}
+    known = [run.name for run in runs if run.name in there]
+    models = list(dict.fromkeys([*known, *(standing.name for board in boards for standing in board.places)]))
     rows = []
     for board, standings in zip(boards, by_board, strict=True):
         cells = {
@@ -152,7 +154,7 @@ def answer_of(suite: Suite) -> Answer:
             if decided
             else "No benchmark is decided"
         )
-        return Answer(f"{counted(len(suite.models), 'model')} on {over}.", said)
+        return Answer(f"{number(len(suite.models)).capitalize()} models on {over}.", said)
     first, second = suite.models
     found = of_difference(
         first,
@@ -176,10 +178,8 @@ def suite_table(suite: Suite) -> Markup:
         [end for row in rows for cell in row.cells.values() for end in (cell.value, *(cell.interval or ()))]
     )
     paired = any(row.difference for row in rows)
-    deltas = scale_of(
-        [end for row in rows if row.difference for end in (row.difference.delta, *(row.difference.interval or ()))],
-        zero=True,
-    )
+    ends = [end for row in rows if row.difference for end in (row.difference.delta, *(row.difference.interval or ()))]
+    deltas = around_zero(scale_of(ends, zero=True))
     letters = len(suite.models) == 2
     heads: list[Child] = [element("th", "benchmark", scope="col")]
     for letter, model in zip("AB" if letters else [""] * len(suite.models), suite.models, strict=True):
@@ -218,11 +218,11 @@ def _row(row: SuiteRow, suite: Suite, values: Scale, deltas: Scale, paired: bool
         ends = to(cell.interval, digits) if cell.interval else "no interval"
         label = f"{model} on {row.title}: {figure(cell.value, digits)}, {level(suite.confidence)} {ends}"
         shown = element("b", figure(cell.value, digits), " ▲" if best else None)
-        line = element("div", shown, element("span", ends), class_="cell")
+        words = element("div", shown, element("span", ends), class_="cell")
         axis = interval_row(cell.value, cell.interval, None, values, label=label, tone=tone)
         joined_cell = "tied-cell" if len(suite.models) > 2 and model in row.tied else None
         cells.append(
-            element("td", line, element("div", axis, class_="strip-axis"), class_=joined_cell, data_model=model)
+            element("td", words, element("div", axis, class_="strip-axis"), class_=joined_cell, data_model=model)
         )
     if paired:
         cells += _delta(row, deltas, suite.confidence)
@@ -236,12 +236,11 @@ def _delta(row: SuiteRow, scale: Scale, confidence: float) -> list[Child]:
     digits = places(pair.interval)
     ends = signed_to(pair.interval, digits) if pair.interval else "no interval"
     label = f"{row.title}: difference {signed(pair.delta, digits)}, {level(confidence)} {ends}, {pair.verdict}"
-    axis = interval_row(
-        pair.delta, pair.interval, None, scale, label=label, tone=TONES.get(pair.verdict, "grey"), zero=True
-    )
-    line = element("div", element("b", signed(pair.delta, digits)), element("span", ends), class_="cell")
+    axis = interval_row(pair.delta, pair.interval, None, scale, label=label, tone=TONES.get(pair.verdict, "grey"))
+    words = element("div", element("b", signed(pair.delta, digits)), element("span", ends), class_="cell")
+    zero = element("svg", line(scale.at(0), scale.at(0), 0, "100%", "zero"), class_="zero-line", aria_hidden="true")
     return [
-        element("td", line, element("div", axis, class_="strip-axis"), class_="delta"),
+        element("td", zero, words, element("div", axis, class_="strip-axis"), class_="delta"),
         element("td", verdict_word(pair.verdict), class_="verdict-cell"),
     ]
 
