@@ -11,8 +11,11 @@ from typing import Any
 from calipers.errors import InputError
 from calipers.pipeline import Progress
 from calipers.pipeline import Source as Rewarded
-from calipers.web.gather import Gathered, ManyData, PairData, RunData, gather
+from calipers.web.gather import Gathered, ManyData, PairData, RunData, gather, with_less_text
 from calipers.web.page import Page, html
+
+LARGEST = 3_000_000  # bytes of a file; texts are left out until it fits
+SPARE = 20_000  # bytes by which texts may take more room in a file than by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,11 @@ def report(
         seed=seed,
     )
     page = page_of(data)
-    return Report(html(page), page.title, notes_of(data))
+    content = html(page)
+    if texts and (over := len(content.encode()) - LARGEST) > 0:
+        page = page_of(with_less_text(data, over + SPARE))
+        content = html(page)
+    return Report(content, page.title, notes_of(data))
 
 
 def page_of(data: Gathered) -> Page:

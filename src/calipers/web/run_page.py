@@ -27,6 +27,7 @@ from calipers.web.rows import bounds_words, described, estimate_row, interval_ta
 
 SLICES_SORTED = 8  # more slices are sorted by value, the worst first
 SLICES_SHOWN = 20
+SLICES_KEPT = 200  # of more, the lowest: a page with a row for each of 10,000 tasks would be too large
 ALIKE = ("mean_reward", "pass_rate", "pass@{k}")  # one number where rewards are 0 or 1
 METRIC_WORDS = {"pass@{k}": "at least one of {k} passes", "pass^{k}": "all {k} pass", "pass_rate": "share of passes"}
 
@@ -359,9 +360,7 @@ def slice_sections(run: RunData) -> list[Section]:
 def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice]) -> Section:
     found = headline_of(run.group)
     metric = found[0] if found else ""
-    parts = [(value, part) for value, part in cut.items() if metric in part.metrics]
-    if len(parts) > SLICES_SORTED:
-        parts.sort(key=lambda item: _or_last(item[1].metrics[metric].value))
+    parts = shown_slices(cut, metric)
     whole = found[1].value if found else None
     scale = scale_of([whole, *(end for _, part in parts for end in _ends(part.metrics[metric]))])
     digits = places(*(part.metrics[metric].interval for _, part in parts))
@@ -384,10 +383,21 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice]) -> Section:
     body = [interval_table(f"By {key}", "slice", run.result.confidence, scale, rows)]
     if len(parts) > SLICES_SHOWN:
         body.append(element("button", f"Show all {len(parts)}", type="button", class_="control", data_more="extra"))
+    if len(cut) > len(parts):
+        left_out = f"The {len(parts):,} lowest of {len(cut):,} slices are in this file."
+        body.append(element("p", left_out, class_="small"))
     notes = ["The dashed line is the whole benchmark."]
     if len(parts) > 1:
         notes.append(f"{EACH_BY_ITSELF[:1].upper()}{EACH_BY_ITSELF[1:]}.")
     return Section(f"By {key}", joined(body), notes, f"by-{list(run.group.breakdowns).index(key)}")
+
+
+def shown_slices(cut: Mapping[str, Slice], metric: str) -> list[tuple[str, Slice]]:
+    """The slices of a page: as they stand, or the lowest first where there are more than a few."""
+    parts = [(value, part) for value, part in cut.items() if metric in part.metrics]
+    if len(parts) > SLICES_SORTED:
+        parts.sort(key=lambda item: _or_last(item[1].metrics[metric].value))
+    return parts[:SLICES_KEPT]
 
 
 def _or_last(value: float | None) -> float:
@@ -535,9 +545,8 @@ def cards_of(run: RunData, *prefix: str) -> list[NumberCard]:
     found = headline_of(group)
     if found:
         for key, cut in group.breakdowns.items():
-            for value, part in cut.items():
-                if found[0] in part.metrics:
-                    cards.append(make(found[0], part.metrics[found[0]], part.ledger, where=(key, value)))
+            for value, part in shown_slices(cut, found[0]):
+                cards.append(make(found[0], part.metrics[found[0]], part.ledger, where=(key, value)))
     cards += [of_method(estimate.method) for estimate in group.metrics.values() if estimate.method]
     return once(cards)
 

@@ -113,8 +113,8 @@ def prompt_of(text: Text) -> str | None:
     if value is None or value == "":
         return None
     alone = value[0] if isinstance(value, list) and len(value) == 1 else value
-    text = spoken(alone) if isinstance(alone, (str, dict)) else None
-    return _written(value) if text is None else text
+    words = spoken(alone) if isinstance(alone, (str, dict)) else None
+    return _written(value) if words is None else words
 
 
 def said(stored: Any) -> str | None:

@@ -85,7 +85,7 @@
     const inside = article.cloneNode(true);
     inside.removeAttribute("id");
     const name = one("h3", inside).textContent;
-    const card = make("div", { class: "open-card", role: "dialog", "aria-label": name, tabindex: "-1" }, inside);
+    const card = make("div", { class: "open-card", role: "dialog", "aria-label": name, tabindex: "0" }, inside);
     document.body.append(card);
     const row = (term.closest("tr") || term).getBoundingClientRect();
     const left = Math.max(16, Math.min(term.getBoundingClientRect().left - 12, root.clientWidth - card.offsetWidth - 16));
