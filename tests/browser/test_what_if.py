@@ -363,3 +363,28 @@ def test_the_island_of_many_tasks_is_small():
     result = calipers.score(rollouts, "mean_reward")
     island = of_run(rollouts, result, result.groups[0], Settings([], keys=["level"]))
     assert len(json.dumps(island, separators=(",", ":"))) < 53_000
+
+
+def test_what_differs_by_rounding_is_alike(compute):
+    labels = ["pair"]
+    alike = [{"task": f"{n}", "reward": 1.4} for n in range(3)]  # 3 times 1.4, divided by 3, is not 1.4
+    rollouts = read(alike)
+    result = calipers.score(rollouts, "mean_reward")
+    island = of_run(rollouts, result, result.groups[0], Settings([]))
+    (shown,) = compute(island, [change_of(island, "mean_reward")])
+    assert (shown["interval"], result["mean_reward"].interval) == (None, None)
+    thirds = [{"task": f"{n}", "sample": s, "reward": r} for n in range(12) for s, r in enumerate((0.1, 0.2))]
+    whole = [{"task": f"{n}", "sample": s, "reward": r} for n in range(12) for s, r in enumerate((0.3, 0.0))]
+    steps = ((0.1, 0.7), (0.3, 0.5))  # of the two tasks of a cluster, which cancel but for rounding
+    down, up = (
+        [{"task": f"{n}-{i}", "pair": n, "reward": r} for n in range(9) for i, r in enumerate(pair)] for pair in steps
+    )
+    for first, second, cluster in ((thirds, whole, None), (down, up, "pair")):
+        old, new = (read(rows, labels=labels) for rows in (first, second))
+        comparison = compare(old, new, metrics="mean_reward", cluster=cluster)
+        pair = comparison.contests[0].pairs[0]
+        island = of_pair((old, new), ("A", "B"), comparison, pair, Settings([], cluster, keys=labels))
+        (shown,) = compute(island, [change_of(island, "mean_reward", cluster=cluster)])
+        expected = comparison["mean_reward"]
+        same(shown, expected.delta, expected.interval)
+        assert (shown["p"], expected.p) == (1, 1)

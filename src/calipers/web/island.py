@@ -11,7 +11,7 @@ pure function of rollouts and the result that was made of them::
       "why": null,                                          or why nothing can be computed again here
       "metrics": [{"text", "definition", "k", "threshold", "reward", "value", "interval", "why",
                    of a pair also "p", "verdict", "alone": not adjusted for others}],
-      "tasks": T,
+      "tasks": T,  "samples": the most rollouts of a task,
       "runs": [{"rewards": [distinct], "distinct": [T], "code": [..], "count": [..], "missing": [T]}],
       "slices": [{"key", "values": [names], "code": [T]}],
       "flagged": [[task, id], ..]
@@ -51,6 +51,9 @@ CONFIDENCE: Final = 0.95  # where the command names none
 
 COMPUTED: Final = ("mean_reward", "pass_rate", "solved_rate", "pass@{k}", "pass^{k}")
 """The metrics that the page computes."""
+
+MOST_COUNTS: Final = 200_000
+"""Numbers of an island; more would make the file too large to open."""
 
 STOPPED: Final = "a run was stopped by what it showed"
 NOT_FINITE: Final = "some rewards are not finite numbers"
@@ -179,7 +182,9 @@ def _island(
     columns = [contributed(run, key) for run, key in zip(runs, rewards, strict=True)]
     if not all(bool(np.isfinite(column.kept()).all()) for column in columns):
         why = NOT_FINITE
-    shown = [] if why else [_counts(run, column) for run, column in zip(runs, columns, strict=True)]
+    counts = [] if why else [_counts(run, column) for run, column in zip(runs, columns, strict=True)]
+    if sum(len(run["count"]) + len(run["missing"]) for run in counts) > MOST_COUNTS:
+        why = "there are too many tasks for one file"
     number = {task: index for index, task in enumerate(runs[0].tasks)}
     return {
         "command": list(settings.command),
@@ -189,7 +194,8 @@ def _island(
         "why": why,
         "metrics": list(metrics),
         "tasks": len(runs[0].tasks),
-        "runs": shown,
+        "samples": max(int(np.diff(run.by_task.starts).max(initial=0)) for run in runs),
+        "runs": [] if why else counts,
         "slices": [] if why else [cut for key in _keys(settings) if (cut := _slices(runs, key, dialect.label))],
         "flagged": [[number[task], task] for task in settings.flagged if task in number],
     }

@@ -171,7 +171,7 @@ const whatIf = (() => {
   function byUnit(clusters, ...columns) {
     if (!clusters) return columns;
     const members = new Map();
-    clusters.forEach((cluster, i) => members.set(cluster, [...(members.get(cluster) || []), i]));
+    clusters.forEach((cluster, i) => members.has(cluster) ? members.get(cluster).push(i) : members.set(cluster, [i]));
     return columns.map((column) =>
       [...members.values()].map((some) => {
         const parts = some.map((i) => column[i]);
@@ -514,14 +514,7 @@ const whatIf = (() => {
       made.push(choice("Metric", "metric", island.metrics.map((metric) => ({
         text: metric.text, disabled: !metric.definition, set: { metric, k: null }, on: () => state.metric === metric,
       }))));
-    const most = Math.max(...island.runs.flatMap((run) => {
-      let next = 0;
-      return run.distinct.map((distinct, task) => {
-        let samples = run.missing[task];
-        for (const end = next + distinct; next < end; next++) samples += run.count[next];
-        return samples;
-      });
-    }), 1);
+    const most = island.samples;
     const currentK = () => state.k ?? state.metric.k ?? 1;
     if (island.native && most > 1 && computed.some(usesK)) {
       const values = Array.from({ length: most }, (_, i) => i + 1);
