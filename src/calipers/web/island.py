@@ -23,6 +23,7 @@ Of each task a run has the distinct rewards, as codes into ``rewards``, with a c
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -162,6 +163,8 @@ def of_pair(
         why = "the margin has a test of its own, which the page does not have"
     elif pair.alignment.by != "id" or pair.alignment.common != common.alignment.common:
         why = OTHER_TASKS
+    elif not metrics or metrics[0]["definition"] is None or not metrics[0]["alone"]:
+        why = "the page does not compute its first metric"
     if whole and comparison.dialect == NATIVE.name:
         metrics += _more(common.sides, key or "reward", metrics)
     keys = [key if key in run.rewards else next(iter(run.rewards), "reward") for run in common.sides]
@@ -270,7 +273,7 @@ def _metric_of_pair(finding: Finding, made: Signature, reward: str | None, confi
         "interval": finding.interval and list(finding.interval),
         "p": finding.p,
         "verdict": finding.verdict,
-        "alone": finding.confidence == confidence and finding.p_adjusted == finding.p,
+        "alone": finding.confidence == confidence and math.isclose(finding.p_adjusted or 0.0, finding.p or 0.0),
         "why": finding.why,
     }
 

@@ -322,9 +322,9 @@ const whatIf = (() => {
 
 (() => {
   const panel = document.getElementById("what-if-panel");
-  const source = document.getElementById("data");
-  const island = panel && source && JSON.parse(source.textContent).what_if;
-  if (!island || island.why) return;
+  if (!panel) return;
+  const { data, make, draw, copy, counted } = window.calipers; // of page.js; texts become text nodes, whatever they hold
+  const island = data.what_if;
   const pair = island.kind === "pair";
   const computed = island.metrics.filter((metric) => metric.definition);
   const others = island.metrics.filter((metric) => !metric.definition);
@@ -335,11 +335,12 @@ const whatIf = (() => {
   let state = { ...base };
 
   /* numbers as texts, as calipers.reports.sentences writes them */
-  const plain = (value, digits) => value.toFixed(digits).replace("-", "−");
-  const figure = (value, digits) => (pair && Number(value.toFixed(digits)) > 0 ? "+" : "") + plain(value, digits);
+  const figure = (value, digits) => {
+    const rounded = Number(value.toFixed(digits));
+    return (rounded < 0 ? "−" : pair && rounded > 0 ? "+" : "") + Math.abs(rounded).toFixed(digits);
+  };
   const digitsOf = (ends) => (ends && ends[1] - ends[0] < 0.01 ? 4 : 3);
   const to = (ends, digits) => ends.map((end) => figure(end, digits)).join(" to ");
-  const many = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
   const pText = (p) => (p < 0.0001 ? "p < 0.0001" : p < 0.01 ? `p = ${Number(p.toPrecision(1))}` : `p = ${p.toFixed(2)}`);
   const level = `${Number((100 * island.confidence).toPrecision(6))}\u00a0% interval`;
   const SIGN = { better: "▲ better", worse: "▼ worse", equivalent: "= equivalent", undecided: "~ undecided" };
@@ -361,12 +362,11 @@ const whatIf = (() => {
     const words = [];
     if (missing !== base.missing) words.push(missing === "zero" ? "missing counted as 0" : "missing excluded");
     if (pair && metric !== base.metric) words.push(`metric ${metric.text}`);
-    if (usesK(metric) && k !== null && k !== metric.k) words.push(`k = ${k}`);
-    if (usesThreshold(metric) && threshold !== null && threshold !== metric.threshold)
-      words.push(`a reward passes from ${threshold}`);
+    if (k !== null) words.push(`k = ${k}`);
+    if (threshold !== null) words.push(`a reward passes from ${threshold}`);
     if (drop) {
       const left = whatIf.keptTasks(island, state).length;
-      words.push(`${drop === "flagged" ? "flagged tasks" : sliceText(drop)} excluded (${many(left, "task")} remain${left === 1 ? "s" : ""})`);
+      words.push(`${drop === "flagged" ? "flagged tasks" : sliceText(drop)} excluded (${counted(left, "task")} remain${left === 1 ? "s" : ""})`);
     }
     if (cluster !== base.cluster) words.push(cluster ? `tasks grouped by ${cluster}` : "tasks not grouped");
     return words;
@@ -374,10 +374,8 @@ const whatIf = (() => {
 
   /** The metric as --metric takes it. */
   function metricText({ metric, k, threshold }) {
-    const newK = usesK(metric) && k !== null && k !== metric.k;
-    const newThreshold = usesThreshold(metric) && threshold !== null && threshold !== metric.threshold;
-    if (!newK && !newThreshold) return metric.text;
-    const passes = newThreshold ? threshold : metric.threshold;
+    if (k === null && threshold === null) return metric.text;
+    const passes = threshold ?? metric.threshold;
     const params = passes === 1 ? [] : [`threshold=${passes}`];
     if (metric.reward) params.push(`reward=${metric.reward}`);
     return metric.definition.replace("{k}", k ?? metric.k) + (params.length ? `(${params.join(", ")})` : "");
@@ -400,7 +398,14 @@ const whatIf = (() => {
       state.drop === "flagged" ? island.flagged.map(([, id]) => `task=${id}`)
       : state.drop ? [`${state.drop.key}=${state.drop.value}`] : [];
     for (const each of dropped) words.push("--exclude", each);
-    return words.map(quoted).flatMap((word) => [element("span", { class: "word" }, word), " "]).slice(0, -1);
+    return words.map(quoted).flatMap((word) => [make("span", { class: "word" }, word), " "]).slice(0, -1);
+  }
+
+  /** The same state with null for a k and a threshold that are the metric's own, or that it does not use. */
+  function normalise(some) {
+    if (!usesK(some.metric) || some.k === some.metric.k) some.k = null;
+    if (!usesThreshold(some.metric) || some.threshold === some.metric.threshold) some.threshold = null;
+    return some;
   }
 
   /* the address: #w=missing:zero;drop:difficulty=hard */
@@ -441,38 +446,29 @@ const whatIf = (() => {
       if (name === "drop" && island.flagged.length) read.drop = "flagged";
       if (name === "cluster" && (!value || groupings.includes(value))) read.cluster = value || null;
     }
-    return read;
+    return normalise(read);
   }
 
-  /* elements: texts are text nodes, whatever they hold */
-  function element(name, attributes = {}, ...children) {
-    const made = name.startsWith("svg:")
-      ? document.createElementNS("http://www.w3.org/2000/svg", name.slice(4))
-      : document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(key, value);
-    made.append(...children.filter((child) => child !== null));
-    return made;
-  }
   const button = (text, act) => {
-    const made = element("button", { type: "button", class: "control" }, text);
+    const made = make("button", { type: "button", class: "control" }, text);
     made.addEventListener("click", act);
     return made;
   };
 
   /** A switch: a group of radio buttons; a list where there are many. */
   function choice(label, name, options) {
-    const group = element("fieldset", { class: "choice", "data-switch": name }, element("legend", {}, label));
+    const group = make("fieldset", { class: "choice", "data-switch": name }, make("legend", {}, label));
     if (options.length > 12) {
-      const list = element("select", { "aria-label": label }, ...options.map(({ text }, i) => element("option", { value: i }, text)));
+      const list = make("select", { "aria-label": label }, ...options.map(({ text }, i) => make("option", { value: i }, text)));
       list.addEventListener("change", () => change(options[list.value].set));
       group.append(list);
       group.show = () => (list.value = options.findIndex(({ on }) => on()));
       return group;
     }
     const inputs = options.map(({ text, set, disabled }, i) => {
-      const input = element("input", { type: "radio", name: `what-if-${name}`, value: i, disabled: disabled ? "" : null });
+      const input = make("input", { type: "radio", name: `what-if-${name}`, value: i, disabled: !!disabled });
       input.addEventListener("change", () => change(set));
-      group.append(element("label", {}, input, element("span", {}, element("bdi", {}, text))));
+      group.append(make("label", {}, input, make("span", {}, make("bdi", {}, text))));
       return input;
     });
     group.show = () => options.forEach(({ on }, i) => (inputs[i].checked = on()));
@@ -481,10 +477,10 @@ const whatIf = (() => {
 
   /** A switch with many ordered values. */
   function slider(label, name, values, current, set) {
-    const input = element("input", { type: "range", min: 0, max: values.length - 1, step: 1, "aria-label": label });
-    const shown = element("output");
+    const input = make("input", { type: "range", min: 0, max: values.length - 1, step: 1, "aria-label": label });
+    const shown = make("output");
     input.addEventListener("input", () => change(set(values[input.value])));
-    const group = element("fieldset", { class: "choice", "data-switch": name }, element("legend", {}, label), input, shown);
+    const group = make("fieldset", { class: "choice", "data-switch": name }, make("legend", {}, label), input, shown);
     group.show = () => {
       const at = values.findIndex((value) => value >= current());
       input.value = at < 0 ? values.length - 1 : at;
@@ -526,7 +522,7 @@ const whatIf = (() => {
       text: sliceText({ key, value }), set: { drop: { key, value } },
       on: () => state.drop?.key === key && state.drop.value === value,
     })));
-    if (island.flagged.length) drops.push({ text: many(island.flagged.length, "flagged task"), ...is("drop", "flagged") });
+    if (island.flagged.length) drops.push({ text: counted(island.flagged.length, "flagged task"), ...is("drop", "flagged") });
     if (drops.length) made.push(choice("Exclude", "drop", [{ text: "nothing", ...is("drop", null) }, ...drops]));
     if (groupings.length)
       made.push(choice("Group tasks by", "cluster", [
@@ -549,16 +545,16 @@ const whatIf = (() => {
     return { low: ticks[0], high: ticks.at(-1), ticks: ticks.filter((tick, i) => i % Math.ceil(ticks.length / 5) === 0) };
   }
   const at = (scale, value) => `${(100 * Math.min(Math.max((value - scale.low) / (scale.high - scale.low), 0), 1)).toFixed(2)}%`;
-  const line = (x1, x2, y1, y2, kind) => element("svg:line", { class: kind, x1, x2, y1, y2 });
+  const line = (x1, x2, y1, y2, kind) => draw("line", { class: kind, x1, x2, y1, y2 });
 
   function axis(scale) {
     const texts = scale.ticks.map((tick, i) => {
       const place = parseFloat(at(scale, tick));
       const anchor = place < 3 ? "start" : place > 97 ? "end" : "middle";
       const sign = tick < 0 ? "−" : pair && tick > 0 ? "+" : "";
-      return element("svg:text", { class: "tick", x: at(scale, tick), y: 12, "text-anchor": anchor }, sign + Math.abs(tick));
+      return draw("text", { class: "tick", x: at(scale, tick), y: 12, "text-anchor": anchor }, sign + Math.abs(tick));
     });
-    return element("svg:svg", { class: "axis-head", width: "100%", height: 16, "aria-hidden": "true" }, ...texts);
+    return draw("svg", { class: "axis-head", width: "100%", height: 16, "aria-hidden": "true" }, ...texts);
   }
 
   function picture({ value, interval }, scale, tone, hollow, label) {
@@ -570,33 +566,33 @@ const whatIf = (() => {
     if (value !== null) {
       const kind = interval || hollow ? tone : "grey";
       const open = hollow || !interval ? " hollow" : "";
-      marks.push(element("svg:circle", { class: `point ${kind}${open}`, cx: at(scale, value), cy: 0, r: 5 }));
+      marks.push(draw("circle", { class: `point ${kind}${open}`, cx: at(scale, value), cy: 0, r: 5 }));
     }
-    return element("svg:svg", { class: "row", role: "img", "aria-label": label, width: "100%" },
+    return draw("svg", { class: "row", role: "img", "aria-label": label, width: "100%" },
       line("0%", "100%", "50%", "50%", "track"),
-      pair ? line(at(scale, 0), at(scale, 0), 0, "100%", "zero") : null,
-      element("svg:svg", { y: "50%", overflow: "visible" }, ...marks));
+      ...(pair ? [line(at(scale, 0), at(scale, 0), 0, "100%", "zero")] : []),
+      draw("svg", { y: "50%", overflow: "visible" }, ...marks));
   }
 
   function row(head, small, result, scale, digits, tone, hollow) {
     const value = result.value === null ? "–" : figure(result.value, digits);
     const ends = result.interval ? to(result.interval, digits) : null;
     const why = `no interval: ${result.why || "none"}`;
-    const last = pair ? [SIGN[result.verdict] || result.verdict, result.p === null ? "" : pText(result.p)] : [many(result.tasks, "task"), ""];
+    const last = pair ? [SIGN[result.verdict] || result.verdict, result.p === null ? "" : pText(result.p)] : [counted(result.tasks, "task"), ""];
     const label = `${head}: ${value}, ${ends ? `${level} ${ends}` : why}`;
-    return element("tr", { role: "row" },
-      element("th", { scope: "row", role: "rowheader", class: "name-cell" }, element("b", {}, head), element("small", {}, small)),
-      element("td", { role: "cell", class: "value-cell" }, value),
-      element("td", { role: "cell", class: "axis-cell" }, picture(result, scale, tone, hollow, label)),
-      element("td", { role: "cell", class: "interval-cell" }, ends || element("span", { class: "why" }, why)),
-      element("td", { role: "cell", class: "n-cell" }, last[0], element("small", {}, last[1])));
+    return make("tr", { role: "row" },
+      make("th", { scope: "row", role: "rowheader", class: "name-cell" }, make("b", {}, head), make("small", {}, small)),
+      make("td", { role: "cell", class: "value-cell" }, value),
+      make("td", { role: "cell", class: "axis-cell" }, picture(result, scale, tone, hollow, label)),
+      make("td", { role: "cell", class: "interval-cell" }, ends || make("span", { class: "why" }, why)),
+      make("td", { role: "cell", class: "n-cell" }, last[0], make("small", {}, last[1])));
   }
 
   function show() {
     const before = asComputed(pair ? base.metric : state.metric);
     const result = whatIf.compute(island, changeOf(state));
     const changes = changesOf();
-    const count = many(changes.length, "change");
+    const count = counted(changes.length, "change");
     const rows = changes.length ? [before, result] : [before];
     const numbers = rows.flatMap(({ value, interval }) => [value, ...(interval || [])]).filter((number) => number !== null);
     const scale = scaleOf(numbers.length ? numbers : [0]);
@@ -604,13 +600,15 @@ const whatIf = (() => {
     const named = pair || computed.length > 1 ? `, ${(pair ? base : state).metric.text}` : "";
     const first = row("Result", `as computed${named}`, before, scale, digits, pair ? TONE[before.verdict] || "grey" : "blue", false);
     const second = changes.length ? row("What if", count, result, scale, digits, "orange", true) : null;
-    const head = (text, kind) => element("th", { scope: "col", role: "columnheader", class: kind }, text);
+    const head = (kind, ...inner) => make("th", { scope: "col", role: "columnheader", class: kind }, ...inner);
+    const unseen = (text) => make("span", { class: "hidden" }, text);
     table.replaceChildren(
-      element("caption", { class: "hidden" }, "What if"),
-      element("thead", { role: "rowgroup" }, element("tr", { role: "row" },
-        head("", "name-cell"), head(pair ? "B − A" : "value", "value-cell"), head(axis(scale), "axis-cell"),
-        head(level, "interval-cell"), head(pair ? "verdict" : "tasks", "n-cell"))),
-      element("tbody", { role: "rowgroup" }, first, ...(second ? [second] : [])));
+      make("caption", { class: "hidden" }, "What if"),
+      make("thead", { role: "rowgroup" }, make("tr", { role: "row" },
+        head("name-cell", unseen("result")), head("value-cell", pair ? "B − A" : "value"),
+        head("axis-cell", axis(scale), unseen("picture")), head("interval-cell", level),
+        head("n-cell", pair ? "verdict" : "tasks"))),
+      make("tbody", { role: "rowgroup" }, first, ...(second ? [second] : [])));
 
     const differs = pair && changes.length > 0 && result.verdict !== before.verdict;
     const arrow = `${before.verdict} → ${result.verdict}`;
@@ -621,7 +619,7 @@ const whatIf = (() => {
       !changes.length ? "Nothing is switched: this is the result as computed."
       : !pair ? `What if, ${count}: ${result.value === null ? "no value" : figure(result.value, digits)}. `
       : differs ? `The verdict changes: ${arrow}. ` : `The verdict stays: ${before.verdict}. `;
-    banner.replaceChildren(element(differs ? "strong" : "span", {}, sentence), said);
+    banner.replaceChildren(make(differs ? "strong" : "span", {}, sentence), said);
     strip.hidden = !changes.length;
     stripText.textContent = `What if: ${count}.` + (pair ? ` Verdict: ${differs ? arrow : `still ${result.verdict}`}.` : "");
     reset.hidden = !addressOf();
@@ -636,12 +634,13 @@ const whatIf = (() => {
 
   /** The result of the page: the numbers are those of the command, never computed here. */
   function asComputed(metric) {
-    const again = whatIf.compute(island, { ...changeOf({ ...base, metric }) });
+    const again = whatIf.compute(island, changeOf({ ...base, metric }));
     return { value: metric.value, interval: metric.interval, p: metric.p ?? null, verdict: metric.verdict, why: metric.why, tasks: again.tasks };
   }
 
   function change(set) {
     state = { ...state, ...set };
+    normalise(state);
     const address = addressOf() || location.pathname + location.search;
     try {
       history.replaceState(history.state, "", address);
@@ -651,24 +650,6 @@ const whatIf = (() => {
     show();
   }
   const again = () => change(base);
-
-  /** Copy a text; where the browser has no clipboard for this page, through a selection. */
-  async function copy(text, from) {
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch {
-      const area = element("textarea", { class: "hidden", "aria-hidden": "true" });
-      area.value = text;
-      document.body.append(area);
-      area.select();
-      document.execCommand("copy");
-      area.remove();
-      from.focus();
-    }
-    from.dataset.words ??= from.textContent;
-    from.textContent = "Copied";
-    from.addEventListener("blur", () => (from.textContent = from.dataset.words), { once: true });
-  }
 
   /** Whether the page finds the numbers of the result again: else it must not compute others. */
   function agrees(metric) {
@@ -681,25 +662,33 @@ const whatIf = (() => {
 
   const groupings = island.slices.filter(({ values }) => !values.includes("__missing__")).map(({ key }) => key);
   if (!computed.length || !computed.every(agrees)) {
-    panel.append(element("p", {}, "These numbers are not computed again in the page. Run the command for this."));
+    panel.append(make("p", {}, "These numbers are not computed again in the page. Run the command for this."));
     panel.hidden = false;
     return;
   }
   const switches = switchesOf();
-  const table = element("table", { class: "intervals", role: "table" });
-  const banner = element("p", { class: "verdict", role: "status" });
+  const table = make("table", { class: "intervals", role: "table" });
+  const banner = make("p", { class: "verdict", role: "status" });
   const reset = button("Reset", again);
-  const command = element("code");
-  const stripText = element("span");
-  const strip = element("div", { class: "what-if-strip", hidden: "" }, stripText, button("Reset", again));
-  const elsewhere = others.length ? element("code") : null;
+  const command = make("code");
+  const stripText = make("span");
+  const strip = make("div", { class: "what-if-strip", hidden: true }, stripText, button("Reset", again));
+  const elsewhere = others.length ? make("code") : null;
   panel.append(
-    element("div", { class: "switches" }, ...switches), table, element("div", { class: "outcome" }, banner, reset));
-  const link = button("Copy link", () => copy(location.href.split("#")[0] + addressOf(), link));
-  const words = button("Copy command", () => copy(command.textContent, words));
-  panel.append(element("div", { class: "command" }, island.command.length ? command : "", element("span", {}, link, island.command.length ? words : "")));
+    make("div", { class: "switches" }, ...switches), table, make("div", { class: "outcome" }, banner, reset));
+  const copies = (name, text) => {
+    const made = button(name, async () => {
+      await copy(text());
+      made.textContent = "Copied";
+    });
+    made.addEventListener("blur", () => (made.textContent = name));
+    return made;
+  };
+  const link = copies("Copy link", () => location.href.split("#")[0] + addressOf());
+  const words = copies("Copy command", () => command.textContent);
+  panel.append(make("div", { class: "command" }, island.command.length ? command : "", make("span", {}, link, island.command.length ? words : "")));
   if (elsewhere)
-    panel.append(element("p", { class: "small" }, `Not computed in the page: ${others.map(({ text }) => text).join(", ")}. Run the command for this: `, elsewhere));
+    panel.append(make("p", { class: "small" }, `Not computed in the page: ${others.map(({ text }) => text).join(", ")}. Run the command for this: `, elsewhere));
   panel.hidden = false;
   (document.querySelector("main") || document.body).prepend(strip);
   if (location.hash.startsWith("#w=")) state = stateOf(location.hash);
