@@ -50,7 +50,9 @@ def scale_of(values: Iterable[float | None], *, zero: bool = False, spare: float
     if not zero and all(0 <= value <= 1 for value in known):
         return UNIT
     low, high = min([*known, 0.0] if zero else known), max([*known, 0.0] if zero else known)
-    wide = (high - low) or abs(high) or 1.0
+    wide = high - low
+    if not wide:  # one value: something on both sides of it
+        wide, spare = abs(high) or 1.0, max(spare, 0.2)
     low, high = low - spare * wide, high + spare * wide
     step = _round_step((high - low) / FEWEST_STEPS)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

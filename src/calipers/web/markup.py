@@ -16,6 +16,9 @@ JOINERS = "\u200c\u200d"  # letters and emoji need them
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 _IN_SCRIPT = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+_HIDDEN = re.compile(  # controls, marks of direction, other invisible characters, half characters
+    "[\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
 _EMPTY = frozenset(("br", "col", "input", "link", "meta", "hr"))  # elements without an end tag
 
 
@@ -99,7 +102,7 @@ def joined(children: Child) -> Markup:
 def island(name: str, value: Any) -> Markup:
     """A value for scripts: JSON that cannot end its element, whatever its texts hold."""
     content = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_IN_SCRIPT)
-    content = re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", content)
+    content = _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", content)
     return Markup(f'<script type="application/json" id="{name}">{content}</script>')
 
 

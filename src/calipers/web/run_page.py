@@ -88,7 +88,7 @@ def top(run: RunData) -> Markup:
     said = answer(run)
     found = headline_of(run.group)
     title = element("h1", said.sentence, " ", element("span", said.detail) if said.detail else None)
-    parts = [title, element("p", basis(run), class_="basis")]
+    parts: list[Markup | str] = [title, element("p", basis(run), class_="basis")]
     if found is not None and found[1].value is not None and math.isfinite(found[1].value):
         metric, estimate = found
         parts.append(headline_axis(metric, found[1].value, estimate, run.group.ledger))
