@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from browser.samples import REPORTS
 from browser.watching import Watch
 
 if TYPE_CHECKING:
@@ -27,6 +29,17 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=os.environ["CALIPERS_BROWSER"], args=root)
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Paths of reports by their kind: run, pair, board and suite."""
+    folder = tmp_path_factory.mktemp("reports")
+    paths = {}
+    for kind, make in REPORTS.items():
+        paths[kind] = folder / f"{kind}.html"
+        make(folder).write(paths[kind])
+    return paths
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ from calipers.reports.sentences import level, money, signed, signed_to, to
 from calipers.web.draw import UNIT, Scale, Tone, axis_head, interval_row, line, scale_of, svg
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import Section
+from calipers.web.rollout_sections import as_table
 
+HIDDEN_PICTURE: Final = element("span", "picture", class_="hidden")  # a head for readers of the page
 LANE: Final = 7  # px between bars beside each other
 MOST_PAIRED: Final = 40  # models of which every pair is drawn
 SHADES: Final = 10
@@ -37,11 +39,14 @@ def board_table(board: Board, confidence: float) -> Markup:
     heads += [
         _head("model"),
         _head(board.metric, "value"),
-        element("th", axis_head(scale), scope="col", class_="drawn"),
+        element("th", axis_head(scale), HIDDEN_PICTURE, scope="col", class_="drawn"),
     ]
     heads.append(_head(level(confidence), "interval"))
     if ranked:
-        heads += [element("th", axis_head(rank_scale), scope="col", class_="drawn rank"), _head("may rank", "may")]
+        heads += [
+            element("th", axis_head(rank_scale), HIDDEN_PICTURE, scope="col", class_="drawn rank"),
+            _head("may rank", "may"),
+        ]
     heads += [_head("cost", "number")] if priced else []
     heads += [_head("missing", "number")] if lacking else []
     bars = lanes_of(board.bars)
@@ -214,23 +219,15 @@ def _said(pair: Rivals, digits: int) -> str:
 
 
 def _pair_table(board: Board, digits: int) -> Markup:
-    heads = [element("th", word, scope="col") for word in ("model", "other model", "difference", "interval", "verdict")]
     rows = [
-        element(
-            "tr",
-            element("th", name(pair.first, NAME), scope="row"),
-            element("td", name(pair.second, NAME)),
-            element("td", signed(pair.difference, digits)),
-            element("td", signed_to(pair.interval, digits) if pair.interval else NONE),
-            element("td", "~ undecided" if pair.verdict == "undecided" else "▲ better"),
+        (
+            name(pair.first, NAME),
+            name(pair.second, NAME),
+            signed(pair.difference, digits),
+            signed_to(pair.interval, digits) if pair.interval else NONE,
+            "~ undecided" if pair.verdict == "undecided" else "▲ better",
         )
         for pair in board.pairs
     ]
-    caption = element("caption", f"All {len(board.pairs):,} pairs; the intervals hold together")
-    table = element("table", caption, element("thead", element("tr", heads)), element("tbody", rows))
-    return element(
-        "details",
-        element("summary", "Show as table"),
-        element("div", table, class_="scroll", tabindex="0"),
-        class_="as-table",
-    )
+    caption = f"All {len(board.pairs):,} pairs; the intervals hold together"
+    return as_table(caption, ("model", "other model", "difference", "interval", "verdict"), rows)

@@ -10,8 +10,9 @@ from itertools import pairwise
 from calipers.reports.figures import NONE, figure
 from calipers.reports.sentences import level, money, to
 from calipers.web.draw import Ends, Scale, Tone, line, pc, svg, tick_text, words
-from calipers.web.markup import Markup, element, name
+from calipers.web.markup import Markup, element, joined, name
 from calipers.web.page import Section
+from calipers.web.rollout_sections import as_table
 
 TALL = 200  # px of the picture
 TOP = 12
@@ -185,23 +186,14 @@ def _fits(
 
 
 def _table(runs: Sequence[Spent], metric: str, times: float, unit: str, confidence: float) -> Markup:
-    head = element(
-        "tr",
-        [
-            element("th", word, scope="col")
-            for word in ("run", metric, level(confidence), f"cost {unit}", level(confidence))
-        ],
-    )
     rows = [
-        element(
-            "tr",
-            element("th", f"{run.label} " if run.label != run.name else None, name(run.name), scope="row"),
-            element("td", figure(run.value, 3)),
-            element("td", to(run.interval) if run.interval else NONE),
-            element("td", money(run.cost * times)),
-            element("td", " to ".join(money(end * times) for end in run.cost_interval) if run.cost_interval else NONE),
+        (
+            joined([f"{run.label} " if run.label != run.name else None, name(run.name)]),
+            figure(run.value, 3),
+            to(run.interval) if run.interval else NONE,
+            money(run.cost * times),
+            " to ".join(money(end * times) for end in run.cost_interval) if run.cost_interval else NONE,
         )
         for run in runs
     ]
-    table = element("table", element("caption", "Score against cost"), element("thead", head), element("tbody", rows))
-    return element("details", element("summary", "Show as table"), table, class_="as-table")
+    return as_table("Score against cost", ("run", metric, level(confidence), f"cost {unit}", level(confidence)), rows)
