@@ -229,6 +229,11 @@ def _counts(run: Rollouts, column: Column) -> dict[str, Any]:
     }
 
 
+def _finite(value: float | None) -> float | None:
+    """What JSON can write: a value that is no number is none."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _number(value: float) -> int | float:
     """Whole numbers as integers: they are shorter in JSON."""
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
@@ -258,7 +263,7 @@ def _of_tasks(run: Rollouts, key: str, label: Callable[[Any], str]) -> tuple[lis
 def _metric_of_run(text: str, estimate: Estimate, reward: str | None) -> dict[str, Any]:
     return {
         **_metric(text, estimate.made, reward),
-        "value": estimate.value,
+        "value": _finite(estimate.value),
         "interval": estimate.interval and list(estimate.interval),
         "why": estimate.why,
     }
@@ -269,7 +274,7 @@ def _metric_of_pair(finding: Finding, made: Signature, reward: str | None, confi
     metric = _metric(finding.metric, made, reward)
     return {
         **metric,
-        "value": finding.delta,
+        "value": _finite(finding.delta),
         "interval": finding.interval and list(finding.interval),
         "p": finding.p,
         "verdict": finding.verdict,
