@@ -29,7 +29,7 @@ from calipers.pipeline import Progress, quietly, score_rollouts
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load
 from calipers.reports.result import Group, Result
-from calipers.request import Plan, make_plan, no_reward
+from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
@@ -150,8 +150,9 @@ def gather(
         if isinstance(document, Result):
             runs += [of_document(document, group, str(source)) for group in document.groups]
         elif document is None:
-            read = read_source(source, Named(columns or {}, truth), _labels(by, settings), progress)
-            runs += _runs(read, metrics, by, texts, settings)
+            plan = make_plan(metrics, by=by, source=source, **settings)
+            read = read_source(source, Named(columns or {}, truth), [*plan.labels, "answer"], progress)
+            runs += _runs(read, plan if metrics else _with_metrics(plan, read.rollouts), texts)
         elif len(sources) > 1:
             wrong = f"a {type(document).__name__.lower()} beside other inputs"
             raise InputError.at(str(source), wrong, "expected it alone, or rollouts and results only")
@@ -210,35 +211,27 @@ def _document(source: Rewarded) -> Result | Comparison | Leaderboard | None:
     raise InputError.at(os.fspath(source), wrong, "expected rollouts, a result, a comparison or a leaderboard")
 
 
-def _labels(by: str | Sequence[str], settings: Mapping[str, Any]) -> list[str]:
-    keys = [by] if isinstance(by, str) else list(by)
-    cluster = settings.get("cluster")
-    return [*keys, *([cluster] if cluster else []), "answer"]
-
-
-def _runs(
-    read: ReadSource,
-    metrics: str | Sequence[str] | None,
-    by: str | Sequence[str],
-    texts: bool,
-    settings: Mapping[str, Any],
-) -> list[RunData]:
+def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:
     """The runs of one source, each scored."""
-    tables = list(read.rollouts.groups())
-    if metrics is None and settings.get("dialect") in (None, "native"):
-        metrics = _chosen(tables, settings)
-    plan = make_plan(metrics, by=by, **settings)
+    tables = read.rollouts.groups()
     if read.rollouts.unread:
         raise no_reward(read.path, read.rollouts.unread)
     result = replace(score_rollouts(read.rollouts, plan), inputs=read.hashed())
     return [_run(result, group, table, read, texts, plan) for group, table in zip(result.groups, tables, strict=True)]
 
 
-def _chosen(tables: Sequence[Rollouts], settings: Mapping[str, Any]) -> list[str]:
-    """The metrics where none are named: the mean reward, and what k samples solve where there are so many."""
+def _with_metrics(plan: Plan, rollouts: Rollouts) -> Plan:
+    """The plan with the metrics that a page shows where none are named; another system's dialect has its own."""
+    if plan.dialect.name != NATIVE.name:
+        return plan
+    return replace(plan, asked=[resolve(metric, NATIVE) for metric in _chosen(rollouts, plan.reward)])
+
+
+def _chosen(rollouts: Rollouts, reward: str | None) -> list[str]:
+    """The mean reward, and what k samples solve, where every task has so many."""
     samples, solved = LARGEST_K, False
-    for table in tables:
-        key = _reward_key(table, settings.get("reward"))
+    for table in rollouts.groups():
+        key = _reward_key(table, reward)
         n, c = pass_counts(contributed(table, key), table.by_task, PASS_THRESHOLD)
         samples = min(samples, int(n[n > 0].min(initial=LARGEST_K)))
         solved |= bool(c.any())

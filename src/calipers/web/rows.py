@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
 
+from calipers.metrics.cards import CARDS
 from calipers.reports.figures import counted, figure
 from calipers.reports.plain_words import plain_why
-from calipers.reports.sentences import level, places, to
+from calipers.reports.sentences import MINUS, duration, level, money, places, to
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
 from calipers.web import draw
 from calipers.web.cards import term
 from calipers.web.draw import Scale
 from calipers.web.markup import Markup, element
+
+SHOWN_IN: Final[Mapping[str, Callable[[float], str]]] = {"USD": money, "s": duration}
+"""Unit -> how its numbers are written."""
 
 
 def interval_table(caption: str, head: str, confidence: float, scale: Scale, rows: Iterable[Markup]) -> Markup:
@@ -46,7 +52,7 @@ def estimate_row(
     head: Sequence[Markup | str | None],
     estimate: Estimate,
     ledger: Ledger,
-    scale: Scale,
+    scale: Scale | None,
     digits: int,
     *,
     card: str,
@@ -55,22 +61,27 @@ def estimate_row(
     tone: draw.Tone = "blue",
     extra: bool = False,
 ) -> Markup:
-    """One row of such a table. ``extra`` rows are folded until they are asked for."""
+    """One row of such a table. ``extra`` rows are folded until they are asked for.
+
+    Without a scale the number has a unit of its own, and no place on the table's axis.
+    """
     known = estimate.value is not None and math.isfinite(estimate.value)
     value = estimate.value if known else None
     why = "" if estimate.interval else no_interval(estimate)
-    picture = draw.interval_row(
-        value,
-        estimate.interval,
-        estimate.bounds,
-        scale,
-        label=described(label, estimate, ledger),
-        whole=whole,
-        tone=tone,
-        why=why,
-    )
-    shown = figure(value, digits)
-    interval = to(estimate.interval, digits) if estimate.interval else element("span", why or "no value", class_="why")
+    said = described(label, estimate, ledger)
+    if scale is None:
+        unit = unit_of(estimate)
+        show = SHOWN_IN.get(unit, partial(figure, places=digits))
+        picture: Markup | str = "" if unit in SHOWN_IN else element("small", unit)
+    else:
+        show = partial(figure, places=digits)
+        picture = draw.interval_row(
+            value, estimate.interval, estimate.bounds, scale, label=said, whole=whole, tone=tone, why=why
+        )
+    shown = show(value) if value is not None else figure(None)
+    interval: Markup | str = element("span", why or "no value", class_="why")
+    if estimate.interval:
+        interval = " to ".join(show(end).replace("-", MINUS) for end in estimate.interval)
     tasks: list[Markup | str] = [counted(estimate.tasks, "task")]
     if estimate.undefined_tasks:
         k = estimate.made.k
@@ -90,6 +101,12 @@ def estimate_row(
         role="row",
         class_="extra" if extra else None,
     )
+
+
+def unit_of(estimate: Estimate) -> str:
+    """The unit of a metric, such as USD; empty for a number without one."""
+    card = CARDS.get(estimate.made.metric)
+    return card.unit if card else ""
 
 
 def bounds_words(estimate: Estimate, ledger: Ledger) -> str:

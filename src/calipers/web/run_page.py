@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from calipers.reports.figures import EACH_BY_ITSELF, POLICY, counted, figure
+from calipers.reports.figures import EACH_BY_ITSELF, POLICY, counted, decimals, figure
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.sentences import duration, level, money, money_per, of_run, percent, places
 from calipers.rollouts.ledger import Ledger
@@ -23,7 +23,7 @@ from calipers.web.island import what_if_data, what_if_section
 from calipers.web.markup import Markup, element, joined, name
 from calipers.web.page import Page, Section
 from calipers.web.rollout_sections import curve_section, grid_section, rollout_data, rollouts_section
-from calipers.web.rows import bounds_words, described, estimate_row, interval_table
+from calipers.web.rows import bounds_words, described, estimate_row, interval_table, unit_of
 
 SLICES_SORTED = 8  # more slices are sorted by value, the worst first
 SLICES_SHOWN = 20
@@ -130,7 +130,7 @@ def method_term(method: str) -> Markup | str:
 def headline_axis(metric: str, value: float, estimate: Estimate, ledger: Ledger) -> Markup:
     """The answer on an axis."""
     digits = places(estimate.interval)
-    scale = scale_of([value, *(estimate.interval or ()), *(estimate.bounds or ())])
+    scale = scale_of(_ends(estimate), zero=bool(unit_of(estimate)))
     return draw.headline(
         value,
         estimate.interval,
@@ -242,28 +242,23 @@ def metrics_section(run: RunData) -> Section | None:
     if not group.metrics:
         return None
     rows = metric_rows(run)
-    scale = scale_of(end for _, estimate, _ in rows for end in _ends(estimate))
-    digits = places(*(estimate.interval for _, estimate, _ in rows))
-    body = [
-        interval_table(
-            "Metrics",
-            "metric",
-            run.result.confidence,
-            scale,
-            (
-                estimate_row(
-                    [term(card_id(metric), metric), element("small", small) if small else None],
-                    estimate,
-                    group.ledger,
-                    scale,
-                    digits,
-                    card=card_id(metric),
-                    label=metric,
-                )
-                for metric, estimate, small in rows
-            ),
+    together = [estimate for _, estimate, _ in rows if not apart(estimate, rows[0][1])]
+    unit = unit_of(rows[0][1])
+    scale = scale_of((end for estimate in together for end in _ends(estimate)), zero=bool(unit))
+    digits = places(*(estimate.interval for estimate in together))
+    shown = [
+        estimate_row(
+            [term(card_id(metric), metric), element("small", small) if small else None],
+            estimate,
+            group.ledger,
+            None if apart(estimate, rows[0][1]) else scale,
+            decimals(estimate) if apart(estimate, rows[0][1]) else digits,
+            card=card_id(metric),
+            label=metric,
         )
+        for metric, estimate, small in rows
     ]
+    body = [interval_table("Metrics", "metric", run.result.confidence, scale, shown)]
     body += [element("p", element("b", "Warning: "), f"{words}.", class_="small") for words in group.warnings]
     if group.stop:
         body.append(element("p", f"Stopped early: {group.stop.bias}.", class_="small"))
@@ -272,6 +267,12 @@ def metrics_section(run: RunData) -> Section | None:
     if bounded:
         notes.append("Hollow bar: from all missing rollouts failed to all passed.")
     return Section("Metrics", joined(body), notes, "metrics")
+
+
+def apart(estimate: Estimate, first: Estimate) -> bool:
+    """Whether a number cannot stand on the axis of the first: it has another unit, or only one is a share."""
+    shares = [all(0 <= end <= 1 for end in _ends(each) if end is not None) for each in (estimate, first)]
+    return unit_of(estimate) != unit_of(first) or shares[0] != shares[1]
 
 
 def metric_rows(run: RunData) -> list[tuple[str, Estimate, str]]:
