@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 JOINERS = "\u200c\u200d"  # letters and emoji need them
-_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
+# control, format (bidi among them), half characters, private, unassigned; ends of lines and paragraphs
+_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 _IN_SCRIPT = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 _HIDDEN = re.compile(  # controls, marks of direction, other invisible characters, half characters
