@@ -300,6 +300,7 @@ def square(state: str) -> Markup:
     )
 
 
+MANY_COLUMNS = 60  # of more, squares are so narrow that round corners would make circles of them
 LETTER = {"passed": "p", "scored": "s", "wrong": "w", "zero": "z", "missing": "m"}
 
 
@@ -321,7 +322,8 @@ def squares(
         place = f'x="{pc(number * wide + gap / 2)}" width="{pc(wide - gap)}" overflow="visible"'
         key = tasks[number] if tasks else number
         drawn.append(Markup(f'<svg data-task="{key}" {place}>{title}{rects}</svg>'))
-    return svg(*drawn, label=label, class_="squares", height=step * tallest)
+    dense = " dense" if len(columns) > MANY_COLUMNS else ""
+    return svg(*drawn, label=label, class_=f"squares{dense}", height=step * tallest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +384,7 @@ class CurvePoint:
     y: float
     interval: Ends | None
     firm: bool  # over the same population as the first; else it is hollow and the line to it is dashed
+    marked: bool = True  # with a dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +439,7 @@ def curves(
         )
     )
     for one in series:
-        for point in one.points:
+        for point in filter(lambda each: each.marked, one.points):
             kind = f"dot {one.tone}{'' if point.firm else ' hollow'}"
             marks.append(Markup(f'<circle class="{kind}" cx="{pc(x(point.x))}" cy="{y(point.y):.1f}" r="3.5"/>'))
         if one.points:

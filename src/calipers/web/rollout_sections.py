@@ -128,11 +128,7 @@ def curve_section(run: RunData) -> Section | None:
         Series(curve.metric, word, tone, _points(curve, most, full))
         for curve, (word, tone) in zip((at, hat), CURVE_WORDS, strict=True)
     ]
-    below = [
-        (_place(point.k, most), f"{point.k}", f"{point.tasks:,}")
-        for point in at.points
-        if most <= LOG_FROM or point.k & (point.k - 1) == 0
-    ]
+    below = [(_place(point.k, most), f"{point.k}", f"{point.tasks:,}") for point in at.points if _marked(point.k, most)]
     ends = " and ".join(f"{curve.metric} {figure(curve.points[-1].value, 3)}" for curve in (at, hat))
     label = f"From {figure(at.points[0].value, 3)} at k = 1 to {ends} at k = {most}"
     picture = draw.curves(series, UNIT, label=label, below=below, names=("k", "tasks"))
@@ -151,9 +147,14 @@ def _place(k: int, most: int) -> float:
     return math.log(k) / math.log(most) if most > LOG_FROM else (k - 1) / (most - 1)
 
 
+def _marked(k: int, most: int) -> bool:
+    """Whether a k has a dot and a number: every k, or the powers of two where there are many."""
+    return most <= LOG_FROM or k & (k - 1) == 0
+
+
 def _points(curve: Curve, most: int, full: int) -> list[CurvePoint]:
     return [
-        CurvePoint(_place(point.k, most), point.value, point.interval, point.tasks == full)
+        CurvePoint(_place(point.k, most), point.value, point.interval, point.tasks == full, _marked(point.k, most))
         for point in curve.points
         if point.value is not None
     ]

@@ -324,7 +324,7 @@
       const tallest = Math.max(...rows.counts);
       const wide = 100 / rows.order.length;
       const gap = Math.min(0.22 * wide, 0.35);
-      const picture = draw("svg", { class: "squares", role: "img", "aria-label": grid.dataset.label, width: "100%", height: 10 * tallest });
+      const picture = draw("svg", { class: rows.order.length > 60 ? "squares dense" : "squares", role: "img", "aria-label": grid.dataset.label, width: "100%", height: 10 * tallest });
       const rank = { passed: 0, scored: 1, wrong: 2, zero: 3, missing: 4 };
       rows.order.forEach((task, number) => {
         const column = draw("svg", { "data-task": task, x: `${number * wide + gap / 2}%`, width: `${wide - gap}%`, overflow: "visible" });
