@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import calipers
 from calipers.errors import InputError
 from calipers.web.gather import STATES, ManyData, PairData, RunData, gather, ledger_parts, with_less_text, with_texts
 
+JOB = Path(__file__).parents[1] / "golden" / "harbor" / "job_small"
 NEXT = ARITH.replace("arith.jsonl", "arith_next.jsonl")
 
 
@@ -52,11 +54,15 @@ def test_texts_are_those_of_their_rollouts(arith):
     rolled = arith.rollouts
     with open(ARITH) as file:
         records = [json.loads(line) for line in file]
-    said = {(record["task"], record["sample"]): record.get("completion") for record in records}
-    assert len(rolled.texts) == sum(words is not None for words in said.values())
+    said = {(record["task"], record["sample"]): record for record in records}
+    assert len(rolled.texts) == 320  # five of them an error, and no completion
     for row, text in rolled.texts.items():
-        key = rolled.table.tasks[int(rolled.table.task[row])], int(rolled.table.sample[row])
-        assert text.completion == said[key]
+        record = said[rolled.table.tasks[int(rolled.table.task[row])], int(rolled.table.sample[row])]
+        error = record.get("error")
+        words = f"{error['kind']}: {error['message']}" if isinstance(error, dict) else error
+        assert text.completion == record.get("completion")
+        assert text.answer == record.get("answer")
+        assert text.error == words
     assert not rolled.texts_cut
 
 
@@ -76,6 +82,12 @@ def test_the_later_attempt_has_the_say(tmp_path):
         {"task": "a", "sample": 0, "attempt": 2, "reward": 1, "completion": "second"},
     )
     assert [text.completion for text in gather([path]).rollouts.texts.values()] == ["second"]
+
+
+def test_texts_with_times_have_rows_only_where_every_trial_of_the_task_has_one():
+    rolled = gather([str(JOB)]).rollouts
+    task = rolled.table.tasks.index("json-merge")  # one of its three trials says nothing
+    assert sorted(rolled.texts) == [row for row in range(18) if rolled.table.task[row] != task]
 
 
 def test_a_long_text_is_cut_and_says_how_much(tmp_path):

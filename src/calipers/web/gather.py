@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.result import Comparison
-from calipers.analyses.compare.source import ReadSource, prompt_of, read_source, said, texts_by_group
+from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said, texts_by_group
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
 from calipers.errors import InputError
@@ -67,8 +67,12 @@ class Tasks:
 class RolloutText:
     """What one rollout says, cut to `LONGEST` characters; None where the file says nothing."""
 
-    completion: str | None
-    answer: str | None
+    completion: str | None = None
+    answer: str | None = None
+    error: str | None = None
+
+
+NOTHING_SAID = RolloutText()
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +350,9 @@ def with_texts(run: RunData, budget: int = TEXT_BUDGET, also: Iterable[int] = ()
         return run
     rows = _order(rolled, also)[:MOST_ROWS]
     table, source = rolled.table, rolled.source
-    row_of = {(table.tasks[int(table.task[row])], int(table.sample[row])): int(row) for row in rows}
     code_of = {table.tasks[int(code)]: int(code) for code in np.unique(table.task[rows])}
     prompts: dict[int, str] = {}
-    texts: dict[int, RolloutText] = {}
+    said_by: dict[int, dict[float, RolloutText]] = {}  # code of a task -> sample -> what it says
     key = tuple(table.keys[0])
     for owner, text in texts_by_group(source.hashed(), source.rollouts.keys, source.columns, frozenset(code_of)):
         code = code_of.get(text.task)
@@ -357,15 +360,27 @@ def with_texts(run: RunData, budget: int = TEXT_BUDGET, also: Iterable[int] = ()
             continue
         if code not in prompts and (prompt := prompt_of(text)):
             prompts[code] = cut(prompt)
-        row = row_of.get((text.task, int(text.sample))) if text.sample == int(text.sample) else None
-        if row is None:
-            continue
-        completion, answer = said(text.completion), said(text.answer)
-        if completion is not None or answer is not None:  # of several attempts, the later record is the later attempt
-            texts[row] = RolloutText(completion and cut(completion), answer and cut(answer))
+        words = RolloutText(
+            *(each and cut(each) for each in (said(text.completion), said(text.answer), error_of(text)))
+        )
+        if words != NOTHING_SAID:  # of several attempts, the later record is the later attempt
+            said_by.setdefault(code, {})[text.sample] = words
+    wanted = set(rows.tolist())
+    texts = {row: words for row, words in _by_row(table, said_by) if row in wanted}
     kept_prompts, kept = _within(rolled, rows, prompts, texts, budget)
     cut_short = len(kept) < len(texts) or len(rows) < len(table)
     return replace(run, rollouts=replace(rolled, prompts=kept_prompts, texts=kept, texts_cut=cut_short))
+
+
+def _by_row(table: Rollouts, said_by: Mapping[int, Mapping[float, RolloutText]]) -> Iterator[tuple[int, RolloutText]]:
+    """The row of each text: by the number of its sample; by order where texts have times, and all are there."""
+    starts = table.by_task.starts
+    for code, texts in said_by.items():
+        row_of = {float(table.sample[row]): row for row in range(int(starts[code]), int(starts[code + 1]))}
+        if texts.keys() <= row_of.keys():
+            yield from ((row_of[sample], words) for sample, words in texts.items())
+        elif len(texts) == len(row_of):
+            yield from zip(row_of.values(), (texts[sample] for sample in sorted(texts)), strict=True)
 
 
 def _order(rolled: RunRollouts, also: Iterable[int]) -> Ints:
@@ -388,7 +403,7 @@ def _within(
     for row in rows.tolist():
         text, code = texts.get(row), int(rolled.table.task[row])
         prompt = prompts.get(code) if code not in kept_prompts else None
-        words = [prompt, *((text.completion, text.answer) if text else ())]
+        words = [prompt, *((text.completion, text.answer, text.error) if text else ())]
         budget -= sum(_size(each) for each in words if each)
         if budget < 0:
             break
@@ -415,7 +430,7 @@ def _with_less(run: RunData, less: int) -> RunData:
     if rolled is None or not rolled.texts:
         return run
     words = [*rolled.prompts.values()]
-    words += [each for text in rolled.texts.values() for each in (text.completion, text.answer) if each]
+    words += [each for text in rolled.texts.values() for each in (text.completion, text.answer, text.error) if each]
     rows = np.array([*rolled.texts], dtype=np.int64)  # in the order in which they are wanted
     prompts, texts = _within(rolled, rows, rolled.prompts, rolled.texts, max(sum(map(_size, words)) - less, 0))
     return replace(run, rollouts=replace(rolled, prompts=prompts, texts=texts, texts_cut=True))

@@ -14,7 +14,7 @@ from calipers.rollouts.record import OUTCOMES
 from calipers.stats.curve import Curve
 from calipers.web import draw
 from calipers.web.draw import LETTER, UNIT, Bracket, CurvePoint, Series, Tone
-from calipers.web.gather import MOST_ROWS, STATES, LedgerPart, RunData, RunRollouts
+from calipers.web.gather import MOST_ROWS, STATES, LedgerPart, RolloutText, RunData, RunRollouts
 from calipers.web.markup import Markup, element, joined, name, visible
 from calipers.web.page import Section
 
@@ -205,7 +205,7 @@ def rollout_data(run: RunData) -> dict[str, Any] | None:
             for part in parts
         ],
         "kind": "".join(chr(48 + number) for number in code.reshape(-1).tolist()),
-        "texts": {row: _shown(text.completion, text.answer) for row, text in rolled.texts.items() if row < rows},
+        "texts": {row: _shown(text) for row, text in rolled.texts.items() if row < rows},
         "prompts": {task: visible(prompt) for task, prompt in rolled.prompts.items() if task < tasks},
         "no_texts": not rolled.wants_texts,
         "texts_cut": rolled.texts_cut,
@@ -223,9 +223,12 @@ def rollout_data(run: RunData) -> dict[str, Any] | None:
     return data
 
 
-def _shown(completion: str | None, answer: str | None) -> list[str | None]:
-    said = None if completion is None else visible(completion)
-    return [said] if answer is None else [said, visible(answer)]
+def _shown(text: RolloutText) -> list[str | None]:
+    """Completion, answer, error; without what is not there at the end."""
+    words = [None if each is None else visible(each) for each in (text.completion, text.answer, text.error)]
+    while words and words[-1] is None:
+        words.pop()
+    return words
 
 
 def _tokens(rolled: RunRollouts) -> list[int] | None:

@@ -122,6 +122,15 @@ def said(stored: Any) -> str | None:
     return spoken(_value(stored))
 
 
+def error_of(text: Text) -> str | None:
+    """What went wrong in a rollout: ``timeout: no answer after 60 s``; None where the record has no error."""
+    value = _value(text.error)
+    if isinstance(value, dict):
+        parts = [str(value[key]) for key in ("kind", "message") if value.get(key)]
+        return ": ".join(parts) or _written(value)
+    return spoken(value)
+
+
 def _answer(text: Text) -> str | None:
     answers = (said(stored) for stored in (text.answer, text.completion))
     return next((answer for answer in answers if answer is not None), None)

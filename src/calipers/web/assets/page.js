@@ -238,7 +238,7 @@
     function firstLine(row) {
       const text = textOf(row);
       if (!text) return rows.no_texts ? "" : null;
-      return (text[0] || text[1] || "").trim().replaceAll("\n", " ⏎ ").slice(0, 160);
+      return (text[0] || text[1] || text[2] || "").trim().replaceAll("\n", " ⏎ ").slice(0, 160);
     }
 
     function line(row) {
@@ -277,6 +277,7 @@
       block("Prompt", rows.prompts[task]);
       block("Completion", text && text[0]);
       if (text && text[1] && text[1] !== text[0]) block("Answer", text[1]);
+      block("Error", text && text[2]);
       if (!text) made.append(make("p", { class: "small" }, rows.no_texts ? "Texts were left out of this file." : rows.texts_cut ? "The text of this rollout is not in this file." : "The rollout has no text."));
       const squares = make("div", { class: "task-squares" });
       let passed = 0;
