@@ -77,7 +77,7 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
         if shown.rollouts is None:
             return None
         keys = [*shown.group.breakdowns, *([shown.cluster] if shown.cluster else [])]
-        words = _command("score", [shown], shown.result)
+        words = command_words("score", [shown], shown.result)
         return of_run(shown.rollouts.table, shown.result, shown.group, Settings(words, shown.cluster, keys))
     contests = shown.comparison.contests
     runs = [run for run in (shown.first, shown.second) if run is not None and run.rollouts is not None]
@@ -88,7 +88,8 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
     names = contests[0].runs[pair.first].name, contests[0].runs[pair.second].name
     cluster = shown.comparison.cluster
     keys = list(dict.fromkeys(finding.by for finding in pair.findings if finding.by is not None))
-    settings = Settings(_command("compare", runs, shown.comparison), cluster, [*keys, *([cluster] if cluster else [])])
+    words = command_words("compare", runs, shown.comparison)
+    settings = Settings(words, cluster, [*keys, *([cluster] if cluster else [])])
     return of_pair((tables[0], tables[1]), names, shown.comparison, pair, settings)
 
 
@@ -109,7 +110,7 @@ def what_if_section(shown: RunData | PairData) -> Section | None:
     return Section("What if", joined([panel, without]), note, "what-if")
 
 
-def _command(verb: str, runs: Sequence[RunData], made: Result | Comparison) -> list[str]:
+def command_words(verb: str, runs: Sequence[RunData], made: Result | Comparison) -> list[str]:
     """The words of the command that made a result, without metrics, missing, cluster and by; none of a table."""
     sources = list({id(run.rollouts.source): run.rollouts.source for run in runs if run.rollouts}.values())
     if not all(source.path for source in sources):

@@ -19,7 +19,7 @@ from calipers.web import draw
 from calipers.web.cards import NumberCard, card_id, of_estimate, of_method, once, term
 from calipers.web.draw import Part, scale_of
 from calipers.web.gather import STATES, LedgerPart, RunData, ledger_parts
-from calipers.web.island import what_if_data, what_if_section
+from calipers.web.island import command_words, what_if_data, what_if_section
 from calipers.web.markup import Markup, element, joined, name
 from calipers.web.page import Page, Section
 from calipers.web.rollout_sections import curve_section, grid_section, rollout_data, rollouts_section
@@ -112,6 +112,8 @@ def basis(run: RunData) -> list[Markup | str]:
     if ledger.gaps:
         policy = POLICY.get(result.missing, result.missing)
         words.append(f"{counted(ledger.gaps, 'rollout')} {'is' if ledger.gaps == 1 else 'are'} missing and {policy}. ")
+    if group.stop:
+        words.append(f"The run was stopped early: {group.stop.bias}. ")
     if found:
         metric, estimate = found
         words.append(term(card_id(metric), metric))
@@ -205,7 +207,7 @@ def filters(parts: Sequence[LedgerPart], *, buttons: bool) -> Markup:
     for part in parts:
         inner = [draw.square(part.state), element("b", f"{part.count:,}"), " ", part.word]
         key = f"{part.state}:{part.outcome}"
-        if buttons:
+        if buttons and part.state != "left":  # those have no rollouts to list
             label = f"{part.count:,} {part.word}, filter"
             shown.append(
                 element(
@@ -260,8 +262,6 @@ def metrics_section(run: RunData) -> Section | None:
     ]
     body = [interval_table("Metrics", "metric", run.result.confidence, scale, shown)]
     body += [element("p", element("b", "Warning: "), f"{words}.", class_="small") for words in group.warnings]
-    if group.stop:
-        body.append(element("p", f"Stopped early: {group.stop.bias}.", class_="small"))
     bounded = any(estimate.bounds for _, estimate, _ in rows)
     notes = [f"Line: {level(run.result.confidence)}."]
     if bounded:
@@ -503,19 +503,16 @@ def command_line(command: str) -> Markup:
 def score_command(run: RunData) -> str:
     """The command that prints the same numbers."""
     result = run.result
-    words = ["calipers", "score", *(source.path for source in result.inputs)]
+    words = command_words("score", [run], result) if run.rollouts else []
+    words = words or ["calipers", "score", *(source.path for source in result.inputs)]
     for metric in run.group.metrics:
         words += ["--metric", metric]
     for key in run.group.breakdowns:
         words += ["--by", key]
     if run.cluster:
         words += ["--cluster", run.cluster]
-    if result.dialect != "native":
-        words += ["--dialect", result.dialect]
-    if result.missing != "gap":
+    if result.missing != "gap" or result.dialect != "native":  # another system's default may differ
         words += ["--missing", result.missing]
-    if result.confidence != 0.95:
-        words += ["--confidence", f"{result.confidence:g}"]
     if result.seed:
         words += ["--seed", str(result.seed)]
     return shlex.join(words)
@@ -529,14 +526,16 @@ def foot(runs: Sequence[RunData], digest: str) -> list[str]:
         lines.append("Texts were left out of this file (--no-texts).")
     elif rolled:
         texts, rollouts = sum(len(each.texts) for each in rolled), sum(map(len, rolled))
-        if texts < rollouts:
+        if not texts:
+            lines.append("The rollouts have no texts.")
+        elif texts < rollouts:
             cut = any(each.texts_cut for each in rolled)
             why = "the others were left out to keep the file small" if cut else "the others have none"
             lines.append(f"Texts of {texts:,} of {counted(rollouts, 'rollout')} are in this file; {why}.")
     return lines
 
 
-def cards_of(run: RunData, *prefix: str) -> list[NumberCard]:
+def cards_of(run: RunData) -> list[NumberCard]:
     """The cards of all numbers and methods that the page shows."""
     group, result = run.group, run.result
     make = partial(of_estimate, missing=result.missing, confidence=result.confidence)

@@ -161,6 +161,7 @@
     const passes = (row) => (rows.rewards ? rows.rewards[row] >= 1 && kindOf(row).state !== "missing" : kindOf(row).state === "passed");
     const textOf = (row) => rows.texts[row] || null;
 
+    const anyText = Object.keys(rows.texts).length > 0;
     const FIRST = 8;
     const MORE = 100;
     const view = { mode: "failed", keys: new Set(), task: null, query: "", shown: FIRST };
@@ -171,7 +172,7 @@
     const search = make("input", { type: "search", "aria-label": "Search tasks and texts", placeholder: "Search tasks and texts" });
     const modes = ["failed", "all"].map((mode) => {
       const button = make("button", { type: "button", class: "chip", "data-mode": mode, "aria-pressed": "false" },
-        mode === "all" ? "All" : "Did not pass");
+        mode === "all" ? "All" : rows.rewards ? "Below 1" : "Did not pass");
       button.addEventListener("click", () => setView({ mode, keys: new Set(), task: null }));
       return button;
     });
@@ -203,7 +204,7 @@
       if (view.keys.size) what = `${found.length.toLocaleString("en")} ${words.join(", ")}.`;
       else if (view.task !== null) what = `${counted(found.length, "rollout")} of ${rows.tasks[view.task]}.`;
       else if (view.query) what = `${counted(found.length, "rollout")} with “${view.query}”.`;
-      else if (view.mode === "failed") what = `${found.length.toLocaleString("en")} did not pass.`;
+      else if (view.mode === "failed") what = `${found.length.toLocaleString("en")} ${rows.rewards ? "are below 1, or missing" : "did not pass"}.`;
       const cut = rows.planned > total ? ` The first ${total.toLocaleString("en")} of ${rows.planned.toLocaleString("en")} are listed.` : "";
       return what + some + cut;
     }
@@ -248,7 +249,7 @@
       const button = make("button", { type: "button", class: "rollout", "aria-expanded": "false", "data-row": row },
         make("code", { title: rows.tasks[taskOf[row]] }, make("bdi", {}, rows.tasks[taskOf[row]]), " ", make("span", { class: "number" }, `#${sampleOf(row)}`)),
         make("span", { class: "state" }, square(kind.state), kind.word + reward),
-        make("code", { class: "line", dir: "auto" }, ...(words === null ? [make("span", { class: "ctl" }, rows.texts_cut ? "text not in this file" : "no text")] : seen(words))),
+        make("code", { class: "line", dir: "auto" }, ...(words === null ? [make("span", { class: "ctl" }, rows.texts_cut ? "text not in this file" : anyText ? "no text" : "")] : seen(words))),
         make("span", { class: "tokens" }, rows.tokens && rows.tokens[row] ? counted(rows.tokens[row], "token") : ""));
       const item = make("li", {}, button);
       button.addEventListener("click", () => toggle(button));
