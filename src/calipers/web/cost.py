@@ -135,8 +135,8 @@ def _picture(
         marks.append(line(LEFT, LEFT + WIDE, y(tick), y(tick), "track"))
         marks.append(words(LEFT - 1, y(tick) + 4, tick_text(tick), "tick", "end"))
     for tick in costs.ticks:
-        place = x(tick / times)
-        marks.append(words(place, TOP + TALL + 20, money(tick), "tick", "end" if place > 95 else "middle"))
+        right = x(tick / times)
+        marks.append(words(right, TOP + TALL + 20, money(tick), "tick", "end" if right > 95 else "middle"))
     path = [(x(runs[index].cost), y(runs[index].value)) for index in steps]
     marks += [line(a[0], b[0], a[1], b[1], "frontier") for a, b in pairwise(path)]
     for run in runs:

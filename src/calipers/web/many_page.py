@@ -11,11 +11,12 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_leaderboard, places, to
 from calipers.web.board import board_table, pairs_section
 from calipers.web.cost import cost_section
-from calipers.web.gather import ManyData, RunData
+from calipers.web.draw import ledger_bar
+from calipers.web.gather import ManyData, RunData, ledger_parts
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import Page, Section
 from calipers.web.pair_page import badge, spent_of
-from calipers.web.run_page import command_line, cost_words, foot
+from calipers.web.run_page import bar_parts, command_line, cost_words, foot, ledger_label, ledger_sentence, state_counts
 from calipers.web.suite import Suite, answer_of, of_leaderboards, suite_table
 
 MOST_FOLDED = 40  # runs that have their own part below
@@ -70,7 +71,7 @@ def _basis(board: Board, report: Leaderboard) -> list[Child]:
     if board.winner is not None and len(board.ranked) > 1:
         bias = abs(board.winner.bias)
         least = 10**-digits
-        size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"less than {figure(least, digits)}"
+        size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"at most {figure(least, digits)}"
         way = "less" if board.higher_is_better else "more"
         words += [
             f"It was picked as the best of {len(board.ranked):,} on these tasks, so expect ",
@@ -161,8 +162,12 @@ def _runs(runs: Sequence[RunData]) -> Section:
         summary = element("summary", element("b", name(run.name), where), element("span", _headline(run)))
         first, rest = cost_words(run.group)
         ledger = run.group.ledger
-        words = f"{counted(ledger.tasks, 'task')}, {ledger.planned:,} rollouts planned, {ledger.gaps:,} missing."
-        parts = [element("p", words, class_="small"), _metrics(run)]
+        states = state_counts(ledger_parts(run))
+        parts = [
+            element("p", f"{counted(ledger.tasks, 'task')}. ", ledger_sentence(ledger, states), class_="equation"),
+            ledger_bar(bar_parts(states), label=ledger_label(ledger, states), height=18),
+            _metrics(run),
+        ]
         parts.append(element("p", f"{first} {rest}", class_="small") if first else Markup(""))
         folded.append(element("details", summary, parts, class_="folded"))
     left = len(runs) - len(folded)
