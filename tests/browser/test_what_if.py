@@ -388,3 +388,10 @@ def test_what_differs_by_rounding_is_alike(compute):
         expected = comparison["mean_reward"]
         same(shown, expected.delta, expected.interval)
         assert (shown["p"], expected.p) == (1, 1)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_rewards_beyond_the_squares_of_numbers_are_no_error(size, opened, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps({"task": n, "reward": -size * (n + 1)}) for n in range(4)))
+    assert "What if" in opened(written(tmp_path, str(path))).locator("#what-if").inner_text()

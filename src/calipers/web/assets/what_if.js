@@ -7,7 +7,6 @@
 const whatIf = (() => {
   const NOISE = 1e-14; // a spread below this share of the largest value is rounding
   const HUGE = 1e150; // its square is still a number
-  const TINY = 1e-130; // squares of values below it may be lost
 
   /* ---- distributions ---- */
 
@@ -240,10 +239,10 @@ const whatIf = (() => {
     const weights = there.map((i) => (pooled ? every[i][1] : 1));
     const values = there.map((i) => (pooled ? every[i][0] / every[i][1] : every[i]));
     const value = (pooled ? sum(there.map((i) => every[i][0])) : sum(values)) / sum(weights);
-    const most = largest(values);
-    if (!bounded && (most > HUGE || (most > 0 && most < TINY))) throw new Error("the values are too large or too small");
+    const result = { value, interval: null, tasks: there.length };
+    if (!bounded && largest(values) > HUGE) return { ...result, why: "the values are too large" };
     const some = clusters && there.map((i) => clusters[i]);
-    return { value, interval: null, tasks: there.length, ...intervalOf(values, weights, bounded, some, island.confidence) };
+    return { ...result, ...intervalOf(values, weights, bounded, some, island.confidence) };
   }
 
   /* ---- two runs: stats/paired.py ---- */
@@ -366,7 +365,8 @@ const whatIf = (() => {
     if (threshold !== null) words.push(`a reward passes from ${threshold}`);
     if (drop) {
       const left = whatIf.keptTasks(island, state).length;
-      words.push(`${drop === "flagged" ? "flagged tasks" : sliceText(drop)} excluded (${counted(left, "task")} remain${left === 1 ? "s" : ""})`);
+      const what = drop === "flagged" ? "flagged tasks" : sliceText(drop);
+      words.push(`${what} excluded (${counted(left, "task")} remain${left === 1 ? "s" : ""})`);
     }
     if (cluster !== base.cluster) words.push(cluster ? `tasks grouped by ${cluster}` : "tasks not grouped");
     return words;
@@ -416,7 +416,8 @@ const whatIf = (() => {
     if (state.threshold !== null) parts.push(`threshold:${state.threshold}`);
     if (state.metric !== base.metric) parts.push(`metric:${coded(state.metric.text)}`);
     if (state.k !== null) parts.push(`k:${state.k}`);
-    if (state.drop) parts.push(`drop:${state.drop === "flagged" ? "flagged" : `${coded(state.drop.key)}=${coded(state.drop.value)}`}`);
+    if (state.drop === "flagged") parts.push("drop:flagged");
+    else if (state.drop) parts.push(`drop:${coded(state.drop.key)}=${coded(state.drop.value)}`);
     if (state.cluster !== base.cluster) parts.push(`cluster:${coded(state.cluster || "")}`);
     return parts.length ? `#w=${parts.join(";")}` : "";
   }
@@ -497,32 +498,29 @@ const whatIf = (() => {
       made.push(choice("Missing rollouts", "missing", [
         { text: "excluded", ...is("missing", "gap") }, { text: "count as 0", ...is("missing", "zero") },
       ]));
-    const rewards = [...new Set([...island.runs.flatMap((run) => run.rewards), ...computed.map((metric) => metric.threshold)])];
-    const thresholds = rewards.sort((a, b) => a - b).slice(1);
-    const currentThreshold = () => state.threshold ?? state.metric.threshold;
-    if (island.native && thresholds.length > 1 && computed.some(usesThreshold)) {
-      const label = "A reward passes from";
-      const set = (value) => ({ threshold: value });
-      made.push(thresholds.length > 5 ? slider(label, "threshold", thresholds, currentThreshold, set)
-        : choice(label, "threshold", thresholds.map((value) => ({ text: String(value), set: set(value), on: () => currentThreshold() === value }))));
-    }
+    /** A choice of one of some ordered numbers; a slider where they are too many for buttons. */
+    const ordered = (label, name, values, most, current) => {
+      const set = (value) => ({ [name]: value });
+      const options = values.map((value) => ({ text: String(value), set: set(value), on: () => current() === value }));
+      made.push(values.length > most ? slider(label, name, values, current, set) : choice(label, name, options));
+    };
+    const rewards = [...island.runs.flatMap((run) => run.rewards), ...computed.map((metric) => metric.threshold)];
+    const thresholds = [...new Set(rewards)].sort((a, b) => a - b).slice(1); // the lowest lets everything pass
+    if (island.native && thresholds.length > 1 && computed.some(usesThreshold))
+      ordered("A reward passes from", "threshold", thresholds, 5, () => state.threshold ?? state.metric.threshold);
     if (island.metrics.length > 1)
       made.push(choice("Metric", "metric", island.metrics.map((metric) => ({
         text: metric.text, disabled: !metric.definition, set: { metric, k: null }, on: () => state.metric === metric,
       }))));
-    const most = island.samples;
-    const currentK = () => state.k ?? state.metric.k ?? 1;
-    if (island.native && most > 1 && computed.some(usesK)) {
-      const values = Array.from({ length: most }, (_, i) => i + 1);
-      const set = (k) => ({ k });
-      made.push(most > 8 ? slider("Samples, k", "k", values, currentK, set)
-        : choice("Samples, k", "k", values.map((k) => ({ text: String(k), set: set(k), on: () => currentK() === k }))));
-    }
+    const ks = Array.from({ length: island.samples }, (_, i) => i + 1);
+    if (island.native && ks.length > 1 && computed.some(usesK))
+      ordered("Samples, k", "k", ks, 8, () => state.k ?? state.metric.k ?? 1);
     const drops = island.slices.flatMap(({ key, values }) => values.map((value) => ({
       text: sliceText({ key, value }), set: { drop: { key, value } },
       on: () => state.drop?.key === key && state.drop.value === value,
     })));
-    if (island.flagged.length) drops.push({ text: counted(island.flagged.length, "flagged task"), ...is("drop", "flagged") });
+    const flagged = island.flagged.length;
+    if (flagged) drops.push({ text: counted(flagged, "flagged task"), ...is("drop", "flagged") });
     if (drops.length) made.push(choice("Exclude", "drop", [{ text: "nothing", ...is("drop", null) }, ...drops]));
     if (groupings.length)
       made.push(choice("Group tasks by", "cluster", [
@@ -542,9 +540,10 @@ const whatIf = (() => {
     const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= (high - low) / 4 - 1e-12 * power) * power;
     const [first, last] = [Math.floor(low / step + 1e-9), Math.ceil(high / step - 1e-9)];
     const ticks = Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
-    return { low: ticks[0], high: ticks.at(-1), ticks: ticks.filter((tick, i) => i % Math.ceil(ticks.length / 5) === 0) };
+    const shown = ticks.filter((tick, i) => i % Math.ceil(ticks.length / 5) === 0);
+    return { low: ticks[0], high: ticks.at(-1), ticks: shown };
   }
-  const at = (scale, value) => `${(100 * Math.min(Math.max((value - scale.low) / (scale.high - scale.low), 0), 1)).toFixed(2)}%`;
+  const at = ({ low, high }, value) => `${(100 * Math.min(Math.max((value - low) / (high - low), 0), 1)).toFixed(2)}%`;
   const line = (x1, x2, y1, y2, kind) => draw("line", { class: kind, x1, x2, y1, y2 });
 
   function axis(scale) {
@@ -561,7 +560,8 @@ const whatIf = (() => {
     const marks = [];
     if (interval) {
       const [low, high] = interval.map((end) => at(scale, end));
-      marks.push(line(low, high, 0, 0, `ci ${tone}`), ...[low, high].map((end) => line(end, end, -4.5, 4.5, `end ${tone}`)));
+      marks.push(line(low, high, 0, 0, `ci ${tone}`));
+      for (const end of [low, high]) marks.push(line(end, end, -4.5, 4.5, `end ${tone}`));
     }
     if (value !== null) {
       const kind = interval || hollow ? tone : "grey";
@@ -578,14 +578,14 @@ const whatIf = (() => {
     const value = result.value === null ? "–" : figure(result.value, digits);
     const ends = result.interval ? to(result.interval, digits) : null;
     const why = `no interval: ${result.why || "none"}`;
-    const last = pair ? [SIGN[result.verdict] || result.verdict, result.p === null ? "" : pText(result.p)] : [counted(result.tasks, "task"), ""];
+    const verdict = () => [SIGN[result.verdict] || result.verdict, make("small", {}, result.p === null ? "" : pText(result.p))];
     const label = `${head}: ${value}, ${ends ? `${level} ${ends}` : why}`;
+    const cell = (kind, ...children) => make("td", { role: "cell", class: kind }, ...children);
     return make("tr", { role: "row" },
       make("th", { scope: "row", role: "rowheader", class: "name-cell" }, make("b", {}, head), make("small", {}, small)),
-      make("td", { role: "cell", class: "value-cell" }, value),
-      make("td", { role: "cell", class: "axis-cell" }, picture(result, scale, tone, hollow, label)),
-      make("td", { role: "cell", class: "interval-cell" }, ends || make("span", { class: "why" }, why)),
-      make("td", { role: "cell", class: "n-cell" }, last[0], make("small", {}, last[1])));
+      cell("value-cell", value), cell("axis-cell", picture(result, scale, tone, hollow, label)),
+      cell("interval-cell", ends || make("span", { class: "why" }, why)),
+      cell("n-cell", ...(pair ? verdict() : [counted(result.tasks, "task")])));
   }
 
   function show() {
@@ -594,11 +594,11 @@ const whatIf = (() => {
     const changes = changesOf();
     const count = counted(changes.length, "change");
     const rows = changes.length ? [before, result] : [before];
-    const numbers = rows.flatMap(({ value, interval }) => [value, ...(interval || [])]).filter((number) => number !== null);
-    const scale = scaleOf(numbers.length ? numbers : [0]);
+    const scale = scaleOf(rows.flatMap(({ value, interval }) => [value ?? 0, ...(interval || [])]));
     const digits = Math.max(...rows.map(({ interval }) => digitsOf(interval)));
     const named = pair || computed.length > 1 ? `, ${(pair ? base : state).metric.text}` : "";
-    const first = row("Result", `as computed${named}`, before, scale, digits, pair ? TONE[before.verdict] || "grey" : "blue", false);
+    const tone = pair ? TONE[before.verdict] || "grey" : "blue";
+    const first = row("Result", `as computed${named}`, before, scale, digits, tone, false);
     const second = changes.length ? row("What if", count, result, scale, digits, "orange", true) : null;
     const head = (kind, ...inner) => make("th", { scope: "col", role: "columnheader", class: kind }, ...inner);
     const unseen = (text) => make("span", { class: "hidden" }, text);
@@ -635,7 +635,7 @@ const whatIf = (() => {
   /** The result of the page: the numbers are those of the command, never computed here. */
   function asComputed(metric) {
     const again = whatIf.compute(island, changeOf({ ...base, metric }));
-    return { value: metric.value, interval: metric.interval, p: metric.p ?? null, verdict: metric.verdict, why: metric.why, tasks: again.tasks };
+    return { ...metric, p: metric.p ?? null, tasks: again.tasks };
   }
 
   function change(set) {
@@ -655,9 +655,10 @@ const whatIf = (() => {
   function agrees(metric) {
     if (pair && !metric.alone) return true; // its interval and verdict are adjusted for other questions
     const found = whatIf.compute(island, changeOf({ ...base, metric }));
-    const near = (a, b) => a === b || (a !== null && b !== null && Math.abs(a - b) <= 1e-8 * Math.max(1, Math.abs(a), Math.abs(b)));
-    const ends = metric.interval || [null, null], again = found.interval || [null, null];
-    return near(found.value, metric.value) && ends.every((end, i) => near(end, again[i])) && (!pair || found.verdict === metric.verdict);
+    const near = (a, b) => a === b || (a !== null && b !== null && Math.abs(a - b) <= 1e-8 * Math.max(1, Math.abs(a)));
+    const numbers = ({ value, interval }) => [value, ...(interval || [null, null])];
+    const again = numbers(found);
+    return numbers(metric).every((number, i) => near(number, again[i])) && (!pair || found.verdict === metric.verdict);
   }
 
   const groupings = island.slices.filter(({ values }) => !values.includes("__missing__")).map(({ key }) => key);
@@ -686,9 +687,13 @@ const whatIf = (() => {
   };
   const link = copies("Copy link", () => location.href.split("#")[0] + addressOf());
   const words = copies("Copy command", () => command.textContent);
-  panel.append(make("div", { class: "command" }, island.command.length ? command : "", make("span", {}, link, island.command.length ? words : "")));
-  if (elsewhere)
-    panel.append(make("p", { class: "small" }, `Not computed in the page: ${others.map(({ text }) => text).join(", ")}. Run the command for this: `, elsewhere));
+  const known = island.command.length > 0; // rewards in memory have no command
+  panel.append(make("div", { class: "command" }, known ? command : null, make("span", {}, link, known ? words : null)));
+  if (elsewhere) {
+    const names = others.map(({ text }) => text).join(", ");
+    const advice = known ? ". Run the command for this: " : ".";
+    panel.append(make("p", { class: "small" }, `Not computed in the page: ${names}${advice}`, known ? elsewhere : null));
+  }
   panel.hidden = false;
   (document.querySelector("main") || document.body).prepend(strip);
   if (location.hash.startsWith("#w=")) state = stateOf(location.hash);
