@@ -8,7 +8,7 @@ from calipers.analyses.leaderboard.document import LANES, lanes_of
 from calipers.analyses.leaderboard.leaderboard import leaderboard
 from calipers.reports.sentences import of_leaderboard
 from calipers.web.board import board_table, pairs_section
-from calipers.web.gather import ManyData, gather
+from calipers.web.gather import gather
 from calipers.web.many_page import many_page
 from calipers.web.page import html
 from calipers.web.report import report
@@ -148,9 +148,10 @@ def test_a_model_that_lacks_a_benchmark_has_no_mean():
     many_page(data)
 
 
-def test_runs_that_nothing_joins_are_listed():
-    page = many_page(ManyData(None, gather([rows(["a", "b"])]).runs))
-    assert page.title == "4 runs."
+def test_one_model_on_several_benchmarks_is_listed():
+    page = many_page(gather([rows(["a"])]))
+    assert page.title == "a on 2 benchmarks."
+    assert html(page).count('<details class="folded">') == 2
 
 
 @pytest.mark.parametrize(("count", "said"), [(2, "two"), (12, "twelve"), (13, "13")])

@@ -126,9 +126,8 @@ class PairData:
 class ManyData:
     """Several runs: ranked on each dataset, and each by itself."""
 
-    leaderboard: Leaderboard | None
+    leaderboard: Leaderboard | None  # None where no two runs share a dataset
     runs: Sequence[RunData]
-    result: Result | None = None  # of all of them, where they come from one
 
 
 Gathered = RunData | PairData | ManyData
@@ -170,6 +169,9 @@ def gather(
         wanted = _changed(comparison)
         first, second = (with_texts(run, TEXT_BUDGET // 2, _codes(run, wanted)) if texts else run for run in runs)
         return PairData(comparison, first, second)
+    datasets = [run.group.dataset for run in runs]
+    if len(set(datasets)) == len(datasets):  # nothing is shared by two of them
+        return ManyData(None, runs)
     return ManyData(leaderboard(*sources, metrics=_first(metrics), **asked), runs)
 
 

@@ -26,8 +26,12 @@ def many_page(data: ManyData) -> Page:
     """The page of many runs: ranked where they share a benchmark, a suite where there are several."""
     report = data.leaderboard
     if report is None or not report.boards:
-        answer = Answer(f"{counted(len(data.runs), 'run')}.", "They are not ranked: nothing is shared by two of them")
-        return _page(data, answer, [counted(len(data.runs), "run")], Markup(""), [])
+        names = {run.name for run in data.runs}
+        who = f"{next(iter(names))} on " if len(names) == 1 else f"{counted(len(names), 'model')} on "
+        said = Answer(
+            f"{who}{counted(len(data.runs), 'benchmark')}.", "No two runs share a benchmark, so none is ranked"
+        )
+        return _page(data, said, [counted(len(data.runs), "run")], Markup(""), [])
     if len(report.boards) > 1:
         return _suite_page(data, report)
     board = report.boards[0]
