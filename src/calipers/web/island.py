@@ -120,7 +120,7 @@ def command_words(verb: str, runs: Sequence[RunData], made: Result | Comparison)
     if columns:
         words += ["--columns", ",".join(f"{role}={key}" for role, key in columns.items())] if len(columns) else []
         truth = worths(columns)
-        words += ["--truth", ",".join(f"{word}={reward:g}" for word, reward in truth.items())] if truth else []
+        words += ["--truth", ",".join(f"{word}={_number(reward)}" for word, reward in truth.items())] if truth else []
     first = runs[0].rollouts
     if first is not None and len(first.table.rewards) > 1 and first.reward != "reward":
         words += ["--reward", first.reward]
