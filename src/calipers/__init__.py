@@ -31,6 +31,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Matrix": "calipers.analyses.matrix.result",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
+    "Report": "calipers.web.report",
     "Rescored": "calipers.analyses.rescore.document",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
@@ -60,6 +61,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
     "read": "calipers.pipeline",
+    "report": "calipers.web.report",
     "rescore": "calipers.analyses.rescore.rescore",
     "run": "calipers.running.perform",
     "run_benchmark": "calipers.systems.evsys.benchmark",
@@ -89,6 +91,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "Matrix": "provisional",
     "Metric": "stable",
     "Page": "provisional",
+    "Report": "provisional",
     "Rescored": "provisional",
     "Result": "stable",
     "Rollouts": "stable",
@@ -118,6 +121,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "metric": "provisional",
     "plan": "provisional",
     "read": "stable",
+    "report": "provisional",
     "rescore": "provisional",
     "run": "provisional",
     "run_benchmark": "stable",
@@ -147,6 +151,7 @@ __all__ = [
     "Matrix",
     "Metric",
     "Page",
+    "Report",
     "Rescored",
     "Result",
     "Rollouts",
@@ -177,6 +182,7 @@ __all__ = [
     "metric",
     "plan",
     "read",
+    "report",
     "rescore",
     "run",
     "run_benchmark",
@@ -230,6 +236,7 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
     from calipers.verifiers.user_code import verifier
     from calipers.verifiers.verifier import Verdict
+    from calipers.web.report import Report, report
 
 
 def __getattr__(name: str) -> Any:

@@ -51,7 +51,7 @@ from calipers.request import (
 )
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import total
-from calipers.rollouts.labels import SPLIT, STEP, clusters, has, sliced, steps_of
+from calipers.rollouts.labels import SPLIT, STEP, clusters, has, sliced, steps_of, without
 from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking, with_rewards
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
@@ -96,6 +96,7 @@ def score(
     afterwards: Afterwards | None = None,
     progress: Progress | None = None,
     parts: list[Part] | None = None,
+    exclude: str | Sequence[str] = (),
 ) -> Result:
     """Score rollouts: files, tables in memory, lists of rewards, or a table from `read`.
 
@@ -108,6 +109,7 @@ def score(
     ``metric_scripts`` are scripts like Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is your own last step over the result and the rollouts, instead of metric scripts.
     ``parts`` receives the parts that were read from each file, if you need more than rollouts.
+    ``exclude`` leaves out the rollouts of a slice: ``"difficulty=hard"``, or several of them.
 
     >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
     0.75
@@ -125,6 +127,7 @@ def score(
         range=range,
         source=source,
         afterwards=afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward),
+        exclude=exclude,
     )
     names = Named(columns or {}, truth, input_format or "")
     rollouts, inputs = _read(source, names, plan.labels, progress, parts)
@@ -176,6 +179,7 @@ def read(
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
     rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
+    (rollouts,) = without([rollouts], plan.exclude, plan.dialect.label)
     columns = chain.from_iterable(per_column(request, rollouts) for request in plan.asked)
     requests = [
         variant
@@ -366,7 +370,9 @@ def _signature(request: RequestedMetric, plan: Plan) -> Signature:
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
     known = [f"range:{plan.range[0]:g},{plan.range[1]:g}"] if plan.range else []
     drawn = f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}", f"definitions:{DEFINITIONS}"
-    return Signature(request.metric.name, request.params.get("k"), (*params, *policy, *known), drawn=drawn)
+    return Signature(
+        request.metric.name, request.params.get("k"), (*params, *policy, *known, *plan.excluded), drawn=drawn
+    )
 
 
 def _read(

@@ -310,12 +310,18 @@ class Plan:
     interval: str = DEFAULT
     range: tuple[float, float] | None = None  # of rewards, where it is not [0, 1]
     afterwards: Afterwards | None = None
+    exclude: tuple[tuple[str, str], ...] = ()  # (key, value) of the slices that are left out
+
+    @property
+    def excluded(self) -> list[str]:
+        """What is left out, as signatures say it, whose parts are divided by ``|``."""
+        return [f"exclude:{key}={value}".replace("|", "%7C") for key, value in self.exclude]
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The label paths the readers must keep."""
         read = {"answer"} if any("answer" in requested.metric.reads for requested in self.asked) else set[str]()
-        keys = {*self.by, *([self.cluster] if self.cluster else [])}
+        keys = {*self.by, *([self.cluster] if self.cluster else []), *(key for key, _ in self.exclude)}
         keys |= {part for key in keys for part in key.split(PAIR) if part}
         inside = {key.removeprefix("metadata.") for key in keys}  # its full path leads there, too
         return tuple(sorted({*keys, *inside, *read, *self.dialect.labels}))
@@ -346,6 +352,7 @@ def make_plan(
     range: tuple[float, float] | None = None,
     afterwards: Afterwards | None = None,
     source: Any = None,
+    exclude: str | Sequence[str] = (),
 ) -> Plan:
     """Resolve and check the settings of a score; InputError where they are wrong.
 
@@ -380,7 +387,23 @@ def make_plan(
         interval=method,
         range=_range(range),
         afterwards=afterwards,
+        exclude=_excluded([exclude] if isinstance(exclude, str) else exclude),
     )
+
+
+def _excluded(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The slices of ``--exclude KEY=VALUE``.
+
+    >>> _excluded(["difficulty=hard"])
+    (('difficulty', 'hard'),)
+    """
+    pairs = []
+    for text in dict.fromkeys(texts):
+        key, equals, value = text.partition("=")
+        if not (key.strip() and equals):
+            raise InputError.at("--exclude", f"{text!r} cannot be read", "expected KEY=VALUE, such as difficulty=hard")
+        pairs.append((key.strip(), value))
+    return tuple(pairs)
 
 
 def _range(ends: tuple[float, float] | None) -> tuple[float, float] | None:

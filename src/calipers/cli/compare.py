@@ -29,6 +29,7 @@ NO = 1
 @options.columns
 @options.reward()
 @options.reward_range
+@options.exclude
 @options.missing_by_dialect
 @options.confidence(0.95)
 @options.seed(0)

@@ -134,6 +134,13 @@ every_row = option("--all", "every", group=OUTPUT, is_flag=True, help="Show ever
 cluster = option(
     "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
 )
+exclude = option(
+    "--exclude",
+    group=ROLLOUTS,
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Exclude the rollouts with this value, such as difficulty=hard or task=ID; may be repeated.",
+)
 keys = option(
     "--columns",
     group=ROLLOUTS,

@@ -31,6 +31,7 @@ INCOMPLETE = 3
 @options.columns
 @options.reward()
 @options.reward_range
+@options.exclude
 @options.missing_by_dialect
 @options.interval
 @options.confidence(0.95)

@@ -69,6 +69,7 @@ class Text(NamedTuple):
     completion: Any = None  # all that was said
     prompt: Any = None  # text, or messages
     answer: Any = None  # what was taken for the answer; where it says nothing, the completion is shown
+    error: Any = None  # what went wrong: text, or an object with kind and message
 
 
 TARGET: Final = "target"  # the key of a right answer, in records and in their metadata

@@ -342,7 +342,7 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
     text_roles = (*TEXTS, "answer")
     fields: list[Any] = [
         ("task", int | str),
-        *((name, Raw, NOTHING) for name in (*text_roles, "sample", "metadata", TARGET, CARRIED)),
+        *((name, Raw, NOTHING) for name in (*text_roles, "error", "sample", "metadata", TARGET, CARRIED)),
         *((name, str | None, None) for name in GROUP),
     ]
     # the key of a role may be given away by --columns: then it is to be found nowhere
@@ -350,7 +350,7 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
     keys |= {name: name for name in (TARGET, CARRIED) if name not in names.values()}
     row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
     numbered = names.get("sample") == NUMBERED
-    marked = [TARGET, *(key_of[name] for name in text_roles if name in key_of)]
+    marked = [TARGET, *(key_of[name] for name in (*text_roles, "error") if name in key_of)]
     marks = [b""] if numbered else [f'"{key}"'.encode() for key in marked]
     seen = Counter[tuple[Any, ...]]()
     for record in _marked(blocks, row, marks, reshaping(dict(names))[0]):
@@ -361,7 +361,7 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
             continue
         sample = seen[who] - 1 if numbered else int(bytes(record.sample) or b"0")
         target = _target(record.target, record.metadata, record._calipers) if seen[who] == 1 else ""
-        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer)
+        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer, record.error)
 
 
 class _Targeted(msgspec.Struct, gc=False):

@@ -232,6 +232,26 @@ def of_difference(
     return Answer(f"Not decided: {second} against {first}{across}.", whole, brackets, advice)
 
 
+def of_leaderboard(
+    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None
+) -> Answer:
+    """The answer of a leaderboard: who is first, and how many of the pairs are ties.
+
+    ``tied`` models cannot be told apart from the first. ``group`` is the longest stretch of ranks, from 1 on, of which
+    all pairs are ties; it is named where it joins three models or more.
+    """
+    if pairs == 1:
+        alone = "The only pair is a tie" if ties else ""
+    else:
+        alone = f"{ties:,} of {pairs:,} pairs {'is a tie' if ties == 1 else 'are ties'}"
+    if group and group[1] - group[0] > 1 and group[1] - group[0] < models - 1:
+        alone += f"; ranks {group[0]:,} to {group[1]:,} are one group"
+    if not tied:
+        return Answer(f"{best} is first of {models:,}.", " ".join(filter(None, ["Its lead is decided.", alone])))
+    whom = "the other" if models == 2 else "all others" if tied == models - 1 else f"{tied:,} of them"
+    return Answer(f"{best} leads {models:,} models, tied with {whom}.", alone)
+
+
 def of_gate(passed: int, rules: int, first_failure: str = "", *, word: str = "", failed: int | None = None) -> Answer:
     """The answer of a gate: how many rules hold, and the first that does not, in words.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from calipers.errors import InputError
-from calipers.rollouts.column import Column, Ints
+from calipers.errors import InputError, nearest
+from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.part import Labels
 from calipers.rollouts.record import ABSENT, GROUP, OUTCOMES, label
 from calipers.rollouts.table import Rollouts
@@ -86,6 +86,64 @@ def has(rollouts: Rollouts, key: str) -> bool:
     if _is_pair(rollouts, key):
         return all(has(rollouts, part) for part in key.split(PAIR))
     return bool((_labels_of(rollouts, key).code >= 0).any())
+
+
+def without(
+    tables: Sequence[Rollouts], exclude: Sequence[tuple[str, str]], name: Callable[[Any], str]
+) -> list[Rollouts]:
+    """The tables without the rollouts of these slices, (key, value) each, and with notes on that.
+
+    InputError for a slice that no table has, and where nothing is left of a table.
+    """
+    remaining = list(tables)
+    for key, value in exclude:
+        place = f"--exclude {key}={value}"
+        masks = [_in_slice(table, key, value, name) for table in remaining]
+        if not any(mask.any() for mask in masks):
+            raise InputError.at(place, *_not_there(remaining, key, value, name))
+        if any(mask.all() for mask in masks):
+            raise InputError.at(place, "no rollout is left", "exclude less")
+        left = [table.left and table.left.where(~_in_slice(table.left, key, value, name)) for table in remaining]
+        remaining = [
+            replace(_outside(table, mask, place), left=undone)
+            for table, mask, undone in zip(remaining, masks, left, strict=True)
+        ]
+    return remaining
+
+
+def _in_slice(rollouts: Rollouts, key: str, value: str, name: Callable[[Any], str]) -> Bools:
+    """The rollouts of a slice, whichever their group, [R]."""
+    masks = [np.zeros(0, dtype=bool)]
+    for part in rollouts.groups():
+        code, names = slices(part, key, name)
+        masks.append(code == (names.index(value) if value in names else -1))
+    return np.concatenate(masks)
+
+
+def _outside(rollouts: Rollouts, mask: Bools, place: str) -> Rollouts:
+    """The rollouts that are not marked, [R], and a note on the others; groups with none left go, too."""
+    part = rollouts.where(~mask)
+    tasks = len(np.unique(rollouts.task[mask]))
+    note = f"{place}: {_many(int(mask.sum()), 'rollout')} of {_many(tasks, 'task')} excluded"
+    if rollouts.left is not None:  # its groups are those of the table
+        return replace(part, notes=[*rollouts.notes, note])
+    groups, owner = np.unique(part.owner, return_inverse=True)
+    keys = [rollouts.keys[group] for group in groups.tolist()]
+    return replace(part, keys=keys, owner=owner, notes=[*rollouts.notes, note])
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _not_there(tables: Sequence[Rollouts], key: str, value: str, name: Callable[[Any], str]) -> tuple[str, str]:
+    """Why a slice cannot be excluded, and what could be."""
+    parts = [part for table in tables for part in table.groups()]
+    if not any(has(part, key) for part in parts):
+        return f"no rollout has {key!r}", "expected task, sample, outcome, or a key of the rows or of their metadata"
+    known = sorted({text for part in parts for text in slices(part, key, name)[1]}, key=_slice_order)
+    some = ", ".join(map(repr, nearest(value, known) or known[:8]))
+    return f"no rollout has the value {value!r} of {key!r}", f"expected one of its values, such as {some}"
 
 
 def clusters(rollouts: Rollouts, key: str) -> Ints:
