@@ -86,6 +86,7 @@ def compare(
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     margin: float | None = None,
@@ -142,7 +143,10 @@ def compare(
         filled=filled,
     )
     check_sources(sources)
-    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
+    read = [
+        read_source(source, Named(columns or {}, truth, input_format or ""), plan.labels, progress)
+        for source in sources
+    ]
     with quietly():
         return _compared(read, question, theirs, force=force)
 
