@@ -195,10 +195,18 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
-    notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
+    notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere, *_other_rewards(rollouts, plan)]
     stopped, notes = _stopped(plan, groups, notes)
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
     return plan.afterwards(result, rollouts) if plan.afterwards else result
+
+
+def _other_rewards(rollouts: Rollouts, plan: Plan) -> list[str]:
+    """A note on the rewards that are not shown because the system of the files names one as its own number."""
+    others = [name for name in rollouts.rewards if name != rollouts.usual_reward]
+    if not others or plan.reward or not rollouts.headline or rollouts.usual_reward != rollouts.headline:
+        return []
+    return [f"the reward is {rollouts.headline!r}; --reward picks another: {', '.join(others)}"]
 
 
 def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -218,7 +218,7 @@ def per_column(requested: RequestedMetric, rollouts: Rollouts) -> list[Requested
 def per_reward(
     requested: RequestedMetric, rollouts: Rollouts, chosen: str | None, every: bool = False
 ) -> list[RequestedMetric]:
-    """The reward key that a metric reads: the chosen one, `reward`, the only one, or each of them.
+    """The reward key that a metric reads: the chosen one, the usual one, the only one, or each of them.
 
     With ``every``, a reward named `reward` is not special.
     """
@@ -230,8 +230,11 @@ def per_reward(
         if wanted not in keys:
             raise UnknownName.of("reward", wanted, keys)
         return [replace(requested, params={**requested.params, "reward": wanted})]
-    if ("reward" in keys and not every) or len(keys) < 2:
-        return [replace(requested, params={**requested.params, "reward": keys[0] if len(keys) == 1 else "reward"})]
+    usual = rollouts.usual_reward
+    if (usual and not every) or len(keys) < 2:
+        return [
+            replace(requested, params={**requested.params, "reward": keys[0] if len(keys) == 1 else usual or "reward"})
+        ]
     head, opened, rest = requested.text.partition("(")
     inner = f"{rest.removesuffix(')')}, " if opened else ""
     return [

@@ -139,6 +139,14 @@ def test_the_same_prompt_with_another_gold_answer_is_another_task(tmp_path):
     assert len(read([path])[0].tasks) == 2
 
 
+def test_the_number_that_the_system_reports_is_the_one_shown(tmp_path):
+    path = written(tmp_path, rows_of({**VERL, "acc": 0, "reward": 7}))
+    result = calipers.score(path)
+    assert result["mean_reward"].value == 1.0
+    assert "the reward is 'score'; --reward picks another: acc, reward" in result.notes
+    assert calipers.score(path, reward="acc")["mean_reward"].value == 0.0
+
+
 def test_a_text_that_is_a_number_is_one_in_a_column_of_numbers(tmp_path):
     path = written(tmp_path, rows_of({**VERL, "acc": 1, "pred": "4"}, {**VERL, "acc": "0.5", "score": "0.25"}))
     rows = seen(read([path])[0])

@@ -40,7 +40,7 @@ class Named(dict[str, str]):
         self.format = format or insisted(names)
 
     def __bool__(self) -> bool:
-        return bool(len(self) or self.words)
+        return bool(len(self) or self.words or self.format)
 
 
 def worths(names: Columns) -> Mapping[str, float]:

@@ -85,6 +85,7 @@ class Layout:
     """Puts the block's rollouts into its `Gather`. Returns the row of each rollout, None for one of each row."""
     extras: bool = False  # whether any other key of a row may be a column
     unnumbered: bool = True  # whether rows have no sample numbers
+    headline: str = ""  # the reward to read where nobody picks one
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,9 +324,10 @@ class SystemLines:
             **{
                 each.name: getattr(part, each.name)
                 for each in fields(Part)
-                if each.name not in ("rollout_ids", "unnumbered")
+                if each.name not in ("rollout_ids", "headline", "unnumbered")
             },
             rollout_ids=ids,
+            headline=self._layout.headline,
             unnumbered=self._layout.unnumbered,
             counts=self._counts,
             system=self._layout.system,

@@ -81,6 +81,7 @@ class Part:
     turn: Floats | None = None
 
     rollout_ids: Ints | None = None  # [R] a hash of the id that the file gives each rollout, -1 where it gives none
+    headline: str = ""  # the reward to read where nobody picks one; "" for `reward`, or each
     unnumbered: bool = False  # the file has no sample numbers: they are given in order of appearance
 
     def __len__(self) -> int:

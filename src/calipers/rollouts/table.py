@@ -88,6 +88,7 @@ class Rollouts:
     stops: Mapping[tuple[str | None, ...], Stop] = field(default_factory=dict)  # of the groups that a rule ended
     left: Rollouts | None = None  # the tasks that a stopping rule left undone, all rows of them
     turn: Floats | None = None  # [T] rising in the order in which tasks were begun; None: as they stand here
+    headline: str = ""  # the reward to read where nobody picks one, as the system whose files these are says
     unread: Sequence[str] = ()  # keys of rows that say neither a reward nor an outcome: one of them may be the reward
 
     def __len__(self) -> int:
@@ -97,6 +98,11 @@ class Rollouts:
         rewards = ", ".join(self.rewards) or "no reward"
         groups = f", {len(self.keys)} groups" if len(self.keys) > 1 else ""
         return f"<Rollouts: {len(self):,} of {len(self.tasks):,} tasks{groups}; {rewards[:100]}>"
+
+    @property
+    def usual_reward(self) -> str:
+        """The reward that is read where nobody picks one: the headline, or `reward`; "" where there is neither."""
+        return next((key for key in (self.headline, "reward") if key in self.rewards), "")
 
     @property
     def by_task(self) -> Groups:
@@ -172,9 +178,16 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         turn=_turns(parts, unit, len(tasks), rows is None),
         stops=_stops(parts, keys, group),
+        headline=_headline(parts),
         unread=_unread(parts),
     )
     return _without_left(table)
+
+
+def _headline(parts: Sequence[Part]) -> str:
+    """The reward that all parts with rewards name as the one to read; "" where they do not agree."""
+    named = {part.headline for part in parts if part.rewards}
+    return named.pop() if len(named) == 1 else ""
 
 
 def _unread(parts: Sequence[Part]) -> list[str]:

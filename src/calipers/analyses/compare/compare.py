@@ -86,6 +86,7 @@ def compare(
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     margin: float | None = None,
@@ -145,7 +146,8 @@ def compare(
         filled=filled,
     )
     check_sources(sources)
-    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
+    names = Named(columns or {}, truth, input_format or "")
+    read = [read_source(source, names, plan.labels, progress) for source in sources]
     tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
     read = [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)]
     with quietly():

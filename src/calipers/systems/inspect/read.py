@@ -324,7 +324,7 @@ def is_log(head: bytes) -> bool:
 
 def read(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a log: those in it, and `not_run` for those that were planned and are not."""
-    if names:
+    if len(names):
         raise InputError.at("--columns", "a log of inspect has its own field names", "remove this option")
     reading = _LogReading(source.path, labels)
     if not is_archive(source.head):

@@ -108,7 +108,7 @@ _TAKEN: Final = {
     "sampling": _take_sampling,
     "error": _take_error,
 }
-LAYOUT: Final = Layout(SYSTEM, LINE, take)
+LAYOUT: Final = Layout(SYSTEM, LINE, take, headline=REWARD)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:

@@ -127,7 +127,7 @@ def _threw(grading: Grading | None) -> bool:
     return False
 
 
-LAYOUT: Final = Layout(SYSTEM, ROW, take)
+LAYOUT: Final = Layout(SYSTEM, ROW, take, headline="pass")
 
 
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:

@@ -99,7 +99,7 @@ def _last(score: Any) -> Any:
     return (score[-1] if score else None) if isinstance(score, list) else score
 
 
-LAYOUT: Final = Layout(SYSTEM, FIELDS, take)
+LAYOUT: Final = Layout(SYSTEM, FIELDS, take, headline="score")
 
 
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:

@@ -71,7 +71,7 @@ def take_summary(rows: RowBlock) -> None:
 
 
 EVALUATION_LAYOUT: Final = Layout(EVALUATIONS, EVALUATION, take_evaluation)
-SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=False)
+SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=False, headline="total_reward")
 
 
 def evaluation_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:

@@ -84,7 +84,7 @@ def _take_ids(rows: RowBlock) -> None:
     rows.ids.extend([hashed(session) if isinstance(session, str) else -1 for session in sessions])
 
 
-LAYOUT: Final = Layout(SYSTEM, FIELDS, take, extras=True)
+LAYOUT: Final = Layout(SYSTEM, FIELDS, take, extras=True, headline=HEADLINE)
 
 
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
