@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class Page:
 
 def html(page: Page) -> str:
     """The page as a file that loads nothing: its policy allows only the style and the scripts that are in it."""
-    style = "".join(map(_asset, STYLES))
+    style = "".join(map(_asset, STYLES)) + _printed_digest(page.foot)
     scripts = [script for script in map(_asset, page.scripts) if script]
     allowed = " ".join(map(_hash, scripts)) or "'none'"
     policy = (
@@ -75,6 +76,14 @@ def html(page: Page) -> str:
         [element("script", Markup(script)) for script in scripts],
     )
     return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'
+
+
+def _printed_digest(foot: Sequence[str]) -> str:
+    """The rule that prints the digest at the foot of every sheet; a digest has no sign that style would read."""
+    digest = next((found[0] for line in foot if (found := re.search("sha256:[0-9a-f]+", line))), "")
+    return (
+        f'@page {{ @bottom-left {{ content: "Calipers {digest[:23]}"; font: 9px sans-serif; }} }}\n' if digest else ""
+    )
 
 
 def _has(page: Page, section: str) -> bool:
