@@ -16,6 +16,7 @@ from calipers.web.markup import Markup, element, island
 
 STYLES = ("page.css", "what_if.css", "runs.css")
 SCRIPTS = ("page.js", "what_if.js", "differences.js")
+UNBROKEN = 18  # characters of a word that every screen holds on a line
 MARK = Markup(
     '<svg class="mark" width="26" height="12" aria-hidden="true"><path d="M1 1v10M25 1v10M1 6h24"/>'
     '<circle cx="13" cy="6" r="4"/></svg>'
@@ -44,6 +45,17 @@ class Page:
     cards: Sequence[NumberCard] = ()
     data: Mapping[str, Any] = field(default_factory=dict)  # for the scripts, in the data island
     scripts: Sequence[str] = SCRIPTS
+
+
+def heading(sentence: str, detail: str = "") -> Markup:
+    """The sentence of a page and the line below it; a name in them is not broken at its hyphens, unless it is long."""
+    second = element("span", _unbroken(detail)) if detail else None
+    return element("h1", _unbroken(sentence), " ", second)
+
+
+def _unbroken(sentence: str) -> list[Markup | str]:
+    words = re.split("( )", sentence)
+    return [element("b", word) if "-" in word and len(word) <= UNBROKEN else word for word in words]
 
 
 def html(page: Page) -> str:
