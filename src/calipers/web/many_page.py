@@ -14,7 +14,7 @@ from calipers.web.cost import cost_section
 from calipers.web.draw import ledger_bar
 from calipers.web.gather import ManyData, RunData, ledger_parts
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import Page, Section
+from calipers.web.page import Page, Section, heading
 from calipers.web.pair_page import badge, spent_of
 from calipers.web.run_page import bar_parts, command_line, cost_words, foot, ledger_label, ledger_sentence, state_counts
 from calipers.web.suite import Suite, answer_of, of_leaderboards, suite_table
@@ -136,7 +136,7 @@ def _boards(report: Leaderboard) -> Section | None:
 def _page(
     data: ManyData, answer: Answer, about: Sequence[str], body: Markup, sections: Sequence[Section | None]
 ) -> Page:
-    title = element("h1", answer.sentence, " ", element("span", answer.detail) if answer.detail else None)
+    title = heading(answer.sentence, answer.detail)
     report = data.leaderboard
     every = [section for section in sections if section is not None]
     if data.runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from calipers.web.markup import Markup, element, island
 
 STYLES = ("page.css", "what_if.css", "runs.css")
 SCRIPTS = ("page.js", "what_if.js", "differences.js")
+UNBROKEN = 18  # characters of a word that every screen holds on a line
 MARK = Markup(
     '<svg class="mark" width="26" height="12" aria-hidden="true"><path d="M1 1v10M25 1v10M1 6h24"/>'
     '<circle cx="13" cy="6" r="4"/></svg>'
@@ -45,9 +47,20 @@ class Page:
     scripts: Sequence[str] = SCRIPTS
 
 
+def heading(sentence: str, detail: str = "") -> Markup:
+    """The sentence of a page and the line below it; a name in them is not broken at its hyphens, unless it is long."""
+    second = element("span", _unbroken(detail)) if detail else None
+    return element("h1", _unbroken(sentence), " ", second)
+
+
+def _unbroken(sentence: str) -> list[Markup | str]:
+    words = re.split("( )", sentence)
+    return [element("b", word) if "-" in word and len(word) <= UNBROKEN else word for word in words]
+
+
 def html(page: Page) -> str:
     """The page as a file that loads nothing: its policy allows only the style and the scripts that are in it."""
-    style = "".join(map(_asset, STYLES))
+    style = "".join(map(_asset, STYLES)) + _printed_digest(page.foot)
     scripts = [script for script in map(_asset, page.scripts) if script]
     allowed = " ".join(map(_hash, scripts)) or "'none'"
     policy = (
@@ -75,6 +88,14 @@ def html(page: Page) -> str:
         [element("script", Markup(script)) for script in scripts],
     )
     return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'
+
+
+def _printed_digest(foot: Sequence[str]) -> str:
+    """The rule that prints the digest at the foot of every sheet; a digest has no sign that style would read."""
+    digest = next((found[0] for line in foot if (found := re.search("sha256:[0-9a-f]+", line))), "")
+    return (
+        f'@page {{ @bottom-left {{ content: "Calipers {digest[:23]}"; font: 9px sans-serif; }} }}\n' if digest else ""
+    )
 
 
 def _has(page: Page, section: str) -> bool:

@@ -30,7 +30,7 @@ from calipers.web.draw import Scale, Tone, scale_of
 from calipers.web.gather import PairData, RunData, ledger_parts
 from calipers.web.island import what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import Page, Section
+from calipers.web.page import Page, Section, heading
 from calipers.web.rows import estimate_row, interval_table
 from calipers.web.run_page import (
     STATE_WORDS,
@@ -116,7 +116,7 @@ def answer_of(finding: Finding, names: tuple[str, str], comparison: Comparison) 
 
 
 def _top(data: PairData, pair: Pair, finding: Finding, names: tuple[str, str], answer: Answer) -> Markup:
-    title = element("h1", answer.sentence, " ", element("span", answer.detail) if answer.detail else None)
+    title = heading(answer.sentence, answer.detail)
     basis = element("p", badge(finding.verdict), " ", _basis(data.comparison, pair, finding), class_="basis")
     return element("div", title, basis, _axis(finding, names, data.comparison.margin), class_="top")
 
@@ -605,14 +605,14 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> P
         )
     decided = sum(finding.verdict != "undecided" for finding in headlines)
     title = f"{counted(len(pairs), 'pair')} of runs were compared."
-    heading = element("h1", title, " ", element("span", f"{decided:,} of them are decided"))
+    said = heading(title, f"{decided:,} of them are decided")
     table = difference_table("Every pair", "B against A", comparison.confidence, scale, rows)
     section = Section("Every pair", table, f"Difference of {headlines[0].metric}, B − A." if headlines else "", "pairs")
     sections = [section, _provenance(PairData(comparison, None, None), headlines[0])] if headlines else []
     return Page(
         title,
         [f"{len(pairs):,} pairs"],
-        element("div", heading, class_="top"),
+        element("div", said, class_="top"),
         sections,
         [f"Calipers · {comparison.digest}"],
     )

@@ -33,7 +33,9 @@ def grid_section(run: RunData) -> Section | None:
     if rolled is None or not len(rolled):
         return None
     if run.outright and len(rolled) <= MOST_SQUARES and len(rolled.tasks.ids) <= MOST_COLUMNS:
-        note = "A column is a task, a square is a sample. Tasks are sorted by score."
+        note = (
+            "A column is a task, a square is a sample. Tasks are sorted by score. Select a column to list its rollouts."
+        )
         order = sorted_tasks(rolled)
         body = joined([_grid(rolled, order), draw.brackets(_brackets(rolled)), _grid_table(rolled, order)])
         return Section("Every rollout", body, note, "every-rollout")

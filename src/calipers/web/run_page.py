@@ -21,7 +21,7 @@ from calipers.web.draw import Part, scale_of
 from calipers.web.gather import STATES, LedgerPart, RunData, ledger_parts
 from calipers.web.island import command_words, what_if_data, what_if_section
 from calipers.web.markup import Markup, element, joined, name
-from calipers.web.page import Page, Section
+from calipers.web.page import Page, Section, heading
 from calipers.web.rollout_sections import curve_section, grid_section, rollout_data, rollouts_section
 from calipers.web.rows import bounds_words, described, estimate_row, interval_table, unit_of
 
@@ -87,7 +87,7 @@ def top(run: RunData) -> Markup:
     """Sentence, what it is from, and the headline axis."""
     said = answer(run)
     found = headline_of(run.group)
-    title = element("h1", said.sentence, " ", element("span", said.detail) if said.detail else None)
+    title = heading(said.sentence, said.detail)
     parts: list[Markup | str] = [title, element("p", basis(run), class_="basis")]
     if found is not None and found[1].value is not None and math.isfinite(found[1].value):
         metric, estimate = found
