@@ -232,6 +232,40 @@ def of_difference(
     return Answer(f"Not decided: {second} against {first}{across}.", whole, brackets, advice)
 
 
+def of_leaderboard(
+    name: str,
+    count: int,
+    *,
+    tied: int,
+    value: float | None,
+    interval: tuple[float, float] | None,
+    ties: int,
+    pairs: int,
+    bias: float,
+    higher_is_better: bool = True,
+    digits: int = 3,
+) -> Answer:
+    """The answer of a leaderboard of ``count`` models: who is first, or that the lead is a tie.
+
+    ``tied`` models cannot be told apart from the first, ``ties`` of ``pairs`` pairs are ties, and ``bias`` is what the
+    best value owes to having been picked.
+    """
+    brackets = ""
+    if tied:
+        with_whom = "all others" if tied == count - 1 > 1 else "the other" if tied == count - 1 else f"{tied} of them"
+        answer = f"{name} leads {count:,} models, tied with {with_whom}."
+    else:
+        answer = f"{name} is first of {count:,}: {minus(figure(value, digits))}."
+        brackets = to(interval, digits) if interval else ""
+    said = [f"{ties:,} of {pairs:,} pairs {'is a tie' if ties == 1 else 'are ties'}."]
+    if pairs == 1:
+        said = ["The only pair is a tie."] if ties else []
+    least = 10**-digits
+    size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"less than {figure(least, digits)}"
+    said.append(f"As the pick of {count:,} it is {size} too {'good' if higher_is_better else 'low'}.")
+    return Answer(answer, " ".join(said), brackets, " ".join(said))
+
+
 def of_gate(passed: int, rules: int, first_failure: str = "", *, word: str = "", failed: int | None = None) -> Answer:
     """The answer of a gate: how many rules hold, and the first that does not, in words.
 
