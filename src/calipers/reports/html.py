@@ -119,4 +119,4 @@ def _picture(picture: Picture, detail: int) -> str:
             bar = f'x="{left:g}" y="14.5" width="{max(right - left, 3):g}" height="4" rx="2"'
             over = f'<rect {bar} stroke="currentColor" stroke-width="1" opacity=".6"/>'
     frame = f'width="{WIDTH}" height="20" fill="none" stroke="{BLUE}" stroke-width="2"'
-    return f'<svg {frame}>{under}<path d="{paths}"/>{point}{over}</svg>'
+    return f'<svg aria-hidden="true" {frame}>{under}<path d="{paths}"/>{point}{over}</svg>'
