@@ -233,37 +233,30 @@ def of_difference(
 
 
 def of_leaderboard(
-    name: str,
-    count: int,
-    *,
-    tied: int,
-    value: float | None,
-    interval: tuple[float, float] | None,
-    ties: int,
-    pairs: int,
-    bias: float,
-    higher_is_better: bool = True,
-    digits: int = 3,
+    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None
 ) -> Answer:
-    """The answer of a leaderboard of ``count`` models: who is first, or that the lead is a tie.
+    """The answer of a leaderboard: who is first, and how many of the pairs are ties.
 
-    ``tied`` models cannot be told apart from the first, ``ties`` of ``pairs`` pairs are ties, and ``bias`` is what the
-    best value owes to having been picked.
+    ``tied`` models cannot be told apart from the first. ``group`` is the longest stretch of ranks, from 1 on, of which
+    all pairs are ties; it is named where it joins three models or more.
     """
-    brackets = ""
-    if tied:
-        with_whom = "all others" if tied == count - 1 > 1 else "the other" if tied == count - 1 else f"{tied} of them"
-        answer = f"{name} leads {count:,} models, tied with {with_whom}."
-    else:
-        answer = f"{name} is first of {count:,}: {minus(figure(value, digits))}."
-        brackets = to(interval, digits) if interval else ""
-    said = [f"{ties:,} of {pairs:,} pairs {'is a tie' if ties == 1 else 'are ties'}."]
     if pairs == 1:
-        said = ["The only pair is a tie."] if ties else []
+        alone = "The only pair is a tie" if ties else ""
+    else:
+        alone = f"{ties:,} of {pairs:,} pairs {'is a tie' if ties == 1 else 'are ties'}"
+    if group and group[1] - group[0] > 1 and group[1] - group[0] < models - 1:
+        alone += f"; ranks {group[0]:,} to {group[1]:,} are one group"
+    if not tied:
+        return Answer(f"{best} is first of {models:,}.", " ".join(filter(None, ["Its lead is decided.", alone])))
+    whom = "the other" if models == 2 else "all others" if tied == models - 1 else f"{tied:,} of them"
+    return Answer(f"{best} leads {models:,} models, tied with {whom}.", alone)
+
+
+def of_pick(models: int, bias: float, *, higher_is_better: bool = True, digits: int = 3) -> str:
+    """What the best value of so many models owes to having been picked."""
     least = 10**-digits
     size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"less than {figure(least, digits)}"
-    said.append(f"As the pick of {count:,} it is {size} too {'good' if higher_is_better else 'low'}.")
-    return Answer(answer, " ".join(said), brackets, " ".join(said))
+    return f"As the pick of {models:,} it is {size} too {'good' if higher_is_better else 'low'}."
 
 
 def of_gate(passed: int, rules: int, first_failure: str = "", *, word: str = "", failed: int | None = None) -> Answer:

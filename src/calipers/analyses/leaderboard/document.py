@@ -32,7 +32,7 @@ from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
-from calipers.reports.sentences import of_leaderboard, signed, to
+from calipers.reports.sentences import minus, of_leaderboard, of_pick, signed, to
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stats.ranks import Winner
 
@@ -302,20 +302,16 @@ def sentences(board: Board, confidence: float) -> list[str]:
     models = board.ranked
     if not models:
         return [f"No model is ranked: {plain_why(board.why or '')}."]
-    first = models[0]
-    answer = of_leaderboard(
-        without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0],
-        len(models),
-        tied=len(first.tied_with),
-        value=first.value,
-        interval=first.interval,
-        ties=board.ties,
-        pairs=len(board.pairs),
-        bias=abs(board.winner.bias) if board.winner else 0.0,
-        higher_is_better=board.higher_is_better,
-        digits=decimals(board),
-    )
-    return [answer.line, answer.below]
+    first, count, digits = models[0], len(models), decimals(board)
+    name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
+    answer = of_leaderboard(name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs))
+    line, ties = answer.sentence, answer.detail.removeprefix("Its lead is decided.").strip()
+    if not first.tied_with:  # its value says that it is decided, beside those of the others
+        ends = f" ({to(first.interval, digits)})" if first.interval else ""
+        line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{ends}."
+    bias = abs(board.winner.bias) if board.winner else 0.0
+    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=digits)
+    return [line, " ".join(filter(None, (f"{ties}." if ties else "", pick)))]
 
 
 def _reasons(board: Board) -> list[str]:
