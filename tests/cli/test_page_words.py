@@ -7,6 +7,7 @@ import pytest
 from cli.pages import documents, write_files
 
 from calipers.cli import execute as run
+from calipers.reports import markdown, terminal
 from calipers.reports.document import Name, Styled, Table
 
 PAGES = (
@@ -42,11 +43,17 @@ LONGEST = 3  # words of a label; more are a sentence
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    """The words of each page, by the page."""
+def pages(tmp_path_factory):
+    """Every page by its name."""
     folder = tmp_path_factory.mktemp("pages")
     write_files(folder)
-    return {name: set(words_of(page)) for name, page in documents(folder)}
+    return dict(documents(folder))
+
+
+@pytest.fixture(scope="module")
+def words(pages):
+    """The words of each page, by the page."""
+    return {name: set(words_of(page)) for name, page in pages.items()}
 
 
 def words_of(page):
@@ -78,6 +85,16 @@ def test_every_word_of_a_page(capsys, words, page):
     assert words[page]
     unknown = [word for word in sorted(words[page]) if run(["explain", word])]
     assert unknown == [], capsys.readouterr().err
+
+
+NEVER = re.compile(r"\bgaps?\b(?!\.jsonl)|\bleft out\b|\bundefined\b|\bwasted\b|at most 100 %|\bdialect\b|\b0\.00000")
+"""Words and numbers that no page has: a plainer word, or a unit, stands there."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_words_that_no_page_has(pages, page):
+    for text in (terminal.render(pages[page]), markdown.render(pages[page])):
+        assert NEVER.findall(" ".join(text.split())) == []
 
 
 def test_these_are_all_the_pages(words):

@@ -579,6 +579,10 @@ TERMS: Final[Mapping[str, Term]] = {
 ALSO: Final[Mapping[str, str]] = {
     **{"if missing failed / passed": "bounds", "same as": "metric", "macro mean": "macro"},
     **{"fail": "failed"},
+    **{"cost per task": "usd per task", "cost per tasks": "usd per task", "cost per million tasks": "usd per task"},
+    **dict.fromkeys(
+        ("cost per solved task", "cost per solved tasks", "cost per million solved tasks"), "usd per solved task"
+    ),
     **{"per solved task": "cost_per_solved", "per task": "total_cost_per_task"},
     **{"usd": "unit", "s": "unit", "tokens": "unit", "metrics": "metric", "methods": "method", "breakdowns": "slice"},
     **{"undefined tasks": "undefined", "higher is better": "metric", "samples per task": "sample"},

@@ -27,7 +27,7 @@ _LINE = "border-bottom:1px solid rgba(128,128,128,.3)"
 
 def render(glance: Glance, more: str = MORE) -> str:
     """The report as one ``<div>`` of less than 6 KB; ``more`` is how to get all rows."""
-    for detail in (2, 1, 0):  # all lines of the pictures, the intervals alone, or numbers alone
+    for detail in (3, 2, 1, 0):  # with wide cells, with all lines of the pictures, intervals alone, numbers alone
         page = _page(glance, more, detail, MOST_ROWS)
         if len(page.encode()) < MOST_BYTES:
             return page
@@ -57,9 +57,9 @@ def _table(table: Table, more: str, detail: int, most: int) -> Iterator[str]:
         if column.only != "markdown" and (detail or not _drawn(table, number))
     ]
     heads = [_axis(table, number) if _drawn(table, number) else _text(table.columns[number].head) for number in places]
-    cell = f' style="{_CELL}"' if detail == 2 else ""
-    head = f' style="{_CELL};{_DIM}"' if detail == 2 else f' style="{_DIM}"'
-    spaced = "" if detail == 2 else ' cellpadding="5"'  # shorter than a style on each cell
+    cell = f' style="{_CELL}"' if detail == 3 else ""
+    head = f' style="{_CELL};{_DIM}"' if detail == 3 else f' style="{_DIM}"'
+    spaced = "" if detail == 3 else ' cellpadding="5"'  # shorter than a style on each cell
     yield f'<table{spaced} style="border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"><thead>'
     yield f'<tr style="{_LINE}">{"".join(f"<th{head}>{text}</th>" for text in heads)}</tr></thead><tbody>'
     for row in table.rows[:most]:
@@ -67,9 +67,9 @@ def _table(table: Table, more: str, detail: int, most: int) -> Iterator[str]:
         for position, number in enumerate(places):
             text = _cell(row.cells[number], detail)
             bold = f"<b>{text}</b>" if text and table.columns[number].style == "value" else text
-            first = ' style="text-align:left"' if not position and detail < 2 else cell
+            first = ' style="text-align:left"' if not position and detail < 3 else cell
             cells.append(f"<td{first}>{bold}</td>")
-        yield f'<tr style="{_LINE}">{"".join(cells)}</tr>' if detail == 2 else f"<tr>{''.join(cells)}</tr>"
+        yield f'<tr style="{_LINE}">{"".join(cells)}</tr>' if detail == 3 else f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table>"
     left = len(table.rows) - most
     if left > 0:
@@ -93,7 +93,7 @@ def _cell(cell: Cell, detail: int) -> str:
 def _text(text: Text) -> str:
     if isinstance(text, tuple):
         return "".join(map(_text, text))
-    words = text.text if isinstance(text, Name | Styled | Glyphs) else text
+    words = text.plain if isinstance(text, Glyphs) else text.text if isinstance(text, Name | Styled) else text
     whole = clean(words, None)
     short = without_middle([whole], NAME)[0] if isinstance(text, Name) else clean(whole, 4 * NAME)
     return escape(short) if short == whole else f'<span title="{escape(clean(whole, 200))}">{escape(short)}</span>'
@@ -110,7 +110,7 @@ def _picture(picture: Picture, detail: int) -> str:
     paths = f"M{low:g} 5v8M{low:g} 9H{high:g}M{high:g} 5v8"
     point = f'<path d="M{value:g} 9h0" stroke-width="9" stroke-linecap="round"/>'
     under, over = "", ""
-    if detail == 2:
+    if detail > 1:
         under = f'<path stroke="currentColor" stroke-width="1" opacity=".25" d="M0 9H{WIDTH}"/>'
         if first < 0 < last:
             under += f'<path stroke="currentColor" stroke-width="1" opacity=".6" d="M{at(0.0):g} 0v18"/>'
@@ -119,4 +119,4 @@ def _picture(picture: Picture, detail: int) -> str:
             bar = f'x="{left:g}" y="14.5" width="{max(right - left, 3):g}" height="4" rx="2"'
             over = f'<rect {bar} stroke="currentColor" stroke-width="1" opacity=".6"/>'
     frame = f'width="{WIDTH}" height="20" fill="none" stroke="{BLUE}" stroke-width="2"'
-    return f'<svg {frame}>{under}<path d="{paths}"/>{point}{over}</svg>'
+    return f'<svg aria-hidden="true" {frame}>{under}<path d="{paths}"/>{point}{over}</svg>'

@@ -230,6 +230,13 @@ def of_leaderboard(
     return Answer(f"{best} leads {models:,} models, tied with {whom}.", alone)
 
 
+def of_pick(models: int, bias: float, *, higher_is_better: bool = True, digits: int = 3) -> str:
+    """What the best value of so many models owes to having been picked."""
+    least = 10**-digits
+    size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"less than {figure(least, digits)}"
+    return f"As the pick of {models:,} it is {size} too {'good' if higher_is_better else 'low'}."
+
+
 def of_gate(passed: int, rules: int, first_failure: str = "", *, word: str = "", failed: int | None = None) -> Answer:
     """The answer of a gate: how many rules hold, and the first that does not, in words.
 
