@@ -85,7 +85,14 @@ def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
 
 
 def _is_suite(content: Mapping[Any, Any]) -> bool:
-    return any(key in content for key in (*SUITE, GATE))
+    """Whether a file has the keys of a suite, and no section of another system, which may have such keys beside it."""
+    inner = content.get("metadata")
+    theirs = _is_section(content.get("benchmark")) or (isinstance(inner, dict) and "benchmark" in inner)
+    return not theirs and any(key in content for key in (*SUITE, GATE))
+
+
+def _is_section(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value))
 
 
 def _loaded(path: str) -> tuple[Any, dict[tuple[Any, ...], int], list[str]]:
@@ -130,7 +137,7 @@ def read_config(path: str, models: Sequence[str] = ()) -> tuple[list[Settings], 
         return _suite(path, content, lines, models), twice
     section = content.get("benchmark")
     inner = content.get("metadata")
-    if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(item, dict) for item in section)):
+    if _is_section(section):
         others = {key: value for key, value in content.items() if key != "benchmark"}
         runs, notes = load(RUN_SECTION)(path, section, _ours(path, others, lines))
         return runs, [*twice, *notes]
