@@ -74,7 +74,7 @@ def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
     """The suite that a command runs; None where its benchmarks are no suite. InputError for a suite beside others."""
     files = [benchmark for benchmark in benchmarks if Path(benchmark).suffix in (".yaml", ".yml")]
     for path in files:
-        if not os.path.isfile(path):
+        if not _may_be_suite(path):
             continue
         content, lines, _ = _loaded(path)
         if isinstance(content, dict) and _is_suite(content):
@@ -82,6 +82,18 @@ def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
                 raise InputError.at(path, "is a suite, and other benchmarks are given", "put them into the suite")
             return SuiteFile(path, content.get(GATE), lines)
     return None
+
+
+def _may_be_suite(path: str) -> bool:
+    """Whether a file has a key of a suite; nothing else in it is made, as task files of other systems name functions."""
+    import yaml
+
+    try:
+        root = yaml.compose(Path(path).read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):  # whoever reads it says it better
+        return False
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    return any(key.value in (*SUITE, GATE) for key, _ in pairs)
 
 
 def _is_suite(content: Mapping[Any, Any]) -> bool:
