@@ -85,7 +85,7 @@ def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
 
 
 def _may_be_suite(path: str) -> bool:
-    """Whether a file has a key of a suite; nothing else in it is made, as task files of other systems name functions."""
+    """Whether a file has a key of a suite; no value is made of it, because task files of others name functions."""
     import yaml
 
     try:
