@@ -185,3 +185,9 @@ def test_what_is_a_suite(tmp_path):
     assert (suite.gate, suite.lines["gate",]) == (["x > 1"], 2)
     assert suite_file([str(tmp_path / "run.yaml")]) is None
     assert suite_file(["no.yaml", "folder"]) is None
+    (tmp_path / "flow.yaml").write_text("{benchmarks: [a], models: [m]}\n")
+    assert suite_file([str(tmp_path / "flow.yaml")]) is not None
+    (tmp_path / "task.yaml").write_text("task: x\nprocess_results: !function utils.score\n")
+    assert suite_file([str(tmp_path / "task.yaml")]) is None
+    (tmp_path / "theirs.yaml").write_text("metadata: {benchmark: {path: a}}\nmodels: [x]\n")
+    assert suite_file([str(tmp_path / "theirs.yaml")]) is None

@@ -107,8 +107,8 @@ def run(
     """Run each BENCHMARK against each model, verify the completions and score them.
 
     A BENCHMARK is a table of questions (CSV, TSV, JSON Lines, a JSON array, Parquet), a directory with tasks.jsonl, a
-    name in the store, a task file or a task name of lm-evaluation-harness, a YAML file with the settings of a run,
-    or, for an agent, a directory of Harbor tasks. If a run stops, run the same command again to resume it.
+    name in the store, a task file or a task name of lm-evaluation-harness, a YAML file with the settings of a run or of
+    a suite, or, for an agent, a directory of Harbor tasks. If a run stops, run the same command again to resume it.
     """
     if unsafe:
         from calipers.isolate.launch import forgo

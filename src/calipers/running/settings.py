@@ -74,7 +74,7 @@ def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
     """The suite that a command runs; None where its benchmarks are no suite. InputError for a suite beside others."""
     files = [benchmark for benchmark in benchmarks if Path(benchmark).suffix in (".yaml", ".yml")]
     for path in files:
-        if not os.path.isfile(path):
+        if not _may_be_suite(path):
             continue
         content, lines, _ = _loaded(path)
         if isinstance(content, dict) and _is_suite(content):
@@ -84,8 +84,27 @@ def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
     return None
 
 
+def _may_be_suite(path: str) -> bool:
+    """Whether a file has a key of a suite; no value is made of it, because task files of others name functions."""
+    import yaml
+
+    try:
+        root = yaml.compose(Path(path).read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):  # whoever reads it says it better
+        return False
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    return any(key.value in (*SUITE, GATE) for key, _ in pairs)
+
+
 def _is_suite(content: Mapping[Any, Any]) -> bool:
-    return any(key in content for key in (*SUITE, GATE))
+    """Whether a file has the keys of a suite, and no section of another system, which may have such keys beside it."""
+    inner = content.get("metadata")
+    theirs = _is_section(content.get("benchmark")) or (isinstance(inner, dict) and "benchmark" in inner)
+    return not theirs and any(key in content for key in (*SUITE, GATE))
+
+
+def _is_section(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value))
 
 
 def _loaded(path: str) -> tuple[Any, dict[tuple[Any, ...], int], list[str]]:
@@ -130,7 +149,7 @@ def read_config(path: str, models: Sequence[str] = ()) -> tuple[list[Settings], 
         return _suite(path, content, lines, models), twice
     section = content.get("benchmark")
     inner = content.get("metadata")
-    if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(item, dict) for item in section)):
+    if _is_section(section):
         others = {key: value for key, value in content.items() if key != "benchmark"}
         runs, notes = load(RUN_SECTION)(path, section, _ours(path, others, lines))
         return runs, [*twice, *notes]

@@ -16,17 +16,17 @@ No single benchmark decides it.
 A  Claude-3.5-Sonnet-20240620
 B  Claude-3.5-Sonnet-20241022
 
-benchmark        tasks  A                   B                    B − A
+benchmark       tasks  A                   B                    B − A
 ────────────────────────────────────────────────────────────────────────────────
-atcoder-easy       133  0.940 [0.89, 0.97]  0.962 [0.92, 0.98]  +0.023  ~
-atcoder-hard       128  0.031 [0.01, 0.08]  0.055 [0.03, 0.11]  +0.023  ~
-leetcode-easy      101  0.960 [0.90, 0.98]  0.980 [0.93, 0.99]  +0.020  ~
-leetcode-hard       65  0.200 [0.12, 0.31]  0.246 [0.16, 0.36]  +0.046  ~
-leetcode-medium    153  0.693 [0.62, 0.76]  0.732 [0.66, 0.80]  +0.039  ~
+atcoder-easy      133  0.940 [0.89, 0.97]  0.962 [0.92, 0.98]  +0.023  ~
+atcoder-hard      128  0.031 [0.01, 0.08]  0.055 [0.03, 0.11]  +0.023  ~
+leetcode-easy     101  0.960 [0.90, 0.98]  0.980 [0.93, 0.99]  +0.020  ~
+leetcode-hard      65  0.200 [0.12, 0.31]  0.246 [0.16, 0.36]  +0.046  ~
+leetcode-medium   153  0.693 [0.62, 0.76]  0.732 [0.66, 0.80]  +0.039  ~
 ────────────────────────────────────────────────────────────────────────────────
-macro mean         580  0.565 [0.54, 0.59]  0.595 [0.57, 0.62]  +0.030  ▲
-missing                 0                   0
-cost                    not recorded        not recorded
+macro mean        580  0.565 [0.54, 0.59]  0.595 [0.57, 0.62]  +0.030  ▲
+missing                0                   0
+cost                   not recorded        not recorded
 
 ▲ B better   ▼ B worse   = equivalent   ~ undecided   (paired; Holm over 5)
 """

@@ -91,6 +91,17 @@ def test_within_a_margin_two_models_are_equivalent():
     assert calipers.matrix(rows).mean.pairs[0].verdict == "undecided"
 
 
+def test_claims_of_equivalence_are_adjusted_for_the_number_of_benchmarks():
+    """The margin is chosen so that one benchmark alone is just within it."""
+    values = share(0.5, 100)
+    alone = rows_of({("x0", model): values for model in "ab"})
+    many = rows_of({(f"x{number}", model): values for number in range(6) for model in "ab"})
+    assert calipers.matrix(alone, margin=0.04)["x0"].pairs[0].verdict == "equivalent"
+    found = calipers.matrix(many, margin=0.04)
+    assert {row.pairs[0].verdict for row in found.benchmarks} == {"undecided"}
+    assert found.mean.pairs[0].verdict == "equivalent"
+
+
 # --- what is not in the comparison
 
 

@@ -252,7 +252,7 @@ def _table(matrix: Matrix, heads: Sequence[Text], most: int | None) -> Iterator[
     digits = decimals(matrix)
     compared, stacked = len(matrix.models) == COMPARED, len(matrix.models) > COMPARED
     interval = f"{percent(matrix.confidence)} interval"
-    columns = [TableColumn("benchmark", style="strong", middle=True), TableColumn("tasks", "right")]
+    columns = [TableColumn("benchmark", style="strong", middle=True, after=1), TableColumn("tasks", "right")]
     signs = letters(len(heads))
     for sign, head_text, column in zip(signs, heads, matrix.models, strict=True):
         name: Text = (f"{sign} ", Name(column.name, None)) if compared else Name(column.name, None)

@@ -41,6 +41,7 @@ from calipers.rollouts.groups import total
 from calipers.rollouts.ledger import Ledger, Missing
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
+from calipers.stats.margins import equivalence
 from calipers.stats.multiplicity import holm
 from calipers.stats.paired import Difference, undone_by_one
 from calipers.stats.suite import mean_difference, means
@@ -264,10 +265,11 @@ def _matrix(
     raw = np.array([row.differences[number][2].p for row, number in tested], dtype=float)
     adjusted = {(id(row), number): float(p) for (row, number), p in zip(tested, holm(raw), strict=True)}
     better = cast(Metric, plan.asked[0].metric).higher_is_better is not False
+    same = iter(_equivalent([each for row in rows for _, _, each in row.differences], question))
     benchmarks = []
     for row in rows:
         pairs = [
-            _pair(pair, adjusted.get((id(row), number)), better, question)
+            _pair(pair, adjusted.get((id(row), number)), next(same), better, question.plan)
             for number, pair in enumerate(row.differences)
         ]
         benchmarks.append(replace(row.benchmark, pairs=pairs, best=_best(pairs, list(columns.values()))))
@@ -478,17 +480,24 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
+def _equivalent(differences: Sequence[Difference], question: Question) -> list[bool]:
+    """Which differences are shown to be within the margin, adjusted for their number; none without a margin."""
+    if question.margin is None:
+        return [False] * len(differences)
+    raw = [equivalence(each, question.margin, confidence=question.plan.confidence).p for each in differences]
+    tested = [place for place, p in enumerate(raw) if p is not None]
+    adjusted = holm(np.array([raw[place] for place in tested], dtype=float))
+    shown = dict(zip(tested, adjusted.tolist(), strict=True))
+    return [shown.get(place, 1.0) <= 1 - question.plan.confidence for place in range(len(raw))]
+
+
 def _pair(
-    pair: tuple[str, str, Difference], adjusted: float | None, better: bool, question: Question
+    pair: tuple[str, str, Difference], adjusted: float | None, equivalent: bool, better: bool, plan: Plan
 ) -> PairDifference:
     first, second, difference = pair
-    word = verdict(
-        difference,
-        higher_is_better=better,
-        margin=question.margin,
-        confidence=question.plan.confidence,
-        p=adjusted,
-    ).word
+    word = "equivalent"
+    if not equivalent:
+        word = verdict(difference, higher_is_better=better, confidence=plan.confidence, p=adjusted).word
     return PairDifference(
         first,
         second,
@@ -536,7 +545,10 @@ def _mean(rows: Sequence[_Row], columns: Sequence[Column], better: bool, questio
         found = {pair: mean_difference(parts, question.plan.confidence) for pair, parts in by_pair.items()}
         tested = {pair: each.p for pair, each in found.items() if each.p is not None}
         adjusted = dict(zip(tested, holm(np.array(list(tested.values()), dtype=float)).tolist(), strict=True))
-        differences = [_pair((*pair, each), adjusted.get(pair), better, question) for pair, each in found.items()]
+        same = dict(zip(found, _equivalent(list(found.values()), question), strict=True))
+        differences = [
+            _pair((*pair, each), adjusted.get(pair), same[pair], better, question.plan) for pair, each in found.items()
+        ]
     return MatrixMean(
         benchmarks=[row.benchmark.benchmark for row in inside],
         excluded=[row.benchmark.benchmark for row in rows if row not in inside],
