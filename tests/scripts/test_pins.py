@@ -42,6 +42,7 @@ def test_the_files_of_pins_are_these_and_a_source_archive_carries_them():
         "constraints.txt": True,
         "constraints-browser.txt": False,
         "constraints-cuda.txt": False,
+        "constraints-exports.txt": True,
         "constraints-harbor.txt": True,
         "constraints-hf.txt": False,
         "constraints-lm-eval.txt": True,

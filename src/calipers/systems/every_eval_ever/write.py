@@ -23,6 +23,7 @@ import msgspec
 from calipers import __version__
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.names import METRICS
+from calipers.reports.figures import counted
 from calipers.reports.group_files import GroupFiles, safe_name
 from calipers.reports.group_records import GroupRecords, Record, numbers_of
 from calipers.reports.result import Group, Result
@@ -179,7 +180,8 @@ class _Pair:
         aggregate = f"{self._folder}/{self._uuid}.json"
         files.write(aggregate, [msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"])
         path = os.path.normpath(os.path.join(files.folder, aggregate))
-        yield f"{path}: {len(numbers)} numbers and {self._rows} samples for Every Eval Ever"
+        what = f"{counted(len(numbers), 'number')} and {counted(self._rows, 'sample')}"
+        yield f"{path}: {what} for Every Eval Ever"
         if self._developer == UNKNOWN:
             yield f"{title}: the model has no developer; Every Eval Ever expects a name such as acme/tiny-1"
         if self._missing:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from calipers import __version__
 from calipers.errors import InputError
 from calipers.formats.carried import CARRIED, Carried
+from calipers.reports.figures import counted
 from calipers.reports.group_files import GroupFiles, safe_name
 from calipers.reports.group_records import GroupRecords, Record, rewards_of
 from calipers.reports.result import Group, Result
@@ -77,7 +78,7 @@ class InspectLogs:
         log = _Log(result, group)
         samples = map(log.sample, self._records.of(group))
         files.write(name, log.archive(samples) if name.endswith(".eval") else log.document(samples))
-        yield f"{os.path.normpath(os.path.join(files.folder, name))}: {log.samples} samples for inspect"
+        yield f"{os.path.normpath(os.path.join(files.folder, name))}: {counted(log.samples, 'sample')} for inspect"
         title = group.title or "the rollouts"
         if log.unknown:
             words = ", ".join(f"{word} {count}" for word, count in log.unknown.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from calipers.reports.figures import counted
 from calipers.reports.flat_metrics import described, flat_metrics, plain_name
 from calipers.reports.result import Result
 from calipers.reports.tracker import PROJECT, RESULT, Tracker
@@ -35,4 +36,4 @@ def log(result: Result, target: str | None) -> Iterator[str]:
             client.log_batch(run.run_id, metrics=metrics[start : start + AT_ONCE])
         client.log_text(run.run_id, result.to_json(), RESULT)
         client.set_terminated(run.run_id)
-        yield f"mlflow: {len(metrics)} numbers in experiment {experiment!r}, run {run.run_id}"
+        yield f"mlflow: {counted(len(metrics), 'number')} in experiment {experiment!r}, run {run.run_id}"

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 
+from calipers.reports.figures import counted
 from calipers.reports.flat_metrics import described, flat_metrics, plain_name
 from calipers.reports.result import Result
 from calipers.reports.tracker import PROJECT, RESULT, Tracker
@@ -35,4 +36,4 @@ def log(result: Result, target: str | None) -> Iterator[str]:
                 file.write(result.to_json())
             trackio.log_artifact(path, name=f"{name}-result", type="result")
             trackio.finish()
-        yield f"trackio: {len(metrics)} numbers in project {project!r}, run {run.name!r}"
+        yield f"trackio: {counted(len(metrics), 'number')} in project {project!r}, run {run.name!r}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from calipers.reports.figures import counted
 from calipers.reports.flat_metrics import described, flat_metrics, plain_name
 from calipers.reports.result import Result
 from calipers.reports.tracker import PROJECT, RESULT, Tracker
@@ -31,4 +32,4 @@ def log(result: Result, target: str | None) -> Iterator[str]:
             file.write(result.to_json())
         run.log_artifact(artifact)
         run.finish()
-        yield f"wandb: {len(metrics)} numbers in project {project!r}, run {run.id}"
+        yield f"wandb: {counted(len(metrics), 'number')} in project {project!r}, run {run.id}"
