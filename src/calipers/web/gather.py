@@ -45,6 +45,7 @@ MOST_ROWS: Final = 20_000  # rollouts whose texts are considered, and that a pag
 EVERY_TASK: Final = 1_000_000_000  # changed tasks that a comparison lists: all of them
 MOST_CHANGED: Final = 20  # tasks at each end whose texts are taken before others
 LARGEST_K: Final = 64  # of the metrics that are chosen where none are named
+CHANGING: Final = ("cluster", "dialect", "missing", "reward")  # settings that a finished document does not follow
 _HEAD = 4_096
 _IS_DOCUMENT = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"calipers\.')
 
@@ -148,8 +149,12 @@ def gather(
     if not sources:
         raise InputError("nothing to report on; expected rollouts, a run folder, a result or a comparison")
     runs: list[RunData] = []
+    changes = {"--metric": metrics, "--by": by, **{f"--{key}": settings.get(key) for key in CHANGING}}
     for source in sources:
         document = _document(source)
+        if document is not None and len(sources) == 1 and (given := [word for word, value in changes.items() if value]):
+            wrong = f"a {type(document).__name__.lower()} is finished, and {given[0]} cannot change it"
+            raise InputError.at(str(source), wrong, "expected its rollouts")
         if isinstance(document, Result):
             runs += [of_document(document, group, str(source)) for group in document.groups]
         elif document is None:
