@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -63,10 +63,11 @@ def rendered(document: Document, shape: str) -> str:
     return text
 
 
-def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False, **shown: bool) -> None:
+def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False, **shown: Any) -> None:
     """Print a result, and the page of its dialect's own system after it or instead of it.
 
-    ``shown`` are the options of its page: details, economics, every.
+    ``shown`` are the options of its page: details, economics, every; a command without them names the one that has
+    them.
     """
     from calipers.reports.github import result_annotations
     from calipers.reports.result import document
@@ -77,7 +78,7 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
 
         page = own_page(result, shape, paths, trust=trust)
     if page is None or not page.alone:
-        show(document(result, **shown), shape)
+        show(document(result, **(shown or {"command": "calipers score RUN "})), shape)
     if shape == "github":
         annotate(document(result, **shown), result_annotations(result))
     if page is not None:
