@@ -270,6 +270,7 @@ METRICS = Index(
         "time_per_task": "calipers.metrics.columns:TIME_PER_TASK",
         "tokens_per_task": "calipers.metrics.columns:TOKENS_PER_TASK",
         "cost_per_task": "calipers.metrics.columns:COST_PER_TASK",
+        "total_cost_per_task": "calipers.metrics.columns:TOTAL_COST_PER_TASK",
         "cost_per_solved": "calipers.metrics.columns:COST_PER_SOLVED",
         "time_per_solved": "calipers.metrics.columns:TIME_PER_SOLVED",
         "latency_p50": "calipers.metrics.columns:LATENCY_P50",

@@ -52,7 +52,7 @@ from calipers.request import (
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import total
 from calipers.rollouts.labels import clusters, has, sliced
-from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking
+from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking, with_rewards
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
@@ -333,6 +333,7 @@ def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
             estimates = list(pool.map(answer, requests))
     keys = [request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads]
     ledger = replace(Ledger.of(part), lacking=lacking(part, keys))
+    ledger = with_rewards(ledger, part, keys[0] if keys else "reward")
     return Slice(ledger, {request.text: each for request, each in zip(requests, estimates, strict=True) if each})
 
 

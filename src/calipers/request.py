@@ -246,6 +246,7 @@ def economics_of(used: Collection[str]) -> list[str]:
         "time_per_task": {"latency_s"},
         "tokens_per_task": {"input_tokens", "output_tokens"},
         "cost_per_task": {"cost_usd"},
+        "total_cost_per_task": {"cost_usd"},
         "cost_per_solved": {"cost_usd"},
         "time_per_solved": {"latency_s"},
         "latency_p50": {"latency_s"},

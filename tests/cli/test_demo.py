@@ -25,11 +25,11 @@ def test_it_ends_with_the_table_and_the_path_of_the_result(tour):
 def test_it_shows_both_meanings_of_a_word(tour):
     text = tour[1].stdout
     evsys, native = (
-        text.index("any pass among the first 3 samples"),
-        text.index("probability of a pass in 3 samples (Chen et al. 2021)"),
+        text.index("pass@3: any pass among the first 3 samples, in order"),
+        text.index("The unbiased estimator of Chen et al. (2021)"),
     )
     assert evsys < native
-    assert "by difficulty\n" in text
+    assert "\ndifficulty " in text
     assert str(tour[0]) not in text
 
 

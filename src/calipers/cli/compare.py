@@ -89,6 +89,7 @@ NO = 1
     help="Maximum number of regressions, and of fixes, to show.",
 )
 @options.pairs
+@options.details
 @options.option(
     "--fail-on",
     group=options.OUTPUT,
@@ -110,6 +111,7 @@ def compare(
     fail_on: str | None,
     pairs: bool,
     models: str | None,
+    details: bool,
     **settings: Any,
 ) -> None:
     """Compare runs on the tasks they share: B - A, its interval, a paired test and a verdict. No model is called.
@@ -129,7 +131,7 @@ def compare(
         with plugins_loaded(plugins), Progress() as progress:
             found, paths = compared_matrix(runs, chosen, metrics, names, settings, progress)
         if found is not None:
-            show_matrix(found, shape, where=runs.given, target=target)
+            show_matrix(found, shape, where=runs.given, target=target, details=details)
             if failing & set(found.verdicts):
                 raise click.exceptions.Exit(NO)
             return
@@ -142,7 +144,9 @@ def compare(
         target.write(safe_json(comparison.to_json()).encode())
     from calipers.analyses.compare.document import document
 
-    show(document(comparison, pairs=pairs), shape)
+    given = click.get_current_context().get_parameter_source("flips") is not click.core.ParameterSource.DEFAULT
+    losses = {"losses": settings["flips"]} if given else {}
+    show(document(comparison, pairs=pairs, details=details, **losses), shape)
     tell_notes(comparison.notes)
     if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(NO)

@@ -127,6 +127,8 @@ details = option(
     is_flag=True,
     help="Show everything: standard errors, definitions, sample counts, and what missing rollouts could change.",
 )
+economics = option("--economics", group=OUTPUT, is_flag=True, help="Show times, tokens and costs as a table.")
+every_row = option("--all", "every", group=OUTPUT, is_flag=True, help="Show every row, however long the page is.")
 cluster = option(
     "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
 )

@@ -59,8 +59,11 @@ def rendered(document: Document, shape: str) -> str:
     return text
 
 
-def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> None:
-    """Print a result, and the page of its dialect's own system after it or instead of it."""
+def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False, **shown: bool) -> None:
+    """Print a result, and the page of its dialect's own system after it or instead of it.
+
+    ``shown`` are the options of its page: details, economics, every.
+    """
     from calipers.reports.result import document
 
     page = None
@@ -69,7 +72,7 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
 
         page = own_page(result, shape, paths, trust=trust)
     if page is None or not page.alone:
-        show(document(result), shape)
+        show(document(result, **shown), shape)
     if page is not None:
         show_page(page)
 

@@ -38,6 +38,8 @@ INCOMPLETE = 3
 @options.out
 @options.shape()
 @options.details
+@options.economics
+@options.every_row
 @options.dialect
 @options.option(
     "--export",
@@ -76,6 +78,8 @@ def score(
     trust: bool,
     force: bool,
     details: bool,
+    economics: bool,
+    every: bool,
     **settings: Any,
 ) -> None:
     """Compute metrics from the rollouts in each PATH. No model is called.
@@ -120,7 +124,7 @@ def score(
             result = with_own_numbers(result, paths, trust=trust)
     if target:
         target.write(result_json(result).encode())
-    show_result(result, shape, paths, trust=trust)
+    show_result(result, shape, paths, trust=trust, details=details, economics=economics, every=every)
     notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
     for failure in result.failed:
         tell(clean(failure, None))

@@ -467,6 +467,13 @@ TERMS: Final[Mapping[str, Term]] = {
 """Words of pages, in lower case."""
 
 ALSO: Final[Mapping[str, str]] = {
+    **{"if missing failed / passed": "bounds", "same as": "metric", "macro mean": "macro"},
+    **{"fail": "failed"},
+    **{"cost per task": "usd per task", "cost per tasks": "usd per task", "cost per million tasks": "usd per task"},
+    **dict.fromkeys(
+        ("cost per solved task", "cost per solved tasks", "cost per million solved tasks"), "usd per solved task"
+    ),
+    **{"per solved task": "cost_per_solved", "per task": "total_cost_per_task"},
     **{"usd": "unit", "s": "unit", "tokens": "unit", "metrics": "metric", "methods": "method", "breakdowns": "slice"},
     **{"undefined tasks": "undefined", "higher is better": "metric", "samples per task": "sample"},
     **{"gap to number": "flips", "number to gap": "flips", "other reward": "flips", "the same": "flips"},
@@ -517,7 +524,8 @@ def forms(word: str) -> list[str]:
     (['95 % interval', '95 % interval', 'interval', 'interval'], ['B - A', 'x - x', 'x - x', 'x_-_x'], \
 ['timed out', 'timed out', 'timed out', 'timed_out'])
     """
-    lettered = re.sub(r"\b[A-Z]\b", "x", word.strip().removeprefix("± "))
+    unmarked = re.sub(r"^[±▲▼=~] ", "", word.strip().replace("\N{MINUS SIGN}", "-"))
+    lettered = re.sub(r"\b[A-Z]\b", "x", unmarked)
     plain = " ".join(lettered.casefold().replace("_", " ").split())
     bare = " ".join(re.sub(r"[-+]?[0-9][0-9.,]*( ?%)?", "", plain).strip(" :,").split())
     return [word.strip(), plain, bare, bare.replace(" ", "_")]

@@ -81,6 +81,7 @@ class Picture(Struct, frozen=True):
     high: float
     axis: tuple[float, float] = (0.0, 1.0)
     size: int = 21  # columns of a terminal
+    bounds: tuple[float, float] | None = None  # the value with all missing rollouts failed, and passed
 
 
 Cell = Text | Picture
@@ -102,6 +103,7 @@ class TableColumn(Struct, frozen=True):
     verbatim: bool = False  # our own figures, in which Markdown escapes nothing
     middle: bool = False  # a terminal cuts the middle of its cells out, where there is no room
     least: int = 0  # a terminal of fewer columns leaves it out
+    below: int = 0  # a terminal of so many columns or more leaves it out
     after: int = 2  # spaces after it
     width: int = 0  # columns that it has at least
     sizes: tuple[int, int] | None = None  # columns of its pictures at most, narrow and wide; they take the room left

@@ -313,7 +313,8 @@ def _rule(shown: Sequence[_Laid], table: Table, room: int) -> Line:
 
 
 def _is_shown(column: TableColumn, room: int) -> bool:
-    return column.only != "markdown" and not column.heading and column.least <= room
+    fits = column.least <= room and (not column.below or room < column.below)
+    return fits and column.only != "markdown" and not column.heading
 
 
 def _table_lines(table: Table, room: int) -> Iterator[_TableLine]:
@@ -379,7 +380,7 @@ def drawn(picture: Picture) -> str:
     """A value and its interval on a line of an axis, to half a character; nothing where they leave it.
 
     Zero inside the axis is a line. No end moves across it by rounding: an interval that holds zero reaches at least
-    one character beyond, and one that does not stays at least one away.
+    one character beyond, and one that does not leaves one between.
 
     >>> drawn(Picture(0.5, 0.25, 0.75))
     '·····├────●────┤·····'
@@ -398,8 +399,9 @@ def drawn(picture: Picture) -> str:
     zero = round(-start / (end - start) * last_cell) if start < 0 < end else None
     if zero is not None:
         line[zero] = "│"
+        away = 1 if picture.low <= 0 <= picture.high else 2
         first, middle, last = (
-            _on_its_side(cell, number, zero, last_cell)
+            _on_its_side(cell, number, zero, away, last_cell)
             for cell, number in ((first, picture.low), (middle, picture.value), (last, picture.high))
         )
     line[first : last + 1] = "─" * (last + 1 - first)
@@ -410,8 +412,8 @@ def drawn(picture: Picture) -> str:
     return "".join(line)
 
 
-def _on_its_side(cell: int, number: float, zero: int, last: int) -> int:
-    """The cell of a number, on the same side of zero as the number itself."""
+def _on_its_side(cell: int, number: float, zero: int, away: int, last: int) -> int:
+    """The cell of a number, on the same side of zero as the number itself, and so many cells away from it."""
     if number == 0:
         return zero
-    return min(max(cell, zero + 1), last) if number > 0 else max(min(cell, zero - 1), 0)
+    return min(max(cell, zero + away), last) if number > 0 else max(min(cell, zero - away), 0)

@@ -13,6 +13,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure, percent
+from calipers.reports.sentences import money
 from calipers.request import either
 from calipers.stats.power import (
     APART,
@@ -409,10 +410,10 @@ class _Study:
             else:
                 yield f"that is enough to show {figure(request.detect)}"
         if self._pair.divided:
-            sentence = self._dear_tasks(worth) or _wasted(worth, have, endless, self._units)
+            sentence = self._dear_tasks(worth) or _enough_samples(worth, have, endless, self._units)
             yield sentence if worth is None else so + sentence
         if best is not None and request.budget is not None:
-            yield f"a budget of {figure(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
+            yield f"a budget of {money(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:
                 yield f"with the available tasks it pays for {tasks_and_samples(here.tasks, here.samples)}"
         if request.paired and request.detect is not None and self._known.parts and self._known.correlation:
@@ -446,7 +447,7 @@ def _too_small(detect: float | None, designs: Sequence[Design]) -> list[str]:
     return [f"even {MOST_TASKS:,} tasks do not show a difference of {figure(detect)}"]
 
 
-def _wasted(worth: int | None, have: Design | None, endless: float | None, units: str) -> str:
+def _enough_samples(worth: int | None, have: Design | None, endless: float | None, units: str) -> str:
     """Advice on the number of samples per task."""
     if worth is None:
         return "the estimated variance between tasks is 0: if so, one more sample is worth as much as one more task"
