@@ -253,6 +253,6 @@ def test_the_schemas_of_our_files_keep_their_names():
 
 
 def test_pages_import_from_the_front_page_alone():
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     lines = [line for page in pages for line in page.read_text().splitlines()]
     assert [line for line in lines if re.match(r"\s*(>>> |\.\.\. )?(from|import) calipers\.", line)] == []

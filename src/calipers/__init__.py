@@ -16,6 +16,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Collecting": "calipers.systems.nemo_gym.collect.request",
     "Column": "calipers.rollouts.column",
     "Comparison": "calipers.analyses.compare.result",
+    "Conversion": "calipers.formats.convert",
     "Curves": "calipers.analyses.curve.document",
     "Estimate": "calipers.stats.estimate",
     "Explanation": "calipers.glossary.explain",
@@ -30,6 +31,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Matrix": "calipers.analyses.matrix.result",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
+    "Report": "calipers.web.report",
     "Rescored": "calipers.analyses.rescore.document",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
@@ -39,6 +41,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
+    "convert": "calipers.formats.convert",
     "curve": "calipers.analyses.curve.curve",
     "evaluate": "calipers.running.perform",
     "explain": "calipers.glossary.explain",
@@ -58,6 +61,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
     "read": "calipers.pipeline",
+    "report": "calipers.web.report",
     "rescore": "calipers.analyses.rescore.rescore",
     "run": "calipers.running.perform",
     "run_benchmark": "calipers.systems.evsys.benchmark",
@@ -72,6 +76,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "Collecting": "provisional",
     "Column": "stable",
     "Comparison": "stable",
+    "Conversion": "provisional",
     "Curves": "provisional",
     "Estimate": "stable",
     "Explanation": "provisional",
@@ -86,6 +91,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "Matrix": "provisional",
     "Metric": "stable",
     "Page": "provisional",
+    "Report": "provisional",
     "Rescored": "provisional",
     "Result": "stable",
     "Rollouts": "stable",
@@ -95,6 +101,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "collect": "provisional",
     "compare": "stable",
     "compute_pass_majority_metrics": "stable",
+    "convert": "provisional",
     "curve": "provisional",
     "evaluate": "stable",
     "explain": "provisional",
@@ -114,6 +121,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "metric": "provisional",
     "plan": "provisional",
     "read": "stable",
+    "report": "provisional",
     "rescore": "provisional",
     "run": "provisional",
     "run_benchmark": "stable",
@@ -128,6 +136,7 @@ __all__ = [
     "Collecting",
     "Column",
     "Comparison",
+    "Conversion",
     "Curves",
     "Estimate",
     "Explanation",
@@ -142,6 +151,7 @@ __all__ = [
     "Matrix",
     "Metric",
     "Page",
+    "Report",
     "Rescored",
     "Result",
     "Rollouts",
@@ -152,6 +162,7 @@ __all__ = [
     "collect",
     "compare",
     "compute_pass_majority_metrics",
+    "convert",
     "curve",
     "evaluate",
     "explain",
@@ -171,6 +182,7 @@ __all__ = [
     "metric",
     "plan",
     "read",
+    "report",
     "rescore",
     "run",
     "run_benchmark",
@@ -198,6 +210,7 @@ if TYPE_CHECKING:
     from calipers.analyses.rescore.document import Rescored
     from calipers.analyses.rescore.rescore import rescore
     from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.formats.convert import Conversion, convert
     from calipers.glossary.explain import Explanation, explain
     from calipers.metrics.metric import Metric, metric
     from calipers.metrics.reduce import mean
@@ -223,6 +236,7 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
     from calipers.verifiers.user_code import verifier
     from calipers.verifiers.verifier import Verdict
+    from calipers.web.report import Report, report
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ import click
 
 from calipers.cli import options
 from calipers.cli.matrix import RunSet, compared_matrix, run_set, show_matrix
-from calipers.cli.output import Progress, Target, plugins_loaded, show, tell_notes
+from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show, tell_notes, write_junit
 from calipers.reports.untrusted_text import safe_json
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
@@ -29,6 +29,7 @@ NO = 1
 @options.columns
 @options.reward()
 @options.reward_range
+@options.exclude
 @options.missing_by_dialect
 @options.confidence(0.95)
 @options.seed(0)
@@ -97,7 +98,7 @@ NO = 1
     help="Exit with 1 if a result is worse; undecided also exits with 1 if a result is undecided.",
 )
 @options.out
-@options.shape()
+@options.shape(*options.FORMATS, *options.PAPER_AND_CI)
 @options.dialect
 @options.plugins
 @options.verbose
@@ -110,8 +111,8 @@ def compare(
     shape: str,
     fail_on: str | None,
     pairs: bool,
-    models: str | None,
     details: bool,
+    models: str | None,
     **settings: Any,
 ) -> None:
     """Compare runs on the tasks they share: B - A, its interval, a paired test and a verdict. No model is called.
@@ -142,11 +143,18 @@ def compare(
         comparison = compare_runs(*paths, metrics=metrics or None, columns=names, progress=shown, **settings)
     if target:
         target.write(safe_json(comparison.to_json()).encode())
+    from calipers.analyses.compare.ci import annotated, suites
     from calipers.analyses.compare.document import document
 
     given = click.get_current_context().get_parameter_source("flips") is not click.core.ParameterSource.DEFAULT
     losses = {"losses": settings["flips"]} if given else {}
-    show(document(comparison, pairs=pairs, details=details, **losses), shape)
+    page = document(comparison, pairs=pairs, details=details, **losses)
+    if shape == "junit":
+        write_junit("calipers compare", suites(comparison))
+    else:
+        show(page, shape)
+    if shape == "github":
+        annotate(page, annotated(comparison))
     tell_notes(comparison.notes)
     if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(NO)

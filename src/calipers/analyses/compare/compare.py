@@ -63,7 +63,7 @@ from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.labels import clusters, has
+from calipers.rollouts.labels import clusters, has, without
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import Stop, not_said
 from calipers.rollouts.table import Rollouts
@@ -86,6 +86,7 @@ def compare(
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     margin: float | None = None,
@@ -98,6 +99,7 @@ def compare(
     filled: tuple[float, float] | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    exclude: str | Sequence[str] = (),
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
@@ -110,6 +112,7 @@ def compare(
     ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
     verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
     unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
+    ``exclude`` leaves out the rollouts of a slice, as in `score`.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -128,6 +131,7 @@ def compare(
         confidence=confidence,
         seed=seed,
         range=range,
+        exclude=exclude,
     )
     question = make_question(
         plan if ours is None or ours else replace(plan, asked=()),
@@ -142,7 +146,10 @@ def compare(
         filled=filled,
     )
     check_sources(sources)
-    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
+    names = Named(columns or {}, truth, input_format or "")
+    read = [read_source(source, names, plan.labels, progress) for source in sources]
+    tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
+    read = [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)]
     with quietly():
         return _compared(read, question, theirs, force=force)
 

@@ -56,6 +56,7 @@ def leaderboard(
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     baseline: str | None = None,
@@ -86,7 +87,9 @@ def leaderboard(
     question = make_question(plan, test="default", adjust=SIDAK, margin=None, baseline=baseline, flips=0, tables=[])
     check_sources(sources)
     finished, others = _finished(_unfolded(sources))
-    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in others]
+    read = [
+        read_source(source, Named(columns or {}, truth, input_format or ""), plan.labels, progress) for source in others
+    ]
     with quietly():
         boards, notes = _boards(read, finished, question)
     return Leaderboard(
