@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,13 +30,14 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Labels, Part
-from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, Span, TaskData, TaskOf, Trace
+from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, Span, TaskData, TaskOf, Trace, Work
 
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"
 NO_TRACE: Final = "(no trace)"  # stands for the policy's agent until that is known
 POLICY: Final = "policy"  # what a count of traces by (agent, model) is called
 TRUNCATED: Final = frozenset({"max_turns", "context_length"})
+_FOLDERS: Final = re.compile(r"step_([0-9]+)[/\\](train|eval)[/\\]")
 _DATA: Final = msgspec.json.Decoder(TaskData)
 _SPENT: Final = {
     "input_tokens": "input_tokens",
@@ -118,7 +120,8 @@ def _dataset(env: Any) -> str | None:
 
 def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
     """What says when and for what an episode was run, as labels."""
-    works = [run.work if run else None for run in runs]
+    unsaid = rows.memory.setdefault("folder", _work_of(rows.path))
+    works = [run.work if run and run.work else unsaid for run in runs]
     labels: dict[str, list[Any]] = {
         STEP: [work.step if work else None for work in works],
         SPLIT: [work.type if work else None for work in works],
@@ -132,6 +135,12 @@ def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
         rows.labelled.add(name)
         if any(value is not None for value in values):
             rows.gather.labels(name, values)
+
+
+def _work_of(path: str) -> Work | None:
+    """The step and the split that prime-rl's folders name, for episodes that do not say them."""
+    found = _FOLDERS.search(os.path.abspath(path))
+    return Work(type=found[2], step=int(found[1])) if found else None
 
 
 def _ok(trace: Trace) -> bool:

@@ -36,7 +36,7 @@ from calipers.systems.verl.wire import FIELDS
 
 SYSTEM: Final = "verl"
 HEADLINE: Final = "score"
-_OUTPUT: Final = re.compile(r"(.*)_([0-9]{1,9})")
+_OUTPUT: Final = re.compile(r"(.+_[0-9]+)_([0-9]{1,9})")  # {uuid}_{session}_{output}
 
 
 def users_turn(prompt: str) -> str:
@@ -75,7 +75,7 @@ def _take_ids(rows: RowBlock) -> None:
     if str in set(map(type, uids)):
         parted = [_OUTPUT.fullmatch(uid) if isinstance(uid, str) else None for uid in uids]
         rows.gather.whole("attempt", [1 if match is None else int(match[2]) + 1 for match in parted])
-        sessions = [uid if match is None else match[1] for uid, match in zip(uids, parted, strict=True)]
+        sessions = [None if match is None else match[1] for match in parted]
     elif str in set(map(type, requests)):
         sessions = list(requests)
     else:
