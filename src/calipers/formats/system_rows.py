@@ -26,7 +26,8 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, NUMBERED, Columns, Progress, Raw
+from calipers.formats.format import BAD, NUMBERED, Columns, Progress, Raw, Text, target_hash
+from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
@@ -452,6 +453,28 @@ def read_alone(reader: SystemLines, source: Source, progress: Progress) -> Syste
         raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one row per line") from None
     except LineError as error:
         raise error.at(source.path) from None
+
+
+def raw_hash(raw: Raw) -> str:
+    """The hash of a right answer that nobody has decoded, as `target_hash` gives it."""
+    try:
+        return target_hash(msgspec.json.decode(raw)) if raw else ""
+    except BAD:
+        return ""
+
+
+def row_texts(path: str, row: Any, text_of: Callable[[Any], Text], wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say: the first row of each task, and all of the wanted tasks.
+
+    ``row`` is the struct of a row with its texts, ``text_of`` what it says; samples are numbered as they come.
+    """
+    seen = Counter[tuple[Any, ...]]()
+    for each in marked_rows(Source(path), row, [b""]):
+        text = text_of(each)
+        who = (text.agent, text.model, text.dataset, text.task)
+        seen[who] += 1
+        if seen[who] == 1 or text.task in wanted:
+            yield text._replace(sample=seen[who] - 1)
 
 
 def own_names(names: Columns, system: str) -> None:
