@@ -61,6 +61,7 @@ UNREAL: Final = "values that are NaN or infinite"
 TORN: Final = "incomplete last lines"
 SHOWN: Final = 40  # characters of a prompt in the name of its task
 HASH_DIGITS: Final = 16
+UUID_DIGITS: Final = 32
 LARGEST_COMPANION: Final = 64 << 20  # bytes
 MOST_PLANNED: Final = 100_000_000
 REMEMBERED: Final = 4096  # prompts whose tasks are remembered: the samples of a prompt stand near each other
@@ -168,7 +169,10 @@ def number(value: Any) -> float | None:
 
 
 def hashed(text: str) -> int:
-    """A number that stands for an id, the same in every process."""
+    """A number that stands for an id, the same in every process: of a UUID half its digits, else a hash."""
+    if len(text) == UUID_DIGITS and text.isalnum():
+        with suppress(ValueError):
+            return int(text[: UUID_DIGITS // 2], 16) >> 1
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
