@@ -313,3 +313,25 @@ def test_steps_are_compared_task_by_task():
     folder = GOLDEN / "verl" / "validation"
     comparison = calipers.compare(folder / "0.jsonl", folder / "40.jsonl", metric="mean_reward", reward="acc")
     assert (comparison.differences[0].value, comparison.differences[0].units) == (pytest.approx(0.4), 5)
+
+
+def test_places_in_a_dataset_are_compared_by_their_prompts(tmp_path):
+    """An example_id names another row after a shuffle with another seed."""
+    text = (GOLDEN / FILES["verifiers_v0"]).read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    other = rows_of(*({**row, "prompt": [{"role": "user", "content": f"other {row['example_id']}"}]} for row in rows))
+    paths = [written(tmp_path, text, "a.jsonl"), written(tmp_path, other, "b.jsonl")]
+    assert "the prompt differs in 6 of 6 common tasks" in str(calipers.compare(*paths))
+
+
+@pytest.mark.parametrize("name", ["verl", "skyrl", "verifiers_v0"])
+def test_texts_belong_to_the_rollouts_that_were_read(name):
+    path = str(GOLDEN / FILES[name])
+    table, _ = read([path])
+    texts = list(FORMATS.load(name).texts(path, {}, frozenset(table.tasks)))
+    of_texts = sorted((text.agent, text.model, text.dataset, text.task, text.sample) for text in texts)
+    of_rows = sorted(
+        (row.get("agent"), row.get("model"), row.get("dataset"), row["task"], row["sample"]) for row in seen(table)
+    )
+    assert of_texts == of_rows
+    assert all(text.prompt and text.completion for text in texts)

@@ -26,7 +26,8 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, NUMBERED, Columns, Progress, Raw
+from calipers.formats.format import BAD, NUMBERED, Columns, Progress, Raw, Text, target_hash
+from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
@@ -60,6 +61,7 @@ UNREAL: Final = "values that are NaN or infinite"
 TORN: Final = "incomplete last lines"
 SHOWN: Final = 40  # characters of a prompt in the name of its task
 HASH_DIGITS: Final = 16
+UUID_DIGITS: Final = 32
 LARGEST_COMPANION: Final = 64 << 20  # bytes
 MOST_PLANNED: Final = 100_000_000
 REMEMBERED: Final = 4096  # prompts whose tasks are remembered: the samples of a prompt stand near each other
@@ -167,7 +169,10 @@ def number(value: Any) -> float | None:
 
 
 def hashed(text: str) -> int:
-    """A number that stands for an id, the same in every process."""
+    """A number that stands for an id, the same in every process: of a UUID half its digits, else a hash."""
+    if len(text) == UUID_DIGITS and text.isalnum():
+        with suppress(ValueError):
+            return int(text[: UUID_DIGITS // 2], 16) >> 1
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
@@ -452,6 +457,28 @@ def read_alone(reader: SystemLines, source: Source, progress: Progress) -> Syste
         raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one row per line") from None
     except LineError as error:
         raise error.at(source.path) from None
+
+
+def raw_hash(raw: Raw) -> str:
+    """The hash of a right answer that nobody has decoded, as `target_hash` gives it."""
+    try:
+        return target_hash(msgspec.json.decode(raw)) if raw else ""
+    except BAD:
+        return ""
+
+
+def row_texts(path: str, row: Any, text_of: Callable[[Any], Text], wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say: the first row of each task, and all of the wanted tasks.
+
+    ``row`` is the struct of a row with its texts, ``text_of`` what it says; samples are numbered as they come.
+    """
+    seen = Counter[tuple[Any, ...]]()
+    for each in marked_rows(Source(path), row, [b""]):
+        text = text_of(each)
+        who = (text.agent, text.model, text.dataset, text.task)
+        seen[who] += 1
+        if seen[who] == 1 or text.task in wanted:
+            yield text._replace(sample=seen[who] - 1)
 
 
 def own_names(names: Columns, system: str) -> None:

@@ -31,7 +31,7 @@ def take_evaluation(rows: RowBlock) -> None:
     """A block of trajectories, each a rollout."""
     gather = rows.gather
     pairs = zip(rows["example_id"], rows["idx"], strict=True)
-    gather.tasks([("" if idx is None else idx) if example is None else example for example, idx in pairs])
+    gather.tasks([("" if idx is None else idx) if example in (None, "") else example for example, idx in pairs])
     gather.numbers("reward", "reward", rows["reward"])
     gather.numbers("column", "latency_s", rows["time_seconds"])
     gather.labels("dataset", rows["benchmark"])
