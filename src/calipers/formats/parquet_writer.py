@@ -75,11 +75,11 @@ class _Columns:
         """The type of each column."""
         import polars as pl
 
-        types = {key: _type(key, kinds) for key, kinds in self._kinds.items() if key not in self.as_json()}
+        types = {key: _type(key, kinds) for key, kinds in self._kinds.items()}
         types |= dict.fromkeys(self.as_json(), pl.String())
         if any(self._is_aside(key, kind) for key, kinds in self._kinds.items() for kind in kinds):
             types[CARRIED] = pl.String()
-        return pl.Schema({key: types[key] for key in dict.fromkeys((*self._kinds, *types))})
+        return pl.Schema(types)
 
     def as_json(self) -> list[str]:
         """The columns whose text is JSON."""
