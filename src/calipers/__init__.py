@@ -28,8 +28,10 @@ _HOME = {  # public name -> its module, and its name there if different
     "JudgeCheck": "calipers.analyses.judge_check.document",
     "Leaderboard": "calipers.analyses.leaderboard.document",
     "Materializing": "calipers.systems.nemo_gym.inputs",
+    "Matrix": "calipers.analyses.matrix.result",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
+    "Report": "calipers.web.report",
     "Rescored": "calipers.analyses.rescore.document",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
@@ -54,10 +56,12 @@ _HOME = {  # public name -> its module, and its name there if different
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
     "lm_eval_stderr": "calipers.systems.lm_eval.metrics.bootstrap:stderr",
     "load": "calipers.reports.page",
+    "matrix": "calipers.analyses.matrix.matrix",
     "mean": "calipers.metrics.reduce",
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
     "read": "calipers.pipeline",
+    "report": "calipers.web.report",
     "rescore": "calipers.analyses.rescore.rescore",
     "run": "calipers.running.perform",
     "run_benchmark": "calipers.systems.evsys.benchmark",
@@ -84,8 +88,10 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "JudgeCheck": "provisional",
     "Leaderboard": "provisional",
     "Materializing": "provisional",
+    "Matrix": "provisional",
     "Metric": "stable",
     "Page": "provisional",
+    "Report": "provisional",
     "Rescored": "provisional",
     "Result": "stable",
     "Rollouts": "stable",
@@ -110,10 +116,12 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "lm_eval_pipeline": "stable",
     "lm_eval_stderr": "stable",
     "load": "provisional",
+    "matrix": "provisional",
     "mean": "stable",
     "metric": "provisional",
     "plan": "provisional",
     "read": "stable",
+    "report": "provisional",
     "rescore": "provisional",
     "run": "provisional",
     "run_benchmark": "stable",
@@ -140,8 +148,10 @@ __all__ = [
     "JudgeCheck",
     "Leaderboard",
     "Materializing",
+    "Matrix",
     "Metric",
     "Page",
+    "Report",
     "Rescored",
     "Result",
     "Rollouts",
@@ -167,10 +177,12 @@ __all__ = [
     "lm_eval_pipeline",
     "lm_eval_stderr",
     "load",
+    "matrix",
     "mean",
     "metric",
     "plan",
     "read",
+    "report",
     "rescore",
     "run",
     "run_benchmark",
@@ -191,6 +203,8 @@ if TYPE_CHECKING:
     from calipers.analyses.judge_check.judge_check import judge_check
     from calipers.analyses.leaderboard.document import Leaderboard
     from calipers.analyses.leaderboard.leaderboard import leaderboard
+    from calipers.analyses.matrix.matrix import matrix
+    from calipers.analyses.matrix.result import Matrix
     from calipers.analyses.plan_study.document import Study
     from calipers.analyses.plan_study.plan_study import plan
     from calipers.analyses.rescore.document import Rescored
@@ -222,6 +236,7 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
     from calipers.verifiers.user_code import verifier
     from calipers.verifiers.verifier import Verdict
+    from calipers.web.report import Report, report
 
 
 def __getattr__(name: str) -> Any:

@@ -31,9 +31,7 @@ from calipers.reports.untrusted_text import safe_json
 @options.cluster
 @options.confidence(0.95)
 @options.seed(0)
-@options.option(
-    "--all", "every", group=options.OUTPUT, is_flag=True, help="Show every model, and not only the first 17."
-)
+@options.every_row
 @options.pairs
 @options.out
 @options.shape(*options.FORMATS, "latex", "github")

@@ -63,8 +63,11 @@ def rendered(document: Document, shape: str) -> str:
     return text
 
 
-def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> None:
-    """Print a result, and the page of its dialect's own system after it or instead of it."""
+def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False, **shown: bool) -> None:
+    """Print a result, and the page of its dialect's own system after it or instead of it.
+
+    ``shown`` are the options of its page: details, economics, every.
+    """
     from calipers.reports.github import result_annotations
     from calipers.reports.result import document
 
@@ -74,9 +77,9 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
 
         page = own_page(result, shape, paths, trust=trust)
     if page is None or not page.alone:
-        show(document(result), shape)
+        show(document(result, **shown), shape)
     if shape == "github":
-        annotate(document(result), result_annotations(result))
+        annotate(document(result, **shown), result_annotations(result))
     if page is not None:
         show_page(page)
 

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli import options
+from calipers.cli.matrix import FOR_PEOPLE, run_set, score_matrix, show_matrix
 from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell, write_junit
 from calipers.errors import InputError
 from calipers.names import SYSTEMS
@@ -30,12 +31,16 @@ INCOMPLETE = 3
 @options.columns
 @options.reward()
 @options.reward_range
+@options.exclude
 @options.missing_by_dialect
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)
 @options.out
 @options.shape(*options.FORMATS, *options.PAPER_AND_CI)
+@options.details
+@options.economics
+@options.every_row
 @options.dialect
 @options.option(
     "--export",
@@ -74,15 +79,28 @@ def score(
     scripts: tuple[str, ...],
     trust: bool,
     force: bool,
+    details: bool,
+    economics: bool,
+    every: bool,
     **settings: Any,
 ) -> None:
     """Compute metrics from the rollouts in each PATH. No model is called.
 
     The format of each file is detected from its content. Several files are scored as one set of rollouts.
-    The path - is standard input.
+    A folder of runs with several models or benchmarks is shown as a matrix. The path - is standard input.
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
+    if (runs := run_set(paths)) is not None:
+        with plugins_loaded(plugins), Progress() as progress:
+            one_page = not settings["by"] and export is None and shape != "junit"
+            found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
+        paths = runs.with_rollouts
+        if found is not None:
+            show_matrix(found, shape, where=runs.given, metrics=metrics, target=target, details=details)
+            if not details or shape not in FOR_PEOPLE or not paths:
+                return
+            target = None
     exported = Exported(export, paths, hooks, force, names) if export is not None else None
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and exported is None:
@@ -116,7 +134,7 @@ def score(
     if tasks is not None:
         write_junit("calipers score", tasks)
     else:
-        show_result(result, shape, paths, trust=trust)
+        show_result(result, shape, paths, trust=trust, details=details, economics=economics, every=every)
     notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
     for failure in result.failed:
         tell(clean(failure, None))

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 from msgspec.structs import astuple
-from numpy.typing import NDArray
 
 from calipers.formats.carried import CARRIED, DECODER, CarriedRows
 from calipers.formats.extras import of_lines
@@ -28,8 +27,9 @@ from calipers.formats.lines import (
     SkippedList,
     columns_of,
     filled,
+    kind_of,
+    note_places,
     odd_key,
-    one_a_line,
     read_lines,
     struct_of,
     union,
@@ -39,7 +39,6 @@ from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.reshape import WORTH, Reshape, reshaping
 from calipers.formats.rows import BadRow, Gather, with_none
 from calipers.formats.source import Source, blocks_of
-from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
 
@@ -85,13 +84,13 @@ class RecordSchema:
         row = _ROWS.decode(line)
         inside: dict[str, list[str]] = {}  # the keys of each object of numbers
         for key, raw in row.items():
-            if self.roles.get(key) in self.inside and _kind(raw) == "object":
+            if self.roles.get(key) in self.inside and kind_of(raw) == "object":
                 inside[key] = list(_ROWS.decode(raw))
         if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
             return False
         learnt = False
         for key, raw in row.items():
-            role, kind = self.roles.get(key), _kind(raw)
+            role, kind = self.roles.get(key), kind_of(raw)
             if role is None:
                 learnt |= self.extra.learn(key, "" if key in self.numbers and kind != "number" else kind)
                 continue
@@ -189,13 +188,6 @@ def _begins(column: Sequence[Raw], known: bytes) -> bool:
     return set(firsts.tolist()) <= set(known)
 
 
-def _kind(raw: Raw) -> str:
-    """The kind of a raw JSON value, from its first byte; "" for null."""
-    first = bytes(memoryview(raw)[:1])
-    named = {b'"': "text", b"{": "object", b"[": "list", b"n": ""}
-    return named.get(first, "number")
-
-
 class JsonLines:
     """Blocks of whole lines in, one `Part` out."""
 
@@ -222,7 +214,7 @@ class JsonLines:
         ends = np.flatnonzero(octets == _NEWLINE)
         if columns:
             rows = len(columns[0])
-            self._note_places(block, rows, octets, ends)
+            self._places.add(self._gather.rows, note_places(block, rows, octets, ends, self.lines, self._learner))
             keys = 0
             for (what, name), column in zip(self._schema.fields, columns, strict=True):
                 keys += self._take(what, name, column)
@@ -246,14 +238,6 @@ class JsonLines:
         row, wrong, right = error.args
         number = self._places.of(row).rpartition(":")[2].removeprefix(self._places.unit)
         return LineError(int(number), wrong, right)
-
-    def _note_places(self, block: Block, rows: int, octets: NDArray[np.uint8], ends: Ints) -> None:
-        """Remember the line of each row."""
-        if one_a_line(octets, ends, rows):
-            self._places.add(self._gather.rows, self.lines + 1)
-            return
-        self._learner.learn(block, self.lines)  # raises where a line is not exactly one object
-        self._places.add(self._gather.rows, np.array([number for number, _ in filled(block, self.lines)]))
 
     def _refuse_twice(self, block: Block) -> None:
         """LineError for the first line with a key twice; counting alone could not tell."""
@@ -358,7 +342,7 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
     text_roles = (*TEXTS, "answer")
     fields: list[Any] = [
         ("task", int | str),
-        *((name, Raw, NOTHING) for name in (*text_roles, "sample", "metadata", TARGET, CARRIED)),
+        *((name, Raw, NOTHING) for name in (*text_roles, "error", "sample", "metadata", TARGET, CARRIED)),
         *((name, str | None, None) for name in GROUP),
     ]
     # the key of a role may be given away by --columns: then it is to be found nowhere
@@ -366,7 +350,7 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
     keys |= {name: name for name in (TARGET, CARRIED) if name not in names.values()}
     row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
     numbered = names.get("sample") == NUMBERED
-    marked = [TARGET, *(key_of[name] for name in text_roles if name in key_of)]
+    marked = [TARGET, *(key_of[name] for name in (*text_roles, "error") if name in key_of)]
     marks = [b""] if numbered else [f'"{key}"'.encode() for key in marked]
     seen = Counter[tuple[Any, ...]]()
     for record in _marked(blocks, row, marks, reshaping(dict(names))[0]):
@@ -377,7 +361,7 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
             continue
         sample = seen[who] - 1 if numbered else int(bytes(record.sample) or b"0")
         target = _target(record.target, record.metadata, record._calipers) if seen[who] == 1 else ""
-        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer)
+        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer, record.error)
 
 
 class _Targeted(msgspec.Struct, gc=False):

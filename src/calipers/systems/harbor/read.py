@@ -164,7 +164,7 @@ LARGEST_BLAME: Final = 1 << 12  # bytes
 
 def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The trials of a job: those that ended, and `not_run` for those in progress or never started."""
-    if names:
+    if len(names):
         raise InputError.at("--columns", "a Harbor job has its own field names", "remove this option")
     return _JobReading(folder, labels).parts(progress)
 
