@@ -58,9 +58,9 @@ def test_a_task_is_a_case_and_a_missing_rollout_is_never_a_failure(tmp_path):
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     text = calipers("score", "r.jsonl", "--format", "junit", cwd=tmp_path).stdout
     assert cases(text) == {
-        "fails": [("failure", "0 of 2 rollouts passed; 1 missing (truncated 1, client_failed 1)")],
-        "gone": [("error", "0 of 0 rollouts passed; 1 missing (judge_failed 1)")],
-        "half": [("error", "1 of 1 rollouts passed; 1 missing (client_failed 1)")],
+        "fails": [("failure", "0 of 2 rollouts passed; 1 missing (truncated 1, client failed 1)")],
+        "gone": [("error", "0 of 0 rollouts passed; 1 missing (judge failed 1)")],
+        "half": [("error", "1 of 1 rollouts passed; 1 missing (client failed 1)")],
         "passes": [],
     }
     root = Xml.fromstring(text)

@@ -66,6 +66,14 @@ def test_mlflow_at_an_address_of_its_own(tmp_path, reads: Reads):
     assert (tmp_path / "other").is_dir()
 
 
+def test_a_client_that_fails_is_one_line(tmp_path):
+    needed("mlflow")
+    done = started("score", ARITH, "--export", "mlflow=nonsense://x", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("--export mlflow: its client failed (Unsupported")
+
+
 def test_wandb_has_every_number_and_the_result_in_the_file_of_its_run(tmp_path, reads: Reads):
     needed("wandb")
     result = exported(tmp_path, "wandb=mine", *ASKED, WANDB_MODE="offline")

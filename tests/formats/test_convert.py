@@ -230,6 +230,15 @@ def test_the_columns_of_a_table_are_those_that_others_expect(tmp_path):
     assert back[0]["prompt"] == [{"role": "user"}]
 
 
+def test_a_key_of_the_users_own_that_has_our_name_is_kept(tmp_path):
+    path = written(tmp_path, '{"task":"a","reward":1,"_calipers":5}\n{"task":"b","reward":1,"_calipers":"x"}\n')
+    calipers.convert(path, tmp_path / "out.parquet")
+    calipers.convert(tmp_path / "out.parquet", tmp_path / "back.jsonl")
+    assert calipers.score(tmp_path / "back.jsonl").digest == calipers.score(path).digest
+    back = [json.loads(line) for line in (tmp_path / "back.jsonl").read_text().splitlines()]
+    assert [row["_calipers"] for row in back] == [5, "x"]
+
+
 def test_a_table_has_nan_and_json_lines_have_not(tmp_path):
     path = str(tmp_path / "in.parquet")
     pl.DataFrame({"task": ["a", "b"], "reward": [1.0, math.nan]}).write_parquet(path)

@@ -276,7 +276,7 @@ def _empty_tasks(parts: Sequence[Part]) -> list[str]:
 def _joined(record: Record, more: Mapping[str, Any]) -> Record:
     """A record with what its row says beside numbers: where both have a key, the row's own way to write it."""
     for key, value in more.items():
-        if key == CARRIED:
+        if key == CARRIED and isinstance(value, dict):
             record[key] = msgspec.structs.replace(record.get(key) or Carried(), **value)
         elif key in record and isinstance(value, str):  # the cell of a table, of which the number is known
             if _NUMBER.fullmatch(value.strip()):

@@ -29,7 +29,8 @@ Record = dict[str, Any]
 
 
 def write(records: Callable[[], Iterator[Record]], path: str) -> int:
-    """Write the records to a new file, packed with zstd; how many they are."""
+    """Write the records to a new file, packed with zstd; how many they are. OSError where it cannot be written."""
+    import polars as pl
     from polars.io.plugins import register_io_source
 
     table = _Columns()
@@ -37,14 +38,23 @@ def write(records: Callable[[], Iterator[Record]], path: str) -> int:
         table.learn(record)
     schema = table.schema()
 
+    failures: list[Exception] = []  # polars wraps what is raised within its own reading
+
     def batches(*_: Any) -> Iterator[pl.DataFrame]:
-        rows = iter(records())
-        while batch := list(islice(rows, ROWS)):
-            yield table.frame(batch, schema)
+        try:
+            rows = iter(records())
+            while batch := list(islice(rows, ROWS)):
+                yield table.frame(batch, schema)
+        except Exception as error:
+            failures.append(error)
+            raise
 
     stored = {JSON_COLUMNS: json.dumps({"json": sorted(table.as_json())})}
     source = register_io_source(batches, schema=schema)
-    source.sink_parquet(path, compression="zstd", maintain_order=True, metadata=stored)
+    try:
+        source.sink_parquet(path, compression="zstd", maintain_order=True, metadata=stored)
+    except pl.exceptions.PolarsError as error:
+        raise failures[0] if failures else OSError(str(error).rpartition("error: ")[2]) from None
     return table.rows
 
 
@@ -65,11 +75,11 @@ class _Columns:
         """The type of each column."""
         import polars as pl
 
-        types = {key: _type(key, kinds) for key, kinds in self._kinds.items() if key not in self.as_json()}
+        types = {key: _type(key, kinds) for key, kinds in self._kinds.items()}
         types |= dict.fromkeys(self.as_json(), pl.String())
         if any(self._is_aside(key, kind) for key, kinds in self._kinds.items() for kind in kinds):
             types[CARRIED] = pl.String()
-        return pl.Schema({key: types[key] for key in dict.fromkeys((*self._kinds, *types))})
+        return pl.Schema(types)
 
     def as_json(self) -> list[str]:
         """The columns whose text is JSON."""
@@ -142,9 +152,16 @@ def _cells(record: Record) -> Iterator[tuple[str, str, Any]]:
         if key in OBJECTS:
             yield from ((f"{key}.{inner}", inner, number) for inner, number in (value or {}).items())
         elif key == CARRIED:
-            yield key, key, value if isinstance(value, Carried) else msgspec.convert(value, Carried)
+            yield key, key, _carried(value)
         else:
             yield f"usage.{key}" if dot and first in (*OBJECTS, "metadata") else key, key, value
+
+
+def _carried(value: Any) -> Carried:
+    """What a row carries; a key of the user's own that happens to have this name is kept as one."""
+    if isinstance(value, Carried):
+        return value
+    return msgspec.convert(value, Carried) if isinstance(value, dict) else Carried(keys={CARRIED: value})
 
 
 def _kind(value: Any) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from calipers.errors import InputError
 
 LONGEST: Final = 80  # characters of a name
+AT_ONCE: Final = 1 << 20  # bytes
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -29,6 +30,36 @@ def safe_name(text: str | None, instead: str = "unnamed") -> str:
     if name == text:
         return name
     return f"{name or instead}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+class OutFile:
+    """A file on its way; it is open only while it is written to, so that a thousand groups need no thousand handles."""
+
+    def __init__(self, part: str, path: str) -> None:
+        self._part, self._path = part, path
+        self._digest = hashlib.sha256()
+        self._held = bytearray()
+        with _told(path), open(part, "xb"):
+            pass
+
+    def write(self, data: bytes) -> None:
+        """Add to its end."""
+        self._digest.update(data)
+        self._held += data
+        if len(self._held) >= AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        with _told(self._path), open(self._part, "ab") as file:
+            file.write(self._held)
+            file.flush()
+            os.fsync(file.fileno())
+        self._held.clear()
+
+    def close(self) -> str:
+        """Write what is left; the SHA-256 of the whole."""
+        self._flush()
+        return self._digest.hexdigest()
 
 
 class GroupFiles:
@@ -48,8 +79,8 @@ class GroupFiles:
             os.mkdir(self._beside)
         return self
 
-    def write(self, name: str, chunks: Iterable[bytes]) -> str:
-        """Write a file, by its path below the folder; the SHA-256 of its content."""
+    def open(self, name: str) -> OutFile:
+        """A file to be written, by its path below the folder; InputError where one is that may not be replaced."""
         path = os.path.normpath(os.path.join(self.folder, name))
         if name in self._names:
             raise RuntimeError(f"two groups have the file {name}")
@@ -57,15 +88,14 @@ class GroupFiles:
             raise InputError.at(path, "already exists", "--force replaces it")
         if os.path.isdir(path):
             raise InputError.at(path, "is a directory", "expected a file, or nothing")
-        digest = hashlib.sha256()
-        with _told(path), open(os.path.join(self._beside, str(len(self._names))), "xb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-                digest.update(chunk)
-            file.flush()
-            os.fsync(file.fileno())
         self._names.append(name)
-        return digest.hexdigest()
+        return OutFile(os.path.join(self._beside, str(len(self._names) - 1)), path)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whose content is known."""
+        file = self.open(name)
+        file.write(content)
+        file.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from calipers.formats.convert import records_of
 from calipers.reports.result import Group
-from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import contribution
-from calipers.rollouts.part import Part
+from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP
 
 Record = dict[str, Any]
@@ -20,39 +18,46 @@ Key = tuple[str | None, ...]  # agent, model, dataset
 
 
 class GroupRecords:
-    """The last attempt at each rollout, group by group; the files are read again for what they say beside numbers."""
+    """The last attempt at each rollout; the files are read again for what they say beside numbers."""
 
     def __init__(self, paths: Sequence[str], columns: Mapping[str, str]) -> None:
         self.paths, self._columns = paths, columns
         self.parts: list[Part] = []  # as they were read
 
-    def of(self, group: Group) -> Iterator[Record]:
-        """The records of a group, in the order of the files."""
-        key = (group.agent, group.model, group.dataset)
-        last: dict[tuple[str, int], int] = {}
-        for part in self.parts:
-            rows = np.flatnonzero(_is_of(part, key))
-            columns = (part.task[rows].tolist(), part.sample[rows].tolist(), part.attempt[rows].tolist())
-            for task, sample, attempt in zip(*columns, strict=True):
-                rollout = part.tasks[task], sample
-                last[rollout] = max(attempt, last.get(rollout, 0))
+    def each(self) -> Iterator[tuple[Key, Record]]:
+        """Every rollout with the group that it is of, in the order of the files."""
+        last = self._last_attempts()
         for record in records_of(self.paths, self._columns, self.parts):
-            mine = tuple(record.get(name) for name in GROUP) == key
-            if mine and record.get("attempt", 1) == last[record["task"], record["sample"]]:
-                yield {name: _plain(value) for name, value in record.items()}
+            key = tuple(record.get(name) for name in GROUP)
+            rollout = (*key, record["task"], record["sample"])
+            if record.get("attempt", 1) == last.get(rollout, record.get("attempt", 1)):
+                yield key, {name: _plain(value) for name, value in record.items()}
+
+    def _last_attempts(self) -> dict[tuple[Any, ...], int]:
+        """The last attempt at each rollout; nothing where there is one at each."""
+        if all(int(part.attempt.max(initial=1)) == 1 for part in self.parts):
+            return {}
+        last: dict[tuple[Any, ...], int] = {}
+        for part in self.parts:
+            labels = [part.labels.get(name) for name in GROUP]
+            groups = [_values(each, len(part)) for each in labels]
+            tasks = [part.tasks[code] for code in part.task.tolist()]
+            for *rollout, attempt in zip(*groups, tasks, part.sample.tolist(), part.attempt.tolist(), strict=True):
+                last[tuple(rollout)] = max(attempt, last.get(tuple(rollout), 0))
+        return last
 
 
-def _is_of(part: Part, key: Key) -> Bools:
-    """The rows of a group, [R]."""
-    rows = np.ones(len(part), dtype=bool)
-    for name, value in zip(GROUP, key, strict=True):
-        labels = part.labels.get(name)
-        codes = [] if labels is None else [code for code, known in enumerate(labels.values) if known == value]
-        if labels is not None:
-            rows &= np.isin(labels.code, [*codes, -1] if value is None else codes)
-        elif value is not None:
-            rows[:] = False
-    return rows
+def key_of(group: Group) -> Key:
+    """The key of a group's rollouts."""
+    return group.agent, group.model, group.dataset
+
+
+def _values(labels: Labels | None, rows: int) -> list[Any]:
+    """The value of each row, None where it has none."""
+    if labels is None:
+        return [None] * rows
+    values = [*labels.values, None]
+    return [values[code] for code in labels.code.tolist()]
 
 
 def _plain(value: Any) -> Any:

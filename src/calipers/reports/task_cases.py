@@ -56,19 +56,18 @@ def _sum(seconds: Column | None, rows: slice) -> float | None:
 def _case(name: str, suite: str, numbers: Column, outcome: np.ndarray, seconds: float | None) -> Case:
     values = numbers.kept()
     passed, missing = int((values >= PASS_THRESHOLD).sum()), len(numbers) - len(values)
-    words = _words(outcome)
+    counts = _counts(outcome)
+    words = ", ".join(f"{word} {count}" for word, count in counts.items())
     message = f"{passed} of {len(values)} rollouts passed" + (f"; {missing} missing" if missing else "")
     message += f" ({words})" if words else ""
     if passed < len(values):
-        return Case(name, suite, "failure", message, words or "scored", seconds)
+        return Case(name, suite, "failure", message, next(iter(counts), OUTCOMES[SCORED]), seconds)
     if missing or not len(numbers):
         return Case(name, suite, "error", message, "missing", seconds)
     return Case(name, suite, seconds=seconds)
 
 
-def _words(outcome: np.ndarray) -> str:
-    """The outcomes of a task's rollouts but for those that were scored, with their counts."""
-    counts = np.bincount(outcome, minlength=len(OUTCOMES)).tolist()
-    return ", ".join(
-        f"{word} {n}" for code, (word, n) in enumerate(zip(OUTCOMES, counts, strict=False)) if n and code != SCORED
-    )
+def _counts(outcome: np.ndarray) -> dict[str, int]:
+    """The outcomes of a task's rollouts but for those that were scored, in words, with their counts."""
+    counts = dict(zip(OUTCOMES, np.bincount(outcome, minlength=len(OUTCOMES)).tolist(), strict=False))
+    return {word.replace("_", " "): count for word, count in counts.items() if count and word != OUTCOMES[SCORED]}

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from calipers.errors import InputError
 from calipers.reports.result import Result
+from calipers.reports.untrusted_text import clean
 
 RESULT: Final = "result.json"
 PROJECT: Final = "calipers"
+LONGEST: Final = 200  # characters of a client's message
 
 Log = Callable[[Result, str | None], Iterator[str]]
 """``log(result, target)``: hand a result to the client; a note for each run."""
@@ -43,6 +45,6 @@ def _explained(name: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = clean((str(error).strip() or "no message").splitlines()[0], LONGEST)
         wrong = f"its client failed ({type(error).__name__}: {first})"
         raise InputError.at(f"--export {name}", wrong, "is it set up on this machine?") from error

@@ -25,7 +25,7 @@ from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.names import METRICS
 from calipers.reports.figures import counted
 from calipers.reports.group_files import GroupFiles, safe_name
-from calipers.reports.group_records import GroupRecords, Record, numbers_of
+from calipers.reports.group_records import GroupRecords, Record, key_of, numbers_of
 from calipers.reports.result import Group, Result
 from calipers.rollouts.part import Part
 from calipers.stats.estimate import Estimate
@@ -109,16 +109,20 @@ class EveryEvalEver:
         notes: list[str] = []
         moment = str(int(time.time()))
         with GroupFiles(self._folder, force=self._force) as files:
-            for group in result.groups:
-                notes += _Pair(result, group, moment).write(files, self._records)
+            pairs = {key_of(group): _Pair(result, group, moment, files) for group in result.groups}
+            for key, record in self._records.each():
+                if key in pairs:
+                    pairs[key].add(record)
+            for pair in pairs.values():
+                notes += pair.finish()
         return [], notes
 
 
 class _Pair:
     """The two files of a group."""
 
-    def __init__(self, result: Result, group: Group, moment: str) -> None:
-        self._result, self._group, self._moment = result, group, moment
+    def __init__(self, result: Result, group: Group, moment: str, files: GroupFiles) -> None:
+        self._result, self._group, self._moment, self._files = result, group, moment, files
         self._model = group.model or UNKNOWN
         developer, slash, name = self._model.partition("/")
         self._developer = developer if slash and developer and name else UNKNOWN
@@ -130,16 +134,33 @@ class _Pair:
         seed = json.dumps([result.digest, group.agent, group.model, group.dataset])
         self._uuid = uuid.UUID(bytes=hashlib.sha256(seed.encode()).digest()[:16], version=4)
 
-    def write(self, files: GroupFiles, records: GroupRecords) -> Iterator[str]:
-        """Write both; notes."""
-        numbers = [*self._numbers()]
+        self._numbers = [*self._every_number()]
+        self._readers = _readers(group.metrics)
+        self._rows = self._missing = 0
+        self._path = f"{self._folder}/{self._uuid}_samples.jsonl"
+        self._samples = files.open(self._path) if self._numbers else None
+
+    def add(self, record: Record) -> None:
+        """A line for each reward of a rollout; a missing one has none, as there is no score for it."""
+        if self._samples is None:
+            return
+        names = list(self._readers) or ["reward"]
+        numbers = numbers_of(record, names)
+        if not numbers and record.get("outcome") != "stopped_early":
+            numbers = dict.fromkeys(names, 0.0) if self._result.missing == "zero" else {}
+            self._missing += not numbers
+        for name, number in numbers.items():
+            self._rows += 1
+            line = self._sample(record, name, number, self._readers.get(name))
+            self._samples.write(msgspec.json.encode(line) + b"\n")
+
+    def finish(self) -> Iterator[str]:
+        """Write the numbers; notes."""
         title = self._group.title or self._dataset
-        if not numbers:
+        if self._samples is None:
             yield f"{title}: no number has a value, so nothing is written for Every Eval Ever"
             return
-        self._rows = self._missing = 0
-        samples = f"{self._folder}/{self._uuid}_samples.jsonl"
-        checksum = files.write(samples, self._samples(records.of(self._group)))
+        checksum = self._samples.close()
         document: dict[str, Any] = {
             "schema_version": SCHEMA,
             "evaluation_id": self._id,
@@ -167,20 +188,20 @@ class _Pair:
                 "developer": self._developer,
                 "additional_details": {"deployment_type": UNKNOWN, "model_availability": UNKNOWN},
             },
-            "evaluation_results": numbers,
+            "evaluation_results": self._numbers,
         }
         if self._rows:
             document["detailed_evaluation_results"] = {
                 "format": "jsonl",
-                "file_path": samples,
+                "file_path": self._path,
                 "hash_algorithm": "sha256",
                 "checksum": checksum,
                 "total_rows": self._rows,
             }
         aggregate = f"{self._folder}/{self._uuid}.json"
-        files.write(aggregate, [msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"])
-        path = os.path.normpath(os.path.join(files.folder, aggregate))
-        what = f"{counted(len(numbers), 'number')} and {counted(self._rows, 'sample')}"
+        self._files.write(aggregate, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+        path = os.path.normpath(os.path.join(self._files.folder, aggregate))
+        what = f"{counted(len(self._numbers), 'number')} and {counted(self._rows, 'sample')}"
         yield f"{path}: {what} for Every Eval Ever"
         if self._developer == UNKNOWN:
             yield f"{title}: the model has no developer; Every Eval Ever expects a name such as acme/tiny-1"
@@ -188,7 +209,7 @@ class _Pair:
             subject = "1 missing rollout has" if self._missing == 1 else f"{self._missing} missing rollouts have"
             yield f"{title}: {subject} no line among the samples, because {NO_SCORE}; details has the counts"
 
-    def _numbers(self) -> Iterator[EvaluationResult]:
+    def _every_number(self) -> Iterator[EvaluationResult]:
         for name, estimate in self._group.metrics.items():
             if estimate.value is not None:
                 yield self._number(name, estimate, {})
@@ -253,19 +274,6 @@ class _Pair:
         if estimate.why:
             details["why"] = estimate.why
         return {key: str(value) for key, value in details.items()}
-
-    def _samples(self, records: Iterator[Record]) -> Iterator[bytes]:
-        """A line for each rollout and reward; a missing rollout has none, as there is no score for it."""
-        by_reward = _readers(self._group.metrics)
-        names = list(by_reward) or ["reward"]
-        for record in records:
-            numbers = numbers_of(record, names)
-            if self._result.missing == "zero" and not numbers and record.get("outcome") != "stopped_early":
-                numbers = dict.fromkeys(names, 0.0)
-            self._missing += not numbers and record.get("outcome") != "stopped_early"
-            for name, number in numbers.items():
-                self._rows += 1
-                yield msgspec.json.encode(self._sample(record, name, number, by_reward.get(name))) + b"\n"
 
     def _sample(self, record: Record, reward: str, number: float, metric: str | None) -> dict[str, Any]:
         raw, reference = _text(record.get("prompt")), _references(record)

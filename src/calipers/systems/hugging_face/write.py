@@ -64,7 +64,7 @@ class ModelCard:
             "date": datetime.now(UTC).date().isoformat(),
             "notes": clean(_notes(name, estimate, group, result), None),
         }
-        files.write(f"{file}.yaml", [_yaml(entry).encode()])
+        files.write(f"{file}.yaml", _yaml(entry).encode())
         yield f"{os.path.join(FOLDER, file)}.yaml: {name} {estimate.value:.4g} for {self._dataset}"
         if len(group.metrics) > 1:
             others = ", ".join(list(group.metrics)[1:])

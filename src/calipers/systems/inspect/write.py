@@ -12,16 +12,16 @@ import math
 import os
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from calipers import __version__
 from calipers.errors import InputError
 from calipers.formats.carried import CARRIED, Carried
 from calipers.reports.figures import counted
-from calipers.reports.group_files import GroupFiles, safe_name
-from calipers.reports.group_records import GroupRecords, Record, rewards_of
+from calipers.reports.group_files import GroupFiles, OutFile, safe_name
+from calipers.reports.group_records import GroupRecords, Record, key_of, rewards_of
 from calipers.reports.result import Group, Result
 from calipers.rollouts.part import Part
 from calipers.systems.inspect.read import HEADER, OF_REASON, START
@@ -68,27 +68,92 @@ class InspectLogs:
             raise InputError.at(f"--export inspect={self._file}", wrong, "expected a folder, such as inspect=logs")
         notes: list[str] = []
         with GroupFiles(self._folder, force=self._force) as files:
-            for group in result.groups:
-                notes += self._write(result, group, files)
+            logs = {key_of(group): self._log(result, group, files) for group in result.groups}
+            for key, record in self._records.each():
+                if key in logs:
+                    logs[key].add(record)
+            for log in logs.values():
+                notes += log.finish()
         return [], notes
 
-    def _write(self, result: Result, group: Group, files: GroupFiles) -> Iterator[str]:
+    def _log(self, result: Result, group: Group, files: GroupFiles) -> _Log:
         parts = [safe_name(part) for part in (group.dataset, group.model, group.agent) if part]
         name = self._file or f"{'_'.join(parts) or 'rollouts'}.eval"
-        log = _Log(result, group)
-        samples = map(log.sample, self._records.of(group))
-        files.write(name, log.archive(samples) if name.endswith(".eval") else log.document(samples))
-        yield f"{os.path.normpath(os.path.join(files.folder, name))}: {counted(log.samples, 'sample')} for inspect"
-        title = group.title or "the rollouts"
-        if log.unknown:
-            words = ", ".join(f"{word} {count}" for word, count in log.unknown.items())
-            yield f"{title}: inspect has no word for these outcomes, which stand in the metadata of scores: {words}"
-        if log.attempts:
-            yield f"{title}: inspect keeps the last attempt at a sample; {log.attempts} earlier ones are left out"
+        path = os.path.normpath(os.path.join(files.folder, name))
+        return (_Archive if name.endswith(".eval") else _Document)(_Content(result, group), files.open(name), path)
 
 
-class _Log:
-    """One log while it is written."""
+class _Log(Protocol):
+    """A log while it is written."""
+
+    def add(self, record: Record) -> None:
+        """One more rollout."""
+        ...
+
+    def finish(self) -> Iterator[str]:
+        """Write what comes last; notes."""
+        ...
+
+
+class _Document:
+    """A log in one file; all samples are held, as what comes before them is known after the last."""
+
+    def __init__(self, content: _Content, file: OutFile, path: str) -> None:
+        self._content, self._file, self._path = content, file, path
+        self._samples: list[str] = []
+
+    def add(self, record: Record) -> None:
+        """One more rollout."""
+        if (sample := self._content.sample(record)) is not None:
+            self._samples.append(json.dumps(sample))
+
+    def finish(self) -> Iterator[str]:
+        """Write all of it; notes."""
+        header = json.dumps(self._content.header(), indent=1).removesuffix("\n}")
+        self._file.write(header.encode() + b',\n "samples": [\n')
+        for number, sample in enumerate(self._samples):
+            self._file.write(b"%s%s" % (b",\n" if number else b"", sample.encode()))
+        self._file.write(b"\n ]\n}\n")
+        self._file.close()
+        return self._content.notes(self._path)
+
+
+class _Archive:
+    """A log as an archive: a member for each sample."""
+
+    def __init__(self, content: _Content, file: OutFile, path: str) -> None:
+        self._content, self._file, self._path = content, file, path
+        self._sink = _Sink()
+        self._zip = zipfile.ZipFile(self._sink, "w", zipfile.ZIP_DEFLATED)
+        self._summaries: list[dict[str, Any]] = []
+
+    def add(self, record: Record) -> None:
+        """One more rollout."""
+        if (sample := self._content.sample(record)) is None:
+            return
+        self._member(f"samples/{_member_id(sample['id'])}_epoch_{sample['epoch']}.json", sample)
+        self._summaries.append(_summary(sample))
+
+    def finish(self) -> Iterator[str]:
+        """Write the header and the list of samples; notes."""
+        header = self._content.header()
+        self._member(START, {"version": VERSION, "eval": header["eval"], "plan": header["plan"]})
+        self._member("summaries.json", self._summaries)
+        self._member(HEADER, header)
+        self._zip.close()
+        self._file.write(self._sink.taken())
+        self._file.close()
+        return self._content.notes(self._path)
+
+    def _member(self, name: str, value: Any) -> None:
+        info = zipfile.ZipInfo(name)  # of no time of its own
+        info.compress_type = zipfile.ZIP_DEFLATED
+        self._zip.writestr(info, json.dumps(value))
+        self._file.write(self._sink.taken())
+
+
+class _Content:
+    """What a log says of a group."""
 
     def __init__(self, result: Result, group: Group) -> None:
         self._result, self._group = result, group
@@ -200,32 +265,15 @@ class _Log:
                         metrics[f"{name} stderr"] = {"name": "stderr", "value": estimate.stderr, "params": {}}
             yield {"name": scorer, "scorer": scorer, "params": {}, "metrics": metrics}
 
-    def document(self, samples: Iterable[dict[str, Any] | None]) -> Iterator[bytes]:
-        """The log in one file; all samples are held, as what comes before them is known after the last."""
-        held = [json.dumps(sample) for sample in samples if sample is not None]
-        header = json.dumps(self.header(), indent=1)
-        yield header.removesuffix("\n}").encode()
-        yield b',\n "samples": [\n'
-        yield ",\n".join(held).encode()
-        yield b"\n ]\n}\n"
-
-    def archive(self, samples: Iterable[dict[str, Any] | None]) -> Iterator[bytes]:
-        """The log as an archive: a member for each sample."""
-        sink = _Sink()
-        summaries = []
-        with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-            for sample in samples:
-                if sample is not None:
-                    name = f"samples/{_member_id(sample['id'])}_epoch_{sample['epoch']}.json"
-                    archive.writestr(_member(name), json.dumps(sample))
-                    summaries.append(_summary(sample))
-                    yield sink.taken()
-            header = self.header()
-            start = {"version": VERSION, "eval": header["eval"], "plan": header["plan"]}
-            archive.writestr(_member(START), json.dumps(start))
-            archive.writestr(_member("summaries.json"), json.dumps(summaries))
-            archive.writestr(_member(HEADER), json.dumps(header))
-        yield sink.taken()
+    def notes(self, path: str) -> Iterator[str]:
+        """Where the log is, and what inspect has no word for."""
+        yield f"{path}: {counted(self.samples, 'sample')} for inspect"
+        title = self._group.title or "the rollouts"
+        if self.unknown:
+            words = ", ".join(f"{word} {count}" for word, count in self.unknown.items())
+            yield f"{title}: inspect has no word for these outcomes, which stand in the metadata of scores: {words}"
+        if self.attempts:
+            yield f"{title}: inspect keeps the last attempt at a sample; {self.attempts} earlier ones are left out"
 
 
 class _Sink(io.RawIOBase):
@@ -250,13 +298,6 @@ class _Sink(io.RawIOBase):
         """What was written since it was last taken."""
         data, self._pieces = b"".join(self._pieces), []
         return data
-
-
-def _member(name: str) -> zipfile.ZipInfo:
-    """A member of an archive, of no time, so that the same log has the same bytes but for its own."""
-    info = zipfile.ZipInfo(name)
-    info.compress_type = zipfile.ZIP_DEFLATED
-    return info
 
 
 def _member_id(task: str) -> str:
