@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from cli.running import calipers
 
 from calipers.errors import InputError
 from calipers.formats.folder_of_runs import is_folder_of_runs, is_result, runs_inside
+from calipers.formats.read import read
 
 
 @pytest.fixture
@@ -59,3 +61,47 @@ def test_a_folder_without_runs_says_what_is_expected(tmp_path):
     assert is_folder_of_runs(str(tmp_path))
     with pytest.raises(InputError, match="has no runs; expected run folders"):
         runs_inside(str(tmp_path))
+
+
+STEP_ROW = {"input": "user\n2+2?\nassistant\n", "output": "4", "gts": "4", "score": 1.0, "step": 1}
+
+
+def step_files(folder):
+    folder.mkdir(parents=True)
+    for step in (2, 10):
+        (folder / f"{step}.jsonl").write_text(json.dumps({**STEP_ROW, "step": step}) + "\n")
+    return folder
+
+
+def test_the_files_of_a_training_are_one_set_and_no_folder_of_runs(tmp_path):
+    steps = step_files(tmp_path / "rollouts")
+    (steps / "config.json").write_text('{\n  "lr": 1\n}\n')
+    assert not is_folder_of_runs(str(steps))
+    assert not is_folder_of_runs(str(tmp_path))  # one level above them, too
+    (tmp_path / "mine.jsonl").write_text('{"task": "a", "reward": 1}\n')
+    assert is_folder_of_runs(str(tmp_path))
+    assert runs_inside(str(tmp_path)) == [str(tmp_path / "mine.jsonl"), str(steps)]
+
+
+def test_a_configuration_beside_runs_is_no_run(tmp_path):
+    (tmp_path / "config.json").write_text('{\n  "lr": 1\n}\n')
+    (tmp_path / "results.json").write_text('{"loss": 1}')
+    (tmp_path / "mine.jsonl").write_text('{"task": "a", "reward": 1}\n')
+    (tmp_path / "list.json").write_text('[{"task": "a", "reward": 1}]')
+    assert runs_inside(str(tmp_path)) == [str(tmp_path / "list.json"), str(tmp_path / "mine.jsonl")]
+
+
+def test_records_of_ours_among_the_files_of_a_system_are_not_passed_over(tmp_path):
+    steps = step_files(tmp_path / "rollouts")
+    (steps / "mine.jsonl").write_text('{"task": "a", "reward": 1}\n')
+    with pytest.raises(InputError, match=r"has files of 2 formats: 2\.jsonl is verl, mine\.jsonl is native"):
+        read([str(steps)])
+
+
+def test_score_of_a_folder_of_steps_is_by_step(tmp_path):
+    step_files(tmp_path / "rollouts")
+    [group] = json.loads(calipers("score", "rollouts", "--format", "json", cwd=tmp_path).stdout)["groups"]
+    assert group["metrics"] == {}
+    assert list(group["breakdowns"]["step"]) == ["2", "10"]
+    page = calipers("score", "rollouts", cwd=tmp_path).stdout
+    assert "2 rollouts of 2 scored; numbers are by step." in page

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from calipers.errors import InputError
+from calipers.formats.read import has_rollouts, is_one_set
 from calipers.formats.run_plan import is_run
 from calipers.names import FOLDER_FORMATS, FORMATS
 
@@ -89,8 +90,9 @@ def _is_rollouts(name: str) -> bool:
 
 
 def _is_wanted(path: str) -> bool:
-    """Whether a JSON file is a result, or of another system; other documents of Calipers are about runs."""
-    return schema_of(path) in (None, RESULT_SCHEMA)
+    """Whether a JSON file is a result or has rollouts; configurations and other documents are only about runs."""
+    schema = schema_of(path)
+    return schema == RESULT_SCHEMA or (schema is None and has_rollouts(path))
 
 
 def _of_calipers(folder: str, depth: int) -> bool:
@@ -105,5 +107,5 @@ def _of_calipers(folder: str, depth: int) -> bool:
 
 
 def _is_read_whole(folder: str) -> bool:
-    """Whether some format knows what a folder is."""
-    return any(FORMATS.load(name).folder(folder)[0] for name in FOLDER_FORMATS)
+    """Whether some format knows what a folder is, or its files are one set of another system."""
+    return any(FORMATS.load(name).folder(folder)[0] for name in FOLDER_FORMATS) or is_one_set(folder)

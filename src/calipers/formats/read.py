@@ -35,6 +35,7 @@ RIGHT = (
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 MAY_HAVE_ROLLOUTS = re.compile(r"\.(jsonl|ndjson|json|parquet)(\.(gz|zst))?\Z")
+OWN = "native"  # the name of our own format
 MOST_FILES = 100_000
 MOST_SHOWN = 3  # names of files in a note
 
@@ -89,6 +90,8 @@ def _files_of_one_format(folder: str, columns: Mapping[str, str]) -> tuple[Seque
             kinds.setdefault(name, []).append(path)
         else:
             others.append(os.path.relpath(path, folder))
+    if kinds.keys() == {OWN} and not wanted:  # a run each, not one set
+        return [], []
     if len(kinds) > 1:
         examples = ", ".join(f"{os.path.relpath(paths[0], folder)} is {name}" for name, paths in kinds.items())
         wrong = f"has files of {len(kinds)} formats: {examples}"
@@ -98,10 +101,11 @@ def _files_of_one_format(folder: str, columns: Mapping[str, str]) -> tuple[Seque
         choose = _load(name).of_folder
         kinds[name], notes = (paths, []) if choose is None else map(list, choose(paths))
     if kinds and others:
+        [name] = kinds
         shown = ", ".join(others[:MOST_SHOWN]) + (
             f" and {len(others) - MOST_SHOWN:,} more" if others[MOST_SHOWN:] else ""
         )
-        notes.append(f"{folder}: without rollouts, so not scored: {shown}")
+        notes.append(f"{folder}: no rollouts of {name}, so not scored: {shown}")
     return [path for paths in kinds.values() for path in paths], notes
 
 
@@ -122,14 +126,30 @@ def _files(folder: str) -> list[str]:
     )
 
 
+def is_one_set(folder: str) -> bool:
+    """Whether a folder is read as one set: it has files of another system, such as one for each step, and no others."""
+    found = {_set_format(path, NOTHING) for path in _files(folder)}
+    return bool(found - {"", OWN}) and OWN not in found
+
+
+def has_rollouts(path: str) -> bool:
+    """Whether a file begins like rollouts of some format; a configuration or a table of results does not."""
+    try:
+        with Source(path) as source:
+            return found_format(source).name != OWN or "task" in (_row(_first_line(source)) or ())
+    except InputError:
+        return False
+
+
 def _set_format(path: str, columns: Mapping[str, str]) -> str:
-    """The format of a file, if files of it form a set; "" for any other file."""
+    """The format of a file, if files of it form a set or if it has records of ours; "" for any other file."""
     try:
         with Source(path) as source:
             kind = found_format(source, Named({role: key for role, key in columns.items() if role != "task"}))
+            own = kind.name == OWN and "task" in (_row(_first_line(source)) or ())
     except InputError:
         return ""
-    return kind.name if kind.in_folders else ""
+    return kind.name if kind.in_folders or own else ""
 
 
 def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> None:

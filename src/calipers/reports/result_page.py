@@ -195,7 +195,9 @@ def answer_of(result: Result, group: Group) -> Answer:
     name, estimate = next(iter(group.metrics.items()), ("", None))
     who, dataset = (_short(text or "") for text in (group.model or group.agent, group.dataset))
     if estimate is None:
-        return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
+        numbers = f"numbers are by {clean(next(iter(group.breakdowns)))}" if group.breakdowns else "no metric"
+        scored = f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored"
+        return Answer(f"{scored}; {numbers}.")
     if unit(estimate) and estimate.value is not None:
         shown = quantity(estimate)
         return of_quantity(who, dataset, clean(name), shown.value, shown.interval, shown.per, result.confidence)
