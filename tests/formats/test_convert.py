@@ -67,6 +67,22 @@ def test_everything_of_other_systems_keeps_its_digest(tmp_path, part, suffix):
         assert after == before, path
 
 
+SYSTEMS = (
+    *("verl", "verl/validation", "trl", "skyrl", "nemo_rl", "open_instruct", "prime_rl", "promptfoo/results.json"),
+    *("verifiers_v0", "verifiers_v0_old", "verifiers_v1", "tinker_cookbook/eval", "tinker_cookbook/iteration_000001"),
+    *("openai_evals", "every_eval_ever", "inspect/chunked_a.eval"),
+)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_rollouts_of_training_systems_keep_their_steps_and_their_headline(tmp_path, name, suffix):
+    out, again = tmp_path / f"out{suffix}", tmp_path / f"again{suffix}"
+    before, after = digests(HERE / "golden" / "formats" / name, out)
+    assert after == before
+    assert digests(out, again) == (before, before)
+
+
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 @pytest.mark.parametrize("name", ["one_scorer.eval", "three_scorers.eval", "three_scorers.json"])
 def test_a_log_of_inspect_keeps_its_plan_its_errors_and_its_slices(tmp_path, name, suffix):

@@ -335,3 +335,26 @@ def test_texts_belong_to_the_rollouts_that_were_read(name):
     )
     assert of_texts == of_rows
     assert all(text.prompt and text.completion for text in texts)
+
+
+def test_a_token_without_a_score_is_a_gap_and_not_0(tmp_path):
+    rows = ['{"input_prompt": "p", "output_response": "r", "score": %s}' % score for score in ("[0, 1]", "[NaN, 1]")]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(rows) + "\n")
+    reward = calipers.score(path)["mean_reward"]
+    assert (reward.value, reward.samples) == (1.0, 1)
+
+
+@pytest.mark.parametrize(("error", "outcome"), [('""', "scored"), ("null", "scored"), ('"boom"', "client_failed")])
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"example_id": 1, "prompt": "p", "completion": "c", "reward": 1, "error": %s}',
+        '{"schema_version": "0.3.0", "evaluation_id": "e", "sample_id": "1", "evaluation": {"score": 1}, "error": %s}',
+    ],
+)
+def test_an_empty_error_is_none(tmp_path, row, error, outcome):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(row % error + "\n")
+    [group] = calipers.score(path).groups
+    assert group.ledger.outcomes == {outcome: 1}

@@ -28,6 +28,7 @@ from calipers.formats.lines import LineError, odd_key
 from calipers.formats.read import Progress, begin, found_format, with_folders
 from calipers.formats.source import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks
 from calipers.rollouts.column import Column
+from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
@@ -300,7 +301,7 @@ def _of_part(part: Part) -> Iterator[Record]:
         others = [
             (name, _label(labels, rows)) for name, labels in part.labels.items() if name not in (*GROUP, ERROR_KIND)
         ]
-        kinds = _label(part.labels.get(ERROR_KIND), rows)
+        kinds, steps, splits = (_label(part.labels.get(name), rows) for name in (ERROR_KIND, STEP, SPLIT))
         turns = None if part.turn is None else part.turn[rows].tolist()
         datasets = dict(groups)["dataset"]
         for row in range(len(task)):
@@ -328,6 +329,9 @@ def _of_part(part: Part) -> Iterator[Record]:
                 error_kind=kinds[row] if kinds else None,
                 digest=part.digests.get((dataset, name)),
                 stop=part.stop,
+                headline=part.headline or None,
+                step=steps[row] if steps else None,
+                split=splits[row] if splits else None,
             )
             if carried != Carried():
                 record[CARRIED] = carried

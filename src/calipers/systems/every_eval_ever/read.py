@@ -32,7 +32,7 @@ from calipers.systems.every_eval_ever.wire import ROW, Performance, SampleData, 
 
 SYSTEM: Final = "every_eval_ever"
 SCORE: Final = "score"  # the reward of rows that do not say of which result they are
-NULL: Final = b"null"
+NO_ERROR: Final = (b"", b"null", b'""')
 AVERAGED: Final = "the scores are already averaged over repeats: all repeats of a task have the same score"
 _DATA: Final = msgspec.json.Decoder(SampleData | None)
 
@@ -78,7 +78,7 @@ def take(rows: RowBlock) -> Ints:
             kept = bytes(metadata) if rows.steps is not None else b""
             rollout = Rollout(samples.lines, tokens=tokens, performance=performance, metadata=kept)
             samples.rollouts[*who, repeat] = rollout
-        if len(error) and bytes(error) != NULL:
+        if bytes(error) not in NO_ERROR:
             rollout.failed = True
         elif evaluation is not None and (score := number(evaluation.score)) is not None:
             rollout.rewards[result or SCORE] = score

@@ -122,7 +122,8 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     notes = []
     several = sum(len(sample.matches) > 1 for sample in log.samples.values())
     if several:
-        notes.append(f"{source.path}: {several:,} samples have several match events: each is a sample of the task")
+        samples = "1 sample has" if several == 1 else f"{several:,} samples have"
+        notes.append(f"{source.path}: {samples} several match events: each is a sample of the task")
     if not log.ended:
         notes.append(f"{source.path}: there is no final report: the run was interrupted, and its last events are lost")
     rollouts = replace(part, **_columns(log, source.path))

@@ -89,12 +89,11 @@ def _gold(raw: bytes) -> bytes:
 
 
 def _summed(scores: Sequence[Any]) -> float | None:
-    """The sum of the scores of the tokens; None where none has one."""
+    """The sum of the scores of the tokens; None where a token has none, as its score is not 0."""
     try:
         return sum(scores) if scores else None
     except TypeError:
-        given = [score for score in scores if score is not None]
-        return sum(given) if given else None
+        return None
 
 
 def _last(score: Any) -> Any:

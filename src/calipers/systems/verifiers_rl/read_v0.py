@@ -28,7 +28,7 @@ from calipers.systems.verifiers_rl.wire import RESULT, TextResult
 SYSTEM: Final = "verifiers_v0"
 BOOKKEEPING: Final = frozenset({"num_turns", "total_tool_calls"})  # metrics that verifiers adds by itself
 OURS: Final = frozenset({"sample", "attempt", "outcome", "rewards"})  # keys that only our own records have
-NULL: Final = b"null"
+NO_ERROR: Final = (b"", b"null", b'""')
 GROUP_KEYS: Final = ("model", "env_id")  # of metadata.json: the model and the dataset
 
 
@@ -44,7 +44,7 @@ def take(rows: RowBlock) -> None:
     gather = rows.gather
     gather.tasks(rows["example_id"])
     gather.numbers("reward", "reward", rows["reward"])
-    failed = [len(raw) > 0 and bytes(raw) != NULL for raw in rows["error"]]
+    failed = [bytes(raw) not in NO_ERROR for raw in rows["error"]]
     rows.outcomes(["client_failed" if failure else None for failure in failed])
     rows.error_kinds([_kind(raw) if failure else None for raw, failure in zip(rows["error"], failed, strict=True)])
     _take_metrics(rows)
