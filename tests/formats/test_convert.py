@@ -74,6 +74,9 @@ SYSTEMS = (
 )
 
 
+TEXTLESS = ("open_instruct", "tinker_cookbook/iteration_000001")  # these write no texts
+
+
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_rollouts_of_training_systems_keep_their_steps_and_their_headline(tmp_path, name, suffix):
@@ -81,6 +84,20 @@ def test_rollouts_of_training_systems_keep_their_steps_and_their_headline(tmp_pa
     before, after = digests(HERE / "golden" / "formats" / name, out)
     assert after == before
     assert digests(out, again) == (before, before)
+    rows = [json.loads(line) for line in again.read_text().splitlines()] if suffix == ".jsonl" else []
+    without = [row for row in rows if "prompt" not in row and row.get("outcome", "scored") == "scored"]
+    assert not without or name in TEXTLESS, without[:1]
+
+
+def test_the_texts_of_a_step_are_those_of_its_own_file(tmp_path):
+    folder = HERE / "golden" / "formats" / "verl" / "validation"
+    calipers.convert(folder, tmp_path / "out.jsonl")
+    written_rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    own = [json.loads(line) for step in (0, 20, 40) for line in (folder / f"{step}.jsonl").read_text().splitlines()]
+    kept = [
+        (row["step"], row["prompt"], row["completion"], row["rewards"]["score"], row["pred"]) for row in written_rows
+    ]
+    assert kept == [tuple(row[key] for key in ("step", "input", "output", "score", "pred")) for row in own]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])

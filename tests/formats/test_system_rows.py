@@ -338,9 +338,8 @@ def test_texts_belong_to_the_rollouts_that_were_read(name):
 
 
 def test_a_token_without_a_score_is_a_gap_and_not_0(tmp_path):
-    rows = ['{"input_prompt": "p", "output_response": "r", "score": %s}' % score for score in ("[0, 1]", "[NaN, 1]")]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(rows) + "\n")
+    row = {"input_prompt": "p", "output_response": "r"}
+    path = written(tmp_path, rows_of({**row, "score": [0, 1]}, {**row, "score": [float("nan"), 1]}))
     reward = calipers.score(path)["mean_reward"]
     assert (reward.value, reward.samples) == (1.0, 1)
 

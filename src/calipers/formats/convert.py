@@ -22,12 +22,12 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats import parquet_writer
 from calipers.formats.carried import CARRIED, ROWS, Carried
-from calipers.formats.format import Extras, Format, Named, Raw, Text
+from calipers.formats.format import BAD, Extras, Format, Named, Raw, Text
 from calipers.formats.jsonl import JsonLines
-from calipers.formats.lines import LineError, odd_key
+from calipers.formats.lines import LineError, odd_key, unreadable, without_unreal
 from calipers.formats.read import Progress, begin, found_format, with_folders
 from calipers.formats.source import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks
-from calipers.rollouts.column import Column
+from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part
@@ -247,15 +247,19 @@ def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> I
     """A record for each row of the parts."""
     extras: dict[str, Extras | None] = {}
     empty = _empty_tasks(parts)
-    spoken = _Spoken({path: kind for path, kind in kinds.items() if kind.extras is None}, names)
+    spoken = _Spoken({path: kind for path, kind in kinds.items() if kind.extras is None and kind.said is None}, names)
     fallback = next(iter(kinds.values()), None)
     for part in parts:
         path = part.places.path
         if path not in extras:
             kind = kinds.get(path, fallback)
-            extras[path] = kind.extras(part, names) if kind and kind.extras else None
-            if path == STDIN:
-                extras[path] = repeat({})  # it has passed
+            if path == STDIN or (kind and kind.said and path not in kinds):  # it has passed, or is a plan
+                extras[path] = repeat({})
+            elif kind and kind.said and not part.places.unit:
+                lines = [each.places.lines(len(each)) for each in parts if each.places.path == path]
+                extras[path] = _said(path, kind.said, np.concatenate(lines))
+            else:
+                extras[path] = kind.extras(part, names) if kind and kind.extras else None
         beside = extras[path]
         for record in _of_part(part):
             more = spoken.of(record) if beside is None else next(beside, None)
@@ -265,6 +269,33 @@ def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> I
                 record[CARRIED] = msgspec.structs.replace(record.get(CARRIED) or Carried(), empty_tasks=empty)
                 empty = []
             yield _joined(record, more)
+
+
+def _said(path: str, said: Callable[[Record], Sequence[Mapping[str, Any]]], places: Ints) -> Extras:
+    """What the lines of a file say beside numbers, of each rollout that they have: one line is held at a time."""
+    wanted = iter(zip(*np.unique(places, return_counts=True), strict=True))
+    line, rollouts = next(wanted, (0, 0))
+    with Source(path) as source:
+        source.head = source.head.removeprefix(BOM)
+        number = 0
+        for block in line_blocks(source.readinto):
+            for text in bytes(block).removesuffix(b"\n").split(b"\n"):
+                number += 1
+                if number == line:
+                    try:
+                        words = said(_decoded(text))
+                    except BAD as error:
+                        raise LineError(number, *unreadable(error)).at(path) from None
+                    yield from (words[at] if at < len(words) else {} for at in range(rollouts))
+                    line, rollouts = next(wanted, (0, 0))
+
+
+def _decoded(line: bytes) -> Record:
+    """A line as an object, its values not decoded; NaN, which some systems write, is null."""
+    try:
+        return _ROW.decode(line)
+    except msgspec.DecodeError:
+        return _ROW.decode(without_unreal(line)[0])
 
 
 def _empty_tasks(parts: Sequence[Part]) -> list[str]:
@@ -279,6 +310,8 @@ def _joined(record: Record, more: Mapping[str, Any]) -> Record:
     for key, value in more.items():
         if key == CARRIED and isinstance(value, dict):
             record[key] = msgspec.structs.replace(record.get(key) or Carried(), **value)
+        elif key in record.get("rewards", ()):  # a reward that the row has as text
+            continue
         elif key in record and isinstance(value, str):  # the cell of a table, of which the number is known
             if _NUMBER.fullmatch(value.strip()):
                 record[key] = Raw(value.strip().encode())

@@ -150,6 +150,8 @@ class Format:
     """``of_folder(paths)``: of the files of this format in one folder, those to read, and notes."""
     extras: Callable[[Part, Columns], Extras] | None = None
     """``extras(part, columns)``: of each row of the file that a part was read from, in their order."""
+    said: Callable[[Mapping[str, Raw]], Sequence[Mapping[str, Any]]] | None = None
+    """``said(row)``: as ``extras``, of each rollout in one line of a file, whose values are not decoded."""
     labels: Sequence[str] = ()  # that its reader knows, beside those of metadata
     stands_for_others: bool = False  # its rollouts lie in files beside it
     has_documents: bool = False  # its records carry the hash of the document each task is made of

@@ -459,6 +459,19 @@ def read_alone(reader: SystemLines, source: Source, progress: Progress) -> Syste
         raise error.at(source.path) from None
 
 
+def given(row: Mapping[str, Raw], **keys: str) -> dict[str, Any]:
+    """Of a row that is not decoded, the values of some keys by the names that a record has for them."""
+    return {name: row[key] for name, key in keys.items() if kind_of(row.get(key, NOTHING))}
+
+
+def conversation(turns: Sequence[Any]) -> dict[str, Any]:
+    """The prompt and the completion of a conversation: the completion begins with the model's first turn."""
+    answers = (at for at, turn in enumerate(turns) if isinstance(turn, dict) and turn.get("role") == "assistant")
+    first = next(answers, len(turns))
+    parts = {"prompt": turns[:first], "completion": turns[first:]}
+    return {name: part for name, part in parts.items() if part}
+
+
 def raw_hash(raw: Raw) -> str:
     """The hash of a right answer that nobody has decoded, as `target_hash` gives it."""
     try:

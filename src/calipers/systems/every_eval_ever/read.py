@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from calipers.formats.system_rows import (
     Layout,
     RowBlock,
     SystemLines,
+    conversation,
     number,
     own_names,
     read_alone,
@@ -28,12 +29,13 @@ from calipers.formats.system_rows import (
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.systems.every_eval_ever.wire import ROW, Performance, SampleData, SampleTokens
+from calipers.systems.every_eval_ever.wire import ROW, Performance, SaidSample, SampleData, SampleTokens
 
 SYSTEM: Final = "every_eval_ever"
 SCORE: Final = "score"  # the reward of rows that do not say of which result they are
 NO_ERROR: Final = (b"", b"null", b'""')
 AVERAGED: Final = "the scores are already averaged over repeats: all repeats of a task have the same score"
+_SAID: Final = msgspec.json.Decoder(SaidSample)
 _DATA: Final = msgspec.json.Decoder(SampleData | None)
 
 
@@ -167,6 +169,18 @@ def _averaged(samples: Samples) -> bool:
     return repeated and alike and any(not each <= {0.0, 1.0} for each in scores.values())
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The texts of a sample, its answer and its metadata."""
+    sample = _SAID.decode(msgspec.json.encode(row))
+    texts = conversation(sample.messages) if isinstance(sample.messages, list) else {}
+    asked, answered = (each.get("raw") if isinstance(each, dict) else None for each in (sample.input, sample.output))
+    if not texts and isinstance(asked, str):
+        texts["prompt"] = asked
+    if "completion" not in texts and isinstance(answered, list) and len(answered) == 1:
+        texts["completion"] = answered[0]
+    return [{**texts, **({"metadata": sample.metadata} if isinstance(sample.metadata, dict) else {})}]
+
+
 def is_aggregate(head: bytes) -> bool:
     """Whether a file that begins like this is an aggregate: one object, with results and no sample."""
     text = head.removeprefix(BOM).lstrip()
@@ -196,4 +210,4 @@ def of_folder(paths: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     return kept, []
 
 
-SAMPLES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder)
+SAMPLES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, said=said)

@@ -40,6 +40,15 @@ class Performance(msgspec.Struct, gc=False):
     latency_ms: Number = None
 
 
+class SaidSample(msgspec.Struct, gc=False):
+    """What a row says beside numbers."""
+
+    input: Any = None
+    output: Any = None
+    messages: Any = None
+    metadata: Any = None
+
+
 ROW: Final[list[tuple[str, Any, Any]]] = [
     ("sample_id", str | int, msgspec.NODEFAULT),
     ("evaluation", Evaluation | None, msgspec.NODEFAULT),

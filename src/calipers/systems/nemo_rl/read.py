@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.formats.format import Beginning, Columns, Format, Progress
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
@@ -20,6 +20,7 @@ from calipers.formats.system_rows import (
     PromptTasks,
     RowBlock,
     SystemLines,
+    conversation,
     read_rows,
     step_in,
     with_notes,
@@ -96,10 +97,21 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The texts of each rollout in a row."""
+    return [_said(content) for content in msgspec.json.decode(row["content"])]
+
+
+def _said(content: Any) -> dict[str, Any]:
+    if isinstance(content, list) and content and all(isinstance(text, str) for text in content):
+        return {"prompt": content[0], "completion": "".join(content[1:])}
+    return conversation(content) if isinstance(content, list) else {"prompt": content}
+
+
 def recognise(start: Beginning) -> bool:
     """Whether the first row is one of NeMo-RL's: ``content rewards idx``, and ``rewards`` is a list."""
     row = start.row
     return row is not None and {"content", REWARD, "idx"} <= row.keys() and kind_of(row[REWARD]) == "list"
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True)
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True, said=said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,10 +26,11 @@ from calipers.rollouts.column import Ints
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.systems.openai_evals.wire import LINE, Failure, Match, Sampling, Spec
+from calipers.systems.openai_evals.wire import LINE, Failure, Match, SaidData, Sampling, Spec
 
 SYSTEM: Final = "openai_evals"
 REWARD: Final = "correct"
+_SAID: Final = msgspec.json.Decoder(SaidData)
 _MATCH: Final = msgspec.json.Decoder(Match)
 _SAMPLING: Final = msgspec.json.Decoder(Sampling)
 _FAILURE: Final = msgspec.json.Decoder(Failure)
@@ -163,6 +164,18 @@ def _columns(log: Log, path: str) -> dict[str, Any]:
     return {name: getattr(part, name) for name in names} | {"unnumbered": True}
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The prompt and the completion of a sample, where its first event has them."""
+    try:
+        event = _SAID.decode(row.get("data", b"{}"))
+    except BAD:
+        return [{}]
+    sampled = event.sampled
+    completion = sampled[0] if isinstance(sampled, list) and len(sampled) == 1 else sampled
+    parts = {"prompt": event.prompt, "completion": completion}
+    return [{name: part for name, part in parts.items() if isinstance(part, (str, list))}]
+
+
 def recognise(start: Beginning) -> bool:
     """Whether the first line is a spec, or an event of a log that was cut at its beginning."""
     row = start.row
@@ -173,4 +186,4 @@ def recognise(start: Beginning) -> bool:
     return {"run_id", "event_id", "sample_id", "type", "data"} <= row.keys()
 
 
-LOG: Final = Format(SYSTEM, read, recognise, in_folders=True)
+LOG: Final = Format(SYSTEM, read, recognise, in_folders=True, said=said)

@@ -37,6 +37,13 @@ class Sampling(msgspec.Struct, gc=False):
     usage: TokenCounts | None = None
 
 
+class SaidData(msgspec.Struct, gc=False):
+    """What a completion says: one text for each that was asked for."""
+
+    prompt: Any = None
+    sampled: Any = None
+
+
 class Failure(msgspec.Struct, gc=False):
     """An error."""
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress
+from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Raw
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.formats.system_rows import (
@@ -29,7 +29,16 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.part import Labels, Part, Places
-from calipers.systems.promptfoo.wire import ROW, Grading, Provider, ResultFile, TestCase
+from calipers.systems.promptfoo.wire import (
+    ROW,
+    Grading,
+    Provider,
+    ResultFile,
+    SaidPrompt,
+    SaidResponse,
+    SaidRow,
+    TestCase,
+)
 
 SYSTEM: Final = "promptfoo"
 ERROR: Final = 2  # of failureReason: the provider failed, and no assertion was made
@@ -38,6 +47,8 @@ THREW: Final = "Custom function threw error"
 CACHED: Final = "cached answers"
 AT_ONCE: Final = 1024  # rows
 CSV_HEADER: Final = b",Status,Score,Named Scores,"
+_ROW: Final = msgspec.json.Decoder(dict[str, Raw])
+_TEXTS: Final = msgspec.json.Decoder(SaidRow)
 _FILE: Final = msgspec.json.Decoder(ResultFile)
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
@@ -209,6 +220,28 @@ def _notes(parts: Sequence[SystemPart], path: str) -> list[str]:
     return notes
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The texts of a row, and its metadata."""
+    texts = _TEXTS.decode(msgspec.json.encode(row))
+    prompt, output = (texts.prompt or SaidPrompt()).raw, (texts.response or SaidResponse()).output
+    metadata = {"metadata": texts.metadata} if isinstance(texts.metadata, dict) and texts.metadata else {}
+    parts = {"prompt": prompt, "completion": output}
+    return [{**metadata, **{name: _text(part) for name, part in parts.items() if part is not None}}]
+
+
+def _text(value: Any) -> str:
+    """A text as it is, and anything else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def extras(part: Part, names: Columns) -> Extras:
+    """What the rows of a results file in one piece say, in their order."""
+    with Source(part.places.path) as source:
+        text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
+    for row in _FILE.decode(text).results.results:
+        yield from said(_ROW.decode(row))
+
+
 def _is_file(head: bytes) -> bool:
     return head.removeprefix(BOM).lstrip()[1:].lstrip().startswith(b'"evalId"')
 
@@ -220,4 +253,4 @@ def recognise(start: Beginning) -> bool:
     return _is_file(start.head) or CSV_HEADER in start.head.partition(b"\n")[0]
 
 
-RESULTS: Final = Format(SYSTEM, read, recognise, in_folders=True)
+RESULTS: Final = Format(SYSTEM, read, recognise, in_folders=True, extras=extras, said=said)

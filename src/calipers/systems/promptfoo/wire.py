@@ -77,6 +77,26 @@ class ResultFile(msgspec.Struct, gc=False):
     results: ResultTable
 
 
+class SaidPrompt(msgspec.Struct, gc=False):
+    """The prompt with its variables filled in."""
+
+    raw: Any = None
+
+
+class SaidResponse(msgspec.Struct, gc=False):
+    """What the provider returned, text as a rule."""
+
+    output: Any = None
+
+
+class SaidRow(msgspec.Struct, gc=False):
+    """What a row says beside numbers."""
+
+    prompt: SaidPrompt | None = None
+    response: SaidResponse | None = None
+    metadata: Any = None
+
+
 ROW: Final[list[tuple[str, Any, Any]]] = [
     ("id", str | None, None),
     ("testIdx", int, msgspec.NODEFAULT),

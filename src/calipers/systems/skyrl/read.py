@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
-from calipers.formats.lines import ABSENT
+from calipers.formats.lines import ABSENT, NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     STEP,
@@ -17,6 +17,7 @@ from calipers.formats.system_rows import (
     PromptTasks,
     RowBlock,
     SystemLines,
+    given,
     raw_hash,
     read_rows,
     row_texts,
@@ -126,9 +127,16 @@ def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text
     return row_texts(path, TextRow, said, wanted)
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The texts of a row, and what its environment knows of the task."""
+    metadata = given(row, metadata="env_extras") if kind_of(row.get("env_extras", NOTHING)) == "object" else {}
+    labels = given(row, stop_reason="stop_reason", env_class="env_class")
+    return [{**labels, **metadata, **given(row, prompt="input_prompt", completion="output_response")}]
+
+
 def recognise(start: Beginning) -> bool:
     """Whether the first row is one of SkyRL's: ``input_prompt output_response score``."""
     return start.row is not None and {"input_prompt", "output_response", "score"} <= start.row.keys()
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True)
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, said=said)

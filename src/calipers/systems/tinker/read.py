@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from calipers.formats.format import Beginning, Columns, Format, Progress
+import msgspec
+
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
@@ -13,6 +15,7 @@ from calipers.formats.system_rows import (
     Layout,
     RowBlock,
     SystemLines,
+    conversation,
     number,
     read_rows,
     with_notes,
@@ -96,6 +99,12 @@ def read_summaries(source: Source, names: Columns, labels: Collection[str], prog
     return with_notes(read_rows(maker, SUMMARIES, source, names, labels, progress), source.path, [BATCH])
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The turns of a trajectory."""
+    turns = msgspec.json.decode(row.get("turns", b"null"))
+    return [conversation(turns) if isinstance(turns, list) else {}]
+
+
 def is_evaluation(start: Beginning) -> bool:
     """Whether the first row is a trajectory of an evaluation: ``benchmark example_id turns reward``."""
     return start.row is not None and {"benchmark", "example_id", "turns", "reward"} <= start.row.keys()
@@ -106,5 +115,5 @@ def is_summary(start: Beginning) -> bool:
     return start.row is not None and {"schema_version", "group_idx", "traj_idx", "total_reward"} <= start.row.keys()
 
 
-EVALUATED: Final = Format(EVALUATIONS, read_evaluation, is_evaluation, in_folders=True)
+EVALUATED: Final = Format(EVALUATIONS, read_evaluation, is_evaluation, in_folders=True, said=said)
 SUMMARISED: Final = Format(SUMMARIES, read_summaries, is_summary, in_folders=True)

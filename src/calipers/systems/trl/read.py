@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from calipers.errors import InputError
-from calipers.formats.format import Beginning, Columns, Format, Progress
+from calipers.formats.format import Beginning, Columns, Extras, Format, Progress
 from calipers.formats.rows import Gather
 from calipers.formats.source import Source
 from calipers.formats.system_rows import STEP, number, own_names, prompt_task
 from calipers.formats.tables import explained, scanned
 from calipers.rollouts.part import Part, Places
+from calipers.rollouts.record import ROLES, USAGE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,6 +69,16 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     return [replace(gather.finish(places), unnumbered=True, notes=[taken, LAST_TABLE])]
 
 
+def extras(part: Part, names: Columns) -> Extras:
+    """The prompt, the completion and the texts of the extras of each row."""
+    with Source(part.places.path) as source:
+        table = scanned(source)
+        schema = table.collect_schema()
+        texts = [name for name in schema if str(schema[name]) == "String" and name not in (*ROLES, *USAGE)]
+        frame = table.select([*texts, "prompt", BEFORE]).collect()
+    yield from frame.iter_rows(named=True)
+
+
 def _plain(prompts: pl.Series) -> list[str]:
     """Prompts as text; older tables have lists of messages."""
     return [prompt if isinstance(prompt, str) else str(prompt) for prompt in prompts.to_list()]
@@ -87,4 +98,4 @@ def recognise(start: Beginning) -> bool:
     return schema.keys() >= KEYS and "task" not in schema and names.index(BEFORE) < names.index(AFTER)
 
 
-COMPLETIONS: Final = Format(SYSTEM, read, recognise, in_folders=True)
+COMPLETIONS: Final = Format(SYSTEM, read, recognise, in_folders=True, extras=extras)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress
+from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
@@ -280,6 +280,24 @@ def _all_of(path: str) -> str:
     return os.path.join(os.path.dirname(folder), "all", name)
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The messages of each trace of an episode, and what its task says of itself."""
+    task = msgspec.json.decode(row["task"]).get("data")
+    data = {key: value for key, value in task.items() if key != "prompt"} if isinstance(task, dict) else {}
+    about = {"metadata": data} if data else {}
+    return [{**about, **_messages(trace.get("nodes"))} for trace in msgspec.json.decode(row["traces"])] or [about]
+
+
+def _messages(nodes: Any) -> dict[str, Any]:
+    """The prompt, and from the first message on that the model wrote, the completion."""
+    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
+        return {}
+    first = next((at for at, node in enumerate(nodes) if node.get("sampled")), len(nodes))
+    messages = [node.get("message") for node in nodes]
+    parts = {"prompt": messages[:first], "completion": messages[first:]}
+    return {name: part for name, part in parts.items() if part}
+
+
 def recognise(start: Beginning) -> bool:
     """Whether the first row is an episode: ``traces`` is a list and ``task`` an object."""
     row = start.row
@@ -288,4 +306,4 @@ def recognise(start: Beginning) -> bool:
     return kind_of(row["traces"]) == "list" and kind_of(row["task"]) == "object"
 
 
-TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder)
+TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder, said=said)

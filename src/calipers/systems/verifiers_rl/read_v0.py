@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
-from calipers.formats.lines import ABSENT
+from calipers.formats.lines import ABSENT, NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     Layout,
@@ -16,6 +16,7 @@ from calipers.formats.system_rows import (
     SystemLines,
     beside,
     extra_columns,
+    given,
     planned,
     raw_hash,
     read_rows,
@@ -137,10 +138,16 @@ def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text
     return row_texts(path, TextResult, said, wanted)
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The texts of a row, and what the dataset knows of the task."""
+    metadata = given(row, metadata="info") if kind_of(row.get("info", NOTHING)) == "object" else {}
+    return [{**metadata, **given(row, prompt="prompt", completion="completion")}]
+
+
 def recognise(start: Beginning) -> bool:
     """Whether the first row is one of verifiers' before 0.4: ``example_id prompt completion reward``."""
     keys = {"example_id", "prompt", "completion", "reward"}
     return start.row is not None and keys <= start.row.keys() and not OURS & start.row.keys()
 
 
-RESULTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True)
+RESULTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, said=said)

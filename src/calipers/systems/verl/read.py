@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from calipers.formats.format import Beginning, Columns, Format, Progress, Text
-from calipers.formats.lines import ABSENT
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats.lines import ABSENT, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
@@ -25,6 +25,7 @@ from calipers.formats.system_rows import (
     SystemLines,
     SystemPart,
     extra_columns,
+    given,
     hashed,
     number,
     raw_hash,
@@ -34,10 +35,12 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.part import Labels, Part
+from calipers.rollouts.record import ROLES, USAGE
 from calipers.systems.verl.wire import FIELDS, TextRow
 
 SYSTEM: Final = "verl"
 HEADLINE: Final = "score"
+KEYS: Final = frozenset(key for key, _, _ in FIELDS)
 _OUTPUT: Final = re.compile(r"(.+_[0-9]+)_([0-9]{1,9})")  # {uuid}_{session}_{output}
 
 
@@ -139,6 +142,12 @@ def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text
     return row_texts(path, TextRow, said, wanted)
 
 
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The texts of a row, those of its extras among them."""
+    texts = {key: raw for key, raw in row.items() if kind_of(raw) == "text" and key not in (*KEYS, *ROLES, *USAGE)}
+    return [{**texts, **given(row, prompt="input", completion="output")}]
+
+
 def in_folders(parts: Sequence[Part]) -> list[Part]:
     """The parts of files in several folders with the folder as the split: rows do not say train or validation."""
     folders = [os.path.basename(os.path.dirname(os.path.abspath(part.places.path))) for part in parts]
@@ -161,4 +170,4 @@ def recognise(start: Beginning) -> bool:
     )
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders)
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders, said=said)
