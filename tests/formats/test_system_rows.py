@@ -178,6 +178,13 @@ def test_steps_by_number_and_as_one_set(tmp_path):
     assert calipers.score(tmp_path, by="gts")["mean_reward"].value == 0.5
 
 
+def test_a_gate_over_several_steps_asks_for_one_of_them():
+    folder = GOLDEN / "verl" / "validation"
+    with pytest.raises(UnknownName, match=r"its numbers are by step: mean_reward\[step=0\]"):
+        calipers.gate(folder, require="mean_reward >= 0.3")
+    assert calipers.gate(folder, require="mean_reward[step=40] >= 0.3").exit_code == 0
+
+
 def test_training_and_evaluation_are_never_one_number():
     result = calipers.score(GOLDEN / "prime_rl" / "rollouts", by="step")
     solver = result.groups[1]
