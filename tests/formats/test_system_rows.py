@@ -66,7 +66,7 @@ def test_content_says_whose_file_it_is(tmp_path, name):
 
 @pytest.mark.parametrize("insist", [False, True])
 @pytest.mark.parametrize("name", WHOLE)
-@examples(60)
+@examples(25)
 @given(changes=st.lists(EDIT, min_size=1, max_size=4))
 def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, insist, changes):
     content = (GOLDEN / WHOLE[name]).read_bytes()
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, i
 
 
 @pytest.mark.parametrize("name", FILES)
-@examples(60)
+@examples(25)
 @given(data=st.data())
 def test_any_value_in_any_place_is_read_or_refused_in_one_line(tmp_path_factory, name, data):
     """Type confusion: a number where a text should be, a list where an object should be, at any depth."""
