@@ -28,6 +28,7 @@ from calipers.formats.lines import LineError, odd_key
 from calipers.formats.read import Progress, begin, found_format, with_folders
 from calipers.formats.source import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks
 from calipers.rollouts.column import Column
+from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
@@ -204,7 +205,9 @@ def _tabled(path: str, names: Named, suffix: str, progress: Progress | None) -> 
         for part in parts:
             _check_json(part)
     format_read = next(iter(sources.values())).name
-    return _Found(partial(_rows, parts, sources, names), format_read, rollouts.notes)
+    silent = sorted({kind.name for kind in sources.values() if not kind.extras and not kind.texts})
+    notes = [f"the texts of {name} files are not converted" for name in silent]
+    return _Found(partial(_rows, parts, sources, names), format_read, [*rollouts.notes, *notes])
 
 
 def records_of(paths: Sequence[str], columns: Mapping[str, str], parts: Sequence[Part]) -> Iterator[Record]:
@@ -301,6 +304,7 @@ def _of_part(part: Part) -> Iterator[Record]:
             (name, _label(labels, rows)) for name, labels in part.labels.items() if name not in (*GROUP, ERROR_KIND)
         ]
         kinds = _label(part.labels.get(ERROR_KIND), rows)
+        steps = [(name, values) for name, values in others if name in (STEP, SPLIT) and values]
         turns = None if part.turn is None else part.turn[rows].tolist()
         datasets = dict(groups)["dataset"]
         for row in range(len(task)):
@@ -328,6 +332,8 @@ def _of_part(part: Part) -> Iterator[Record]:
                 error_kind=kinds[row] if kinds else None,
                 digest=part.digests.get((dataset, name)),
                 stop=part.stop,
+                headline=part.headline or None,
+                labels={key: values[row] for key, values in steps if values[row] is not None},
             )
             if carried != Carried():
                 record[CARRIED] = carried
