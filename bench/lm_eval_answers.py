@@ -25,6 +25,15 @@ def timed(tasks: Sequence[str], one: Callable[[str], Answers]) -> tuple[dict[str
     return figures, found
 
 
+def device_memory(device: str) -> dict[str, float]:
+    """The peak of an accelerator's memory in GB, as torch counts it; nothing for a processor."""
+    if device == "cpu":
+        return {}
+    import torch
+
+    return {"device GB": torch.cuda.max_memory_allocated() / 1e9}
+
+
 def compared(ours: Mapping[str, Answers], theirs: Mapping[str, Answers]) -> dict[str, tuple[int, float]]:
     """By task: how many answers there are, and the largest difference; ValueError for the first that is too large."""
     found = {}

@@ -1,6 +1,7 @@
-"""A checkpoint to measure with: ``lm_eval_checkpoint.py FOLDER``, in an environment with transformers.
+"""A checkpoint to measure with: ``lm_eval_checkpoint.py FOLDER [large]``, in an environment with transformers.
 
 Real architecture, real tokenizer, weights by lot: big enough that reading tokens takes the time, not the calls.
+The large one is for an accelerator: 1.1 billion weights in bfloat16, in the shape of TinyLlama.
 """
 
 from __future__ import annotations
@@ -16,10 +17,23 @@ from bench.lm_eval_tasks import Words
 VOCABULARY = 8192
 LAYERS, WIDTH, HEADS, LENGTH = 6, 384, 6, 1024
 SPREAD = 0.12  # of the weights: answers differ from one another and do not repeat one token for ever
+LARGE = {
+    "vocab_size": 32000,
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.03,  # more, and so many layers magnify rounding
+}
 
 
-def build(folder: Path) -> None:
-    """A llama of 20 million weights; the words of its vocabulary take a third of them, as in the smallest GPT-2."""
+def build(folder: Path, large: bool = False) -> None:
+    """A llama of 20 million weights; the words of its vocabulary take a third of them, as in the smallest GPT-2.
+
+    ``large``: one of 1.1 billion, whose vocabulary has words that its tokenizer never says.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -34,20 +48,25 @@ def build(folder: Path) -> None:
     # One token for everything that steers, as GPT-2 has it.
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|endoftext|>", eos_token="<|endoftext|>")
     torch.manual_seed(8)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        max_position_embeddings=LENGTH,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        initializer_range=SPREAD,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    small = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": WIDTH,
+        "intermediate_size": 4 * WIDTH,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "max_position_embeddings": LENGTH,
+        "initializer_range": SPREAD,
+    }
+    steering = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = LlamaConfig(**(LARGE if large else small), **steering)
+    if large:
+        with torch.device(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"):
+            model = LlamaForCausalLM(config).to(torch.bfloat16)
+    else:
+        model = LlamaForCausalLM(config)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    build(Path(sys.argv[1]), large=sys.argv[2:] == ["large"])

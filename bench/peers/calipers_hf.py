@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bench.lm_eval_answers import Answers, timed
+from bench.lm_eval_answers import Answers, device_memory, timed
 from bench.peer import Numbers, Peer, Work
 
 PEER = Peer(
@@ -20,12 +20,20 @@ PEER = Peer(
 )
 
 
-def prepare(checkpoint: str, folder: str, tasks: Sequence[str], answers: str, at_once: int) -> Work:
+def prepare(
+    checkpoint: str,
+    folder: str,
+    tasks: Sequence[str],
+    answers: str,
+    at_once: int,
+    device: str = "cpu",
+    dtype: str = "auto",
+) -> Work:
     """Everything imported and the model loaded: all that stands before the first document."""
     from calipers.clients.client import Connection, Request
     from calipers.clients.huggingface.client import HfModel, connect
 
-    model = connect(checkpoint, Connection(api="completions", most=at_once))
+    model = connect(checkpoint, Connection(api="completions", most=at_once, model_args={"dtype": dtype}))
     asyncio.run(model.complete(Request("first", 0, "first", max_tokens=1)))
 
     async def ask(calls: Iterator[tuple[str, Any]], found: dict[str, list[Any]]) -> None:
@@ -46,7 +54,7 @@ def prepare(checkpoint: str, folder: str, tasks: Sequence[str], answers: str, at
         figures, found = timed(tasks, lambda name: asyncio.run(all_of(name)))
         asyncio.run(model.close())
         Path(answers).write_text(json.dumps(found), encoding="utf-8")
-        return figures
+        return {**figures, **device_memory(device)}
 
     return work
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.lm_eval_answers import Answers, timed
+from bench.lm_eval_answers import Answers, device_memory, timed
 from bench.peer import Numbers, Peer, Work
 
 PEER = Peer(
@@ -20,12 +20,20 @@ PEER = Peer(
 )
 
 
-def prepare(checkpoint: str, folder: str, tasks: Sequence[str], answers: str, at_once: int) -> Work:
+def prepare(
+    checkpoint: str,
+    folder: str,
+    tasks: Sequence[str],
+    answers: str,
+    at_once: int | str,
+    device: str = "cpu",
+    dtype: str = "auto",
+) -> Work:
     """Everything imported, the model loaded and the tasks indexed: all that stands before the first document."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(Path(folder) / "hf")}
     evaluate = importlib.import_module("lm_eval").simple_evaluate
     model = importlib.import_module("lm_eval.models.huggingface").HFLM(
-        pretrained=checkpoint, batch_size=at_once, device="cpu"
+        pretrained=checkpoint, batch_size=at_once, device=device, dtype=dtype
     )
     known = importlib.import_module("lm_eval.tasks").TaskManager(include_path=folder, include_defaults=False)
 
@@ -36,7 +44,7 @@ def prepare(checkpoint: str, folder: str, tasks: Sequence[str], answers: str, at
     def work() -> Numbers:
         figures, found = timed(tasks, one)
         Path(answers).write_text(json.dumps(found), encoding="utf-8")
-        return figures
+        return {**figures, **device_memory(device)}
 
     return work
 

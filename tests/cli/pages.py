@@ -82,6 +82,15 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     runs = [at[f"run{number}"] for number in range(6)]
     board = calipers.leaderboard(*runs, at["gaps"], baseline="run0.jsonl")
     yield "leaderboard", leaderboard_page(board, pairs=True)
+    several = [
+        {**row, "dataset": name, "model": f"m{number}"}
+        for number, rows in enumerate([ROWS] * 5)
+        for name in ("x", "y")
+        for row in rows
+        if (name, number) != ("y", 1)
+    ]
+    for title, count in (("matrix", 2), ("matrix of three", 3), ("matrix of models", 5)):
+        yield title, calipers.matrix(several, models=[f"m{number}" for number in range(count)]).page()
     yield "curve", curve_page(calipers.curve([at["a"]], upto=8))
     yield "items", items_page(calipers.items(*runs))
     yield "items of one run", items_page(calipers.items(at["a"]))

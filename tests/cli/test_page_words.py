@@ -24,6 +24,9 @@ PAGES = (
     ),
     *(
         "leaderboard",
+        "matrix",
+        "matrix of three",
+        "matrix of models",
         "curve",
         "items",
         "items of one run",
@@ -109,6 +112,8 @@ def test_these_are_all_the_pages(words):
         ("compare details", {"verdict", "B - A", "p (BH)", "undecided"}),
         ("compare same", {"equivalent"}),
         ("leaderboard", {"tied", "ties", "#", "may rank", "simultaneous", "cost", "missing", "baseline"}),
+        ("matrix", {"benchmark", "tasks", "B − A", "verdict", "undecided", "macro mean", "missing", "cost", "not run"}),
+        ("matrix of three", {"better than each"}),
         ("gate", {"tier", "critical", "PASS", "FAIL", "requirement"}),
         ("judge-check", {"accuracy", "PPI++", "sensitivity"}),
         ("selftest", {"gold", "wrong"}),
@@ -148,6 +153,7 @@ OTHER_WORDS = (
     ),
     *("McNemar", "mid-p", "sign-flip", "permutation", "Tango", "score test", "paired t", "floored t", "strict"),
     *("wilson", "clopper-pearson", "exact", "bootstrap", "bca", "t", "jeffreys", "beta", "posterior", "sequence"),
+    *("▲", "▼", "=", "~", "matrix", "suite", "not recorded", "satterthwaite_t", "mover"),
     *("holm", "bh", "sidak", "bonferroni", "tost", "non-inferiority", "tipping point", "PPI++", "Krippendorff's alpha"),
 )
 

@@ -10,17 +10,27 @@ class OutOfMemoryError(RuntimeError):
     """As torch raises it, by its name."""
 
 
+def anything(first):
+    """A batch that takes every row."""
+    return lambda row: True
+
+
 @pytest.mark.parametrize(
-    ("rows", "most", "fits", "sizes"),
+    ("rows", "most", "largest", "sizes"),
     [
-        ([], 4, lambda _: True, []),
-        ([1] * 5, 2, lambda _: True, [2, 2, 1]),
-        ([9, 1, 1], 3, lambda batch: sum(batch) < 9, [1, 2]),  # one that never fits goes alone
+        ([], 4, 99, []),
+        ([1] * 5, 2, 99, [2, 2, 1]),
+        ([9, 1, 1], 3, 8, [1, 2]),  # one that never fits goes alone
     ],
 )
-def test_sizes(rows, most, fits, sizes):
+def test_sizes(rows, most, largest, sizes):
     seen = []
-    assert in_batches(rows, most, fits, lambda batch: seen.append(len(batch)) or batch) == rows
+
+    def begin(first):
+        total = [first]
+        return lambda row: total.append(row) or sum(total) <= largest
+
+    assert in_batches(rows, most, begin, lambda batch: seen.append(len(batch)) or batch) == rows
     assert seen == sizes
 
 
@@ -33,7 +43,7 @@ def test_memory_that_runs_out_halves_the_batch():
             raise OutOfMemoryError("CUDA out of memory")
         return batch
 
-    assert in_batches(list(range(9)), 8, lambda _: True, work) == list(range(9))
+    assert in_batches(list(range(9)), 8, anything, work) == list(range(9))
     assert tried == [8, 4, 2, 2, 2, 2, 1]  # what did not fit once is not tried again
 
 
@@ -43,7 +53,7 @@ def test_errors_that_halving_does_not_mend(error):
         raise error
 
     with pytest.raises(RuntimeError) as raised:
-        in_batches([1], 8, lambda _: True, work)
+        in_batches([1], 8, anything, work)
     assert raised.value is error
 
 

@@ -242,9 +242,9 @@ def test_examples_before_several_prompts_are_read_once(checkpoints, monkeypatch)
     read = []
     plain = batches.ForwardPass.__call__
 
-    def noting(self, rows, kept, **more):
+    def noting(self, rows, wanted, **more):
         read.append(len(rows[0]))
-        return plain(self, rows, kept, **more)
+        return plain(self, rows, wanted, **more)
 
     monkeypatch.setattr(batches.ForwardPass, "__call__", noting)
     prompts = [request(EXAMPLES * 4 + question, stop=("\n",)) for question in ("the cat", "hello", "not the dog ran")]

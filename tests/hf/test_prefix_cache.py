@@ -52,7 +52,9 @@ def test_texts_within_texts_are_parted_only_so_deep(monkeypatch):
     """Each a beginning of the next, by the thousand: no deeper than is allowed."""
     deepest = []
     plain = batches._parted
-    monkeypatch.setattr(batches, "_parted", lambda texts, left: deepest.append(left) or plain(texts, left))
+    monkeypatch.setattr(
+        batches, "_parted", lambda texts, left, worth: deepest.append(left) or plain(texts, left, worth)
+    )
     branches([(*[0] * n, n + 1) for n in range(2000)])
     assert min(deepest) >= 0
     assert len(deepest) <= batches.DEEPEST + 1

@@ -58,9 +58,9 @@ def read(monkeypatch):
     found = []
     plain = batches.ForwardPass.__call__
 
-    def counting(self, rows, kept, **more):
+    def counting(self, rows, wanted, **more):
         found.append(sum(map(len, rows)))
-        return plain(self, rows, kept, **more)
+        return plain(self, rows, wanted, **more)
 
     monkeypatch.setattr(batches.ForwardPass, "__call__", counting)
     return found
@@ -95,7 +95,7 @@ def test_examples_before_several_questions_are_read_once(checkpoints, read):
 
 def test_a_family_too_large_for_one_call_is_parted(checkpoints, read, monkeypatch):
     """Its context is read once more for each part; no call asks for more than it may."""
-    monkeypatch.setattr(batches, "AT_ONCE", 60)
+    monkeypatch.setattr(batches, "CPU_TOKENS", 60)
     choices = [Continuation(LONG[:89], f" the dog {n}") for n in range(30)]
     (ours,) = score(checkpoints["llama"], choices)
     assert max(read) <= 60
@@ -105,7 +105,7 @@ def test_a_family_too_large_for_one_call_is_parted(checkpoints, read, monkeypatc
 
 
 def test_calls_are_cut_to_what_a_processor_reads_at_once(checkpoints, read, monkeypatch):
-    monkeypatch.setattr(batches, "AT_ONCE", 40)
+    monkeypatch.setattr(batches, "CPU_TOKENS", 40)
     texts = [Rolling(LONG[:length]) for length in range(20, 60, 4)]
     (ours,) = score(checkpoints["llama"], texts)
     assert max(read) <= 40

@@ -49,6 +49,7 @@ def reports(tmp_path):
         "plan": study(from_numbers(0.1, 0.05, None, None), StudyRequest(detect=0.1)),
         "judge": calipers.judge_check(new, labels),
         "leaderboard": calipers.leaderboard(old, new, ROWS, baseline="old.jsonl"),
+        "matrix": calipers.matrix([{**row, "dataset": row["level"]} for row in ROWS]),
     }
 
 

@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from calipers.reports.document import Document
+    from calipers.reports.junit import Suite
     from calipers.reports.result import Result
     from calipers.systems.system import OwnPage
 
 PATIENCE = 2.0  # seconds
 PRINTED = "calipers.printed"  # the key of a command's context for the notes that it has printed
-RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"}  # shape -> its file in reports/
+RENDERERS = {  # shape -> its file in reports/
+    **{"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"},
+    **{"latex": "latex", "github": "markdown"},
+}
 
 
 @contextmanager
@@ -65,6 +69,7 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
     ``shown`` are the options of its page: details, economics, every; a command without them names the one that has
     them.
     """
+    from calipers.reports.github import result_annotations
     from calipers.reports.result import document
 
     shown = shown or {"command": "calipers score RUN "}
@@ -75,8 +80,27 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
         page = own_page(result, shape, paths, trust=trust)
     if page is None or not page.alone:
         show(document(result, **shown), shape)
+    if shape == "github":
+        annotate(document(result, **shown), result_annotations(result))
     if page is not None:
         show_page(page)
+
+
+def write_junit(name: str, suites: Sequence[Suite]) -> None:
+    """Print JUnit's XML to standard output, without anything that a CI runner would read as a command."""
+    from calipers.reports import junit
+
+    write(junit.render(name, suites).replace("##[", "#&#35;["))
+
+
+def annotate(document: Document, annotations: Iterable[str]) -> None:
+    """Print annotations for GitHub's runner to standard error, and add the document to the summary of its step."""
+    from calipers.reports.github import add_summary
+
+    for line in annotations:
+        click.echo(line, err=True)  # our own commands
+    if wrong := add_summary(rendered(document, "md")):
+        tell(f"note: {clean(wrong, None)}")
 
 
 def show_page(page: OwnPage) -> None:

@@ -62,16 +62,22 @@ class Watch:
     """Shows states of progress, at a readable rate.
 
     A state takes time to make: call ``due`` first. The title tells several runs apart: it stands above their lines.
+    Runs at the same time are not drawn: each has its plain lines.
     """
 
     _latest: ClassVar[Watch | None] = None  # whose plain line was the last
 
     def __init__(
-        self, title: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        title: str = "",
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        drawn: bool = True,
     ) -> None:
         self._title = clean(title, COLUMNS)
         self._stream = _Stream(stream or sys.stderr)  # None if it is closed
-        self._drawn = self._stream.isatty()
+        self._drawn = drawn and self._stream.isatty()
         self._every = REDRAW if self._drawn else REPORT
         self._clock = clock
         self._next = clock() if self._drawn else clock() + REPORT

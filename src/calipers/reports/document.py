@@ -121,6 +121,7 @@ class Row(Struct, frozen=True):
     cells: Sequence[Cell]
     notes: Sequence[str | Instead] = ()
     markdown: Text | None = None  # what is said there
+    ruled: bool = False  # a terminal draws a rule above it
 
 
 class Table(Struct, frozen=True):

@@ -175,28 +175,6 @@ def of_suite(who: str, datasets: int, name: str, estimate: Estimate, *, confiden
     return Answer(f"{who} {what}.", sure, sure)
 
 
-def of_running(
-    who: str,
-    dataset: str,
-    done: int,
-    planned: int,
-    value: float | None,
-    interval: tuple[float, float] | None,
-    confidence: float,
-) -> Answer:
-    """The answer of a run that is still going; the interval is valid however often one looks."""
-    of = f" of {dataset}" if dataset else ""
-    first = f"{who or 'The run'} has finished {done:,} of {counted(planned, 'rollout')}{of}."
-    if value is None:
-        return Answer(first)
-    sure = (
-        f"; {to(interval, 2)} with {100 * confidence:.6g}{_SPACE}% confidence however often you look"
-        if interval
-        else ""
-    )
-    return Answer(first, f"So far {figure(value, 2)}{sure}")
-
-
 def of_difference(
     first: str,
     second: str,

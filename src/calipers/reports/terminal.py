@@ -239,6 +239,8 @@ def _table(table: Table, room: int) -> Iterator[Line]:
         if line.row is None:
             yield [(line.first, "strong")]
             continue
+        if line.row.ruled:
+            yield _rule(shown, table, room)
         yield [laid.piece(laid.cells[number]) for laid in shown]
         for piece in more[number]:
             yield [(" " * before + piece, "plain")]
@@ -299,11 +301,15 @@ def _total(columns: Sequence[_Laid]) -> int:
 def _heads(shown: Sequence[_Laid], table: Table, room: int) -> Iterator[Line]:
     pieces = [laid.piece(laid.head) for laid in shown]
     if table.ruled:
-        rule = min(_total(shown), max(room, LEAST)) if table.fits else room if table.across else _total(shown)
         yield [("".join(text for text, _ in pieces).removesuffix(shown[-1].between), "note")]
-        yield [("─" * rule, "note")]
+        yield _rule(shown, table, room)
     elif any(laid.head for laid in shown):
         yield pieces
+
+
+def _rule(shown: Sequence[_Laid], table: Table, room: int) -> Line:
+    wide = min(_total(shown), max(room, LEAST)) if table.fits else room if table.across else _total(shown)
+    return [("─" * wide, "note")]
 
 
 def _is_shown(column: TableColumn, room: int) -> bool:

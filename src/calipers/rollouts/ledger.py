@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from calipers.rollouts.column import Column
-from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, OUTCOMES, SCORED, STOPPED_EARLY
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, MISSING, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
@@ -111,6 +111,18 @@ def _exceptions(rollouts: Rollouts) -> dict[str, int]:
     counts = np.bincount(labels.code + 1, minlength=len(labels.values) + 1)[1:].tolist()
     kinds = [(str(kind), n) for kind, n in zip(labels.values, counts, strict=True) if n]
     return dict(sorted(kinds, key=lambda item: (-item[1], item[0])))
+
+
+def contribution(outcome: str | None, reward: float | None) -> float | None:
+    """The number that one rollout contributes to a reward metric, as `contributed` has it for all of them.
+
+    >>> contribution(None, 0.5), contribution("truncated", None), contribution("client_failed", 1.0)
+    (0.5, 0.0, None)
+    """
+    code = (SCORED if reward is not None else MISSING) if outcome is None else CODE[outcome]
+    if code >= FIRST_GAP:
+        return None
+    return 0.0 if code >= FIRST_NIL or (reward is None and code != SCORED) else reward
 
 
 def contributed(rollouts: Rollouts, key: str) -> Column:

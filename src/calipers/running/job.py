@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
-from calipers.clients.client import Price
+from calipers.clients.client import LOCAL_KIND, Price
 from calipers.errors import InputError
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
 
+IN_PROCESS = 2048  # requests in flight to a model in this process: its batches take as many as the device bears
 MEANT = "expected a number of tasks, or a fraction below 1, such as 0.1"
 
 
@@ -151,6 +152,12 @@ class Job:
             raise InputError.at(
                 self.place("user_template"), "it has no {prompt}", "expected a text such as 'Q: {prompt}'"
             )
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight: as many as were asked for; for a model in this process, enough to fill its batches."""
+        local = self.model.partition("/")[0] == LOCAL_KIND and "concurrency" not in self.origins
+        return IN_PROCESS if local else self.concurrency
 
     @property
     def from_library(self) -> bool:

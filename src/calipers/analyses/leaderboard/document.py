@@ -402,7 +402,7 @@ def _about(board: Board, pairs: bool) -> str:
     """How the table is read, on a line."""
     if board.baseline is not None:
         return "Tied: cannot be told apart. ▲ better than the baseline, ▼ worse, ~ undecided"
-    drawn = COUNTED if len(_lanes(board.bars)) > LANES else JOINED
+    drawn = COUNTED if len(lanes_of(board.bars)) > LANES else JOINED
     return drawn if pairs else f"{drawn} Every pair: --pairs"
 
 
@@ -466,7 +466,7 @@ def ranks(standing: Standing) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _lanes(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def lanes_of(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """The bars in as few lanes as they need: each in the first that is free."""
     lanes: list[list[tuple[int, int]]] = []
     for bar in bars:
@@ -480,7 +480,7 @@ def _lanes(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
 
 def tie_lanes(board: Board) -> list[str]:
     """What joins tied models, for each place: bars in lanes, or with how many it is tied where there are too many."""
-    lanes = _lanes(board.bars)
+    lanes = lanes_of(board.bars)
     if len(lanes) > LANES:
         return [f"tied with {len(place.tied_with):,}" if place.tied_with else "" for place in board.places]
     return [

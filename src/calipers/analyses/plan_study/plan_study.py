@@ -73,6 +73,7 @@ def plan(
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     missing: Literal["gap", "zero"] = "gap",
     cluster: str | None = None,
 ) -> Study:
@@ -98,7 +99,9 @@ def plan(
         "baseline_rate": baseline_rate,
     }
     _check_ranges(request, {**numbers, "correlation": correlation})
-    chosen = Chosen(chosen_metric, reward, agent, model, dataset, missing, cluster, Named(columns or {}, truth))
+    chosen = Chosen(
+        chosen_metric, reward, agent, model, dataset, missing, cluster, Named(columns or {}, truth, input_format or "")
+    )
     return study(_known(pilots, chosen, numbers, correlation, paired=not unpaired), request)
 
 

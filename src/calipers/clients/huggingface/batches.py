@@ -11,38 +11,44 @@ What texts begin with alike, such as the examples before every question: read on
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
+from calipers.clients.huggingface.attention import kernels
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.errors import ClientError
 
 Row = TypeVar("Row")
 Done = TypeVar("Done")
+Takes = Callable[[Row], bool]
+"""Whether one more row goes into a batch; a row that does is counted."""
 
 
 def in_batches(
     rows: Sequence[Row],
     most: int,
-    fits: Callable[[Sequence[Row]], bool],
+    begin: Callable[[Row], Takes[Row]],
     work: Callable[[Sequence[Row]], Sequence[Done]],
 ) -> list[Done]:
-    """What the work makes of the rows, in their order. One row alone always goes in.
+    """What the work makes of the rows, in their order. ``begin`` opens a batch with its first row, which always fits.
 
     Where the device has too little memory for a batch, it is halved, and so are those after it; what
     was done of it is done again, so the work may leave no trace.
 
-    >>> in_batches([3, 4, 5, 6], 8, lambda batch: sum(batch) <= 7, lambda batch: [batch])
+    >>> def sums_to_seven(first):
+    ...     total = [first]
+    ...     return lambda row: total.append(row) or sum(total) <= 7
+    >>> in_batches([3, 4, 5, 6], 8, sums_to_seven, lambda batch: [batch])
     [[3, 4], [5], [6]]
     """
     done: list[Done] = []
     start = 0
     while start < len(rows):
-        stop = start + 1
-        while stop < len(rows) and stop - start < most and fits(rows[start : stop + 1]):
+        takes, stop = begin(rows[start]), start + 1
+        while stop < len(rows) and stop - start < most and takes(rows[stop]):
             stop += 1
         try:
             done += work(rows[start:stop])
@@ -55,9 +61,77 @@ def in_batches(
     return done
 
 
-NUMBERS = 2**28  # scores a call may ask for: positions by words of the vocabulary, a GiB in all
-BYTES = 2**31  # of memory of what was read, that a call may go on from
-AT_ONCE = 2**11  # tokens a processor reads at once: more are no faster, and fall out of its caches
+NUMBERS = 2**28  # scores computed at once: places by words of the vocabulary, a GiB in all
+CPU_CACHE = 2**31  # bytes of memory of what was read, that a batch on a processor may go on from
+CPU_TOKENS = 2**11  # tokens a processor reads at once: more are no faster, and fall out of its caches
+TOKENS = 2**16  # tokens an accelerator reads at once: as many keep any of today's busy
+OTHER_DEVICE = 2**34  # bytes of an accelerator that does not say how many it has
+SHARE = 8  # of an accelerator's memory beside the weights, the part for what is read, and that for the cache
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """How much goes into one batch. It follows from the model and the kind of device, never from what is free there."""
+
+    tokens: int  # that are read at once
+    cached: int  # tokens in the cache of all rows together
+    places: int  # at which the scores of the whole vocabulary are computed at once
+
+    @classmethod
+    def of(cls, model: Any) -> BatchPlan:
+        """The plan of a model on the device where it lies."""
+        config = model.config.get_text_config()
+        places = max(NUMBERS // config.vocab_size, 1)
+        total = _device_memory(model.device)
+        if total is None:
+            return cls(CPU_TOKENS, CPU_CACHE // _bytes_per_token(model), places)
+        weights = sum(each.numel() * each.element_size() for each in model.parameters())
+        part = max(total - weights, total // SHARE) // SHARE
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        read = (8 * config.hidden_size + 4 * inner) * model.dtype.itemsize  # what one token takes on its way through
+        return cls(min(TOKENS, max(part // read, 1)), max(part // _bytes_per_token(model), 1), places)
+
+    def rows(self, width: int, before: int = 0) -> int:
+        """How many rows of a width are read at once, behind so many tokens of the cache; one always is."""
+        limits = [self.tokens // max(width, 1)]
+        if before:
+            limits.append(self.cached // (before + width))
+        return max(1, min(limits))
+
+
+class Wanted:
+    """The tokens whose likelihood is wanted: each by the row and the place that the model foretells it from."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []  # [S] of each run of tokens
+        self.places: list[int] = []  # [S] the place before its first token
+        self.sizes: list[int] = []  # [S]
+        self.tokens: list[int] = []  # [N] run by run
+
+    def add(self, row: int, place: int, tokens: Sequence[int]) -> None:
+        """Tokens that stand behind one another, the first of them after this place."""
+        self.rows.append(row)
+        self.places.append(place)
+        self.sizes.append(len(tokens))
+        self.tokens += tokens
+
+    def numbered(self, width: int) -> tuple[Any, Any]:
+        """The distinct places in rows of a width, ascending, [P], and the index of each token's, [N].
+
+        A place is ``row * width + place``.
+        """
+        import torch
+
+        sizes = torch.tensor(self.sizes)
+        ends = sizes.cumsum(0)
+        starts = torch.tensor(self.rows) * width + torch.tensor(self.places) - (ends - sizes)
+        places = torch.arange(len(self.tokens)) + starts.repeat_interleave(sizes)
+        distinct, index = places.unique(return_inverse=True)
+        return distinct, index
+
+
+Likelihoods = tuple[list[float], list[bool]]
+"""The log-probability of each wanted token, and whether the model itself holds it likeliest."""
 
 
 class ForwardPass:
@@ -65,55 +139,99 @@ class ForwardPass:
 
     def __init__(self, checkpoint: Checkpoint, closed: threading.Event) -> None:
         self._checkpoint, self._closed = checkpoint, closed
-        model = checkpoint.model
-        self._positions: int = NUMBERS // model.config.get_text_config().vocab_size
-        self._held: int = BYTES // _bytes_per_token(model) if checkpoint.shares else 1
-        self._at_once = AT_ONCE if model.device.type == "cpu" else sys.maxsize
+        plan = BatchPlan.of(checkpoint.model)
+        # scores that are no linear function of hidden states come for whole rows
+        self.plan = plan if checkpoint.linear else replace(plan, tokens=min(plan.tokens, plan.places))
 
-    def most(self, width: int, kept: int, before: int = 0) -> int:
-        """How many rows may be read at once, that wide, for so many places of each, behind so many tokens; one may."""
-        limits = [self._positions // max(kept, 1), self._at_once // max(width, 1)]
-        if before:
-            limits.append(self._held // (before + width))
-        return max(1, min(limits))
-
-    def __call__(self, rows: Sequence[Sequence[int]], kept: int, *, memory: Any = None, **more: Any) -> tuple[Any, Any]:
-        """The scores at the last ``kept`` places of each row, and the model's memory with the rows behind it."""
+    def __call__(
+        self, rows: Sequence[Sequence[int]], wanted: Wanted, *, memory: Any = None, **more: Any
+    ) -> tuple[Likelihoods, Any]:
+        """The likelihoods of the wanted tokens, and the model's memory with the rows behind it."""
         import torch
 
         if self._closed.is_set():
             raise ClientError("the model was closed before it finished scoring", kind="closed")
-        model, takes = self._checkpoint.model, self._checkpoint.takes
+        model, takes, linear = self._checkpoint.model, self._checkpoint.takes, self._checkpoint.linear
         given = {name: value for name, value in more.items() if name != "position_ids" or name in takes}
-        if "logits_to_keep" in takes:
-            given["logits_to_keep"] = kept
         if memory is not None:
             given["past_key_values"] = memory
+        first = 0  # the place of the first scores
+        if not linear and "logits_to_keep" in takes:
+            first = min(wanted.places, default=len(rows[0]) - 1)
+            given["logits_to_keep"] = len(rows[0]) - first
         moved = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in given.items()}
-        with torch.inference_mode():
-            out = model(input_ids=torch.tensor(rows, device=model.device), **moved)
-        return out.logits[:, -kept:], out.past_key_values if more["use_cache"] else None
+        with torch.inference_mode(), kernels(model.device):
+            read = model.base_model if linear else model
+            out = read(input_ids=torch.tensor(rows, device=model.device), **moved)
+            states = out.last_hidden_state if linear else out.logits
+            likely = self._likelihoods(states, wanted, first) if wanted.tokens else ([], [])
+        return likely, out.past_key_values if more["use_cache"] else None
+
+    def _likelihoods(self, states: Any, wanted: Wanted, first: int) -> Likelihoods:
+        """One gather on the device and one transfer from it.
+
+        ``states`` are hidden states, [B, W, H], or scores, [B, W, V], from the place ``first`` on. Log-probabilities
+        are taken at the wanted places only, in 32 bits whatever the model's own.
+        """
+        import torch
+
+        device, head, width = states.device, self._checkpoint.model.get_output_embeddings(), states.shape[1]
+        places, index = wanted.numbered(first + width)
+        rows, columns = places // (first + width), places % (first + width) - first
+        flat = states.flatten(0, 1)
+        order = index.argsort(stable=True)
+        tokens = torch.tensor(wanted.tokens)[order].to(device)
+        sorted_index = index[order]
+        parts = []
+        for begin in range(0, len(places), self.plan.places):
+            some = slice(begin, begin + self.plan.places)
+            start, end = torch.searchsorted(sorted_index, torch.tensor([begin, some.stop])).tolist()
+            states_here = flat[(rows[some] * width + columns[some]).to(device)]
+            scores = (head(states_here) if self._checkpoint.linear else states_here).float()
+            place, token = (sorted_index[start:end] - begin).to(device), tokens[start:end]
+            likely = scores.log_softmax(-1)[place, token]
+            parts.append(torch.stack([likely, (scores.argmax(-1)[place] == token).to(likely.dtype)]))
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order))
+        logs, greedy = torch.cat(parts, 1).cpu()[:, back].tolist()
+        return logs, [best == 1.0 for best in greedy]
+
+
+def _device_memory(device: Any) -> int | None:
+    """All memory of an accelerator in bytes, whoever uses it; None for a processor."""
+    import torch
+
+    if device.type == "cpu":
+        return None
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.mps.recommended_max_memory()) if device.type == "mps" else OTHER_DEVICE
 
 
 def _bytes_per_token(model: Any) -> int:
-    """What a model keeps of each token that it has read: a key and a value in every layer."""
+    """What a model keeps of each token that it has read: a key and a value in every layer; 1 without attention."""
     config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
+    if heads is None:
+        return 1
     each = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     size: int = 2 * config.num_hidden_layers * heads * each * model.dtype.itemsize
-    return max(size, 1)
+    return size
 
 
 Tokens = tuple[int, ...]
 Branch = tuple[Tokens, list[Tokens]]  # a prefix, () for none, and the texts that grow from it
 
 WORTH = 128  # tokens a prefix must save, as it takes a call of its own
+WORTH_ON_DEVICE = 2**13  # the same on an accelerator, which reads as many in the time that a call takes to begin
 DEEPEST = 16  # times a prefix is parted into longer ones
 END = -1  # no token: marks what is known, so that all of it may be a prefix
 
 
-def branches(texts: Sequence[Tokens], known: Sequence[Tokens] = ()) -> list[Branch]:
+def branches(texts: Sequence[Tokens], known: Sequence[Tokens] = (), worth: int = WORTH) -> list[Branch]:
     """Texts by the prefix that each is best read on from. What is known counts as a text, and is in no branch.
+
+    A prefix saves at least as many tokens as it is ``worth`` a call.
 
     >>> [prefix[-1:] for prefix, _ in branches([(*range(200), 7, 1), (*range(200), 8, 1), (5, 6)])]
     [(), (199,)]
@@ -121,22 +239,22 @@ def branches(texts: Sequence[Tokens], known: Sequence[Tokens] = ()) -> list[Bran
     marked = {(*prompt, END) for prompt in known}
     ordered = sorted({*texts, *marked})
     texts_of: dict[Tokens, list[Tokens]] = {(): []}
-    for prefix, members in _parted(ordered, DEEPEST)[1]:
+    for prefix, members in _parted(ordered, DEEPEST, worth)[1]:
         texts_of.setdefault(prefix, []).extend(text for text in members if text not in marked)
     return [(prefix, members) for prefix, members in texts_of.items() if members]
 
 
-def _parted(ordered: Sequence[Tokens], deepest: int) -> tuple[int, list[Branch]]:
+def _parted(ordered: Sequence[Tokens], deepest: int, worth: int) -> tuple[int, list[Branch]]:
     """The tokens saved at best, and the branches that save them: one for all of the texts, or longer ones for some."""
     whole = _alike(ordered[0], ordered[-1]) if ordered else 0  # in their order, these are the least alike
     length = min(whole, min((len(text) for text in ordered), default=1) - 1)
-    saved = length * (len(ordered) - 1) - WORTH
+    saved = length * (len(ordered) - 1) - worth
     best: tuple[int, list[Branch]] = (0, [((), list(ordered))])
     if saved > 0:
         best = saved, [(ordered[0][:length], list(ordered))]
     parts = [list(part) for _, part in groupby(ordered, lambda text: text[length])]
     if len(parts) > 1 and deepest:
-        longer = [_parted(part, deepest - 1) for part in parts if len(part) > 1]
+        longer = [_parted(part, deepest - 1, worth) for part in parts if len(part) > 1]
         if (total := sum(saves for saves, _ in longer)) > best[0]:
             alone: Branch = ((), [part[0] for part in parts if len(part) == 1])
             best = total, [alone, *(branch for _, inner in longer for branch in inner)]
@@ -167,7 +285,7 @@ class PrefixCache:
             return [((), list(dict.fromkeys(texts)))]
         known = [text for text in (self._tokens, self._latest if len(texts) == 1 else ()) if text]
         self._latest = texts[-1] if texts else ()
-        return branches(texts, known)
+        return branches(texts, known, WORTH if self._checkpoint.model.device.type == "cpu" else WORTH_ON_DEVICE)
 
     def memory(self, prefix: Tokens, rows: int, read: ForwardPass) -> Any:
         """The model's memory of a prefix, once for each of some rows; None for no prefix."""
@@ -176,7 +294,7 @@ class PrefixCache:
         known = _alike(prefix, self._tokens)
         if known < len(prefix):
             before = _copied(self._memory, known, 1) if known else None
-            _, self._memory = read([prefix[known:]], 1, memory=before, use_cache=True)
+            _, self._memory = read([prefix[known:]], Wanted(), memory=before, use_cache=True)
             self._tokens = prefix
         return _copied(self._memory, len(prefix), rows)
 

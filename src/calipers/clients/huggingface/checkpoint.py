@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 from calipers.clients.client import Request, as_text
+from calipers.clients.huggingface.attention import use_grouped
 from calipers.clients.huggingface.options import ADAPTER, DEFAULT_OPTIONS, LoadOptions, folder_of, load_tokenizer
 from calipers.clients.huggingface.template import Template
 from calipers.errors import ClientError
@@ -31,6 +32,7 @@ class Checkpoint:
     shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
     gaps: bool  # that memory may have gaps, which are passed over: every layer sees all of it, by given positions
     options: LoadOptions = DEFAULT_OPTIONS  # how it was loaded, and is to be read
+    linear: bool = False  # its scores are one matrix times its last hidden states, and nothing else
 
     @property
     def chats(self) -> bool:
@@ -42,14 +44,51 @@ class Checkpoint:
 
         ``cut``: no more of them than the tokenizer's own limit.
         """
-        first = "" if self.prefix_token is None else self.tokenizer.decode([self.prefix_token])
-        special = whole and self.options.add_bos_token is not False and not (first and text.startswith(first))
         limit = {"truncation": True} if cut else {}
         try:
-            tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=special, **limit)
+            tokens: list[int] = self.tokenizer.encode(
+                text, add_special_tokens=self._opens(text, whole, self._opening), **limit
+            )
         except (TypeError, UnicodeError) as error:  # half a character
             raise ClientError("the text cannot be encoded: it is not valid Unicode", kind="prompt") from error
         return tokens
+
+    def encode_all(self, texts: Iterable[tuple[str, bool]]) -> dict[tuple[str, bool], list[int]]:
+        """The tokens of many texts, each with whether it is whole; the tokenizer works on all cores.
+
+        Empty where one of them cannot be encoded: then `encode` says which.
+        """
+        by_opening: dict[bool, list[tuple[str, bool]]] = {True: [], False: []}
+        opening = self._opening
+        for key in dict.fromkeys(texts):
+            by_opening[self._opens(*key, opening)].append(key)
+        tokens: dict[tuple[str, bool], list[int]] = {}
+        for special, keys in by_opening.items():
+            if keys:
+                try:
+                    made = self._encoded([text for text, _ in keys], special)
+                except (TypeError, UnicodeError):  # half a character
+                    return {}
+                tokens.update(zip(keys, made, strict=True))
+        return tokens
+
+    def _encoded(self, texts: list[str], special: bool) -> list[list[int]]:
+        if not self.tokenizer.is_fast:
+            made: list[list[int]] = self.tokenizer(texts, add_special_tokens=special)["input_ids"]
+            return made
+        inner = self.tokenizer.backend_tokenizer  # without the tables that transformers makes of each text
+        inner.no_truncation()
+        inner.no_padding()
+        return [each.ids for each in inner.encode_batch_fast(texts, add_special_tokens=special)]
+
+    @property
+    def _opening(self) -> str:
+        """The text of the prefix token."""
+        return "" if self.prefix_token is None else str(self.tokenizer.decode([self.prefix_token]))
+
+    def _opens(self, text: str, whole: bool, opening: str) -> bool:
+        """Whether the tokenizer puts its first token before a text: before a whole one that does not begin with it."""
+        return whole and self.options.add_bos_token is not False and not (opening and text.startswith(opening))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without those that only steer."""
@@ -108,6 +147,7 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
         raise ClientError(f"the model cannot be loaded: {error}", kind="model", hopeless=True) from error
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     model = model.to(accelerator or "cpu").eval()
+    use_grouped(model)
     ends = _ends(model, tokenizer)
     pads = next((token for token in (tokenizer.pad_token_id, *sorted(ends)) if token is not None), 0)
     # What is asked for is what is done: a checkpoint's own taste in sampling stays out of it.
@@ -118,7 +158,27 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
     longest = options.max_length or _longest(model, tokenizer)
     shares = _shares(model)
     gaps = shares and "position_ids" in takes and _sees_all(model)
-    return Checkpoint(model, tokenizer, longest, ends, prefix, pads, takes, shares, gaps, options)
+    linear = _is_linear(model)
+    return Checkpoint(model, tokenizer, longest, ends, prefix, pads, takes, shares, gaps, options, linear)
+
+
+def _is_linear(model: Any) -> bool:
+    """Whether the scores are the output layer of the last hidden states, tried on two tokens.
+
+    A model that bounds or scales its scores afterwards gives other numbers, and is asked for its scores.
+    """
+    import torch
+
+    head = model.get_output_embeddings()
+    if head is None or model.base_model is model:
+        return False
+    try:
+        with torch.inference_mode():
+            tokens = torch.tensor([[0, 1]], device=model.device)
+            states = model.base_model(input_ids=tokens).last_hidden_state
+            return bool(torch.equal(head(states).float(), model(input_ids=tokens).logits.float()))
+    except Exception:  # a model that cannot be asked so; whatever it raises, its scores can still be asked for
+        return False
 
 
 def _adapted(model: Any, words: int, options: LoadOptions) -> Any:

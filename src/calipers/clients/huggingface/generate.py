@@ -17,7 +17,8 @@ from time import perf_counter
 from typing import Any
 
 from calipers.clients.client import Completion, Price, Request
-from calipers.clients.huggingface.batches import ForwardPass, PrefixCache, Tokens, in_batches
+from calipers.clients.huggingface.attention import kernels
+from calipers.clients.huggingface.batches import ForwardPass, PrefixCache, Takes, Tokens, in_batches
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.template import Template
 from calipers.errors import ClientError
@@ -112,6 +113,7 @@ def _wrong(message: str) -> ClientError:
 
 
 DEFAULT_TOKENS = 256  # of an answer, when nobody says; EvSys' and lm-eval's number
+HALF = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer writes for a token that is a part of a character
 LOOKBACK = 8  # tokens looked at beyond those a stop can take: some only steer, and have no text
 
 
@@ -163,10 +165,20 @@ def completions(
         except ClientError as error:
             ends[index] = error
     most = bounds.most if checkpoint.shares else 1  # a row that is filled up would be misread
+    reader = ForwardPass(checkpoint, bounds.closed)
+    plan = reader.plan
 
-    def fits(batch: Sequence[Prompted]) -> bool:
+    def room(before: int, first: Prompted) -> Takes[Prompted]:
         """A row that has ended goes on beside the others, and may not run out of the model's positions."""
-        return max(len(row.tokens) for row in batch) + max(row.limit for row in batch) <= checkpoint.longest
+        rows = width = limit = 0
+
+        def takes(row: Prompted) -> bool:
+            nonlocal rows, width, limit
+            rows, width, limit = rows + 1, max(width, len(row.tokens)), max(limit, row.limit)
+            return width + limit <= checkpoint.longest and rows <= plan.rows(width - before, before + limit)
+
+        takes(first)
+        return takes
 
     alike: dict[Tokens, list[Prompted]] = {}
     for row in rows:
@@ -174,8 +186,10 @@ def completions(
     for prefix, prompts in cache.branches(list(alike)):
         # Those of a length share a batch; the largest comes first.
         grown = [row for prompt in sorted(prompts, key=len, reverse=True) for row in alike[prompt]]
-        memory = partial(cache.memory, prefix, read=ForwardPass(checkpoint, bounds.closed))
-        made = in_batches(grown, most, fits, partial(_generate, checkpoint, bounds, prefix, memory))
+        memory = partial(cache.memory, prefix, read=reader)
+        made = in_batches(
+            grown, most, partial(room, len(prefix)), partial(_generate, checkpoint, bounds, prefix, memory)
+        )
         for row, (tokens, ended) in zip(grown, made, strict=True):
             ends[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
     return [end for end in ends if end is not None]
@@ -220,7 +234,7 @@ def _generate(
     given = [[1] * start + [0] * gap + [1] * (len(row.tokens) - start) for gap, row in pairs]
     device = checkpoint.model.device
     ends = _Ends(batch, checkpoint.decode, width, bounds)
-    with torch.inference_mode():
+    with torch.inference_mode(), kernels(device):
         output = checkpoint.model.generate(
             input_ids=torch.tensor(filled, device=device),
             attention_mask=torch.tensor(given, device=device),
@@ -275,6 +289,7 @@ class _Ends:
         self._rows, self._decode, self._start, self._bounds = rows, decode, start, bounds
         self._began = perf_counter()
         self._window = max((len(stop.encode()) for row in rows for stop in row.stops), default=0) + LOOKBACK
+        self._texts: dict[int, str] = {}  # of single tokens
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         import torch
@@ -284,12 +299,22 @@ class _Ends:
         latest = input_ids[:, self._start :][:, -self._window :].tolist()  # once: it waits for the device
         for index, row in enumerate(self._rows):
             if self.found[index] is None:
-                written = row.stops and self._stops(row, latest[index])
+                written = self._may_stop(row, latest[index][-1]) and self._stops(row, latest[index])
                 if written and len(latest[index]) < made:  # made sure of in all: a part may read otherwise
                     written = self._stops(row, input_ids[index, self._start :].tolist())
                 if why := "stop" if written or latest[index][-1] in row.ends else self._limit(row, made, seconds):
                     self.found[index] = Ended(why, made, seconds)
         return torch.tensor([ended is not None for ended in self.found], device=input_ids.device)
+
+    def _may_stop(self, row: Prompted, token: int) -> bool:
+        """Whether a token may be the last of a stop: its text has that stop's last character, or part of one.
+
+        A token alone may be decoded without the space before it, so a stop that ends in a space is always looked for.
+        """
+        if row.stops and token not in self._texts:
+            self._texts[token] = self._decode([token])
+        text = self._texts.get(token, "")
+        return any(stop[-1] in text or stop[-1] == " " or HALF in text for stop in row.stops)
 
     def _stops(self, row: Prompted, tokens: Sequence[int]) -> bool:
         text = self._decode(tokens)

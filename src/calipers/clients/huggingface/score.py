@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from types import MappingProxyType
 
-from calipers.clients.huggingface.batches import ForwardPass, PrefixCache, in_batches
+from calipers.clients.huggingface.batches import ForwardPass, Likelihoods, PrefixCache, Takes, Wanted, in_batches
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.template import Template
 from calipers.clients.likelihood import Continuation, Rolling, Scored
@@ -41,15 +42,41 @@ class Span:
         return self.context + self.scored[:-1]
 
 
-def spans(checkpoint: Checkpoint, request: Continuation | Rolling, template: Template | None = None) -> list[Span]:
+Encoded = Mapping[tuple[str, bool], list[int]]
+"""The tokens of texts, by the text and whether it is whole; what is absent is encoded when it is needed."""
+
+
+def encoded(checkpoint: Checkpoint, texts: Iterable[Continuation | Rolling]) -> Encoded:
+    """The tokens of all texts that `spans` will need, except those of chats."""
+    needed: list[tuple[str, bool]] = []
+    for text in texts:
+        if isinstance(text, Rolling):
+            needed.append((text.text, True))
+        elif isinstance(text.context, str):
+            needed += [(text.context.rstrip(), True)] if text.context else []
+            needed.append((text.context + text.continuation, bool(text.context)))
+    return checkpoint.encode_all(needed)
+
+
+def spans(
+    checkpoint: Checkpoint,
+    request: Continuation | Rolling,
+    template: Template | None = None,
+    known: Encoded = MappingProxyType({}),
+) -> list[Span]:
     """The spans of a text: one for a continuation, one per window for a whole text, none for an empty one.
 
     A context that is a chat is what the ``template`` makes of it.
     """
+
+    def encode(text: str, whole: bool) -> list[int]:
+        tokens = known.get((text, whole))
+        return checkpoint.encode(text, whole) if tokens is None else tokens
+
     if isinstance(request, Rolling):
-        tokens = checkpoint.encode(request.text)
+        tokens = encode(request.text, True)
         return list(windows(tokens, _beginning(checkpoint), checkpoint.longest)) if tokens else []
-    context, scored = _pair(checkpoint, _before(checkpoint, request, template), request.continuation)
+    context, scored = _pair(checkpoint, encode, _before(checkpoint, request, template), request.continuation)
     if not scored:
         raise ClientError(f"the continuation {request.continuation!r} has no tokens of its own", kind="prompt")
     if len(scored) > checkpoint.longest:
@@ -84,13 +111,15 @@ def _before(checkpoint: Checkpoint, request: Continuation, template: Template | 
     return template.around(checkpoint.tokenizer, request.context)
 
 
-def _pair(checkpoint: Checkpoint, context: str, continuation: str) -> tuple[list[int], list[int]]:
+def _pair(
+    checkpoint: Checkpoint, encode: Callable[[str, bool], list[int]], context: str, continuation: str
+) -> tuple[list[int], list[int]]:
     """The tokens of context and continuation, which are encoded together: that is how the model knows them."""
     whole = context + continuation
-    before = checkpoint.encode(context.rstrip()) if context else []
+    before = encode(context.rstrip(), True) if context else []
     if before:
-        return before, checkpoint.encode(whole)[len(before) :]
-    tokens = checkpoint.encode(whole, whole=False)
+        return before, encode(whole, True)[len(before) :]
+    tokens = encode(whole, False)
     prefix = _beginning(checkpoint)
     return ([prefix], tokens[1:]) if tokens[:1] == [prefix] else ([prefix], tokens)
 
@@ -118,9 +147,10 @@ def scores(
 ) -> list[list[Scored] | ClientError]:
     """The likelihoods of the texts of some calls; an error in the place of a call that has none."""
     cut: list[list[list[Span]] | ClientError] = []
+    known = encoded(checkpoint, (text for call in calls for text in call))
     for call in calls:
         try:
-            cut.append([spans(checkpoint, text, template) for text in call])
+            cut.append([spans(checkpoint, text, template, known) for text in call])
         except ClientError as error:
             cut.append(error)
     wanted = [span for call in cut if not isinstance(call, ClientError) for text in call for span in text]
@@ -157,89 +187,122 @@ class Scorer:
     def _grown(self, prefix: Tokens, families: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of the families of a prefix."""
         start = len(prefix)
-        shared = [each for each in families if self._checkpoint.shares and _saves(each, start) >= WORTH]
+        shared = [each for each in families if self._checkpoint.shares and _worth_sharing(each, start)]
         apart = {context for context, _ in shared}
         rows = _grouped(span for context, members in families if context not in apart for span in members)
         return in_batches(
             [piece for family in _longest_first(shared) for piece in _pieces(family, self._members(family))],
             self._most,
-            lambda batch: self._family_fits(batch, start),
+            lambda first: self._family_room(first, start),
             lambda batch: self._families(prefix, batch),
         ) + in_batches(
             _longest_first(rows),
             self._most,
-            lambda batch: len(batch) <= self._reader.most(_width(batch) - start, _kept(batch), start),
+            lambda first: self._row_room(first, start),
             lambda batch: self._rows(prefix, batch),
         )
 
+    def _row_room(self, first: Family, start: int) -> Takes[Family]:
+        """Room for as many rows as the first, the longest, leaves."""
+        plan = self._reader.plan
+        left = iter(range(plan.rows(len(first[0]) - start, start) - 1))
+        return lambda _: next(left, None) is not None
+
     def _rows(self, prefix: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of some rows. What fills a row up stands behind it, where nothing looks."""
-        start, width, kept = len(prefix), _width(batch), _kept(batch)
+        start, width = len(prefix), _width(batch)
         filled = [[*read[start:], *[self._checkpoint.pads] * (width - len(read))] for read, _ in batch]
+        wanted = Wanted()
+        for row, (_, members) in enumerate(batch):
+            for span in members:
+                wanted.add(row, len(span.context) - 1 - start, span.scored)
         memory = self._cache.memory(prefix, len(batch), self._reader)
-        logits, _ = self._reader(filled, kept, memory=memory, use_cache=memory is not None)
-        scored_rows = []
-        for (read, row), scored in zip(batch, logits, strict=True):
-            end = len(read) - width + kept
-            table = _table(scored[end - max(len(span.scored) for span in row) : end])
-            scored_rows.append([(span, _likelihood(table[-len(span.scored) :], span.scored)) for span in row])
-        return scored_rows
+        likely, _ = self._reader(filled, wanted, memory=memory, use_cache=memory is not None)
+        return _by_span([members for _, members in batch], *likely)
 
     def _families(self, prefix: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of some families: each context is read once, and then every rest of them behind it."""
         import torch
 
         start, width = len(prefix), _width(batch)
-        before = [width - len(context) for context, _ in batch]
-        filled = [
-            [self._checkpoint.pads] * gap + list(context[start:])
-            for gap, (context, _) in zip(before, batch, strict=True)
-        ]
-        given = torch.tensor([[1] * start + [0] * gap + [1] * (width - start - gap) for gap in before])
-        first, memory = self._reader(
+        before = torch.tensor([width - len(context) for context, _ in batch])
+        filled = [[self._checkpoint.pads] * (width - len(context)) + list(context[start:]) for context, _ in batch]
+        column = torch.arange(width)
+        given = ((column < start) | (column >= start + before[:, None])).long()
+        rests = [(index, rest) for index, family in enumerate(batch) for rest in _rests(family)]
+        row_of = {key: row for row, key in enumerate(rests)}
+        opening, following = Wanted(), Wanted()
+        for index, (_, members) in enumerate(batch):
+            for span in members:
+                opening.add(index, width - start - 1, span.scored[:1])
+                if rest := span.scored[:-1]:
+                    following.add(row_of[index, rest], 0, span.scored[1:])
+        opened, memory = self._reader(
             filled,
-            1,
+            opening,
             memory=self._cache.memory(prefix, len(batch), self._reader),
             attention_mask=given,
             position_ids=(given.cumsum(1) - 1).clamp(min=0)[:, start:],
             use_cache=True,
         )
-        rests = [(index, rest) for index, family in enumerate(batch) for rest in _rests(family)]
-        later: dict[tuple[int, Tokens], Any] = {}
+        scored = [span.scored for _, members in batch for span in members]
+        followed: Likelihoods = [], []
         if rests:
             owner = torch.tensor([index for index, _ in rests])
             length = max(len(rest) for _, rest in rests)
             memory.batch_select_indices(owner.to(self._checkpoint.model.device))
-            places = torch.tensor([[len(batch[index][0])] for index, _ in rests]) + torch.arange(length)
-            logits, _ = self._reader(
+            followed, _ = self._reader(
                 [[*rest, *[self._checkpoint.pads] * (length - len(rest))] for _, rest in rests],
-                length,
+                following,
                 memory=memory,
                 attention_mask=torch.cat([given[owner], torch.ones(len(rests), length, dtype=given.dtype)], 1),
-                position_ids=places,
+                position_ids=torch.tensor([[len(batch[index][0])] for index, _ in rests]) + torch.arange(length),
                 use_cache=True,
             )
-            later = {key: _table(row[: len(key[1])]) for key, row in zip(rests, logits, strict=True)}
-        scored_families = []
-        for index, (_, family) in enumerate(batch):
-            start_table, pairs = _table(first[index]), []
-            for span in family:
-                rest = span.scored[:-1]
-                table = torch.cat([start_table, later[index, rest]]) if rest else start_table
-                pairs.append((span, _likelihood(table, span.scored)))
-            scored_families.append(pairs)
-        return scored_families
+        logs: list[float] = []
+        greedy: list[bool] = []
+        ends = accumulate(len(tokens) - 1 for tokens in scored)
+        for number, (tokens, end) in enumerate(zip(scored, ends, strict=True)):
+            others = slice(end - len(tokens) + 1, end)
+            logs += [opened[0][number], *followed[0][others]]
+            greedy += [opened[1][number], *followed[1][others]]
+        return _by_span([members for _, members in batch], logs, greedy)
 
     def _members(self, family: Family) -> int:
         """How many of a family are read at once behind its context."""
         longest = max(map(len, _rests(family)), default=0)
-        return min(self._most, self._reader.most(longest, longest, len(family[0])))
+        return min(self._most, self._reader.plan.rows(longest, len(family[0])))
 
-    def _family_fits(self, batch: Sequence[Family], start: int) -> bool:
-        width, rests = _width(batch), [rest for family in batch for rest in _rests(family)]
-        longest = max(map(len, rests), default=0)
-        most = min(self._most, self._reader.most(longest, longest, width))
-        return len(rests) <= most and len(batch) <= self._reader.most(width - start, 1, start)
+    def _family_room(self, first: Family, start: int) -> Takes[Family]:
+        """Room for families beside the first, whose context is the longest: their contexts, and all that follows."""
+        plan, width = self._reader.plan, len(first[0])
+        most_families = plan.rows(width - start, start)
+        families = rests = longest = 0
+
+        def takes(family: Family) -> bool:
+            nonlocal families, rests, longest
+            sizes = [len(rest) for rest in _rests(family)]
+            families, rests, longest = families + 1, rests + len(sizes), max([longest, *sizes])
+            return families <= most_families and rests <= min(self._most, plan.rows(longest, width))
+
+        takes(first)
+        return takes
+
+
+def _by_span(
+    rows: Sequence[Sequence[Span]], logs: Sequence[float], greedy: Sequence[bool]
+) -> list[list[tuple[Span, Scored]]]:
+    """The likelihood of each span, of those of its tokens, which stand in the order of the spans."""
+    at = 0
+    scored = []
+    for members in rows:
+        pairs = []
+        for span in members:
+            some = slice(at, at + len(span.scored))
+            pairs.append((span, Scored(math.fsum(logs[some]), all(greedy[some]), len(span.scored))))
+            at = some.stop
+        scored.append(pairs)
+    return scored
 
 
 def _grouped(wanted: Iterable[Span]) -> list[Family]:
@@ -262,10 +325,15 @@ def _pieces(family: Family, most: int) -> Iterator[Family]:
         yield context, members[start : start + most]
 
 
-def _saves(family: Family, start: int) -> int:
-    """The tokens that need not be read when what follows the prefix in a family's context is read by itself."""
+def _worth_sharing(family: Family, start: int) -> bool:
+    """Whether to read what follows the prefix in a family's context by itself: if that spares enough tokens.
+
+    A tenth of all, too: rows that go on from a context are read with a mask, and so more slowly.
+    """
     context, members = family
-    return (len(context) - start) * (len({span.read for span in members}) - 1)
+    rows = {span.read for span in members}
+    spared = (len(context) - start) * (len(rows) - 1)
+    return spared >= WORTH and 10 * spared >= sum(len(row) - start for row in rows)
 
 
 def _rests(family: Family) -> Iterator[Tokens]:
@@ -275,21 +343,3 @@ def _rests(family: Family) -> Iterator[Tokens]:
 
 def _width(batch: Sequence[Family]) -> int:
     return max(len(read) for read, _ in batch)
-
-
-def _kept(batch: Sequence[Family]) -> int:
-    """The places, from the end of the widest row, that hold every score wanted."""
-    return _width(batch) - min(len(read) - len(span.scored) for read, row in batch for span in row)
-
-
-def _table(logits: Any) -> Any:
-    """The log-probabilities [places, V], in 32 bits whatever the model's own."""
-    return logits.float().log_softmax(-1)
-
-
-def _likelihood(table: Any, tokens: Tokens) -> Scored:
-    import torch
-
-    wanted = torch.tensor(tokens, device=table.device)
-    each = table.gather(1, wanted[:, None])[:, 0]
-    return Scored(math.fsum(each.tolist()), bool((table.argmax(1) == wanted).all()), len(tokens))
