@@ -143,12 +143,13 @@ def _least(table: Table) -> int:
 def _first_rows(table: Table, room: int, *, noted: bool) -> Sequence[Row]:
     """As many rows as there is room for, with their headings, and with a line that says how many are left."""
     bare = _lines([Table(table.columns, [], across=True)])
-    if _lines([table]) - bare <= room:
+    if len(table.rows) <= room and _lines([table]) - bare <= room:
         return table.rows
-    rows = list(table.rows)
+    rows = list(table.rows[: max(room, 2)])  # a row takes a line at least, and there may be a million of them
     while len(rows) > 1 and _lines([Table(table.columns, rows, across=True)]) - bare + (not noted) > room:
         rows.pop()
-    return rows if len(rows) + 1 < len(table.rows) else table.rows  # the line instead of one row would save nothing
+    saved = len(table.rows) - len(rows) > 1 or noted  # a line that says so instead of one row would save nothing
+    return rows if saved else table.rows
 
 
 def _lines(blocks: Sequence[Block]) -> int:
