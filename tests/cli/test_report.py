@@ -5,6 +5,8 @@ import re
 import pytest
 from cli.running import ARITH, calipers, lines, refused
 
+from calipers import score
+
 
 def test_it_writes_one_file_and_prints_its_path_and_size(tmp_path):
     done = calipers("report", ARITH, "--by", "difficulty", cwd=tmp_path)
@@ -43,13 +45,18 @@ def test_the_command_of_the_page_prints_the_numbers_of_the_page(tmp_path):
         (["rows.jsonl", "--metric", "pas@3"], "no metric named 'pas@3'; did you mean 'pass@{k}' or 'gpass@{k}'?"),
         (["rows.jsonl", "-o", "rows.jsonl"], "rows.jsonl: is one of the files to be scored; expected another file"),
         (["rows.jsonl", "-o", "no/x.html"], "no/x.html: there is no folder 'no'; create it first"),
+        (
+            ["result.json", "--by", "x"],
+            "result.json: a result is finished, and --by cannot change it; expected its rollouts",
+        ),
         (["bad.jsonl"], 'bad.jsonl:2: reward is "high"; expected a number or null'),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, arguments, said):
     lines(tmp_path, {"task": "a", "reward": 1}, name="rows.jsonl")
     lines(tmp_path, {"task": "a", "reward": 1}, {"task": "b", "reward": "high"}, name="bad.jsonl")
+    (tmp_path / "result.json").write_text(score([[1], [0]]).to_json())
     before = (tmp_path / "rows.jsonl").read_bytes()
     assert refused("report", *arguments, cwd=tmp_path) == said
-    assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "bad.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "bad.jsonl", "result.json"}
     assert (tmp_path / "rows.jsonl").read_bytes() == before

@@ -66,7 +66,7 @@ def test_content_says_whose_file_it_is(tmp_path, name):
 
 @pytest.mark.parametrize("insist", [False, True])
 @pytest.mark.parametrize("name", WHOLE)
-@examples(60)
+@examples(25)
 @given(changes=st.lists(EDIT, min_size=1, max_size=4))
 def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, insist, changes):
     content = (GOLDEN / WHOLE[name]).read_bytes()
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, i
 
 
 @pytest.mark.parametrize("name", FILES)
-@examples(60)
+@examples(25)
 @given(data=st.data())
 def test_any_value_in_any_place_is_read_or_refused_in_one_line(tmp_path_factory, name, data):
     """Type confusion: a number where a text should be, a list where an object should be, at any depth."""
@@ -176,6 +176,13 @@ def test_steps_by_number_and_as_one_set(tmp_path):
     assert list(result.groups[0].breakdowns["step"]) == ["2", "10"]
     assert not result.groups[0].metrics  # a mean over a training run is nobody's number
     assert calipers.score(tmp_path, by="gts")["mean_reward"].value == 0.5
+
+
+def test_a_gate_over_several_steps_asks_for_one_of_them():
+    folder = GOLDEN / "verl" / "validation"
+    with pytest.raises(UnknownName, match=r"its numbers are by step: mean_reward\[step=0\]"):
+        calipers.gate(folder, require="mean_reward >= 0.3")
+    assert calipers.gate(folder, require="mean_reward[step=40] >= 0.3").exit_code == 0
 
 
 def test_training_and_evaluation_are_never_one_number():
@@ -313,3 +320,25 @@ def test_steps_are_compared_task_by_task():
     folder = GOLDEN / "verl" / "validation"
     comparison = calipers.compare(folder / "0.jsonl", folder / "40.jsonl", metric="mean_reward", reward="acc")
     assert (comparison.differences[0].value, comparison.differences[0].units) == (pytest.approx(0.4), 5)
+
+
+def test_places_in_a_dataset_are_compared_by_their_prompts(tmp_path):
+    """An example_id names another row after a shuffle with another seed."""
+    text = (GOLDEN / FILES["verifiers_v0"]).read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    other = rows_of(*({**row, "prompt": [{"role": "user", "content": f"other {row['example_id']}"}]} for row in rows))
+    paths = [written(tmp_path, text, "a.jsonl"), written(tmp_path, other, "b.jsonl")]
+    assert "the prompt differs in 6 of 6 common tasks" in str(calipers.compare(*paths))
+
+
+@pytest.mark.parametrize("name", ["verl", "skyrl", "verifiers_v0"])
+def test_texts_belong_to_the_rollouts_that_were_read(name):
+    path = str(GOLDEN / FILES[name])
+    table, _ = read([path])
+    texts = list(FORMATS.load(name).texts(path, {}, frozenset(table.tasks)))
+    of_texts = sorted((text.agent, text.model, text.dataset, text.task, text.sample) for text in texts)
+    of_rows = sorted(
+        (row.get("agent"), row.get("model"), row.get("dataset"), row["task"], row["sample"]) for row in seen(table)
+    )
+    assert of_texts == of_rows
+    assert all(text.prompt and text.completion for text in texts)

@@ -107,3 +107,13 @@ def test_the_island_has_the_texts_of_both_runs_for_each_listed_task():
     assert len(tasks) == 40
     assert {len(task["runs"]) for task in tasks} == {2}
     assert all(task["prompt"].startswith("What is ") for task in tasks)
+
+
+def test_a_run_of_nothing_has_a_page():
+    assert report([]).title == "The run has no mean_reward."
+
+
+def test_runs_without_any_reward_have_a_page():
+    first = [{"task": task, "sample": 0, "model": "p", "outcome": "client_failed"} for task in "ab"]
+    second = [{"task": task, "sample": 0, "model": "q", "reward": 1} for task in "ab"]
+    assert report(first, second).title == "Not decided: q against p."

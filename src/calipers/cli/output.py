@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -63,14 +63,16 @@ def rendered(document: Document, shape: str) -> str:
     return text
 
 
-def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False, **shown: bool) -> None:
+def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False, **shown: Any) -> None:
     """Print a result, and the page of its dialect's own system after it or instead of it.
 
-    ``shown`` are the options of its page: details, economics, every.
+    ``shown`` are the options of its page: details, economics, every; a command without them names the one that has
+    them.
     """
     from calipers.reports.github import result_annotations
     from calipers.reports.result import document
 
+    shown = shown or {"command": "calipers score RUN "}
     page = None
     if result.dialect in SYSTEMS.entries:
         from calipers.systems.system import own_page

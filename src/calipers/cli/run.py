@@ -144,7 +144,7 @@ def run(
             if shown := [*shown, *(["cache_requests"] if cache_requests else [])]:
                 wrong, right = "is for lm-evaluation-harness tasks", "remove it for an agent's run"
                 raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
-            _run_agents(benchmarks, given, shape, ending)
+            _run_agents(benchmarks, given, shape, ending, details=details)
         else:
             if not ending.reports:
                 ctx.exit(2)  # a note has said why each could not run
@@ -214,7 +214,7 @@ def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any],
         show_matrix(matrix, shape, where=folder_of(reports), details=details)
     for result in together(reports) if matrix is None or details else ():
         if not replaces(result.dialect, shape):
-            show_result(result, shape)
+            show_result(result, shape, details=details)
         notes(result)
     for page in run_pages(reports, shape, folders):
         show_page(page)
@@ -231,7 +231,9 @@ def tell_end(report: Report) -> None:
     tell(f"{report.folder}/result.json")
 
 
-def _run_agents(benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding) -> None:
+def _run_agents(
+    benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding, *, details: bool
+) -> None:
     """Run agents on datasets and show each result; complete if every planned trial has a reward."""
 
     @contextmanager
@@ -241,7 +243,7 @@ def _run_agents(benchmarks: Sequence[str], given: dict[str, Any], shape: str, en
 
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
         ending.reports.append(report)
-        show_result(report.result, shape)
+        show_result(report.result, shape, details=details)
         if shape in AFTER:
             write(f"{AFTER[shape]}{clean(report.environment, None)}\n")
         notes(report.result)

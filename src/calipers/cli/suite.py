@@ -73,7 +73,7 @@ class SuiteCommand:
             _write(folder, reports, MATRIX_FILE, matrix)
             show_matrix(matrix, shape, where=folder, details=details)
         for result in together(reports) if paged else ():
-            show_result(result, shape)
+            show_result(result, shape, details=details)
             notes(result)
         if checks is None:
             return 0

@@ -19,14 +19,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, NUMBERED, Columns, Progress, Raw
+from calipers.formats.format import BAD, NUMBERED, Columns, Progress, Raw, Text, target_hash
+from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
@@ -60,6 +61,8 @@ UNREAL: Final = "values that are NaN or infinite"
 TORN: Final = "incomplete last lines"
 SHOWN: Final = 40  # characters of a prompt in the name of its task
 HASH_DIGITS: Final = 16
+LARGEST: Final = 1 << 63  # of integers that are taken as they are
+UUID_DIGITS: Final = 32
 LARGEST_COMPANION: Final = 64 << 20  # bytes
 MOST_PLANNED: Final = 100_000_000
 REMEMBERED: Final = 4096  # prompts whose tasks are remembered: the samples of a prompt stand near each other
@@ -132,15 +135,22 @@ class RowBlock:
         """The numbers of an object of each rollout, as rewards or columns by their names."""
         self.table(kind, [{} if each is None or each is ABSENT else each for each in objects])
 
-    def table(self, kind: str, rows: Sequence[Mapping[str, Any]], but: Collection[str] = ()) -> None:
-        """As `named_numbers`, where every rollout has an object; ``but`` for some names."""
+    def table(
+        self,
+        kind: str,
+        rows: Sequence[Mapping[str, Any]],
+        but: Collection[str] = (),
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """As `named_numbers`, where every rollout has an object; ``but`` for some names, and with our ``names``."""
         for name in dict.fromkeys(chain.from_iterable(rows)):
             if name in but:
                 continue
             values = [row.get(name) for row in rows]
-            if not set(map(type, values)) <= _PLAIN:
+            kinds = set(map(type, values))
+            if not (kinds <= _PLAIN or (kinds <= {*_PLAIN, int} and _fit(values))):
                 values = [number(value) for value in values]
-            self.gather.numbers(kind, name, values)
+            self.gather.numbers(kind, names.get(name, name), values)
 
     def metadata(self, objects: Sequence[Raw | bytes]) -> None:
         """The object of each rollout that --by looks into; b"" where a rollout has none."""
@@ -155,6 +165,12 @@ class RowBlock:
                 self.gather.labels(f"raw:metadata.{name}", [raw or None for raw in raws])
 
 
+def _fit(values: Sequence[Any]) -> bool:
+    """Whether all integers among some numbers fit a double."""
+    whole = [value for value in values if type(value) is int]
+    return min(whole) > -LARGEST and max(whole) < LARGEST
+
+
 def number(value: Any) -> float | None:
     """A value as a finite number: true is 1; None for anything else."""
     if isinstance(value, (int, float)):
@@ -167,7 +183,10 @@ def number(value: Any) -> float | None:
 
 
 def hashed(text: str) -> int:
-    """A number that stands for an id, the same in every process."""
+    """A number that stands for an id, the same in every process: of a UUID half its digits, else a hash."""
+    if len(text) == UUID_DIGITS and text.isalnum():
+        with suppress(ValueError):
+            return int(text[: UUID_DIGITS // 2], 16) >> 1
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
@@ -452,6 +471,28 @@ def read_alone(reader: SystemLines, source: Source, progress: Progress) -> Syste
         raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one row per line") from None
     except LineError as error:
         raise error.at(source.path) from None
+
+
+def raw_hash(raw: Raw) -> str:
+    """The hash of a right answer that nobody has decoded, as `target_hash` gives it."""
+    try:
+        return target_hash(msgspec.json.decode(raw)) if raw else ""
+    except BAD:
+        return ""
+
+
+def row_texts(path: str, row: Any, text_of: Callable[[Any], Text], wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say: the first row of each task, and all of the wanted tasks.
+
+    ``row`` is the struct of a row with its texts, ``text_of`` what it says; samples are numbered as they come.
+    """
+    seen = Counter[tuple[Any, ...]]()
+    for each in marked_rows(Source(path), row, [b""]):
+        text = text_of(each)
+        who = (text.agent, text.model, text.dataset, text.task)
+        seen[who] += 1
+        if seen[who] == 1 or text.task in wanted:
+            yield text._replace(sample=seen[who] - 1)
 
 
 def own_names(names: Columns, system: str) -> None:

@@ -20,6 +20,7 @@ PER = {
     "time_per_solved": "solved task",
 }
 """What one of a metric is for: the released names say task, and mean one sample of a task."""
+_OF_A_SAMPLE = ("mean", "median", "min", "max", "percentile")  # statistics of a column over rollouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ def quantity(estimate: Estimate, decimals: int = 3) -> Quantity:
     if value is None or not math.isfinite(value):
         return Quantity(NONE, "", f"per {per}" if per else "")
     if kind == "USD":
+        per = "sample" if estimate.made.metric in _OF_A_SAMPLE else per
         return _price(value, ends, per, estimate.stderr)
     if kind == "s":
         low_high = "" if ends is None else _times(max(ends[0], 0.0), ends[1])

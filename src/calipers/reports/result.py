@@ -312,16 +312,19 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def document(result: Result, *, details: bool = False, economics: bool = False, every: bool = False) -> Document:
+def document(
+    result: Result, *, details: bool = False, economics: bool = False, every: bool = False, command: str = ""
+) -> Document:
     """A result as a page: the sentence, the numbers and the ledger on 25 lines.
 
     ``economics`` adds the table of times and costs, ``every`` shows all rows however long the page is, and ``details``
     is everything: standard errors, definitions, what missing rollouts do to each metric, the ledger of each slice.
+    ``command`` is what has these options, where another command prints the page.
     """
 
     def blocks() -> Iterator[Block]:
         from calipers.reports import result_details, result_page
 
-        return result_details.blocks(result) if details else result_page.blocks(result, economics, every)
+        return result_details.blocks(result) if details else result_page.blocks(result, economics, every, command)
 
     return Document(blocks, result.to_dict, FIELDS, result.rows, escaped="|_<", paged=not details)

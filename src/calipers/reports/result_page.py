@@ -27,7 +27,6 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import (
-    EACH_BY_ITSELF,
     NONE,
     POLICY,
     advice_of,
@@ -45,6 +44,7 @@ from calipers.reports.sentences import (
     ONE_SAMPLE,
     Answer,
     level,
+    of_quantity,
     of_run,
     of_suite,
     outcomes,
@@ -67,17 +67,24 @@ NAME = 34  # columns of a name in a line
 ROW_NAME = 30  # columns of a name in a table
 PICTURE = (19, 47)  # columns of an axis, on a narrow and on a wide page
 WIDE = terminal.FROM
+NOT_ADJUSTED = "intervals are not adjusted for the number of slices"
+SCALE = 10.0  # numbers up to this size share an axis with shares
 CASES = "if missing failed / passed"
 UNBIASED: Final = "unbiased estimate: "
 _LEDGER, _LABEL = 17, 13  # columns before the text of a line with a label
 _SAME = 1e-12  # numbers that differ by less are the same: they were added in another order
 
 
-def blocks(result: Result, economics_too: bool = False, every: bool = False) -> Iterator[Block]:
-    """The page: of one group its numbers, of several groups a row for each."""
+def blocks(result: Result, economics_too: bool = False, every: bool = False, command: str = "") -> Iterator[Block]:
+    """The page: of one group its numbers, of several groups a row for each.
+
+    ``command`` stands before the options that the page names, where another command than score prints it.
+    """
     one = len(result.groups) == 1
     make = _one(result, result.groups[0], economics_too) if one else _several(result, economics_too)
-    yield from _fitted(make, every)
+    yield from _fitted(make, every, command)
+    yield Blank()
+    yield _foot(result, command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,31 +104,35 @@ class _Cut:
     table: Table
     before: Sequence[Block] = ()
     after: Sequence[Block] = ()
+    note: str = ""  # below it, on one line with how many rows are left
 
 
 def fitted(head: Sequence[Block], table: Table, tail: Sequence[Block], option: str) -> Iterator[Block]:
     """A page of a head, a table with as many rows as fit, and a tail; ``option`` shows all rows."""
-    yield from _fitted(_Parts(head, [_Cut(table)] if table.rows else [], tail), every=False, option=option)
+    parts = _Parts(head, [_Cut(table)] if table.rows else [], tail)
+    yield from _fitted(parts, every=False, option=option, foot=0)
 
 
-def _fitted(parts: _Parts, every: bool, option: str = "--all") -> Iterator[Block]:
-    """The blocks of a page; without ``every``, with as many rows as fit."""
+def _fitted(parts: _Parts, every: bool, command: str = "", option: str = "--all", foot: int = 2) -> Iterator[Block]:
+    """The blocks of a page; without ``every``, with as many rows as fit. A foot of so many lines follows."""
     around = [*parts.head, *parts.tail, *(block for cut in parts.tables for block in (*cut.before, *cut.after))]
+    noted = sum(bool(cut.note) for cut in parts.tables)
     empty = [Table(cut.table.columns, [], across=True) for cut in parts.tables]
-    room = LINES - _lines([*around, *empty])
+    room = LINES - _lines([*around, *empty]) - noted - foot
     yield from parts.head
     for number, cut in enumerate(parts.tables):
-        later = sum(_least(each.table) for each in parts.tables[number + 1 :])
-        rows = cut.table.rows if every else _first_rows(cut.table, room - later)
+        later = sum(_least(each.table) - bool(each.note) for each in parts.tables[number + 1 :])
+        rows = cut.table.rows if every else _first_rows(cut.table, room - later, noted=bool(cut.note))
         left = len(cut.table.rows) - len(rows)
         shown = Table(cut.table.columns, rows, cut.table.notes_head, across=True)
         yield from cut.before
         yield shown
-        if left:
-            yield Sentence(f"… {left:,} more: {option}", "note")
+        cut_off = f"… {left:,} more: {command}{option}" if left else ""
+        if words := "; ".join(filter(None, (cut_off, cut.note))):
+            yield Sentence(words, "note")
         yield from cut.after
-        room -= _lines([shown]) - _lines([empty[number]]) + bool(left)
-    yield from (*parts.tail[:-2], *parts.extra, *parts.tail[-2:]) if parts.extra else parts.tail
+        room -= _lines([shown]) - _lines([empty[number]]) + bool(left and not cut.note)
+    yield from (*parts.tail, *parts.extra)
 
 
 def _least(table: Table) -> int:
@@ -129,15 +140,16 @@ def _least(table: Table) -> int:
     return min(len(table.rows) + any(column.heading for column in table.columns), FEWEST)
 
 
-def _first_rows(table: Table, room: int) -> Sequence[Row]:
+def _first_rows(table: Table, room: int, *, noted: bool) -> Sequence[Row]:
     """As many rows as there is room for, with their headings, and with a line that says how many are left."""
     bare = _lines([Table(table.columns, [], across=True)])
-    if _lines([table]) - bare <= room:
+    if len(table.rows) <= room and _lines([table]) - bare <= room:
         return table.rows
-    rows = list(table.rows)
-    while len(rows) > 1 and _lines([Table(table.columns, rows, across=True)]) - bare + 1 > room:
+    rows = list(table.rows[: max(room, 2)])  # a row takes a line at least, and there may be a million of them
+    while len(rows) > 1 and _lines([Table(table.columns, rows, across=True)]) - bare + (not noted) > room:
         rows.pop()
-    return rows if len(rows) + 1 < len(table.rows) else table.rows  # the line instead of one row would save nothing
+    saved = len(table.rows) - len(rows) > 1 or noted  # a line that says so instead of one row would save nothing
+    return rows if saved else table.rows
 
 
 def _lines(blocks: Sequence[Block]) -> int:
@@ -162,7 +174,7 @@ def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
     tail += [*_narrow(group), *_warnings(group)]
     tables = [numbers, *cuts] if group.metrics else cuts
     extra = list(economics(group, result)) if economics_too else []
-    return _Parts(head, tables, [*tail, Blank(), _foot(result)], extra)
+    return _Parts(head, tables, tail, extra)
 
 
 def head_blocks(about: str, right: str) -> list[Block]:
@@ -185,6 +197,9 @@ def answer_of(result: Result, group: Group) -> Answer:
     who, dataset = (_short(text or "") for text in (group.model or group.agent, group.dataset))
     if estimate is None:
         return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
+    if unit(estimate) and estimate.value is not None:
+        shown = quantity(estimate)
+        return of_quantity(who, dataset, clean(name), shown.value, shown.interval, shown.per, result.confidence)
     return of_run(
         who,
         dataset,
@@ -229,6 +244,8 @@ def _order(name: str) -> tuple[int, str]:
 def _alike(one: Estimate, other: Estimate) -> bool:
     """Whether two metrics of one sample have the same value, interval and bounds."""
     if not all(each.made.metric in ONE_SAMPLE and each.made.k in (None, 1) for each in (one, other)):
+        return False
+    if one.value is None:
         return False
     pairs = ((one.value,), (other.value,)), (one.interval, other.interval), (one.bounds, other.bounds)
     return all(_equal(first, second) for first, second in pairs)
@@ -302,11 +319,13 @@ Axis = tuple[float, float]
 
 
 def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
-    """The axis of the pictures of a table: 0 to 1 where any number lies there, else one in round steps."""
+    """The axis of the pictures of a table: 0 to 1 where all numbers lie there, else one in round steps."""
     pairs = [each.interval for each in estimates if each.interval and each.value is not None and not unit(each)]
-    if not pairs or any(low >= 0 and high <= 1 for low, high in pairs):
-        return (0.0, 1.0) if pairs else None
-    return round_axis([end for pair in pairs for end in pair])
+    inside = [pair for pair in pairs if pair[0] >= 0 and pair[1] <= 1]
+    beyond = [end for pair in pairs for end in pair]
+    if len(inside) == len(pairs) or max(map(abs, beyond)) > SCALE:  # numbers of other scales have no common axis
+        return (0.0, 1.0) if inside else round_axis(list(pairs[0])) if pairs else None
+    return round_axis(beyond)
 
 
 def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
@@ -334,7 +353,9 @@ def _notes(numbers: Sequence[tuple[str, Estimate]]) -> list[Block]:
     """Why numbers lack tasks or an interval, each reason once, with the metrics that it holds for."""
     names: dict[str, list[str]] = {}
     for name, estimate in numbers:
-        for words in (*_meaning(name, estimate), *too_few(estimate), *reason(estimate)):
+        few = [] if estimate.value is None else too_few(estimate)
+        why = [] if estimate.tasks == 1 and estimate.value is not None else reason(estimate)  # the row says "one task"
+        for words in (*_meaning(name, estimate), *few, *why):
             names.setdefault(words, []).append(_cell_name(name))
     every = len(numbers)
     return [
@@ -432,14 +453,21 @@ def _warnings(group: Group) -> Iterator[Block]:
         yield Sentence(f"… {counted(len(group.warnings) - WARNINGS, 'warning')} more: --details", "note")
 
 
-def _foot(result: Result) -> Sentence:
+def _foot(result: Result, command: str) -> Sentence:
     """The settings that are not the usual ones, and the digest: equal digests mean equal numbers."""
     settings = [] if result.dialect == "native" else [f"{clean(result.dialect)} rules"]
     settings += [] if result.missing == "gap" else [f"missing rollouts {POLICY.get(result.missing, result.missing)}"]
     settings += [f"seed {result.seed}"] if result.seed else []
+    return digest_line(settings, result.digest, f"{command}--details")
+
+
+def digest_line(settings: Sequence[str], digest: str, more: str) -> Sentence:
+    """The last line of a page: settings that are not the usual ones, the digest, and where there is more."""
     said = f"{', '.join(settings)}; " if settings else ""
-    words = f"{said}{result.digest[:23]}…   more: --details   a page: calipers report"
-    return Sentence(words, "note", markdown=(said, "digest ", Name(result.digest, None)))
+    words = f"{said}{digest[:23]}…   more: {more}"
+    page = "   a page: calipers report"
+    whole = words + page if width(words + page) <= terminal.NARROW else words
+    return Sentence(whole, "note", markdown=(said, "digest ", Name(digest, None)))
 
 
 def _breakdowns(result: Result, groups: Sequence[tuple[str, Group]], width: int) -> Iterator[_Cut]:
@@ -470,8 +498,7 @@ def _breakdowns(result: Result, groups: Sequence[tuple[str, Group]], width: int)
         columns = _columns(Name(key, plain=_cell_name(key)), result, named_width, last)
         if headed:
             columns.insert(1, TableColumn("metric", heading=True))
-        alone = [Sentence(EACH_BY_ITSELF, "note")] if len(rows) > 1 else []
-        yield _Cut(Table(columns, cells), [Blank()], alone)
+        yield _Cut(Table(columns, cells), [Blank()], note=NOT_ADJUSTED if len(rows) > 1 else "")
 
 
 def _slices(name: str, metric: str, cut: Mapping[str, Slice]) -> list[tuple[str, str, Estimate]]:
@@ -523,7 +550,7 @@ def _several(result: Result, economics_too: bool) -> _Parts:
         tail.append(Sentence(words, label="cost".ljust(_LABEL)))
     tail += _group_warnings(names, groups)
     tables = [_Cut(_group_table(result, numbers, width), (), _notes([(name, each) for _, name, each, _ in numbers]))]
-    return _Parts(head, [*(tables if numbers else []), *cuts], [*tail, Blank(), _foot(result)], extra)
+    return _Parts(head, [*(tables if numbers else []), *cuts], tail, extra)
 
 
 def _same_everywhere(result: Result) -> dict[str, list[str]]:

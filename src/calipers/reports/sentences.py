@@ -23,6 +23,7 @@ _SPACE = "\N{NO-BREAK SPACE}"
 MANY_MISSING = 0.1  # share of the planned rollouts from which on the first sentences say so
 NARROW = 0.01  # width of an interval below which three decimals would show too little of it
 CHEAP = 0.001  # dollars for one of something, below which the price is for a thousand or a million of them
+TRIFLE = 0.0001  # dollars: a total below has no digits that matter
 WORTH_SAYING = 0.005  # of the width of an interval: less rounds to 0 %
 ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of solved tasks for 0/1 rewards
 
@@ -48,6 +49,7 @@ class Answer:
     def below(self) -> str:
         """What is left to say under the line; "" where that is nothing."""
         text = self.rest if self.brackets else self.detail
+        text = text[:1].upper() + text[1:]
         return f"{text}." if text and not text.endswith(".") else text
 
     def __str__(self) -> str:
@@ -148,6 +150,13 @@ def of_run(
         return Answer(f"{who} {what}.", "; ".join(filter(None, (detail, lacking))))
     sure = f"{level(confidence)}: {f'{_hundredths(ends[0])} to {percent(ends[1])}' if share else to(ends, digits)}"
     return Answer(f"{who} {what}.", "; ".join(filter(None, (sure, lacking))), sure, lacking)
+
+
+def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, per: str, confidence: float) -> Answer:
+    """The answer of one run by a time, a price or a number of tokens, with its unit."""
+    what = " ".join(filter(None, (f"has a {name} of {value}", per)))
+    sure = f"{level(confidence)}: {interval}" if interval else ""
+    return Answer(f"{who or 'The run'} {what}{f' on {dataset}' if dataset else ''}.", sure, sure)
 
 
 def of_suite(who: str, datasets: int, name: str, estimate: Estimate, *, confidence: float) -> Answer:
@@ -294,7 +303,7 @@ def spent(totals: Mapping[str, float], economics: Mapping[str, Estimate]) -> str
     """What a run took: ``33,813 tokens, $0.055, 14 min 16 s; per solved task $0.0018, 27.6 s``; "" if unknown."""
     tokens = [totals[name] for name in ("input_tokens", "output_tokens") if name in totals]
     parts = [f"{sum(tokens):,.0f}{_SPACE}tokens"] if tokens else []
-    parts += [money(totals["cost_usd"])] if "cost_usd" in totals else []
+    parts += [_total_price(totals["cost_usd"])] if "cost_usd" in totals else []
     parts += [duration(totals["latency_s"]).replace(" ", _SPACE)] if "latency_s" in totals else []
     price, time = (_first_of(economics, name) for name in ("cost_per_solved", "time_per_solved"))
     known = [each for each in (price, time) if each is not None]
@@ -308,6 +317,11 @@ def spent(totals: Mapping[str, float], economics: Mapping[str, Estimate]) -> str
         return f"{', '.join(parts)}; {each}"
     dollars = [money(price.value)] if price is not None and price.value is not None else []
     return f"{', '.join(parts)}; per solved task {', '.join([*dollars, *seconds])}"
+
+
+def _total_price(amount: float) -> str:
+    """A total in dollars; of what is nothing to anybody, only that."""
+    return f"less than ${TRIFLE}" if 0 < amount < TRIFLE else money(amount)
 
 
 def _first_of(economics: Mapping[str, Estimate], metric: str) -> Estimate | None:

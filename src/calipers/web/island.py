@@ -112,7 +112,7 @@ def what_if_section(shown: RunData | PairData) -> Section | None:
 
 def command_words(verb: str, runs: Sequence[RunData], made: Result | Comparison) -> list[str]:
     """The words of the command that made a result, without metrics, missing, cluster and by; none of a table."""
-    sources = list({id(run.rollouts.source): run.rollouts.source for run in runs if run.rollouts}.values())
+    sources = list({id(run.rollouts.source): run.rollouts.source for run in runs if run.rollouts is not None}.values())
     if not all(source.path for source in sources):
         return []
     words = ["calipers", verb, *(source.path for source in sources)]

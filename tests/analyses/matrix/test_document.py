@@ -155,10 +155,18 @@ def test_without_utf_8_the_signs_are_ascii():
     assert mean.endswith(">")
 
 
+def test_a_notebook_has_the_answer_the_matrix_and_its_letters():
+    view = calipers.matrix(suite_rows())._repr_html_()
+    assert "is better than" in view
+    assert "A Claude-3.5-Sonnet-20240620, B Claude-3.5-Sonnet-20241022." in view
+    assert "No single benchmark decides it." in view
+    assert len(view) < 6_000
+
+
 def test_hostile_names_do_no_harm():
-    rows = rows_of({("x\x1b[31m|", model): share(0.5) for model in ("<b>\u202e", "b`|")})
+    rows = rows_of({("x\x1b[31m|", model): share(0.5) for model in ("<i>\u202e", "b`|")})
     matrix = calipers.matrix(rows)
     for text in (page(matrix), matrix.to_markdown(), matrix._repr_html_()):
         assert "\x1b" not in text
         assert "\u202e" not in text
-    assert "<b>" not in matrix._repr_html_()
+    assert "<i>" not in matrix._repr_html_()

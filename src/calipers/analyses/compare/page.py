@@ -20,7 +20,7 @@ from calipers.reports.document import (
 )
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters
 from calipers.reports.plain_words import plain_method, plain_why
-from calipers.reports.result_page import PICTURE, Axis, answer_blocks, fitted, head_blocks, round_axis
+from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_line, fitted, head_blocks, round_axis
 from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
 from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle
@@ -296,9 +296,7 @@ def _foot(comparison: Comparison) -> Sentence:
     settings += [] if comparison.dialect == "native" else [f"{clean(comparison.dialect)} rules"]
     settings += [f"missing rollouts {POLICY[comparison.missing]}"] if comparison.missing != "gap" else []
     settings += [f"seed {comparison.seed}"] if comparison.seed else []
-    said = f"{', '.join(settings)}; " if settings else ""
-    words = f"{said}{comparison.digest[:23]}…   more: --details   a page: calipers report"
-    return Sentence(words, "note", markdown=(said, "digest ", Name(comparison.digest, None)))
+    return digest_line(settings, comparison.digest, "--details")
 
 
 def glance(comparison: Comparison) -> Glance:

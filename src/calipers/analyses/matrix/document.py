@@ -12,6 +12,7 @@ from calipers.reports.document import (
     Blank,
     Block,
     Document,
+    Glance,
     Name,
     Picture,
     Row,
@@ -212,6 +213,17 @@ def _blocks(matrix: Matrix, every: bool, where: str) -> Iterator[Block]:
         yield from below
     if matrix.notes:  # a terminal has them beside the output
         yield SentenceList([Sentence("", markdown=note) for note in matrix.notes])
+
+
+def glance(matrix: Matrix) -> Glance:
+    """The answer, the matrix, and what its letters stand for, for a notebook."""
+    found = answer(matrix)
+    table = next(block for block in _blocks(matrix, every=True, where="") if isinstance(block, Table))
+    names = [clean(column.name, None) for column in matrix.models]
+    called = [f"{sign} {name}" for sign, name in zip(letters(len(names)), names, strict=True)]
+    legend = f"{', '.join(called)}." if 1 < len(names) <= SIDE_BY_SIDE else ""
+    foot = " ".join(filter(None, (_ended(found.detail), alone(matrix), legend, f"{matrix.digest[:19]}…")))
+    return Glance(found.sentence, table, foot)
 
 
 def _ended(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
-from calipers.reports.document import Document
+from calipers.reports.document import Document, Glance
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.result import canonical
@@ -138,6 +138,12 @@ class Matrix(Page):
         from calipers.analyses.matrix.document import document
 
         return document(self)
+
+    def glance(self) -> Glance:
+        """The answer, the matrix, and what its letters stand for, for a notebook."""
+        from calipers.analyses.matrix.document import glance
+
+        return glance(self)
 
     def headline(self) -> str:
         """What it says, in a line."""

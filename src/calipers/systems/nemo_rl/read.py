@@ -36,21 +36,38 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def take(rows: RowBlock) -> Ints | None:
-    """A block of rows: a rollout for each reward in a row."""
-    sizes = [len(rewards) for rewards in rows[REWARD]]
+    """A block of rows: a rollout for each element of a row."""
+    sizes = [len(content) for content in rows["content"]]
     alone = set(sizes) == {1}
-    pairs = zip(rows["content"], sizes, strict=True)
-    contents = [content[at] if at < len(content) else None for content, size in pairs for at in range(size)]
+    contents = [each for content in rows["content"] for each in content]
     tasks = rows.memory.setdefault("tasks", PromptTasks())
     rows.gather.tasks(tasks.of([_prompt(content) for content in contents], [b""] * len(contents)))
-    rows.gather.numbers("reward", REWARD, [reward for rewards in rows[REWARD] for reward in rewards])
+    if alone and all(len(rewards) == 1 for rewards in rows[REWARD]):
+        rewards = [rewards[0] for rewards in rows[REWARD]]
+    else:
+        given = zip(rows[REWARD], rows["filtered_rewards"], sizes, strict=True)
+        rewards = [reward for each in given for reward in _rewards(*each)]
+    rows.gather.numbers("reward", REWARD, rewards)
     _label(rows, len(contents))
     return None if alone else np.repeat(np.arange(rows.size), sizes)
+
+
+def _rewards(rewards: list[Any], kept: list[Any] | None, size: int) -> list[Any]:
+    """The reward of each rollout of a row; the kept ones where a row has the rewards of its whole batch."""
+    for known in (rewards, kept):
+        if known is not None and len(known) == size:
+            return known
+    return [None] * size
 
 
 def _prompt(content: Any) -> bytes:
     """What stands before the model's first turn, as JSON: messages, or the first of several texts."""
     if isinstance(content, list) and content and isinstance(content[0], Message):
+        second = content[1] if len(content) > 1 else None
+        if isinstance(second, Message) and second.role == "assistant" and content[0].role != "assistant":
+            raw = bytes(content[0].content)  # as most are: one text of the user's
+            if raw[:1] == b'"':
+                return raw
         turns = []
         for message in content:
             if not isinstance(message, Message) or message.role == "assistant":

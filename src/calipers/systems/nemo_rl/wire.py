@@ -21,4 +21,5 @@ class Message(msgspec.Struct, gc=False):
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("content", list[list[Message | str] | str | None], msgspec.NODEFAULT),
     ("rewards", list[Number], msgspec.NODEFAULT),
+    ("filtered_rewards", list[Number] | None, None),  # of the rows that dynamic sampling kept
 ]

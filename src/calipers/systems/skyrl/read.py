@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
+from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.lines import ABSENT
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
@@ -17,12 +17,14 @@ from calipers.formats.system_rows import (
     PromptTasks,
     RowBlock,
     SystemLines,
+    raw_hash,
     read_rows,
+    row_texts,
     step_in,
     with_notes,
 )
 from calipers.rollouts.part import Part
-from calipers.systems.skyrl.wire import FIELDS
+from calipers.systems.skyrl.wire import FIELDS, TextRow
 
 SYSTEM: Final = "skyrl"
 UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null
@@ -113,9 +115,21 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
 
 
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say."""
+    tasks = PromptTasks(users_turn)
+
+    def said(row: TextRow) -> Text:
+        gold = Raw(_gold(bytes(row.env_extras)))
+        task, dataset = tasks.of([row.input_prompt], [gold])[0], row.data_source or UNNAMED
+        return Text(None, None, dataset, task, 0, "", raw_hash(gold), row.output_response, row.input_prompt)
+
+    return row_texts(path, TextRow, said, wanted)
+
+
 def recognise(start: Beginning) -> bool:
     """Whether the first row is one of SkyRL's: ``input_prompt output_response score``."""
     return start.row is not None and {"input_prompt", "output_response", "score"} <= start.row.keys()
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True)
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True)

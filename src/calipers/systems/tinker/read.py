@@ -31,7 +31,7 @@ def take_evaluation(rows: RowBlock) -> None:
     """A block of trajectories, each a rollout."""
     gather = rows.gather
     pairs = zip(rows["example_id"], rows["idx"], strict=True)
-    gather.tasks([("" if idx is None else idx) if example is None else example for example, idx in pairs])
+    gather.tasks([("" if idx is None else idx) if example in (None, "") else example for example, idx in pairs])
     gather.numbers("reward", "reward", rows["reward"])
     gather.numbers("column", "latency_s", rows["time_seconds"])
     gather.labels("dataset", rows["benchmark"])
@@ -41,7 +41,7 @@ def take_evaluation(rows: RowBlock) -> None:
             [error.partition("(")[0].partition(":")[0].strip() if error else None for error in rows["error"]]
         )
     metrics: list[dict[str, Any]] = [each or {} for each in rows["metrics"]]
-    rows.table("column", [{SPENT.get(name, name): value for name, value in each.items()} for each in metrics])
+    rows.table("column", metrics, names=SPENT)
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
         gather.labels("truncated", [any(number(each.get(name)) for name in TRUNCATIONS) for each in metrics])

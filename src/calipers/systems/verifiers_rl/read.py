@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -29,13 +31,14 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Labels, Part
-from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, Span, TaskData, TaskOf, Trace
+from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, Span, TaskData, TaskOf, Trace, Work
 
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"
 NO_TRACE: Final = "(no trace)"  # stands for the policy's agent until that is known
 POLICY: Final = "policy"  # what a count of traces by (agent, model) is called
 TRUNCATED: Final = frozenset({"max_turns", "context_length"})
+_FOLDERS: Final = re.compile(r"step_([0-9]+)[/\\](train|eval)[/\\]")
 _DATA: Final = msgspec.json.Decoder(TaskData)
 _SPENT: Final = {
     "input_tokens": "input_tokens",
@@ -55,9 +58,9 @@ def take(rows: RowBlock) -> Ints:
     gather.tasks([tasks[row] for row in origin])
     agents = [NO_TRACE if trace is None else _agent(trace) for trace in traces]
     models = [NO_TRACE if trace is None else _model(trace) for trace in traces]
-    for trace, agent, model in zip(traces, agents, models, strict=True):
-        if trace is not None and (trace.agent is None or trace.agent.trainable is not False):
-            rows.counts[f"{POLICY}\0{agent or ''}\0{model or ''}"] += 1
+    trained = [trace is not None and (trace.agent is None or trace.agent.trainable is not False) for trace in traces]
+    who = Counter(pair for pair, counts in zip(zip(agents, models, strict=True), trained, strict=True) if counts)
+    rows.counts.update({f"{POLICY}\0{agent or ''}\0{model or ''}": count for (agent, model), count in who.items()})
     gather.labels("agent", agents)
     gather.labels("model", models)
     gather.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
@@ -118,7 +121,8 @@ def _dataset(env: Any) -> str | None:
 
 def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
     """What says when and for what an episode was run, as labels."""
-    works = [run.work if run else None for run in runs]
+    unsaid = rows.memory.setdefault("folder", _work_of(rows.path))
+    works = [run.work if run and run.work else unsaid for run in runs]
     labels: dict[str, list[Any]] = {
         STEP: [work.step if work else None for work in works],
         SPLIT: [work.type if work else None for work in works],
@@ -132,6 +136,12 @@ def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
         rows.labelled.add(name)
         if any(value is not None for value in values):
             rows.gather.labels(name, values)
+
+
+def _work_of(path: str) -> Work | None:
+    """The step and the split that prime-rl's folders name, for episodes that do not say them."""
+    found = _FOLDERS.search(os.path.abspath(path))
+    return Work(type=found[2], step=int(found[1])) if found else None
 
 
 def _ok(trace: Trace) -> bool:
@@ -165,10 +175,22 @@ def _rewards(trace: Trace) -> Iterator[tuple[str, float]]:
 
 def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
     """The tokens, the cost and the time of each trace, as far as it says."""
-    used = [[call.usage for call in (trace.calls or ()) if call.usage] if trace is not None else [] for trace in traces]
+    calls = [
+        (row, call.usage)
+        for row, trace in enumerate(traces)
+        if trace is not None and trace.calls
+        for call in trace.calls
+        if call.usage is not None
+    ]
+    owners, used = np.array([row for row, _ in calls], dtype=np.int64), [usage for _, usage in calls]
     for name, key in _SPENT.items():
-        counts = [[count for each in some if (count := getattr(each, key)) is not None] for some in used]
-        rows.gather.numbers("column", name, [sum(some) if some else None for some in counts])
+        counts = np.array(list(map(attrgetter(key), used)), dtype=np.float64)  # None becomes NaN, which JSON has not
+        there = ~np.isnan(counts)
+        if there.any():
+            sums = np.bincount(owners[there], counts[there], len(traces)).tolist()
+            some = np.bincount(owners[there], minlength=len(traces)).tolist()
+            values = [total if count else None for total, count in zip(sums, some, strict=True)]
+            rows.gather.numbers("column", name, values)
     spans = [trace.timing.agent if trace is not None and trace.timing else None for trace in traces]
     rows.gather.numbers("column", "latency_s", [_seconds(span) for span in spans])
 

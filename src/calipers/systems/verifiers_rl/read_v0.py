@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
+from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.lines import ABSENT
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
@@ -17,16 +17,19 @@ from calipers.formats.system_rows import (
     beside,
     extra_columns,
     planned,
+    raw_hash,
     read_rows,
+    row_texts,
     with_notes,
 )
 from calipers.rollouts.part import Part
-from calipers.systems.verifiers_rl.wire import RESULT
+from calipers.systems.verifiers_rl.wire import RESULT, TextResult
 
 SYSTEM: Final = "verifiers_v0"
 BOOKKEEPING: Final = frozenset({"num_turns", "total_tool_calls"})  # metrics that verifiers adds by itself
 OURS: Final = frozenset({"sample", "attempt", "outcome", "rewards"})  # keys that only our own records have
 NULL: Final = b"null"
+GROUP_KEYS: Final = ("model", "env_id")  # of metadata.json: the model and the dataset
 
 
 class _Failure(msgspec.Struct, gc=False):
@@ -122,10 +125,22 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     return [*with_notes(own[: len(parts)], source.path), *own[len(parts) :]]  # type: ignore[arg-type]
 
 
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say; an example_id is a place in the dataset, so prompts tell whether tasks are equal."""
+    names = map(beside(path, "metadata.json").get, GROUP_KEYS)
+    model, dataset = (name if isinstance(name, str) else None for name in names)
+
+    def said(row: TextResult) -> Text:
+        target = raw_hash(row.answer)
+        return Text(None, model, dataset, str(row.example_id), 0, "", target, row.completion, row.prompt)
+
+    return row_texts(path, TextResult, said, wanted)
+
+
 def recognise(start: Beginning) -> bool:
     """Whether the first row is one of verifiers' before 0.4: ``example_id prompt completion reward``."""
     keys = {"example_id", "prompt", "completion", "reward"}
     return start.row is not None and keys <= start.row.keys() and not OURS & start.row.keys()
 
 
-RESULTS: Final = Format(SYSTEM, read, recognise, in_folders=True)
+RESULTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True)

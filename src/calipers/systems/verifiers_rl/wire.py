@@ -158,6 +158,16 @@ EPISODE: Final[list[tuple[str, Any, Any]]] = [
     ("traces", list[Trace], msgspec.NODEFAULT),
 ]
 
+
+class TextResult(msgspec.Struct, gc=False):
+    """A row before 0.4, as far as it says something."""
+
+    example_id: int | str
+    prompt: Raw = NOTHING
+    completion: Raw = NOTHING
+    answer: Raw = NOTHING
+
+
 RESULT: Final[list[tuple[str, Any, Any]]] = [
     ("example_id", int | str, msgspec.NODEFAULT),
     ("prompt", Raw, NOTHING),

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from calipers.formats.format import Beginning, Columns, Format, Progress
+from calipers.formats.format import Beginning, Columns, Format, Progress, Text
 from calipers.formats.lines import ABSENT
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
@@ -27,16 +27,18 @@ from calipers.formats.system_rows import (
     extra_columns,
     hashed,
     number,
+    raw_hash,
     read_rows,
+    row_texts,
     some_rows,
     with_notes,
 )
 from calipers.rollouts.part import Labels, Part
-from calipers.systems.verl.wire import FIELDS
+from calipers.systems.verl.wire import FIELDS, TextRow
 
 SYSTEM: Final = "verl"
 HEADLINE: Final = "score"
-_OUTPUT: Final = re.compile(r"(.*)_([0-9]{1,9})")
+_OUTPUT: Final = re.compile(r"(.+_[0-9]+)_([0-9]{1,9})")  # {uuid}_{session}_{output}
 
 
 def users_turn(prompt: str) -> str:
@@ -75,7 +77,7 @@ def _take_ids(rows: RowBlock) -> None:
     if str in set(map(type, uids)):
         parted = [_OUTPUT.fullmatch(uid) if isinstance(uid, str) else None for uid in uids]
         rows.gather.whole("attempt", [1 if match is None else int(match[2]) + 1 for match in parted])
-        sessions = [uid if match is None else match[1] for uid, match in zip(uids, parted, strict=True)]
+        sessions = [None if match is None else match[1] for match in parted]
     elif str in set(map(type, requests)):
         sessions = list(requests)
     else:
@@ -126,6 +128,17 @@ def last_outputs(parts: list[SystemPart]) -> tuple[list[SystemPart], int]:
     return remaining, int(len(kept) - kept.sum())
 
 
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say."""
+    tasks = PromptTasks(users_turn)
+
+    def said(row: TextRow) -> Text:
+        task = tasks.of([row.input], [row.gts])[0]
+        return Text(None, None, None, task, 0, target=raw_hash(row.gts), completion=row.output, prompt=row.input)
+
+    return row_texts(path, TextRow, said, wanted)
+
+
 def in_folders(parts: Sequence[Part]) -> list[Part]:
     """The parts of files in several folders with the folder as the split: rows do not say train or validation."""
     folders = [os.path.basename(os.path.dirname(os.path.abspath(part.places.path))) for part in parts]
@@ -148,4 +161,4 @@ def recognise(start: Beginning) -> bool:
     )
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True, join=in_folders)
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders)

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from calipers.formats.format import Raw
 from calipers.formats.lines import ABSENT, NOTHING
 from calipers.formats.system_rows import Number
+
+
+class TextRow(msgspec.Struct, gc=False):
+    """A row, as far as it says something."""
+
+    input: Raw = NOTHING
+    output: Raw = NOTHING
+    gts: Raw = NOTHING
+
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("input", Raw, NOTHING),

@@ -10,6 +10,10 @@
     if (kind) node.className = kind;
     return node;
   };
+  // single keys work where no text field has the focus, and where nobody has switched them off
+  const keys = (event) => !event.ctrlKey && !event.altKey && !event.metaKey && !document.querySelector("dialog[open]")
+    && !event.target.closest("input, textarea, select, [contenteditable]")
+    && window.calipers.singleKeys();
   const WORDS = { zero: "counted as 0" };
 
   const changed = document.querySelector("table.changed");
@@ -47,6 +51,22 @@
       chosen = same(button, chosen) ? null : asked;
       show();
     }));
+    every("#ledger .bar [data-state]").forEach((part) => part.addEventListener("click", () => {
+      const chip = filters.find((button) => button.dataset.state === part.dataset.state);
+      if (chip) chip.click();
+    }));
+    document.addEventListener("keydown", (event) => {
+      const moved = { j: 1, k: -1, n: 1, N: -1 }[event.key];
+      if (!moved || !keys(event)) return;
+      const shown = rows.filter((row) => row.checkVisibility() && (!"nN".includes(event.key) || row.dataset.way === "worse"));
+      const all = rows.filter((row) => row.checkVisibility());
+      const here = document.activeElement.closest("tr[data-row]");
+      const at = all.indexOf(here);
+      const after = shown.filter((row) => (moved > 0 ? all.indexOf(row) > at : at < 0 || all.indexOf(row) < at));
+      const next = moved > 0 ? after[0] : after[after.length - 1];
+      const opener = next && next.querySelector(".opener");
+      if (opener) opener.focus();
+    });
     if (between) {
       between.hidden = false;
       between.addEventListener("click", () => {

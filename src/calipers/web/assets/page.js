@@ -416,11 +416,16 @@
 
   // keys
   const KEYS = [
-    ["j, k", "next, previous rollout"], ["Enter, Escape", "open, close"], ["n, N", "next, previous failure"],
-    ["[, ]", "previous, next sample of the task"], ["/", "search"], ["f", "to the filters"],
-    ["0 to 4", "all, passed, wrong, counted as 0, missing"], ["y", "copy a link to the rollout"], ["t", "theme"], ["?", "this list"],
+    ...(list ? [
+      ["j, k", "next, previous rollout"], ["n, N", "next, previous failure"], ["[, ]", "previous, next sample of the task"],
+      ["/", "search"], ["f", "to the filters"], ["0 to 4", "all, passed, wrong, counted as 0, missing"],
+      ["y", "copy a link to the rollout"],
+    ] : []),
+    ...(one("table.changed") ? [["j, k", "next, previous task"], ["n, N", "next, previous task that got worse"]] : []),
+    ["Enter, Escape", "open, close"], ["t", "theme"], ["?", "this list"],
   ];
   let singleKeys = kept.get("calipers.keys") !== "off";
+  window.calipers.singleKeys = () => singleKeys;
   function help() {
     const off = make("input", { type: "checkbox" });
     off.checked = !singleKeys;
