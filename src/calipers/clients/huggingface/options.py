@@ -145,7 +145,7 @@ class LoadOptions:
             wrong = "trust_remote_code=true runs code that comes with the checkpoint"
             raise InputError.at("--model-args", wrong, "add --trust if you trust it")
         for option, package, install in self._packages():
-            if not _is_installed(package):
+            if not is_installed(package):
                 raise InputError.at("--model-args", f"{option} needs the package {package}", install)
         if self.device is not None:
             _check_device(self.device)
@@ -268,7 +268,8 @@ def _canonical(value: Mapping[str, Any]) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
+    """Whether a package or module can be imported."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # the package around it is absent

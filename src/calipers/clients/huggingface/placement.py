@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
 
-from calipers.clients.huggingface.options import CONFIG, LoadOptions, folder_of
+from calipers.clients.huggingface.options import CONFIG, LoadOptions, folder_of, is_installed
 from calipers.errors import InputError
 
 NUMBERS = 2**28  # scores computed at once: places by words of the vocabulary, a GiB in all
@@ -93,33 +93,37 @@ def place(path: str, options: LoadOptions) -> Placement:
 
     try:
         whole = AutoConfig.from_pretrained(path, **options.local())
-        config = whole.get_text_config()
-        dtype = _dtype(whole, options)
+        config, dtype = whole.get_text_config(), _dtype(whole, options)
         weights = sum(_sizes(path, dtype, options))
-    except InputError:
-        raise
     except Exception as error:  # OSError, ValueError, KeyError and those of the checkpoint's own code
-        raise InputError.at(f"hf/{path}", f"the model cannot be loaded: {error}") from error
+        raise InputError.at(f"hf/{path}", f"the model cannot be loaded: {' '.join(str(error).split())}") from error
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     device = torch.device(options.device or accelerator or "cpu")
-    number = torch.accelerator.device_count() if device.type != "cpu" and device.type != "mps" else 1
-    total = memory_of(device)
-    spread = options.spreads or (options.device is None and number > 1 and weights > total - total // SHARE)
-    count = number if spread and options.device is None else 1
-    if spread:
-        total = min((memory_of(torch.device(device.type, index)) for index in range(count)), default=total)
-    if weights > total * count and options.own_map is None:
-        here = f"{count} devices with {total / GB:,.1f} GB each have too little memory"
-        here = here if count > 1 else f"{device} has {total / GB:,.1f} GB of memory"
-        right = "use a smaller dtype, load_in_8bit or load_in_4bit, or a larger device"
-        raise InputError.at(f"hf/{path}", f"its weights take {weights / GB:,.1f} GB, but {here}", right)
-    device_map = (
-        options.own_map
-        or options.device_map
-        or ("auto" if spread else {"": str(device)} if options.quantization is not None else None)
-    )
-    itemsize = SIZES.get(dtype or "", 4)
-    return Placement(str(device), device_map, _batch(config, itemsize, weights // count, total, device, count))
+    number = 1 if device.type in ("cpu", "mps") else torch.accelerator.device_count()
+    one = memory_of(device)
+    spread = options.spreads or (options.device is None and number > 1 and weights > one - one // SHARE)
+    several = spread and number > 1
+    memories = [memory_of(torch.device(device.type, index)) for index in range(number)] if several else [one]
+    if weights > sum(memories) and options.own_map is None:
+        _refuse(path, weights, memories, str(device))
+    if spread and not is_installed("accelerate"):
+        wrong = f"its weights take {_gb(weights)} and are spread over devices, which needs the package accelerate"
+        raise InputError.at(f"hf/{path}", wrong, "pip install accelerate")
+    default = "auto" if spread else {"": str(device)} if options.quantization is not None else None
+    device_map = options.own_map or options.device_map or default
+    return Placement(str(device), device_map, _batch(config, SIZES.get(dtype or "", 4), weights, memories, device))
+
+
+def _refuse(path: str, weights: int, memories: Sequence[int], device: str) -> NoReturn:
+    here = f"{device} has {_gb(memories[0])}"
+    if len(memories) > 1:
+        here = f"{len(memories)} devices have {_gb(sum(memories))} together"
+    right = "use a smaller dtype, load_in_8bit or load_in_4bit, or a larger device"
+    raise InputError.at(f"hf/{path}", f"its weights take {_gb(weights)}, but {here}", right)
+
+
+def _gb(size: int) -> str:
+    return f"{size / GB:,.1f} GB"
 
 
 def memory_of(device: Any) -> int:
@@ -133,15 +137,16 @@ def memory_of(device: Any) -> int:
     return int(torch.mps.recommended_max_memory()) if device.type == "mps" else OTHER_DEVICE
 
 
-def _batch(config: Any, itemsize: int, weights: int, total: int, device: Any, count: int) -> BatchPlan:
-    """The batch plan for devices that each hold so many bytes of weights."""
+def _batch(config: Any, itemsize: int, weights: int, memories: Sequence[int], device: Any) -> BatchPlan:
+    """The batch plan for devices with so many bytes of memory, over which the weights are spread."""
     import torch
 
     places = max(NUMBERS // config.vocab_size, 1)
     kept = _bytes_per_token(config, itemsize)
     if device.type == "cpu":
         return BatchPlan("cpu", "", 1, None, CPU_TOKENS, max(CPU_CACHE // kept, 1), places)
-    part = max(total - weights, total // SHARE) // SHARE
+    total, count = min(memories), len(memories)
+    part = max(total - weights // count, total // SHARE) // SHARE
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     read = (8 * config.hidden_size + 4 * inner) * itemsize  # what one token takes on its way through
     tokens, cached = min(TOKENS, max(part // read, 1)), max(part // kept, 1)
