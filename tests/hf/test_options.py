@@ -251,6 +251,13 @@ def test_every_argument_of_lm_evaluation_harness_is_taken_or_refused_by_name():
     assert [name for name in theirs if (name in taken) == (name in ELSEWHERE)] == []
 
 
+def test_the_table_of_arguments_in_the_documentation_is_complete():
+    page = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
+    table = page.partition("| key | value | default |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1].strip(" `") for line in table.splitlines()[2:]]
+    assert rows == [field.name for field in fields(LoadOptions)]
+
+
 @pytest.mark.parametrize(
     "given",
     [
