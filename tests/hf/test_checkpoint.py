@@ -56,7 +56,7 @@ def test_scores_that_are_no_linear_function_of_states_are_the_models_own(checkpo
     bounds = BatchBounds(64, 600, threading.Event(), BatchPlan(**batch_plan(places=places)))
     asked = [(context, choice) for context in ("hello", LONG[:39]) for choice in CHOICES]
     calls = [[Continuation(*pair)] for pair in asked]
-    ours = [call[0] for call in scores(checkpoint, PrefixCache(checkpoint), calls, bounds)]
+    ours = [call[0] for call in scores(checkpoint, PrefixCache(checkpoint, bounds.plan), calls, bounds)]
     wanted = [reference(checkpoints[kind], *pair) for pair in asked]
     assert [one.logprob for one in ours] == pytest.approx([one[0] for one in wanted], **CLOSE)
     assert [(one.greedy, one.tokens) for one in ours] == [one[1:] for one in wanted]
@@ -70,6 +70,8 @@ def test_the_order_of_calls_changes_no_digit(checkpoints, kind):
     found = []
     for order in (asked, asked[::-1]):
         checkpoint = load(checkpoints[kind])
-        ends = scores(checkpoint, PrefixCache(checkpoint), [[Continuation(*pair)] for pair in order], bounds)
+        ends = scores(
+            checkpoint, PrefixCache(checkpoint, bounds.plan), [[Continuation(*pair)] for pair in order], bounds
+        )
         found.append(dict(zip(order, [end[0].logprob for end in ends], strict=True)))
     assert found[0] == found[1]

@@ -221,8 +221,9 @@ def _alike(first: Tokens, other: Tokens) -> int:
 class PrefixCache:
     """A checkpoint's memory of prefixes. The latest is kept, as the next texts are likely to begin with it too."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, plan: BatchPlan) -> None:
         self._checkpoint = checkpoint
+        self._worth = WORTH if plan.device == "cpu" else WORTH_ON_DEVICE  # by the plan: it outlives a device
         self._latest: Tokens = ()
         self._tokens: Tokens = ()
         self._memory: Any = None
@@ -236,7 +237,7 @@ class PrefixCache:
             return [((), list(dict.fromkeys(texts)))]
         known = [text for text in (self._tokens, self._latest if len(texts) == 1 else ()) if text]
         self._latest = texts[-1] if texts else ()
-        return branches(texts, known, WORTH if self._checkpoint.model.device.type == "cpu" else WORTH_ON_DEVICE)
+        return branches(texts, known, self._worth)
 
     def memory(self, prefix: Tokens, rows: int, read: ForwardPass) -> Any:
         """The model's memory of a prefix, once for each of some rows; None for no prefix."""

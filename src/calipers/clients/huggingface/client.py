@@ -261,14 +261,16 @@ class HfModel:
             turns = bare and any(not isinstance(request.prompt, str) for request in requests)
             if turns and NO_TEMPLATE not in self.notes:
                 self.notes.append(NO_TEMPLATE)
-            cache, bounds = self._cache_of(checkpoint), self._bounds(checkpoint)
+            bounds = self._bounds(checkpoint)
+            cache = self._cache_of(checkpoint, bounds)
             return completions(checkpoint, cache, requests, chat, bounds, connection.price, self._template)
 
         return self._with_model(work, len(requests))
 
     def _score(self, calls: Sequence[Texts]) -> Sequence[list[Scored] | Exception]:
         def work(checkpoint: Checkpoint) -> Sequence[list[Scored] | Exception]:
-            return scores(checkpoint, self._cache_of(checkpoint), calls, self._bounds(checkpoint), self._template)
+            bounds = self._bounds(checkpoint)
+            return scores(checkpoint, self._cache_of(checkpoint, bounds), calls, bounds, self._template)
 
         return self._with_model(work, len(calls))
 
@@ -287,9 +289,9 @@ class HfModel:
             message = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
             return [ClientError(message, kind="hf")] * calls
 
-    def _cache_of(self, checkpoint: Checkpoint) -> PrefixCache:
+    def _cache_of(self, checkpoint: Checkpoint, bounds: BatchBounds) -> PrefixCache:
         """What it remembers from one batch to the next."""
-        self._cache = self._cache or PrefixCache(checkpoint)
+        self._cache = self._cache or PrefixCache(checkpoint, bounds.plan)
         return self._cache
 
     def _bounds(self, checkpoint: Checkpoint) -> BatchBounds:
