@@ -195,7 +195,9 @@ def run(tmp_path, model, tasks, verifier, concurrency=4):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_batches_follow_the_order_of_the_run_however_slow_a_verifier_is(tmp_path, seed):
-    batches = run(tmp_path, Model(), 10, Slow(seed))
+    model = Model()
+    batches = run(tmp_path, model, 10, Slow(seed))
+    assert not model.gathering.impatient
     assert batches == [["t0"], ["t1", "t2", "t3", "t4"], ["t5", "t6", "t7", "t8"], ["t9"]]
 
 
@@ -222,9 +224,11 @@ def test_a_verifier_that_waits_for_the_next_batch_holds_nobody_up_for_ever(tmp_p
                 await asked.wait()
             return Verdict(1.0)
 
-    batches = run(tmp_path, Model(), 8, Waiting(0))
+    model = Model()
+    batches = run(tmp_path, model, 8, Waiting(0))
     assert sorted(task for batch in batches for task in batch) == [f"t{n}" for n in range(8)]
     assert "t5" in batches[2]
+    assert model.gathering.impatient
 
 
 def test_callers_who_go_away_are_not_waited_for():

@@ -53,6 +53,7 @@ class Batching(Generic[Asked, Given]):
     ) -> None:
         self._thread, self._work, self._order = thread, work, order
         self._callers = callers or Callers()
+        self.impatient = False  # a batch began although a worker was still to come
         self._arrival: asyncio.Event | None = None  # of the loop that is waited in
         self._callers.observe(self._arrived)
         self._waiting: list[tuple[Asked, asyncio.Future[Given]]] = []
@@ -94,6 +95,7 @@ class Batching(Generic[Asked, Given]):
                 async with asyncio.timeout(LINGER if self._callers.workers is None else PATIENCE):
                     await self._arrival.wait()
             except TimeoutError:
+                self.impatient |= self._callers.workers is not None
                 return
 
     def _arrived(self) -> None:
@@ -187,6 +189,10 @@ def _stamp(path: str, options: LoadOptions) -> Stamp:
 
 T = TypeVar("T")
 
+IMPATIENT = (
+    f"some batches started without a rollout whose verification took longer than {PATIENCE:g} s; "
+    "in another run the last digits of scores may differ"
+)
 NO_TEMPLATE = "the model has no chat template; chat messages are joined with blank lines"
 
 
@@ -248,6 +254,8 @@ class HfModel:
     async def close(self) -> None:
         """Let the thread go; what it is busy with ends at the next token. The next model may have the checkpoint."""
         self._closed.set()
+        if self._completions.impatient or self._scores.impatient:
+            self.notes.append(IMPATIENT)
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._busy.acquire(blocking=False) and isinstance(self._taken, tuple):
             leave(self._taken)

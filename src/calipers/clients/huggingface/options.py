@@ -86,7 +86,7 @@ class LoadOptions:
     device_map: str | None = None  # how weights are spread over devices: a name of accelerate's, or a mapping as JSON
     parallelize: bool = False  # lm-evaluation-harness' word for device_map=auto
     attn_implementation: str | None = None  # the implementation of attention, in transformers' words
-    load_in_8bit: bool = False
+    load_in_8bit: bool = False  # quantize the weights while they are loaded, by bitsandbytes
     load_in_4bit: bool = False
     quantization_config: str | None = None  # as JSON, in transformers' words
     trust_remote_code: bool = False  # run code that comes with the checkpoint
