@@ -1,4 +1,5 @@
-# These targets need only Python 3.11 or newer and make. They install nothing outside this folder.
+# These targets need only Python 3.11 or newer and make. They install nothing outside this folder, except test-browser,
+# which installs Debian's chromium if it runs as root and no browser is found.
 PYTHON ?= python3
 WORKERS ?= auto
 ARGS ?=
@@ -23,7 +24,13 @@ CUDA_CONSTRAINTS := constraints-cuda.txt
 HARBOR := .venv-harbor
 HARBOR_READY := $(HARBOR)/.ready
 HARBOR_CONSTRAINTS := constraints-harbor.txt
+EXPORTS := .venv-exports
+EXPORTS_READY := $(EXPORTS)/.ready
+EXPORTS_CONSTRAINTS := constraints-exports.txt
 DOCKER_PARTS := .docker-parts
+BROWSER := .venv-browser
+BROWSER_READY := $(BROWSER)/.ready
+BROWSER_CONSTRAINTS := constraints-browser.txt
 SITE := .venv-site
 SITE_READY := $(SITE)/.ready
 SITE_CONSTRAINTS := constraints-site.txt
@@ -60,7 +67,8 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-spelling check-docs format docs bench \
-	bench-statistics bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-docker site constraints clean
+	bench-statistics bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
+	test-browser site constraints clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -200,6 +208,20 @@ $(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CPU_CONSTRAINTS) 
 test-harbor: $(READY) $(HARBOR_READY) ## test with the real Harbor, in a separate environment, without a container engine
 	@CALIPERS_HARBOR=$(abspath $(HARBOR))/bin/harbor $(BIN)/python -m pytest -q $(or $(ARGS),tests/harbor)
 
+test-exports: $(EXPORTS_READY) ## test exports with the libraries that read them: MLflow, W&B, Trackio, inspect and others
+	@HF_HUB_OFFLINE=1 $(EXPORTS)/bin/python -m pytest -q $(or $(ARGS),tests/exports)
+
+$(EXPORTS_READY): pyproject.toml $(EXPORTS_CONSTRAINTS)
+	@$(FIND); python=$$(find 3.12); test -n "$$python" || python=$$(find 3.13); \
+	test -n "$$python" || { echo "Every Eval Ever needs Python 3.12 or newer, and none is installed"; exit $(NOT_SET_UP); }; \
+	echo "installing the libraries that read exports into $(EXPORTS)"; \
+	{ $(EXPORTS)/bin/python -c '' 2>/dev/null || "$$python" -m venv --clear $(EXPORTS); } && \
+	echo '*' > $(EXPORTS)/.gitignore && \
+	$(BOUNDED) $(EXPORTS)/bin/python $(HASHED) $(EXPORTS_CONSTRAINTS) && \
+	$(EXPORTS)/bin/python $(OURS) && \
+	$(EXPORTS)/bin/python -m pip check || $(GIVE_UP)
+	@touch $@
+
 # Trials mostly wait for containers to start and stop, so use more workers than cores.
 test-docker: $(READY) $(HARBOR_READY) ## test with the real Harbor and a private Docker engine; needs root, may install Debian packages
 	@CALIPERS_HARBOR=$(abspath $(HARBOR))/bin/harbor $(if $(shell command -v timeout),timeout -k 60 900) \
@@ -214,6 +236,26 @@ $(HARBOR_READY): $(HARBOR_CONSTRAINTS)
 	$(BOUNDED) $(HARBOR)/bin/python $(HASHED) $(HARBOR_CONSTRAINTS) || $(GIVE_UP)
 	@touch $@
 
+# Chromium, or a browser made from it, that starts; CALIPERS_BROWSER names another.
+CHROMIUM := found() { for browser in "$$CALIPERS_BROWSER" chromium chromium-browser google-chrome; do \
+	  if test -n "$$browser" && "$$browser" --version >/dev/null 2>&1; then command -v "$$browser"; return; fi; done; false; }
+APT := apt-get install -y --no-install-recommends chromium
+
+test-browser: $(BROWSER_READY) ## test the HTML report in a real Chromium; as root it may install the Debian package chromium
+	@$(CHROMIUM); found >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing chromium" && \
+	  DEBIAN_FRONTEND=noninteractive $(BOUNDED) sh -c '$(APT) || { apt-get update && $(APT); }' </dev/null >/dev/null 2>&1; }; \
+	browser=$$(found) || { echo "no Chromium is installed, and it cannot be installed here" >&2; exit $(NOT_SET_UP); }; \
+	CALIPERS_BROWSER=$$browser $(BROWSER)/bin/python -m pytest -q $(or $(ARGS),tests/browser)
+
+$(BROWSER_READY): pyproject.toml $(CONSTRAINTS) $(BROWSER_CONSTRAINTS)
+	@echo "installing Playwright and axe into $(BROWSER)"
+	@{ $(BROWSER)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(BROWSER); } && \
+	echo '*' > $(BROWSER)/.gitignore && \
+	$(BOUNDED) $(BROWSER)/bin/python $(HASHED) $(CONSTRAINTS) && \
+	$(BOUNDED) $(BROWSER)/bin/python $(HASHED) $(BROWSER_CONSTRAINTS) && \
+	$(BROWSER)/bin/python $(OURS) || $(GIVE_UP)
+	@touch $@
+
 constraints: ## pin the dependencies of pyproject.toml and rewrite every hash; UPGRADE=1 also takes newer versions
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	echo "resolving the dependencies of pyproject.toml, $(if $(UPGRADE),at the newest versions,at the versions of $(CONSTRAINTS) where it has them)" && \
@@ -223,12 +265,12 @@ constraints: ## pin the dependencies of pyproject.toml and rewrite every hash; U
 	"$$scratch/bin/python" $(PIP) freeze --exclude-editable > "$$scratch/new" && \
 	pins() { "$$scratch/bin/python" scripts/pins.py "$$@"; } && \
 	pins $(CONSTRAINTS) --pins "$$scratch/new" && \
-	pins $(HF_CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) $(SITE_CONSTRAINTS) && \
+	pins $(HF_CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) $(SITE_CONSTRAINTS) $(BROWSER_CONSTRAINTS) && \
 	pins $(CPU_CONSTRAINTS) --linux --python 3.11 --if-there && \
 	pins $(LM_EVAL_SOURCE) --source && \
 	pins $(CUDA_CONSTRAINTS) --linux && \
-	pins $(HARBOR_CONSTRAINTS) --python 3.12 3.13
+	pins $(HARBOR_CONSTRAINTS) $(EXPORTS_CONSTRAINTS) --python 3.12 3.13
 
 clean: ## remove everything that these targets created
-	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) $(PARITY) $(SITE) $(DOCKER_PARTS) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(EXPORTS) $(LM_EVAL) $(PARITY) $(SITE) $(BROWSER) $(DOCKER_PARTS) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -48,6 +48,7 @@ PARTS = {
     "few": "bench.statistics_few:part",
     "margins": "bench.statistics_margins:part",
     "families": "bench.statistics_families:part",
+    "matrix": "bench.statistics_matrix:part",
     "missing": "bench.statistics_missing:part",
     "anytime": "bench.statistics_anytime:part",
     "ranks": "bench.statistics_ranks:part",

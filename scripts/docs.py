@@ -2,10 +2,20 @@
 
     python scripts/docs.py            write what is out of date
     python scripts/docs.py --check    write nothing; exit 1 and name the files that are out of date
+    python scripts/docs.py README.md docs/recipes/gate_in_ci.md    only these pages
 
-In README.md and docs/*.md, the text between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` is what the
-command prints here, standard error included. ``docs/metrics.md`` is made from the metric cards, ``docs/commands.md``
-from the help of every command, ``docs/api.md`` from the signatures and docstrings of the public names.
+In README.md and below docs/, the text between ``<!-- output: COMMAND -->`` and ``<!-- /output -->`` is what the
+command prints, standard error included. Between ``<!-- run: COMMAND -->`` and ``<!-- /run -->`` it is the command in
+a block to copy, and in another block what it prints to standard output. Between ``<!-- file: PATH -->`` and
+``<!-- /file -->`` it is the content of a file. The commands of a page run in the order of the page, in a folder that
+has the files of the repository and nothing else: a command may read what an earlier one wrote.
+
+A page with a line ``<!-- server: COMMAND -->`` has that server running meanwhile, and its first block to copy starts
+it, without a comment, because zsh takes none from a terminal. The port is any free one; the page says 8000. A run takes
+another time each time, so the output on such a page is only replaced if more than times differ.
+
+``docs/metrics.md`` is made from the metric cards, ``docs/commands.md`` from the help of every command,
+``docs/api.md`` from the signatures and docstrings of the public names.
 """
 
 from __future__ import annotations
@@ -15,10 +25,11 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import types
 import typing
 from collections.abc import Iterator
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +40,47 @@ from calipers.cli import COMMANDS, commands
 from calipers.metrics.cards import CARDS
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^<!-- output: (?P<command>.+?) -->\n(?P<shown>.*?)^<!-- /output -->$", re.MULTILINE | re.DOTALL)
-MARKER = re.compile(r"^<!-- /?output\b.*$", re.MULTILINE)
+BLOCK = re.compile(
+    r"^<!-- (?P<kind>output|run|file): (?P<command>.+?) -->\n(?P<shown>.*?)^<!-- /(?P=kind) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+MARKER = re.compile(r"^<!-- /?(?:output|run|file)\b.*$", re.MULTILINE)
+SERVER = re.compile(r"^<!-- server: (?P<command>.+?) -->$", re.MULTILINE)
+ADDRESS = "127.0.0.1:8000"  # of the server, as pages show it
+PORTS = range(8000, 9000)  # four digits each, so that no line is longer than on the page
+READY = b"ready: "
+MADE = {".calipers", ".git", "build", "demo", "dist", "runs"}  # what a page must not find: somebody made it here
 EXPECTED = {0, 2, 3}  # done, bad input, incomplete: a page may show an error
+LANGUAGES = {".py": "python", ".yml": "yaml"}
 SECONDS = 120
+# What a clock measured: rows of the economics table, their totals, and times in sentences.
+TIMES = re.compile(r"^ *(?:time|latency)_\w+ .*$|[\d.,]+ latency_s|(?:\d[\d.,]*\s(?:ms|s|min|h|d)\b ?)+", re.MULTILINE)
+PADDING = re.compile(r"[ ─]+")  # as wide as the longest number
 
 
 def main(arguments: list[str]) -> int:
     """Renew every page, or say which ones need it."""
-    if arguments not in ([], ["--check"]):
-        print("usage: python scripts/docs.py [--check]", file=sys.stderr)
-        return 2
+    names = [argument for argument in arguments if argument != "--check"]
+    check = len(names) < len(arguments)
     made = {"metrics.md": metrics_page, "commands.md": commands_page, "api.md": api_page}
-    pages = {ROOT / "docs" / name: page() for name, page in made.items()}
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        if path not in pages:
-            pages[path] = renewed(path.read_text(encoding="utf-8"), path.name)
-    stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    for path in stale:
-        print(f"{path.relative_to(ROOT)}: {'out of date; run make docs' if arguments else 'written'}")
-        if not arguments:
-            path.write_text(pages[path], encoding="utf-8")
-    return 1 if stale and arguments else 0
+    makers = {ROOT / "docs" / name: page for name, page in made.items()}
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    chosen = {Path(name).resolve() for name in names} or {*paths, *makers}
+    if any(name.startswith("-") for name in names) or chosen - {*paths, *makers}:
+        print("usage: python scripts/docs.py [--check] [README.md | docs/PAGE.md]...", file=sys.stderr)
+        return 2
+    stale = []
+    for path in dict.fromkeys([*makers, *paths]):
+        if path not in chosen:
+            continue
+        old = path.read_text(encoding="utf-8") if path.exists() else None
+        new = makers[path]() if path in makers else renewed(old or "", path.name)
+        if new != old:
+            stale.append(path)
+            print(f"{path.relative_to(ROOT)}: {'out of date; run make docs' if check else 'written'}")
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    return 1 if stale and check else 0
 
 
 def renewed(page: str, name: str) -> str:
@@ -61,40 +91,128 @@ def renewed(page: str, name: str) -> str:
         raise SystemExit(
             f"{name}: its output markers do not pair; expected <!-- output: COMMAND --> ... <!-- /output -->"
         )
-    return BLOCK.sub(
-        lambda block: f"<!-- output: {block['command']} -->\n{shown(block['command'])}<!-- /output -->", page
-    )
+    if not blocks:
+        return page
+    found = SERVER.search(page)
+    server = found["command"] if found else None
+    start = f"{server} &\n" if server else ""
+    first = next((block.start() for block in blocks if block["kind"] == "run"), None)
+
+    with prepared(server) as place:
+
+        def block(old: re.Match[str]) -> str:
+            kind, command = old["kind"], old["command"]
+            if kind == "file":
+                new = of_file(command)
+            elif kind == "output":
+                new = shown(command, place)
+            else:
+                new = copied(command, place, start if old.start() == first else "")
+            kept = server is not None and without_times(new) == without_times(old["shown"])
+            return f"<!-- {kind}: {command} -->\n{old['shown'] if kept else new}<!-- /{kind} -->"
+
+        return BLOCK.sub(block, page)
 
 
-@cache
-def shown(command: str) -> str:
-    """A command and what it prints, fenced."""
-    text = f"$ {command}\n{output(command)}"
+def without_times(text: str) -> str:
+    """What is printed, less what a clock measured and the padding around it."""
+    return PADDING.sub(" ", TIMES.sub("TIME ", text))
+
+
+class Place(typing.NamedTuple):
+    """Where the commands of a page run: a folder, and the address of a server if the page has one."""
+
+    folder: Path
+    address: str | None = None
+
+
+@contextmanager
+def prepared(server: str | None = None) -> Iterator[Place]:
+    """A folder with the files of the repository, and the server, for as long as a page needs them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        for path in ROOT.iterdir():
+            if path.name not in MADE and not path.name.startswith(".venv"):
+                (folder / path.name).symlink_to(path)
+        if server is None:
+            yield Place(folder)
+            return
+        process, address = started(server, folder)
+        try:
+            yield Place(folder, address)
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def started(server: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """The server on the first free port, and its address. It prints that it is ready, or ends."""
+    for port in PORTS:
+        process = subprocess.Popen(
+            [*server.split(), "--port", str(port)],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        if process.stdout.readline().startswith(READY):
+            return process, f"127.0.0.1:{port}"
+        message = process.communicate()[1].decode()
+        if f"port {port}" not in message:
+            raise SystemExit(f"{server}: it does not start\n{message}")
+    raise SystemExit(f"{server}: no free port from {PORTS[0]} to {PORTS[-1]}")
+
+
+def shown(command: str, place: Place) -> str:
+    """A command and what it prints, in one block."""
+    return fenced("console", f"$ {command}\n{output(command, place)}")
+
+
+def copied(command: str, place: Place, before: str = "") -> str:
+    """A command in a block to copy, and in another one what it prints to standard output."""
+    return fenced("sh", f"{before}{command}") + "\n" + fenced("text", output(command, place, notes=False))
+
+
+def of_file(name: str) -> str:
+    """A file of the repository, in a block to copy."""
+    path = ROOT / name
+    return fenced(LANGUAGES[path.suffix], path.read_text(encoding="utf-8"))
+
+
+def fenced(kind: str, text: str) -> str:
+    """A block of code, with a fence longer than any in the text."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return f"{fence}console\n{text.rstrip()}\n{fence}\n"
+    return f"{fence}{kind}\n{text.rstrip()}\n{fence}\n"
 
 
-def output(command: str) -> str:
-    """What a command prints when it is run in the repository, in plain text of 100 columns."""
+def environment() -> dict[str, str]:
+    """Plain text of 100 columns, and the command of this environment."""
     here = str(Path(sys.executable).parent)
     kept = {name: os.environ[name] for name in ("HOME", "PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
     settings = {"COLUMNS": "100", "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "TERM": "dumb"}
+    return {**kept, **settings, "PATH": f"{here}{os.pathsep}{kept.get('PATH', os.defpath)}"}
+
+
+def output(command: str, place: Place, *, notes: bool = True) -> str:
+    """What a command prints in the folder of a page; without ``notes``, only its standard output."""
     done = subprocess.run(
-        ["sh", "-c", command],
-        cwd=ROOT,
-        env={**kept, **settings, "PATH": f"{here}{os.pathsep}{kept.get('PATH', os.defpath)}"},
+        ["sh", "-c", command.replace(ADDRESS, place.address) if place.address else command],
+        cwd=place.folder,
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.STDOUT if notes else subprocess.PIPE,
         timeout=SECONDS,
         check=False,
     )
     text = done.stdout.decode()
-    if done.returncode not in EXPECTED:
-        raise SystemExit(f"{command}: exit {done.returncode}\n{text}")
-    if str(ROOT) in text:
-        raise SystemExit(f"{command}: it prints {ROOT}, which is useless to a reader; use a relative path")
-    return text
+    if done.returncode and not (notes and done.returncode in EXPECTED):  # an error is printed among the notes
+        raise SystemExit(f"{command}: exit {done.returncode}\n{text}{'' if notes else done.stderr.decode()}")
+    for path in (ROOT, place.folder):
+        if str(path) in text:
+            raise SystemExit(f"{command}: it prints {path}, which is useless to a reader; use a relative path")
+    return text.replace(place.address, ADDRESS) if place.address else text
 
 
 def metrics_page() -> str:

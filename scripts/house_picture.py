@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "house.svg"
 WIDTH, FLOOR, GAP, BOX = 940, 70, 24, (200, 36)  # the picture, from floor to floor, between boxes, a box
 SAYS = {
     "cli": "the commands",
+    "web": "the HTML report",
     "glossary": "words, explained",
     "systems": "everything about other systems",
     "analyses": "analyses of results",

@@ -39,6 +39,7 @@ PRINTED = {
     "items": ("items", FIRST, SECOND),
     "plan": ("plan", FIRST, "--detect", "0.05"),
     "leaderboard": ("leaderboard", FIRST, SECOND, "--baseline", "tiny-calculator"),
+    "matrix": ("score", "runs"),
 }
 BY_NAME = frozenset({"metrics", "outcomes", "breakdowns", "slices", "params", "own", "rewards", "versions"})
 
@@ -74,6 +75,12 @@ def options() -> Iterator[str]:
 def keys() -> Iterator[str]:
     """The keys of what commands print as JSON."""
     with tempfile.TemporaryDirectory() as folder:
+        runs = Path(folder) / "runs"
+        runs.mkdir()
+        for number, path in enumerate((FIRST, SECOND)):
+            for dataset in ("arith", "more"):
+                rows = [{**json.loads(row), "dataset": dataset} for row in Path(path).read_text().splitlines()]
+                (runs / f"{dataset}{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         for title, arguments in PRINTED.items():
             command = [sys.executable, "-m", "calipers", *arguments, "--format", "json"]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

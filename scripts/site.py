@@ -2,8 +2,8 @@
 
     python scripts/site.py    writes build/site; open build/site/index.html
 
-The pages are README.md, docs/*.md, CONTRIBUTING.md and CHANGELOG.md, laid out by mkdocs.yml. A broken link, a missing
-heading or a page without a place in the navigation is an error. No page may load anything from the network.
+The pages are README.md, those below docs/, CONTRIBUTING.md and CHANGELOG.md, laid out by mkdocs.yml. A broken link, a
+missing heading or a page without a place in the navigation is an error. No page may load anything from the network.
 """
 
 from __future__ import annotations
@@ -32,8 +32,14 @@ def main() -> int:
     """Stage the pages, build them, and look at what was built."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
-    for path in sorted((ROOT / "docs").iterdir()):
+    for path in sorted((ROOT / "docs").rglob("*")):
         if path.is_file():
+            if (PAGES / path.name).exists():
+                print(
+                    f"{path.relative_to(ROOT)}: another page has this name; in the site they lie side by side",
+                    file=sys.stderr,
+                )
+                return 1
             staged(path, PAGES / path.name)
     for name, there in TOP.items():
         staged(ROOT / name, PAGES / there)

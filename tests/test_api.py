@@ -62,7 +62,7 @@ def test_every_public_name_is_marked_and_dir_shows_no_other():
 
 COMMAND_ONLY = {  # options of a page on a terminal, of code that a command loads, or another name of a parameter
     "shape", "out", "plugins", "verbose", "help", "fail_on", "junit", "export", "hooks", "force", "paths", "labels",
-    "scripts", "plot", "limit", "name", "pairs", "every",
+    "scripts", "plot", "limit", "name", "pairs", "every", "details", "economics", "models",
 }  # fmt: skip
 VERBS = {"score", "compare", "gate", "plan", "curve", "items", "judge-check", "leaderboard", "rescore", "explain"}
 RENAMED = {"requirements": "require"}
@@ -78,7 +78,7 @@ def test_a_verb_has_the_options_of_its_command(verb):
 
 
 @pytest.mark.parametrize(
-    "verb", sorted({*(verb.replace("-", "_") for verb in VERBS), "evaluate", "load", "read", "run"})
+    "verb", sorted({*(verb.replace("-", "_") for verb in VERBS), "evaluate", "load", "matrix", "read", "run"})
 )
 def test_every_parameter_of_a_verb_has_a_type(verb):
     signature = inspect.signature(getattr(calipers, verb))
@@ -93,7 +93,7 @@ def test_the_settings_of_a_run_are_typed():
     command = commands.get_command(click.Context(commands), "run")
     assert command is not None
     options = {option.name for option in command.params if option.name}
-    page = {"benchmarks", "model", "shape", "export", "plugins", "unsafe", "help", "verbose"}
+    page = {"benchmarks", "model", "shape", "export", "plugins", "unsafe", "help", "verbose", "details"}
     printed = {"cache_requests", "check_integrity", "dry_run", "notify", "show_config", "write_out"}  # the command's
     assert options - set(RunSettings.__annotations__) - page == printed
 

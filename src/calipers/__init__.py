@@ -16,6 +16,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Collecting": "calipers.systems.nemo_gym.collect.request",
     "Column": "calipers.rollouts.column",
     "Comparison": "calipers.analyses.compare.result",
+    "Conversion": "calipers.formats.convert",
     "Curves": "calipers.analyses.curve.document",
     "Estimate": "calipers.stats.estimate",
     "Explanation": "calipers.glossary.explain",
@@ -27,8 +28,10 @@ _HOME = {  # public name -> its module, and its name there if different
     "JudgeCheck": "calipers.analyses.judge_check.document",
     "Leaderboard": "calipers.analyses.leaderboard.document",
     "Materializing": "calipers.systems.nemo_gym.inputs",
+    "Matrix": "calipers.analyses.matrix.result",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
+    "Report": "calipers.web.report",
     "Rescored": "calipers.analyses.rescore.document",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
@@ -38,6 +41,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
+    "convert": "calipers.formats.convert",
     "curve": "calipers.analyses.curve.curve",
     "evaluate": "calipers.running.perform",
     "explain": "calipers.glossary.explain",
@@ -52,10 +56,12 @@ _HOME = {  # public name -> its module, and its name there if different
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
     "lm_eval_stderr": "calipers.systems.lm_eval.metrics.bootstrap:stderr",
     "load": "calipers.reports.page",
+    "matrix": "calipers.analyses.matrix.matrix",
     "mean": "calipers.metrics.reduce",
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
     "read": "calipers.pipeline",
+    "report": "calipers.web.report",
     "rescore": "calipers.analyses.rescore.rescore",
     "run": "calipers.running.perform",
     "run_benchmark": "calipers.systems.evsys.benchmark",
@@ -70,6 +76,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "Collecting": "provisional",
     "Column": "stable",
     "Comparison": "stable",
+    "Conversion": "provisional",
     "Curves": "provisional",
     "Estimate": "stable",
     "Explanation": "provisional",
@@ -81,8 +88,10 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "JudgeCheck": "provisional",
     "Leaderboard": "provisional",
     "Materializing": "provisional",
+    "Matrix": "provisional",
     "Metric": "stable",
     "Page": "provisional",
+    "Report": "provisional",
     "Rescored": "provisional",
     "Result": "stable",
     "Rollouts": "stable",
@@ -92,6 +101,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "collect": "provisional",
     "compare": "stable",
     "compute_pass_majority_metrics": "stable",
+    "convert": "provisional",
     "curve": "provisional",
     "evaluate": "stable",
     "explain": "provisional",
@@ -106,10 +116,12 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "lm_eval_pipeline": "stable",
     "lm_eval_stderr": "stable",
     "load": "provisional",
+    "matrix": "provisional",
     "mean": "stable",
     "metric": "provisional",
     "plan": "provisional",
     "read": "stable",
+    "report": "provisional",
     "rescore": "provisional",
     "run": "provisional",
     "run_benchmark": "stable",
@@ -124,6 +136,7 @@ __all__ = [
     "Collecting",
     "Column",
     "Comparison",
+    "Conversion",
     "Curves",
     "Estimate",
     "Explanation",
@@ -135,8 +148,10 @@ __all__ = [
     "JudgeCheck",
     "Leaderboard",
     "Materializing",
+    "Matrix",
     "Metric",
     "Page",
+    "Report",
     "Rescored",
     "Result",
     "Rollouts",
@@ -147,6 +162,7 @@ __all__ = [
     "collect",
     "compare",
     "compute_pass_majority_metrics",
+    "convert",
     "curve",
     "evaluate",
     "explain",
@@ -161,10 +177,12 @@ __all__ = [
     "lm_eval_pipeline",
     "lm_eval_stderr",
     "load",
+    "matrix",
     "mean",
     "metric",
     "plan",
     "read",
+    "report",
     "rescore",
     "run",
     "run_benchmark",
@@ -185,11 +203,14 @@ if TYPE_CHECKING:
     from calipers.analyses.judge_check.judge_check import judge_check
     from calipers.analyses.leaderboard.document import Leaderboard
     from calipers.analyses.leaderboard.leaderboard import leaderboard
+    from calipers.analyses.matrix.matrix import matrix
+    from calipers.analyses.matrix.result import Matrix
     from calipers.analyses.plan_study.document import Study
     from calipers.analyses.plan_study.plan_study import plan
     from calipers.analyses.rescore.document import Rescored
     from calipers.analyses.rescore.rescore import rescore
     from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.formats.convert import Conversion, convert
     from calipers.glossary.explain import Explanation, explain
     from calipers.metrics.metric import Metric, metric
     from calipers.metrics.reduce import mean
@@ -215,6 +236,7 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
     from calipers.verifiers.user_code import verifier
     from calipers.verifiers.verifier import Verdict
+    from calipers.web.report import Report, report
 
 
 def __getattr__(name: str) -> Any:

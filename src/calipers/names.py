@@ -254,6 +254,7 @@ METRICS = Index(
         "maj@{k}": "calipers.metrics.votes:MAJ_AT_K",
         "gpass@{k}": "calipers.metrics.rewards:GPASS_AT_K",
         "mgpass@{k}": "calipers.metrics.rewards:MGPASS_AT_K",
+        "bootstrap_best@{k}": "calipers.systems.verl.metrics:BOOTSTRAP_BEST_AT_K",
         "bayes_mean": "calipers.metrics.bayes:BAYES_MEAN",
         "bayes_pass@{k}": "calipers.metrics.bayes:BAYES_PASS_AT_K",
         "pooled_mean": "calipers.systems.harbor.metrics:POOLED_MEAN",
@@ -270,6 +271,7 @@ METRICS = Index(
         "time_per_task": "calipers.metrics.columns:TIME_PER_TASK",
         "tokens_per_task": "calipers.metrics.columns:TOKENS_PER_TASK",
         "cost_per_task": "calipers.metrics.columns:COST_PER_TASK",
+        "total_cost_per_task": "calipers.metrics.columns:TOTAL_COST_PER_TASK",
         "cost_per_solved": "calipers.metrics.columns:COST_PER_SOLVED",
         "time_per_solved": "calipers.metrics.columns:TIME_PER_SOLVED",
         "latency_p50": "calipers.metrics.columns:LATENCY_P50",
@@ -295,6 +297,18 @@ FORMATS = Index(
         "run": "calipers.formats.run_folder:RUN",
         "harbor": "calipers.systems.harbor.read:JOB",
         "inspect": "calipers.systems.inspect.read:LOG",
+        "verl": "calipers.systems.verl.read:ROLLOUTS",
+        "trl": "calipers.systems.trl.read:COMPLETIONS",
+        "verifiers": "calipers.systems.verifiers_rl.read:TRACES",
+        "verifiers_v0": "calipers.systems.verifiers_rl.read_v0:RESULTS",
+        "skyrl": "calipers.systems.skyrl.read:ROLLOUTS",
+        "nemo_rl": "calipers.systems.nemo_rl.read:ROLLOUTS",
+        "open_instruct": "calipers.systems.open_instruct.read:ROLLOUTS",
+        "tinker_eval": "calipers.systems.tinker.read:EVALUATED",
+        "tinker_rl": "calipers.systems.tinker.read:SUMMARISED",
+        "promptfoo": "calipers.systems.promptfoo.read:RESULTS",
+        "openai_evals": "calipers.systems.openai_evals.read:LOG",
+        "every_eval_ever": "calipers.systems.every_eval_ever.read:SAMPLES",
     },
 )
 
@@ -306,17 +320,36 @@ DOCUMENTS = {
     "calipers.items/1": "calipers.analyses.items.document:ItemReport",
     "calipers.judge_check/1": "calipers.analyses.judge_check.document:JudgeCheck",
     "calipers.leaderboard/1": "calipers.analyses.leaderboard.document:Leaderboard",
+    "calipers.matrix/1": "calipers.analyses.matrix.result:Matrix",
     "calipers.plan/1": "calipers.analyses.plan_study.document:Study",
     "calipers.rescored/1": "calipers.analyses.rescore.document:Rescored",
 }
 """The schema of a document -> the class of the report in it."""
 
 FILE_SIGNS = {
+    "trl": rb"\APAR1",
     "parquet": rb"\APAR1",
     "inspect": rb'\APK|\A(?:\xef\xbb\xbf)?\s*\{\s*"version"',
     "lm_eval_results": rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"results"',
+    "promptfoo": rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"evalId"|\A[^\n]*,Status,Score,Named Scores,',
+    "every_eval_ever": rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"schema_version"',
 }
 """Formats that are recognised by a file's first bytes, in this order; other formats are not loaded."""
+
+ROW_SIGNS = {
+    "openai_evals": rb'"completion_fns"|"event_id"',
+    "every_eval_ever": rb'"evaluation_id"',
+    "verifiers": rb'"traces"',
+    "promptfoo": rb'"testIdx"',
+    "tinker_rl": rb'"traj_idx"',
+    "tinker_eval": rb'"benchmark"',
+    "skyrl": rb'"input_prompt"',
+    "open_instruct": rb'"prompt_tokens"',
+    "nemo_rl": rb'"rewards"',
+    "verifiers_v0": rb'"example_id"',
+    "verl": rb'"input"',
+}
+"""Systems whose rows are recognised by the first line; a file that two of them recognise is refused."""
 
 LINE_SIGNS = {
     "json_array": rb"\A\[",
@@ -425,6 +458,19 @@ SYSTEMS = Index(
     },
 )
 """The other systems, by the name of their dialect."""
+
+EXPORTS = Index(
+    "system to export to",
+    {
+        "every_eval_ever": "calipers.systems.every_eval_ever.write:EveryEvalEver",
+        "hf": "calipers.systems.hugging_face.write:ModelCard",
+        "inspect": "calipers.systems.inspect.write:InspectLogs",
+        "mlflow": "calipers.systems.mlflow.write:export",
+        "wandb": "calipers.systems.wandb.write:export",
+        "trackio": "calipers.systems.trackio.write:export",
+    },
+)
+"""Systems that a result can be written for, whatever its dialect, see `systems.system.ExportRequest`."""
 
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
 """Runs of agents on tasks, see `cli.run`."""

@@ -51,8 +51,8 @@ from calipers.request import (
 )
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import total
-from calipers.rollouts.labels import clusters, has, sliced
-from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking
+from calipers.rollouts.labels import SPLIT, STEP, clusters, has, sliced, steps_of, without
+from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking, with_rewards
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
@@ -86,6 +86,7 @@ def score(
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
@@ -95,17 +96,20 @@ def score(
     afterwards: Afterwards | None = None,
     progress: Progress | None = None,
     parts: list[Part] | None = None,
+    exclude: str | Sequence[str] = (),
 ) -> Result:
     """Score rollouts: files, tables in memory, lists of rewards, or a table from `read`.
 
     A table is a polars or pandas DataFrame, an Arrow table, a dict of columns or a list of records, with a row for
     each rollout. ``columns`` names the columns: ``{"task": "id", "reward": "score"}``; ``"sample": "#"`` numbers the
     samples of a task in order of appearance. ``truth`` maps words to rewards: ``{"yes": 1, "no": 0}``.
+    ``input_format`` is the name of the files' format, where their content should not decide.
     A metric is a name, a `Metric`, a function ``rewards -> float`` (a list of rewards for each task), or a class with
     ``compute``. ``range`` is the lowest and the highest possible reward, if that is not 0 and 1.
     ``metric_scripts`` are scripts like Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is your own last step over the result and the rollouts, instead of metric scripts.
     ``parts`` receives the parts that were read from each file, if you need more than rollouts.
+    ``exclude`` leaves out the rollouts of a slice: ``"difficulty=hard"``, or several of them.
 
     >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
     0.75
@@ -123,11 +127,26 @@ def score(
         range=range,
         source=source,
         afterwards=afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward),
+        exclude=exclude,
     )
-    rollouts, inputs = _read(source, Named(columns or {}, truth), plan.labels, progress, parts)
+    names = Named(columns or {}, truth, input_format or "")
+    rollouts, inputs = _read(source, names, plan.labels, progress, parts)
     if rollouts.unread and any("reward" in request.metric.reads for request in plan.asked):
         raise no_reward(source, rollouts.unread)
+    steps = steps_of(rollouts)
+    if STEP in plan.by and SPLIT not in plan.by:  # training and evaluation of one step are never one number
+        plan = replace(plan, by=tuple(steps if key == STEP and steps else key for key in plan.by))
+    if steps and not plan.by and plan.cluster not in (STEP, SPLIT):
+        return replace(_score_steps(rollouts, plan, steps), inputs=inputs())
     return replace(score_rollouts(rollouts, plan), inputs=inputs())
+
+
+def _score_steps(rollouts: Rollouts, plan: Plan, steps: str) -> Result:
+    """The scores of each step of a training run, and none over all steps: that would be the score of no policy."""
+    result = score_rollouts(rollouts, replace(plan, by=(steps,)))
+    groups = [replace(group, metrics={}, variance={}, warnings=[]) for group in result.groups]
+    note = f"rollouts of several training steps, so the numbers are by {steps}; --by chooses another breakdown"
+    return replace(result, groups=groups, suites=[], notes=[*result.notes, note])
 
 
 def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, reward: str | None) -> Afterwards | None:
@@ -150,15 +169,17 @@ def read(
     *,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     labels: Collection[str] = (),
 ) -> Rollouts:
     """Read rollouts once, to score them several times; ``labels`` are the keys for ``by``."""
-    return _read(source, Named(columns or {}, truth), labels)[0]
+    return _read(source, Named(columns or {}, truth, input_format or ""), labels)[0]
 
 
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
     rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
+    (rollouts,) = without([rollouts], plan.exclude, plan.dialect.label)
     columns = chain.from_iterable(per_column(request, rollouts) for request in plan.asked)
     requests = [
         variant
@@ -174,10 +195,18 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
-    notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
+    notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere, *_other_rewards(rollouts, plan)]
     stopped, notes = _stopped(plan, groups, notes)
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
     return plan.afterwards(result, rollouts) if plan.afterwards else result
+
+
+def _other_rewards(rollouts: Rollouts, plan: Plan) -> list[str]:
+    """A note on the rewards that are not shown because the system of the files names one as its own number."""
+    others = [name for name in rollouts.rewards if name != rollouts.usual_reward]
+    if not others or plan.reward or not rollouts.headline or rollouts.usual_reward != rollouts.headline:
+        return []
+    return [f"the reward is {rollouts.headline!r}; --reward picks another: {', '.join(others)}"]
 
 
 def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -333,6 +362,7 @@ def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
             estimates = list(pool.map(answer, requests))
     keys = [request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads]
     ledger = replace(Ledger.of(part), lacking=lacking(part, keys))
+    ledger = with_rewards(ledger, part, keys[0] if keys else "reward")
     return Slice(ledger, {request.text: each for request, each in zip(requests, estimates, strict=True) if each})
 
 
@@ -348,7 +378,9 @@ def _signature(request: RequestedMetric, plan: Plan) -> Signature:
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
     known = [f"range:{plan.range[0]:g},{plan.range[1]:g}"] if plan.range else []
     drawn = f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}", f"definitions:{DEFINITIONS}"
-    return Signature(request.metric.name, request.params.get("k"), (*params, *policy, *known), drawn=drawn)
+    return Signature(
+        request.metric.name, request.params.get("k"), (*params, *policy, *known, *plan.excluded), drawn=drawn
+    )
 
 
 def _read(

@@ -18,7 +18,7 @@ from calipers.metrics.metric import Metric, MetricSpec, Opaque, own_name, settle
 from calipers.names import DIALECTS, METRICS, is_code, load_code, match
 from calipers.reports.result import Result
 from calipers.rollouts.column import Column
-from calipers.rollouts.labels import answers
+from calipers.rollouts.labels import PAIR, answers
 from calipers.rollouts.ledger import Missing, contributed
 from calipers.rollouts.record import MISSING, USAGE, label
 from calipers.rollouts.table import Rollouts
@@ -218,7 +218,7 @@ def per_column(requested: RequestedMetric, rollouts: Rollouts) -> list[Requested
 def per_reward(
     requested: RequestedMetric, rollouts: Rollouts, chosen: str | None, every: bool = False
 ) -> list[RequestedMetric]:
-    """The reward key that a metric reads: the chosen one, `reward`, the only one, or each of them.
+    """The reward key that a metric reads: the chosen one, the usual one, the only one, or each of them.
 
     With ``every``, a reward named `reward` is not special.
     """
@@ -230,8 +230,11 @@ def per_reward(
         if wanted not in keys:
             raise UnknownName.of("reward", wanted, keys)
         return [replace(requested, params={**requested.params, "reward": wanted})]
-    if ("reward" in keys and not every) or len(keys) < 2:
-        return [replace(requested, params={**requested.params, "reward": keys[0] if len(keys) == 1 else "reward"})]
+    usual = rollouts.usual_reward
+    if (usual and not every) or len(keys) < 2:
+        return [
+            replace(requested, params={**requested.params, "reward": keys[0] if len(keys) == 1 else usual or "reward"})
+        ]
     head, opened, rest = requested.text.partition("(")
     inner = f"{rest.removesuffix(')')}, " if opened else ""
     return [
@@ -246,6 +249,7 @@ def economics_of(used: Collection[str]) -> list[str]:
         "time_per_task": {"latency_s"},
         "tokens_per_task": {"input_tokens", "output_tokens"},
         "cost_per_task": {"cost_usd"},
+        "total_cost_per_task": {"cost_usd"},
         "cost_per_solved": {"cost_usd"},
         "time_per_solved": {"latency_s"},
         "latency_p50": {"latency_s"},
@@ -309,12 +313,19 @@ class Plan:
     interval: str = DEFAULT
     range: tuple[float, float] | None = None  # of rewards, where it is not [0, 1]
     afterwards: Afterwards | None = None
+    exclude: tuple[tuple[str, str], ...] = ()  # (key, value) of the slices that are left out
+
+    @property
+    def excluded(self) -> list[str]:
+        """What is left out, as signatures say it, whose parts are divided by ``|``."""
+        return [f"exclude:{key}={value}".replace("|", "%7C") for key, value in self.exclude]
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The label paths the readers must keep."""
         read = {"answer"} if any("answer" in requested.metric.reads for requested in self.asked) else set[str]()
-        keys = {*self.by, *([self.cluster] if self.cluster else [])}
+        keys = {*self.by, *([self.cluster] if self.cluster else []), *(key for key, _ in self.exclude)}
+        keys |= {part for key in keys for part in key.split(PAIR) if part}
         inside = {key.removeprefix("metadata.") for key in keys}  # its full path leads there, too
         return tuple(sorted({*keys, *inside, *read, *self.dialect.labels}))
 
@@ -344,6 +355,7 @@ def make_plan(
     range: tuple[float, float] | None = None,
     afterwards: Afterwards | None = None,
     source: Any = None,
+    exclude: str | Sequence[str] = (),
 ) -> Plan:
     """Resolve and check the settings of a score; InputError where they are wrong.
 
@@ -378,7 +390,23 @@ def make_plan(
         interval=method,
         range=_range(range),
         afterwards=afterwards,
+        exclude=_excluded([exclude] if isinstance(exclude, str) else exclude),
     )
+
+
+def _excluded(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The slices of ``--exclude KEY=VALUE``.
+
+    >>> _excluded(["difficulty=hard"])
+    (('difficulty', 'hard'),)
+    """
+    pairs = []
+    for text in dict.fromkeys(texts):
+        key, equals, value = text.partition("=")
+        if not (key.strip() and equals):
+            raise InputError.at("--exclude", f"{text!r} cannot be read", "expected KEY=VALUE, such as difficulty=hard")
+        pairs.append((key.strip(), value))
+    return tuple(pairs)
 
 
 def _range(ends: tuple[float, float] | None) -> tuple[float, float] | None:

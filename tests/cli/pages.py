@@ -68,16 +68,29 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     from calipers.reports.result import document as result_page
 
     at = {path.stem: str(path) for path in folder.glob("*.jsonl")}
-    yield "score", result_page(calipers.score(at["gaps"], ["mean_reward", "pass@2", "pass@9"], by="level"))
+    one = calipers.score(at["gaps"], ["mean_reward", "pass@2", "pass@9"], by="level")
+    yield "score", result_page(one, economics=True)
+    yield "score details", result_page(one, details=True)
     yield "score datasets", result_page(calipers.score(at["sets"]))
+    yield "score datasets details", result_page(calipers.score(at["sets"]), details=True)
     several = calipers.compare(at["a"], at["b"], at["c"], metric=["mean_reward", "pass@2"], by="level", adjust="bh")
     yield "compare", comparison_page(several)
+    yield "compare details", comparison_page(several, details=True)
     yield "compare missing", comparison_page(calipers.compare(at["a"], at["gaps"], margin=0.5, adjust="holm"))
-    yield "compare same", comparison_page(calipers.compare(at["a"], at["same"], margin=0.2))
+    yield "compare same", comparison_page(calipers.compare(at["a"], at["same"], margin=0.2), details=True)
     yield "compare latency", comparison_page(calipers.compare(at["a"], at["b"], metric=["mean(column=latency_s)"]))
     runs = [at[f"run{number}"] for number in range(6)]
     board = calipers.leaderboard(*runs, at["gaps"], baseline="run0.jsonl")
     yield "leaderboard", leaderboard_page(board, pairs=True)
+    several = [
+        {**row, "dataset": name, "model": f"m{number}"}
+        for number, rows in enumerate([ROWS] * 5)
+        for name in ("x", "y")
+        for row in rows
+        if (name, number) != ("y", 1)
+    ]
+    for title, count in (("matrix", 2), ("matrix of three", 3), ("matrix of models", 5)):
+        yield title, calipers.matrix(several, models=[f"m{number}" for number in range(count)]).page()
     yield "curve", curve_page(calipers.curve([at["a"]], upto=8))
     yield "items", items_page(calipers.items(*runs))
     yield "items of one run", items_page(calipers.items(at["a"]))

@@ -31,7 +31,7 @@ def test_one_command_from_agents_to_numbers(tmp_path):
         command = ("--input", "tasks.jsonl", "--output", "r.jsonl", "--agent", f"math={url}", "--num-repeats", "4")
         done = calipers("collect", *command, "--metric", "pass@2", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "6 tasks; 24 planned (from materialized_inputs) = 24 scored; none missing" in done.stdout
+        assert "24 planned (from materialized_inputs) = 24 scored, none missing" in done.stdout
         assert "pass@2" in done.stdout
         assert done.stderr.splitlines()[-1] == "r_aggregate_metrics.json"
         assert "key metrics of math: mean/reward " in done.stderr
@@ -177,6 +177,6 @@ def test_failures_are_gaps_and_exit_3(tmp_path):
         command = ("--input", "tasks.jsonl", "--output", "r.jsonl", "--agent", f"math={server.url}", "--retries", "0")
         done = calipers("collect", *command, cwd=tmp_path)
     assert done.returncode == 3
-    assert "4 planned (from materialized_inputs) = 3 scored + 1 client_failed; 1 missing" in done.stdout
+    assert "4 planned (from materialized_inputs) = 3 scored + 1 missing (excluded)" in done.stdout
     (row,) = rows(tmp_path / "r_failures.jsonl")
     assert row["error"] == {"kind": "malformed", "message": "the response is not JSON"}

@@ -26,8 +26,34 @@ def runs(tmp_path):
     return ["a.jsonl", "b.jsonl"]
 
 
-def test_the_page(tmp_path, runs):
+def test_the_short_page(tmp_path, runs):
     done = calipers("compare", *runs, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = re.sub(r"About \d+ new tasks", "About N new tasks", done.stdout)
+    assert text.splitlines()[:-1] == [
+        "B against A                                         mean_reward, 10 common tasks",
+        "Not decided: b.jsonl against a.jsonl.",
+        "Difference +0.200, 95 % interval −0.266 to +0.666. About N new tasks would show",
+        "  a difference this large with 80 % chance.",
+        "",
+        "A  a.jsonl   B  b.jsonl",
+        "",
+        "metric            A       B    B − A   95 % interval         p   verdict",
+        "─" * 80,
+        "mean_reward   0.500   0.700   +0.200   −0.266 to +0.666   0.36   ~ undecided",
+        "pass_rate     0.500   0.700   +0.200   −0.266 to +0.666   0.36   ~ undecided",
+        "",
+        "10 common tasks: 3 better, 6 same, 1 worse",
+        "  largest losses   t8 −1.000",
+        "  largest gains    t1 +1.000, t4 +1.000, t9 +1.000",
+        "",
+    ]
+    one = calipers("compare", *runs, "--flips", "1", cwd=tmp_path).stdout
+    assert "  largest gains    t1 +1.000\n" in one
+
+
+def test_the_page_with_all_details(tmp_path, runs):
+    done = calipers("compare", *runs, "--details", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     text = re.sub(r"about \d+ new tasks", "about N new tasks", done.stdout)
     assert text.splitlines()[:-2] == [
@@ -124,7 +150,7 @@ def test_a_page_for_a_pull_request(tmp_path):
     for name, model, tasks in zip(("a", "b"), names, (FIRST, SECOND), strict=True):
         rows = [{"task": f"t{n}|", "reward": t[0], "model": model, "answer": "@you"} for n, t in enumerate(tasks)]
         lines(tmp_path, *rows, name=f"{name}.jsonl")
-    done = calipers("compare", "a.jsonl", "b.jsonl", "--format", "md", cwd=tmp_path)
+    done = calipers("compare", "a.jsonl", "b.jsonl", "--format", "md", "--details", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "- **undecided**: mean\\_reward, pass\\_rate: undecided whether mb\\[x\\](http" in done.stdout
     rows = [line for line in done.stdout.splitlines() if line.startswith("| `mean_reward`")]
@@ -136,7 +162,8 @@ def test_an_ascii_terminal_gets_ascii(tmp_path, runs):
     done = calipers("compare", *runs, cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
-    assert "1 to 0" in done.stdout
+    assert "t8 -1.000" in done.stdout
+    assert "+0.200   -0.266 to +0.666   0.36   ~ undecided" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -175,8 +202,10 @@ def test_the_help_loads_nothing_and_says_it_all(tmp_path):
 
 
 def test_a_verdict_that_may_be_asked_again(tmp_path, runs):
-    done = calipers("compare", *runs, "--anytime", "--metric", "mean_reward", cwd=tmp_path)
+    done = calipers("compare", *runs, "--anytime", "--metric", "mean_reward", "--details", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+    short = calipers("compare", *runs, "--anytime", "--metric", "mean_reward", cwd=tmp_path)
+    assert "anytime test (betting); sha256:" in short.stdout
     page = " ".join(done.stdout.split())
     assert "add tasks to the runs and compare again: this test is valid after every batch" in page
     order = "tasks in the order of the second run (by its plan, its start times, or its first rows)"

@@ -39,7 +39,7 @@ def test_jobs_of_harbor(tmp_path):
     (flip,) = pair["flips"]["regressions"]
     assert (flip["task"], flip["answers"]) == ("t", ["It is 4.", "It is \x1b[31m5."])
     assert "the prompt differs in 2 of 2 common tasks (t, u)" in pair["notes"]
-    page = calipers("compare", "before", "after", cwd=tmp_path).stdout
+    page = calipers("compare", "before", "after", "--details", cwd=tmp_path).stdout
     assert "It is 4." in page
     assert "\x1b" not in page
 
@@ -86,7 +86,7 @@ def test_the_folders_lm_eval_writes(tmp_path):
     assert (
         f"first/fixture-v1/results_{TIME}.json is the newest file of its model: results_2025-01-02T03-04-05.json"
     ) in said
-    score = calipers("score", "first/fixture-v1", cwd=tmp_path)
+    score = calipers("score", "first/fixture-v1", "--details", cwd=tmp_path)
     assert (score.returncode, "lm_eval_results, 6 rollouts" in score.stdout) == (0, True)
 
 

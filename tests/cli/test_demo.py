@@ -16,7 +16,9 @@ def test_it_ends_with_the_table_and_the_path_of_the_result(tour):
     folder, done = tour
     assert done.returncode == 0
     assert done.stderr.splitlines()[-1] == "demo/run/result.json"  # the run's own last word
-    assert done.stdout.endswith("\ndemo/result.json and demo/run have the results with all digits.\n")
+    said = "\ndemo/result.json and demo/run have the results with all digits.\nOpen demo/report.html in a browser.\n"
+    assert done.stdout.endswith(said)
+    assert "tiny-calculator solves 44" in (folder / "demo" / "report.html").read_text()
     document = json.loads((folder / "demo" / "result.json").read_text())
     assert document["schema"] == "calipers.result/1"
     assert document["inputs"][0]["path"] == "demo/arith.jsonl"
@@ -25,11 +27,11 @@ def test_it_ends_with_the_table_and_the_path_of_the_result(tour):
 def test_it_shows_both_meanings_of_a_word(tour):
     text = tour[1].stdout
     evsys, native = (
-        text.index("any pass among the first 3 samples"),
-        text.index("probability of a pass in 3 samples (Chen et al. 2021)"),
+        text.index("pass@3: any pass among the first 3 samples, in order"),
+        text.index("The unbiased estimator of Chen et al. (2021)"),
     )
     assert evsys < native
-    assert "by difficulty\n" in text
+    assert "\ndifficulty " in text
     assert str(tour[0]) not in text
 
 
@@ -37,7 +39,7 @@ def test_what_it_shows_are_the_commands_themselves(tour):
     """Every command it prints can be run again, and prints the same."""
     folder, done = tour
     shown = done.stdout.replace(" \\\n   ", "").split("\n$ calipers ")[1:]
-    assert len(shown) == 4
+    assert len(shown) == 5
     for part in shown:
         command, _, output = part.partition("\n\n")
         again = calipers(*[word.strip("'") for word in _words(command)], cwd=folder)

@@ -125,7 +125,7 @@ def test_a_hook_that_fails_leaves_no_file(here, name):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--export", "lm_evl"], "no system to export to named 'lm_evl'; known: harbor, nemo_gym"),
+        (["--export", "lm_evl"], "no system to export to named 'lm_evl'; known: every_eval_ever, harbor, "),
         (["--export", "nemo_gm"], "no system to export to named 'nemo_gm'; did you mean 'nemo_gym' or"),
         (["--export", "nemo_gym="], "--export: 'nemo_gym=' has no file name; expected nemo_gym, or nemo_gym=PATH"),
         (["--export", "nemo_gym=no/such.json"], "no/such.json: there is no folder 'no'; create it first"),

@@ -43,7 +43,11 @@ def gate(inside):  # noqa: F811
 def test_as_a_user_runs_it(tmp_path, result):
     done = command("gate", result, "--require", "mean_reward >= 0.48", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, WARNED)
-    assert done.stdout.splitlines()[-1] == "gate failed: 0 of 1 requirement met, 1 critical requirement failed"
+    assert done.stdout.splitlines()[:3] == [
+        "gate · result.json                                                        1 rule",
+        "Failed: 1 of 1 rule.",
+        "mean_reward >= 0.48: it is 0.440 (95 % interval 0.339 to 0.546)",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,15 +75,19 @@ def test_the_table(gate, tmp_path, result):
     required = ["lower(mean_reward) >= 0.3", "pass_rate > 0.5", "lower(latency_p99) > 0"]
     done = gate(tmp_path, result, *required, options=["--max-gaps", "6%"])
     assert done.stdout.splitlines() == [
-        "           requirement                value   95 % interval     n",
-        "────────────────────────────────────────────────────────────────────────────────────",
-        "passed     lower(mean_reward) >= 0.3  0.3391  [0.3391, 0.5465]  40 tasks, 17 missing",
-        "FAILED     pass_rate > 0.5            0.4455  [0.3465, 0.5491]  40 tasks, 17 missing",
-        "  the interval contains both answers",
-        "NO ANSWER  lower(latency_p99) > 0     –                         40 tasks, 17 missing",
-        "  no interval: with so few tasks the true percentile may lie outside the observed values",
+        "gate · result.json                                                       3 rules",
+        "Failed: 1 of 3 rules.",
+        "pass_rate > 0.5: it is 0.446 (95 % interval 0.347 to 0.549)",
         "",
-        "gate failed: 1 of 3 requirements met, 1 critical requirement failed, 1 critical requirement has no answer",
+        "           requirement                value  n",
+        "─" * 80,
+        "PASS       lower(mean_reward) >= 0.3  0.339  40 tasks, 17 missing",
+        "  95 % interval 0.339 to 0.546",
+        "FAIL       pass_rate > 0.5            0.446  40 tasks, 17 missing",
+        "  95 % interval 0.347 to 0.549; the interval contains both answers",
+        "NO ANSWER  lower(latency_p99) > 0     –      40 tasks, 17 missing",
+        "  no interval: with so few tasks the true percentile may lie outside the",
+        "    observed values",
     ]
 
 
@@ -125,10 +133,10 @@ def test_every_group_must_hold_unless_one_is_picked(gate, tmp_path):
     path = groups(tmp_path)
     done = gate(tmp_path, path, "mean_reward > 0.5")
     assert done.returncode == 1
-    assert [line.split()[:4] for line in done.stdout.splitlines() if "·" in line] == [
-        ["passed", "x", "·", "a"],
-        ["FAILED", "x", "·", "b"],
-        ["passed", "y", "·", "a"],
+    assert [line.split()[:4] for line in done.stdout.splitlines() if "·" in line][1:] == [
+        ["PASS", "x", "·", "a"],
+        ["FAIL", "x", "·", "b"],
+        ["PASS", "y", "·", "a"],
     ]
     assert gate(tmp_path, path, "mean_reward > 0.5", options=["--model", "a"]).returncode == 0
     assert gate(tmp_path, path, "mean_reward > 0.9", options=["--model", "a", "--dataset", "y"]).returncode == 0
@@ -264,7 +272,7 @@ def test_what_github_is_told(gate, tmp_path, result):
     )
     assert done.stderr == WARNED + (
         "::error title=critical requirement failed%3A result.json · arith · tiny-calculator::"
-        "mean_reward > 1: 0.4402, 95 %25 interval [0.3391, 0.5465]\n"
+        "mean_reward > 1: 0.440, 95 %25 interval [0.339, 0.546]\n"
     )
     assert summary.read_text().startswith(
         "before\n### Gate failed: 1 of 2 requirements met, 1 critical requirement failed\n"

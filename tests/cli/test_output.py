@@ -88,7 +88,7 @@ def test_json_hides_no_escapes_and_loses_nothing():
 
 @pytest.mark.parametrize(
     ("shape", "start"),
-    [("table", "1 task; 2 planned"), ("json", "{\n"), ("csv", "dataset,model,agent,"), ("md", "1 task; 2 planned")],
+    [("table", "rollouts  "), ("json", "{\n"), ("csv", "dataset,model,agent,"), ("md", "### `rollouts`\n")],
 )
 def test_every_shape(capsys, shape, start):
     show_result(calipers.score([[1, 0]]), shape)

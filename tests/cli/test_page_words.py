@@ -7,12 +7,26 @@ import pytest
 from cli.pages import documents, write_files
 
 from calipers.cli import execute as run
+from calipers.reports import markdown, terminal
 from calipers.reports.document import Name, Styled, Table
 
 PAGES = (
-    *("score", "score datasets", "compare", "compare missing", "compare same", "compare latency"),
+    *(
+        "score",
+        "score details",
+        "score datasets",
+        "score datasets details",
+        "compare",
+        "compare details",
+        "compare missing",
+        "compare same",
+        "compare latency",
+    ),
     *(
         "leaderboard",
+        "matrix",
+        "matrix of three",
+        "matrix of models",
         "curve",
         "items",
         "items of one run",
@@ -29,11 +43,17 @@ LONGEST = 3  # words of a label; more are a sentence
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    """The words of each page, by the page."""
+def pages(tmp_path_factory):
+    """Every page by its name."""
     folder = tmp_path_factory.mktemp("pages")
     write_files(folder)
-    return {name: set(words_of(page)) for name, page in documents(folder)}
+    return dict(documents(folder))
+
+
+@pytest.fixture(scope="module")
+def words(pages):
+    """The words of each page, by the page."""
+    return {name: set(words_of(page)) for name, page in pages.items()}
 
 
 def words_of(page):
@@ -67,6 +87,16 @@ def test_every_word_of_a_page(capsys, words, page):
     assert unknown == [], capsys.readouterr().err
 
 
+NEVER = re.compile(r"\bgaps?\b(?!\.jsonl)|\bleft out\b|\bundefined\b|\bwasted\b|at most 100 %|\bdialect\b|\b0\.00000")
+"""Words and numbers that no page has: a plainer word, or a unit, stands there."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_words_that_no_page_has(pages, page):
+    for text in (terminal.render(pages[page]), markdown.render(pages[page])):
+        assert NEVER.findall(" ".join(text.split())) == []
+
+
 def test_these_are_all_the_pages(words):
     assert tuple(words) == PAGES
 
@@ -74,12 +104,17 @@ def test_these_are_all_the_pages(words):
 @pytest.mark.parametrize(
     ("page", "some"),
     [
-        ("score", {"metric", "value", "± stderr", "95 % interval", "economics"}),
-        ("score datasets", {"macro", "micro", "over datasets"}),
-        ("compare", {"verdict", "B - A", "p (BH)", "undecided"}),
+        ("score", {"metric", "value", "95 % interval", "if missing failed / passed", "economics", "unit"}),
+        ("score details", {"metric", "value", "± stderr", "95 % interval", "economics"}),
+        ("score datasets", {"group", "tasks", "missing"}),
+        ("score datasets details", {"macro", "micro", "over datasets"}),
+        ("compare", {"verdict", "difference", "p adjusted", "~ undecided"}),
+        ("compare details", {"verdict", "B - A", "p (BH)", "undecided"}),
         ("compare same", {"equivalent"}),
         ("leaderboard", {"tied", "ties", "#", "may rank", "simultaneous", "cost", "missing", "baseline"}),
-        ("gate", {"tier", "critical", "passed", "FAILED", "requirement"}),
+        ("matrix", {"benchmark", "tasks", "B − A", "verdict", "undecided", "macro mean", "missing", "cost", "not run"}),
+        ("matrix of three", {"better than each"}),
+        ("gate", {"tier", "critical", "PASS", "FAIL", "requirement"}),
         ("judge-check", {"accuracy", "PPI++", "sensitivity"}),
         ("selftest", {"gold", "wrong"}),
     ],
@@ -118,6 +153,7 @@ OTHER_WORDS = (
     ),
     *("McNemar", "mid-p", "sign-flip", "permutation", "Tango", "score test", "paired t", "floored t", "strict"),
     *("wilson", "clopper-pearson", "exact", "bootstrap", "bca", "t", "jeffreys", "beta", "posterior", "sequence"),
+    *("▲", "▼", "=", "~", "matrix", "suite", "not recorded", "satterthwaite_t", "mover"),
     *("holm", "bh", "sidak", "bonferroni", "tost", "non-inferiority", "tipping point", "PPI++", "Krippendorff's alpha"),
 )
 

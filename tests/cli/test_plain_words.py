@@ -130,6 +130,7 @@ SAME_NAME = {
     "--base-url": "the model of a run, or of the built-in agent",
     "--concurrency": "requests, rollouts or verifications",
     "--export": "the systems that a command writes the files of",
+    "-o": "a folder, or the file itself",
     "--force": "files to replace, or runs to compare",
     "--limit": "tasks, lines or rows",
     "--metric": "what plan compares by",

@@ -31,7 +31,11 @@ def test_the_same_words_in_two_dialects(tmp_path, dialect, expected):
     ],
 )
 def test_each_number_says_which_it_is(tmp_path, dialect, said):
-    done = calipers("score", rewards(tmp_path), "--metric", "pass@3", "--dialect", dialect, cwd=tmp_path)
+    ask = ("score", rewards(tmp_path), "--metric", "pass@3", "--dialect", dialect)
+    short = calipers(*ask, cwd=tmp_path).stdout
+    assert (f"  pass@3: {said}\n" in short) == (dialect == "evsys")  # a name that means something else says so
+    assert ("evsys rules; sha256:" in short) == (dialect == "evsys")
+    done = calipers(*ask, "--details", cwd=tmp_path)
     name, note = [line for line in done.stdout.splitlines() if "pass@3" in line or said in line]
     assert name.split()[:3] == ["pass@3", "↑", "0.7500"]
     assert note.strip() == said
@@ -140,6 +144,9 @@ def test_the_document_has_every_key_and_proves_its_digest(tmp_path):
 
     kept = {key: document[key] for key in ("dialect", "missing", "confidence", "seed")}
     kept["groups"] = [{key: part for key, part in group.items() if key != "economics"}]
+    for part in (group, *group["breakdowns"]["difficulty"].values()):
+        for later in ("passed", "samples_per_task"):
+            del part["ledger"][later]
     assert document["digest"] == "sha256:" + hashlib.sha256(canonical(kept)).hexdigest()
 
 
@@ -222,7 +229,7 @@ def test_a_plugin_brings_a_metric(tmp_path):
         "    def compute(self, task_rewards):\n"
         "        return min(sum(rs) / len(rs) for rs in task_rewards)\n"
     )
-    done = calipers("score", rewards(tmp_path), "--plugin", "worst.py", "--metric", "worst", cwd=tmp_path)
+    done = calipers("score", rewards(tmp_path), "--plugin", "worst.py", "--metric", "worst", "--details", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "computed by a plugin from all rewards" in done.stdout
 

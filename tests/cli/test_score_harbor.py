@@ -17,7 +17,10 @@ JOB = str(GOLDEN)
 def test_one_command_on_a_finished_job(tmp_path):
     done = calipers("score", JOB, "--metric", "mean_reward", "--metric", "pass@3", cwd=tmp_path)
     assert done.returncode == 0
-    lines = done.stdout.splitlines()
+    assert "coder-1 solves " in done.stdout.splitlines()[1]
+    assert "exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1," in done.stdout
+    details = calipers("score", JOB, "--metric", "mean_reward", "--metric", "pass@3", "--details", cwd=tmp_path).stdout
+    lines = details.splitlines()
     assert lines[:4] == [
         "arith-mini · coder-1 · terminus-2",
         "6 tasks; 18 planned (from lock.json) = 16 scored + 1 timed_out + 1 client_failed;",
@@ -26,7 +29,7 @@ def test_one_command_on_a_finished_job(tmp_path):
     ]
     for name in ("mean_reward", "pass@3", "time_per_task", "cost_per_task", "cost_per_solved"):
         assert any(line.startswith(f"{name} ") for line in lines), name
-    assert f"{JOB}: harbor, 18 rollouts" in done.stdout.replace("\n  ", " ")
+    assert f"{JOB}: harbor, 18 rollouts" in details.replace("\n  ", " ")
     assert done.stderr.startswith(
         f"note: {JOB}: 1 earlier attempt is not there, because Harbor deletes retried attempts"
     )
@@ -45,9 +48,7 @@ def test_the_document(tmp_path):
 
 def test_markdown_has_the_exceptions_too(tmp_path):
     done = calipers("score", JOB, "--format", "md", cwd=tmp_path)
-    assert (
-        "; exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1, EnvironmentStartTimeoutError 1" in done.stdout
-    )
+    assert "exceptions in 2 of 18 planned rollouts: AgentTimeoutError 1, EnvironmentStartTimeoutError 1" in done.stdout
 
 
 def test_a_hostile_name_does_not_reach_the_terminal(tmp_path):

@@ -28,7 +28,7 @@ def test_the_page_over_any_rollouts(here):
     assert found["why"] == "a metric script is run once, over all rewards"
     done = calipers("score", "rewards.json", *ASKED, cwd=here)
     assert (done.returncode, done.stderr) == (0, "")
-    assert any(line.split()[:2] == ["metric.py:mean", "0.7500"] for line in done.stdout.splitlines())
+    assert any(line.split()[:2] == ["metric.py:mean", "0.750"] for line in done.stdout.splitlines())
 
 
 def test_several_scripts_and_gaps(here):

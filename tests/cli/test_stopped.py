@@ -18,7 +18,7 @@ def home(tmp_path_factory):
     spec, rule = model(folder, 0.4), "upper(pass@1) < 0.6"
     done = calipers("run", "sums", "--model", spec, "--until", rule, "--concurrency", "4", "--out", "run", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "not run (stopped early); none missing" in done.stdout.replace("\n  ", " ")
+    assert "not run (stopped early), none missing" in done.stdout.replace("\n  ", " ")
     (folder / "slow").unlink()
     return folder
 

@@ -19,12 +19,12 @@ def home(tmp_path):
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
-        (["score", "a.csv"], "mean_reward ↑  0.5000"),
-        (["compare", "a.csv", "b.csv"], "mean_reward ↑  0.5000  0.8333"),
+        (["score", "a.csv"], "mean_reward   0.500"),
+        (["compare", "a.csv", "b.csv"], "mean_reward   0.500   0.833   +0.333"),
         (["curve", "a.csv"], "2   0.667"),
         (["items", "a.csv", "b.csv"], "3 tasks: all runs solve 1, no run solves 0."),
         (["judge-check", "a.csv", "--labels", "labels.csv"], "3 rollouts of 3 tasks"),
-        (["gate", "b.csv", "--baseline", "a.csv", "--require", "delta(mean_reward) > 0"], "gate passed"),
+        (["gate", "b.csv", "--baseline", "a.csv", "--require", "delta(mean_reward) > 0"], "Passed: 1 of 1 rule."),
         (["plan", "a.csv"], "3 tasks with about 2 samples each"),
     ],
 )

@@ -44,11 +44,11 @@ def test_one_is_not_many():
     ("fields", "said"),
     [
         ({}, []),
-        ({"undefined_tasks": 2}, ["undefined for 2 tasks"]),
+        ({"undefined_tasks": 2}, ["2 tasks have fewer than 3 samples"]),
         ({"bounds": (0.5, 1.0)}, ["0.5000 to 1.0000 if all missing rollouts failed / passed"]),
         (
             {"bounds": (0.5, 1.0), "undefined_tasks": 1},
-            ["undefined for 1 task", "0.5000 to 1.0000 if all missing samples failed / passed"],
+            ["1 task has fewer than 3 samples", "0.5000 to 1.0000 if all missing samples failed / passed"],
         ),
         ({"bounds": (0.5, 0.5)}, ["0.5000 whether the missing rollouts failed or passed"]),
         ({"why": "one task says nothing about others"}, ["no interval: at least two tasks are needed"]),

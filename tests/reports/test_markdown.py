@@ -11,7 +11,7 @@ from calipers.stats.variance import Split
 
 
 def render(made):
-    return markdown.render(document(made))
+    return markdown.render(document(made, details=True))
 
 
 def test_a_page():
@@ -24,16 +24,17 @@ def test_a_page():
         "",
         "| metric | value | ± stderr | 95 % interval | n | what it is |",
         "| --- | ---: | ---: | --- | --- | --- |",
-        "| `pass@3` ↑ | 0.7500 | 0.2500 | [0.3000, 0.9500] | 4 tasks, 12 samples "
+        "| `pass@3` ↑ | 0.7500 | 0.2500 | 0.3000 to 0.9500 | 4 tasks, 12 samples "
         "| unbiased estimate: probability of a pass in 3 samples (Chen et al. 2021) |",
         "",
         "- `easy`: 12 planned = 9 scored + 1 refused + 2 client\\_failed; 2 missing (excluded)",
         "",
         "| by `level` | metric | value | ± stderr | 95 % interval | n |  |",
         "| --- | --- | ---: | ---: | --- | --- | --- |",
-        "| `easy` | `pass@3` ↑ | 0.7500 | 0.2500 | [0.3000, 0.9500] | 4 tasks, 12 samples | undefined for 1 task |",
+        "| `easy` | `pass@3` ↑ | 0.7500 | 0.2500 | 0.3000 to 0.9500 | 4 tasks, 12 samples "
+        "| 1 task has fewer than 3 samples |",
         "",
-        "total: 0.5000 `cost_usd`",
+        "total: $0.50",
         "",
         "`rollouts.jsonl` (native, 12 rollouts); `native` definitions; missing rollouts excluded; seed 0; "
         f"digest `{made.digest[:23]}`",
@@ -44,7 +45,7 @@ def test_warnings_and_slices_that_hold_each_by_itself():
     parts = {value: Slice(ledger(), {"pass@3": estimate()}) for value in ("easy", "hard")}
     text = render(result(group(warnings=["task a_b has 90 % of it"], breakdowns={"level": parts}))).splitlines()
     assert "**Warning:** task a\\_b has 90 % of it" in text
-    assert "each slice has its own interval: the intervals are not adjusted for the number of slices" in text
+    assert "each slice has its own interval, not adjusted for the number of slices" in text
 
 
 def test_means_over_datasets_and_advice():
@@ -64,7 +65,7 @@ def test_means_over_datasets_and_advice():
         "",
         "| over datasets | metric | value | ± stderr | 95 % interval | n |  |",
         "| --- | --- | ---: | ---: | --- | --- | --- |",
-        "| macro | `pass@3` ↑ | 0.7500 | 0.2500 | [0.3000, 0.9500] | 4 tasks, 12 samples |  |",
+        "| macro | `pass@3` ↑ | 0.7500 | 0.2500 | 0.3000 to 0.9500 | 4 tasks, 12 samples |  |",
         "| micro | `pass@3` ↑ | – | – |  | 4 tasks, 12 samples | `no value on 'b\\|c'` |",
         "",
     ]

@@ -1,6 +1,7 @@
 import json
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import pandas
 import polars as pl
@@ -48,6 +49,7 @@ def reports(tmp_path):
         "plan": study(from_numbers(0.1, 0.05, None, None), StudyRequest(detect=0.1)),
         "judge": calipers.judge_check(new, labels),
         "leaderboard": calipers.leaderboard(old, new, ROWS, baseline="old.jsonl"),
+        "matrix": calipers.matrix([{**row, "dataset": row["level"]} for row in ROWS]),
     }
 
 
@@ -123,8 +125,7 @@ class Checked(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
         assert not any(name.startswith("on") or name in ("src", "href") for name, _ in attrs)
-        if tag not in ("line", "circle"):
-            self.open.append(tag)
+        self.open.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -136,14 +137,44 @@ class Checked(HTMLParser):
         self.text.append(data)
 
 
-def test_a_notebook_shows_every_report_as_tables(reports):
+def test_a_notebook_shows_every_report_as_a_sentence_and_a_table(reports):
     for name, report in reports.items():
+        text = report._repr_html_()
+        assert len(text.encode()) < 6_000, name
+        assert "style>" not in text
+        assert not re.search(r"\bid=|background|class=|https?:", text), name
         page = Checked()
-        page.feed(report._repr_html_())
+        page.feed(text)
         page.close()
         assert page.open == [], name
         assert "table" in page.tags, name
         assert "script" not in page.tags
+
+
+def test_the_three_parts_of_a_result():
+    path = str(files("calipers") / "examples" / "arith.jsonl")
+    made = calipers.score(path, ["mean_reward", "pass@4", "pass^4"])
+    assert repr(made) == (
+        "<Result arith · tiny-calculator: mean_reward 0.440 [0.339, 0.546], 40 tasks, 17 of 320 missing>"
+    )
+    text = made._repr_html_().replace("\xa0", " ")
+    assert "tiny-calculator solves 44 % of arith (95 % interval: 34 to 55 %).</div>" in text
+    assert text.count("<tr") == 4
+    assert text.count("<rect") == 3  # what the missing rollouts could change
+    assert "320 planned = 281 scored + 22 counted as 0 + 17 missing (excluded). Hollow: from all missing failed" in text
+    assert f"{made.digest[:19]}…</div>" in text
+
+
+@pytest.mark.parametrize(("models", "left"), [(3, 0), (20, 0), (57, 37)])
+@pytest.mark.parametrize("name", ["m{}", "<b>" * 200 + "{}", "\N{GRINNING FACE}" * 300 + "{}"])
+def test_a_notebook_has_twenty_rows_and_six_kilobytes(models, left, name):
+    rows = [{"task": t, "reward": t % 2, "model": name.format(m)} for m in range(models) for t in range(4)]
+    text = calipers.score(rows, "mean_reward")._repr_html_()
+    assert len(text.encode()) < 6_000
+    shown = text.count("<tr") - 1
+    assert shown <= 20
+    if left and len(name) < 10:
+        assert (shown, f"… {left} more rows: result.to_pandas()" in text) == (20, True)
 
 
 def test_the_words_of_others_are_text_in_a_notebook():

@@ -87,5 +87,5 @@ def test_no_method_is_shown_that_is_unknown():
 def test_a_document_keeps_its_reason():
     found = calipers.score([[1, 0]], "mean_reward")
     assert found["mean_reward"].why == "one task says nothing about others"
-    assert "at least two tasks are needed" in terminal.render(document(found))
+    assert "at least two tasks are needed" in terminal.render(document(found, details=True))
     assert settings(calipers.compare([[1, 0], [1, 1]], [[0, 0], [1, 0]])).startswith("paired t test (floored_t); ")

@@ -4,13 +4,16 @@ from reports.shown import estimate, group, ledger, result
 import calipers
 from calipers.formats.read import Input
 from calipers.reports import terminal
-from calipers.reports.result import Slice, described, document, title
+from calipers.reports.result import Slice, document
+from calipers.reports.result_page import described, title
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 
 
 def lines(made, columns=100):
-    return ["".join(text for text, _ in line).rstrip() for line in terminal.lines(document(made), columns)]
+    return [
+        "".join(text for text, _ in line).rstrip() for line in terminal.lines(document(made, details=True), columns)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ def test_slices_stand_under_one_another():
     start = text.index("by level")
     assert text[start + 1] == "  easy: 12 planned = 9 scored + 1 refused + 2 client_failed; 2 missing (excluded)"
     assert [line.split()[0] for line in text[start + 6 : start + 9]] == ["pass@3", "easy", "hard"]
-    assert text[start + 9] == "each slice has its own interval: the intervals are not adjusted for the number of slices"
+    assert text[start + 9] == "each slice has its own interval, not adjusted for the number of slices"
 
 
 def test_no_slices_are_said():
@@ -87,7 +90,7 @@ def test_a_long_name_does_not_push_the_figures_aside():
     [
         (100, "┤·  4 tasks, 12 samples", "(Chen et al. 2021)"),
         (75, "┤·", "in 3 samples (Chen et al. 2021);"),
-        (60, "[0.3000, 0.9500]", "a pass in 3 samples"),
+        (60, "0.3000 to 0.9500", "a pass in 3 samples"),
     ],
 )
 def test_a_narrow_terminal_loses_pictures_before_figures(columns, row, note):
@@ -119,10 +122,10 @@ def test_economics_and_totals():
     )
     text = lines(result(made))
     start = next(number for number, line in enumerate(text) if line.startswith("economics"))
-    assert text[start + 2].split()[:5] == ["cost_per_task", "↓", "0.0001200", "0.0000100", "[0.0001000,"]
+    assert text[start + 2].split("  ")[:4] == ["cost_per_task ↓", "$0.12", "$0.10 to $0.14", "per 1,000 samples"]
     assert "├" not in text[start + 2]  # money has no line from 0 to 1
     assert text[start + 4] == "  latency_p90: no interval is computed"
-    assert text[start + 5] == "total: 0.0144 cost_usd, 1,000,000 output_tokens"
+    assert text[start + 5] == "total  1,000,000 tokens, $0.014"
 
 
 def test_what_would_narrow_the_interval_is_said_under_the_table():

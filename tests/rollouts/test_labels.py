@@ -1,8 +1,11 @@
+import re
+
 import pytest
 from making import rollouts
 
 import calipers
-from calipers.rollouts.labels import clusters, slices
+from calipers.errors import InputError
+from calipers.rollouts.labels import clusters, slices, without
 from calipers.rollouts.record import label
 
 
@@ -75,3 +78,63 @@ def test_each_slice_holds_its_own_rollouts_in_their_order():
         alone = rollouts(*(row for row in rows if row["metadata"]["k"] == int(name)))
         expected = calipers.score(alone, list(found.metrics)).groups[0]
         assert (found.ledger, found.metrics) == (expected.ledger, expected.metrics)
+
+
+def levels(*runs):
+    """Rollouts of (model, task, level, reward)."""
+    return rollouts(
+        *({"model": model, "task": task, "level": level, "reward": reward} for model, task, level, reward in runs),
+        labels=["level"],
+    )
+
+
+def test_a_slice_can_be_excluded_and_its_empty_groups_go_with_it():
+    table = levels(("a", "x", 1, 1), ("a", "y", 2, 0), ("b", "x", 2, 1))
+    (kept,) = without([table], [("level", "2")], label)
+    assert (kept.tasks, [key[1] for key in kept.keys], kept.owner.tolist()) == (["x"], ["a"], [0])
+    assert kept.notes == ["--exclude level=2: 2 rollouts of 2 tasks excluded"]
+
+
+def test_a_slice_that_one_of_two_tables_has_is_excluded_from_that_one():
+    first, second = without(
+        [levels(("a", "x", 1, 1), ("a", "y", 2, 0)), levels(("b", "x", 1, 1))], [("level", "2")], label
+    )
+    assert (first.tasks, second.tasks) == (["x"], ["x"])
+
+
+@pytest.mark.parametrize(
+    ("exclude", "message"),
+    [
+        (("level", "12"), "no rollout has the value '12' of 'level'; expected one of its values, such as '1'"),
+        (
+            ("lvel", "1"),
+            "no rollout has 'lvel'; expected task, sample, outcome, or a key of the rows or of their metadata",
+        ),
+        (("model", "a"), "no rollout is left; exclude less"),
+    ],
+)
+def test_what_cannot_be_excluded_says_why(exclude, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        without([levels(("a", "x", 1, 1))], [exclude], label)
+
+
+def test_a_score_without_a_slice_is_the_score_of_the_rest_and_its_signature_says_so():
+    rows = [{"task": n, "reward": n % 3 == 0, "level": n % 2} for n in range(12)]
+    part = calipers.score(rows, "mean_reward", exclude="level=1")["mean_reward"]
+    rest = calipers.score([row for row in rows if row["level"] == 0], "mean_reward")["mean_reward"]
+    assert (part.value, part.interval, part.tasks) == (rest.value, rest.interval, 6)
+    assert "|exclude:level=1|" in part.signature
+
+
+def test_a_comparison_without_a_slice_is_that_of_the_rest():
+    old = [{"task": n, "reward": n % 3 == 0, "level": n % 2} for n in range(12)]
+    new = [{"task": n, "reward": n % 2 == 0, "level": n % 2} for n in range(12)]
+    part = calipers.compare(old, new, metrics="mean_reward", exclude=["level=1"])["mean_reward"]
+    rest = calipers.compare(old[::2], new[::2], metrics="mean_reward")["mean_reward"]
+    assert (part.delta, part.interval, part.p) == (rest.delta, rest.interval, rest.p)
+    assert "|exclude:level=1|" in part.signature
+
+
+def test_an_exclusion_without_a_value_is_an_error():
+    with pytest.raises(InputError, match="--exclude: 'level' cannot be read; expected KEY=VALUE"):
+        calipers.score([[1, 0]], exclude="level")

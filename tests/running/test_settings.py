@@ -6,7 +6,7 @@ import pytest
 
 from calipers.clients.client import Price
 from calipers.errors import CalipersError, InputError
-from calipers.running.settings import read_config, setting
+from calipers.running.settings import jobs_of, read_config, setting, suite_file
 
 
 def read(tmp_path, text):
@@ -54,7 +54,7 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sampels: 4", "c.yaml: no setting named 'sampels'; did you mean 'samples'?"),
+        ("sampels: 4", "c.yaml:1: no key named 'sampels'; did you mean 'samples'?"),
         ("samples: four", "c.yaml: samples: is 'four'; expected an integer"),
         ("samples: true", "c.yaml: samples: is True; expected an integer"),
         ("temperature: hot", "c.yaml: temperature: is 'hot'; expected a number or null"),
@@ -103,3 +103,91 @@ def test_what_are_no_seeds_is_refused(value):
         InputError, match=r"^ours\.yaml: load_seeds: is .*; expected four integers >= 0, the seeds of random, numpy"
     ):
         setting("ours.yaml: load_seeds", "load_seeds", value)
+
+
+# --- suites
+
+
+def pairs(runs):
+    return [(run["benchmark"][0], run["model"][0]) for run in runs]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "benchmarks: [a, b]\nmodels: [m, n]",
+        "benchmarks: {a: , b: {}}\nmodels: [{name: m}, {model: n}]",
+        "benchmarks: [{path: a}, {benchmark: b}]\nmodels: {m: , n: }",
+        "benchmark: [a, b]\nmodels: [m, n]",
+        "benchmarks: [a, b]\nmodel: [m, n]",
+    ],
+)
+def test_a_suite_is_every_benchmark_with_every_model(tmp_path, text):
+    runs, notes = read(tmp_path, text)
+    assert pairs(runs) == [("a", "m"), ("a", "n"), ("b", "m"), ("b", "n")]
+    assert notes == []
+
+
+def test_settings_of_an_entry_hold_for_it_alone_and_those_of_a_model_come_last(tmp_path):
+    text = """
+samples: 1
+max-tokens: 9
+gen_kwargs: {top_p: 0.5}
+benchmarks:
+  - a
+  - {benchmark: b, samples: 4, gen_kwargs: {top_k: 3}}
+models:
+  - {model: m, base_url: "http://x", max_tokens: 5}
+  - n
+"""
+    found, _ = read(tmp_path, text)
+    runs = dict(zip(pairs(found), found, strict=True))
+    assert [runs[pair]["samples"] for pair in (("a", "m"), ("b", "m"))] == [1, 4]
+    assert [runs["a", model]["max_tokens"] for model in "mn"] == [5, 9]
+    assert runs["a", "m"]["base_url"] == "http://x"
+    assert "base_url" not in runs["a", "n"]
+    assert runs["b", "n"]["gen_kwargs"] == {"top_p": 0.5, "top_k": 3}
+
+
+def test_models_of_the_command_take_the_place_of_those_in_the_file(tmp_path):
+    (tmp_path / "s.yaml").write_text("benchmarks: [a, b]\nmodels: [{model: m, samples: 3}, n]\n")
+    jobs, _ = jobs_of([str(tmp_path / "s.yaml")], {"model": ("x",)})
+    assert [(job.benchmark, job.model, job.samples) for job in jobs] == [("a", "x", 1), ("b", "x", 1)]
+
+
+def test_runs_of_a_suite_stand_beside_each_other_even_when_there_is_one(tmp_path):
+    (tmp_path / "s.yaml").write_text("benchmarks: [a]\nmodels: [m]\nout: here\n")
+    (job,), _ = jobs_of([str(tmp_path / "s.yaml")], {})
+    assert job.among
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("benchmarks: [a]\nmodels: [{model: m, out: x}]", "c.yaml:2: no key named 'out'"),
+        ("benchmarks: [a]\nmodels: [{samples: 1}]", "c.yaml:2: models has {'samples': 1}; expected openai/gpt-4o-mini"),
+        ("benchmarks: a\nmodels: [{model: m, samples: two}]", "c.yaml:2: samples: is 'two'; expected an integer"),
+        ("benchmarks: [a]\nmodels: [m, m]", "c.yaml:2: model 'm' appears twice; expected it once"),
+        ("benchmarks: \nmodels: [m]", "c.yaml:1: benchmarks has None"),
+    ],
+)
+def test_a_wrong_suite_says_where_and_what(tmp_path, text, said):
+    with pytest.raises(CalipersError) as caught:
+        read(tmp_path, text)
+    assert said in str(caught.value)
+
+
+def test_what_is_a_suite(tmp_path):
+    for name, text in (("s.yaml", "benchmarks: [a]\ngate: [x > 1]\n"), ("run.yaml", "benchmark: a\nmodel: m\n")):
+        (tmp_path / name).write_text(text)
+    suite = suite_file([str(tmp_path / "s.yaml")])
+    assert suite is not None
+    assert (suite.gate, suite.lines["gate",]) == (["x > 1"], 2)
+    assert suite_file([str(tmp_path / "run.yaml")]) is None
+    assert suite_file(["no.yaml", "folder"]) is None
+    (tmp_path / "flow.yaml").write_text("{benchmarks: [a], models: [m]}\n")
+    assert suite_file([str(tmp_path / "flow.yaml")]) is not None
+    (tmp_path / "task.yaml").write_text("task: x\nprocess_results: !function utils.score\n")
+    assert suite_file([str(tmp_path / "task.yaml")]) is None
+    (tmp_path / "theirs.yaml").write_text("metadata: {benchmark: {path: a}}\nmodels: [x]\n")
+    assert suite_file([str(tmp_path / "theirs.yaml")]) is None

@@ -40,7 +40,9 @@ def test_every_pin_carries_hashes_and_no_file_says_where_packages_are(file):
 def test_the_files_of_pins_are_these_and_a_source_archive_carries_them():
     assert {file: len(pins(file)) > 50 for file in FILES} == {
         "constraints.txt": True,
+        "constraints-browser.txt": False,
         "constraints-cuda.txt": False,
+        "constraints-exports.txt": True,
         "constraints-harbor.txt": True,
         "constraints-hf.txt": False,
         "constraints-lm-eval.txt": True,
@@ -73,7 +75,11 @@ def test_pip_installs_in_hash_mode_alone():
 
 def test_what_is_installed_without_resolving_agrees_on_versions():
     """One environment takes the pins of several files; two versions of a package would undo each other."""
-    together = ("constraints.txt", "constraints-hf.txt"), ("constraints-lm-eval.txt", "constraints-lm-eval-source.txt")
+    together = (
+        ("constraints.txt", "constraints-hf.txt"),
+        ("constraints.txt", "constraints-browser.txt"),
+        ("constraints-lm-eval.txt", "constraints-lm-eval-source.txt"),
+    )
     assert script.read(ROOT / "constraints-torch-cpu.txt")[1] == {
         "torch": script.read(ROOT / "constraints-hf.txt")[1]["torch"] + "+cpu"
     }

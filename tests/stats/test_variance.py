@@ -99,13 +99,22 @@ def test_tasks_may_be_taken_some_at_a_time(monkeypatch, rows):
     [
         (Split(0.77, 0.92, 4), ("23 % of the variance", "by at most 12 %, twice the tasks by 29 %")),
         (Split(1, 0, 4), ("0 % of the variance", "by at most 0 %, twice the tasks by 29 %")),
-        (Split(0, 1, 4), ("100 % of the variance", "by at most 100 %, twice the tasks by 29 %")),
     ],
 )
 def test_advice(made, said):
     noise, narrower = said
     expected = f"sampling noise is an estimated {noise}: more samples per task can narrow the interval {narrower}"
     assert made.advice == expected
+
+
+@pytest.mark.parametrize("between", [0.0, 0.0001])
+def test_samples_without_a_limit_are_not_said_to_remove_the_interval(between):
+    made = Split(between, 1, 4)
+    assert made.narrowing is None
+    assert made.advice == (
+        "sampling noise is an estimated 100 % of the variance: twice the samples per task, or twice the tasks, narrow "
+        "the interval by 29 %"
+    )
 
 
 def test_nothing_to_divide_is_said():

@@ -115,7 +115,7 @@ def test_a_task_file_does_not_decide_who_gets_the_key(
     if good:
         assert settings(asked).base_url == url
     else:
-        with pytest.raises(InputError, match="comes from a task file and would receive your API key"):
+        with pytest.raises(InputError, match="is a parameter of the task and would receive your API key"):
             settings(asked)
 
 

@@ -1,11 +1,13 @@
+import asyncio
 import re
 
 import pytest
 from verifiers.judging import judge, task
 
+from calipers.clients.client import Completion
 from calipers.errors import InputError, UnknownName, VerifierError
 from calipers.text.patterns import RegexTimeout
-from calipers.verifiers.text import CONTAINS, EXACT_MATCH, REGEX_MATCH, regex_match
+from calipers.verifiers.text import CONTAINS, EXACT_MATCH, REGEX_MATCH, ExactMatchOfRun, regex_match
 
 CASE = {"ignore_case": True}
 ALL = [EXACT_MATCH, CONTAINS, REGEX_MATCH]
@@ -102,3 +104,20 @@ def test_a_pattern_that_runs_out_of_time_is_no_verdict():
 @pytest.mark.parametrize("verifier", ALL)
 def test_stored_completions_may_be_judged_again(verifier):
     assert verifier.rerunnable
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["the answer is 4"] * 10, True),
+        (["the answer is 4"] * 9, False),  # too few to say
+        (["the answer is 4"] * 10 + ["4"], False),  # one is right, so the form is
+        (["the answer is 5"] * 10, False),  # wrong answers are no reason
+    ],
+)
+def test_a_run_is_told_that_exact_match_fits_no_answer(texts, told):
+    used = ExactMatchOfRun()
+    question = task("4", "exact_match")
+    for text in texts:
+        asyncio.run(used.verify(question, Completion(text)))
+    assert [note.partition(":")[0] for note in used.notes] == ["exact_match"] * told

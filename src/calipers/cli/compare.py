@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, plugins_loaded, show, tell_notes
+from calipers.cli.matrix import RunSet, compared_matrix, run_set, show_matrix
+from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show, tell_notes, write_junit
 from calipers.reports.untrusted_text import safe_json
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
@@ -16,12 +17,19 @@ NO = 1
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="A B...", nargs=-1, required=True, type=click.Path())
+@options.option(
+    "--models",
+    group=options.ROLLOUTS,
+    metavar="A,B",
+    help="Models of a folder of runs to compare, in this order: the difference is B - A.",
+)
 @options.metrics("  [default: those of the dialect]")
 @options.by
 @options.cluster
 @options.columns
 @options.reward()
 @options.reward_range
+@options.exclude
 @options.missing_by_dialect
 @options.confidence(0.95)
 @options.seed(0)
@@ -82,6 +90,7 @@ NO = 1
     help="Maximum number of regressions, and of fixes, to show.",
 )
 @options.pairs
+@options.details
 @options.option(
     "--fail-on",
     group=options.OUTPUT,
@@ -89,7 +98,7 @@ NO = 1
     help="Exit with 1 if a result is worse; undecided also exits with 1 if a result is undecided.",
 )
 @options.out
-@options.shape()
+@options.shape(*options.FORMATS, *options.PAPER_AND_CI)
 @options.dialect
 @options.plugins
 @options.verbose
@@ -102,15 +111,31 @@ def compare(
     shape: str,
     fail_on: str | None,
     pairs: bool,
+    details: bool,
+    models: str | None,
     **settings: Any,
 ) -> None:
     """Compare runs on the tasks they share: B - A, its interval, a paired test and a verdict. No model is called.
 
     Each path is anything that calipers score reads. If one file has several models, they are compared with
-    each other.
+    each other. A folder of runs on several benchmarks is compared as a matrix: the mean over benchmarks is the
+    primary test.
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
+    failing = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
+    runs = run_set(paths)
+    if runs is None and models is not None:
+        runs = RunSet(paths, " ".join(paths))
+    if runs is not None:
+        chosen = [name.strip() for name in models.split(",")] if models is not None else None
+        with plugins_loaded(plugins), Progress() as progress:
+            found, paths = compared_matrix(runs, chosen, metrics, names, settings, progress)
+        if found is not None:
+            show_matrix(found, shape, where=runs.given, target=target, details=details, judged=True)
+            if failing & set(found.verdicts):
+                raise click.exceptions.Exit(NO)
+            return
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
 
@@ -118,10 +143,18 @@ def compare(
         comparison = compare_runs(*paths, metrics=metrics or None, columns=names, progress=shown, **settings)
     if target:
         target.write(safe_json(comparison.to_json()).encode())
+    from calipers.analyses.compare.ci import annotated, suites
     from calipers.analyses.compare.document import document
 
-    show(document(comparison, pairs=pairs), shape)
+    given = click.get_current_context().get_parameter_source("flips") is not click.core.ParameterSource.DEFAULT
+    losses = {"losses": settings["flips"]} if given else {}
+    page = document(comparison, pairs=pairs, details=details, **losses)
+    if shape == "junit":
+        write_junit("calipers compare", suites(comparison))
+    else:
+        show(page, shape)
+    if shape == "github":
+        annotate(page, annotated(comparison))
     tell_notes(comparison.notes)
-    words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
-    if words & set(comparison.verdicts):
+    if failing & set(comparison.verdicts):
         raise click.exceptions.Exit(NO)

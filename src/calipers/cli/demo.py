@@ -16,7 +16,7 @@ from calipers.cli.output import Target, standard_output
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import is_terminal
 
-ROLLOUTS, REWARDS, RESULT = "arith.jsonl", "rewards.json", "result.json"
+ROLLOUTS, REWARDS, RESULT, REPORT = "arith.jsonl", "rewards.json", "result.json", "report.html"
 BENCHMARK = ("arith/tasks.jsonl", "arith/metadata.yaml")
 METRICS = ("mean_reward", "pass@3", "pass^3", "mean(column=f1)")
 WIDTH = 85  # of a line of a command, about
@@ -29,9 +29,10 @@ def demo(out: str) -> None:
     """Tour Calipers on made-up rollouts: 40 sums with 8 samples each. It works offline."""
     examples = files("calipers") / "examples"
     copies = {name: os.path.join(out, name) for name in (ROLLOUTS, REWARDS, *BENCHMARK)}
-    result = os.path.join(out, RESULT)
-    if os.path.lexists(result) and not os.path.lexists(copies[ROLLOUTS]):
-        raise _taken(result)
+    result, report = os.path.join(out, RESULT), os.path.join(out, REPORT)
+    for path in (result, report):
+        if os.path.lexists(path) and not os.path.lexists(copies[ROLLOUTS]):
+            raise _taken(path)
     _make_folder(os.path.join(out, "arith"))
     for name, path in copies.items():
         _copy(examples / name, path)
@@ -47,7 +48,10 @@ def demo(out: str) -> None:
     _say("Run the benchmark with the completions of this file; run the same command again to resume:")
     model, run = f"replay/{copies[ROLLOUTS]}", os.path.join(out, "run")
     _run("run", os.path.join(out, "arith"), "--model", model, "--samples", "4", "--metric", "pass@1", "--out", run)
+    _say("One page about these rollouts, with every one of them; it needs no network:")
+    _run("report", copies[ROLLOUTS], "--by", "difficulty", "--out", report)
     _say(f"{result} and {run} have the results with all digits.")
+    _say(f"Open {report} in a browser.")
 
 
 def _say(text: str, colour: str | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from calipers.analyses.gate.document import Gate
 
 REQUIREMENTS = "Requirements"  # a group of options
-FORMATS = ("table", "json", "md", "junit")
+FORMATS = ("table", "json", "md", "latex", "junit", "github")
 
 
 @click.command(cls=options.GroupedCommand)
@@ -107,7 +106,7 @@ def gate(
     _show(checks, shape)
     for note in checks.notes:
         tell(note_line(note))
-    _tell_github(checks)
+    _tell_github(checks, shape)
     if checks.exit_code:
         raise click.exceptions.Exit(checks.exit_code)
 
@@ -135,17 +134,14 @@ def _guarded(text: str, instead: str) -> str:
     return harmless(text, instead) if on_github() else text
 
 
-def _tell_github(checks: Gate) -> None:
-    """Print annotations and write the step summary in a GitHub runner."""
+def _tell_github(checks: Gate, shape: str) -> None:
+    """Print annotations and write the step summary in a GitHub runner; the annotations wherever they are asked for."""
     from calipers.analyses.gate import ci
     from calipers.analyses.gate.document import document
+    from calipers.reports.github import add_summary
 
-    if on_github():
+    if on_github() or shape == "github":
         for line in ci.annotated(checks):
             click.echo(line, err=True)  # our own commands
-    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-        try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(rendered(document(checks), "md") + "\n")
-        except OSError as error:
-            tell(f"note: {clean(path, None)}: cannot be written ({error.strerror})")
+    if wrong := add_summary(rendered(document(checks), "md")):
+        tell(f"note: {clean(wrong, None)}")

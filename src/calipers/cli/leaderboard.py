@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, plugins_loaded, show, tell_notes
+from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -31,12 +31,10 @@ from calipers.reports.untrusted_text import safe_json
 @options.cluster
 @options.confidence(0.95)
 @options.seed(0)
-@options.option(
-    "--all", "every", group=options.OUTPUT, is_flag=True, help="Show every model, and not only the first 17."
-)
+@options.every_row
 @options.pairs
 @options.out
-@options.shape()
+@options.shape(*options.FORMATS, "latex", "github")
 @options.dialect
 @options.plugins
 @options.verbose
@@ -64,5 +62,8 @@ def leaderboard(
         target.write(safe_json(board.to_json()).encode())
     from calipers.analyses.leaderboard.document import document
 
-    show(document(board, every=every, pairs=pairs), shape)
+    page = document(board, every=every, pairs=pairs)
+    show(page, shape)
+    if shape == "github":
+        annotate(page, ())
     tell_notes(board.notes)

@@ -12,11 +12,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from calipers.errors import InputError
+from calipers.errors import InputError, UnknownName
 from calipers.names import DIALECTS
+from calipers.names import FORMATS as READABLE
 from calipers.stats.cards import asked_names
 
 FORMATS = ("table", "json", "csv", "md")
+PAPER_AND_CI = ("latex", "junit", "github")  # of commands whose result goes into a paper or a build
 Option = Callable[[Any], Any]
 
 MODEL, SAMPLING, LIMITS, ROLLOUTS = "Model", "Sampling", "Limits", "Rollouts"
@@ -121,8 +123,23 @@ by = option(
     multiple=True,
     help="Break the results down by task, sample, outcome, or a key of the rows or of their metadata; may be repeated.",
 )
+details = option(
+    "--details",
+    group=OUTPUT,
+    is_flag=True,
+    help="Show everything: standard errors, definitions, sample counts, and what missing rollouts could change.",
+)
+economics = option("--economics", group=OUTPUT, is_flag=True, help="Show times, tokens and costs as a table.")
+every_row = option("--all", "every", group=OUTPUT, is_flag=True, help="Show every row, however long the page is.")
 cluster = option(
     "--cluster", group=STATISTICS, metavar="KEY", help="Treat tasks with the same value of KEY as one cluster."
+)
+exclude = option(
+    "--exclude",
+    group=ROLLOUTS,
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Exclude the rollouts with this value, such as difficulty=hard or task=ID; may be repeated.",
 )
 keys = option(
     "--columns",
@@ -335,9 +352,27 @@ truth = option(
 )
 
 
+def _insist(context: click.Context, option: click.Parameter, name: str | None) -> None:
+    """Remember the format that the user insists on, for `roles`."""
+    if name is not None and name not in READABLE.entries:
+        raise UnknownName.of("format", name, READABLE.entries)
+    context.meta[INPUT_FORMAT] = name or ""
+
+
+INPUT_FORMAT = "calipers.input_format"
+input_format = option(
+    "--input-format",
+    group=ROLLOUTS,
+    metavar="NAME",
+    callback=_insist,
+    expose_value=False,
+    help="Format of the files, where their content should not decide; calipers list formats shows them.",
+)
+
+
 def columns(command: Any) -> Any:
-    """``--columns``, as `roles` reads it, and ``--truth`` beside it."""
-    return keys(truth(command))
+    """``--columns``, as `roles` reads it, and ``--truth`` and ``--input-format`` beside it."""
+    return keys(truth(input_format(command)))
 
 
 def roles(texts: tuple[str, ...]) -> dict[str, str]:
@@ -351,10 +386,16 @@ def roles(texts: tuple[str, ...]) -> dict[str, str]:
         role, equals, key = (part.strip() for part in pair.partition("="))
         if not (role and equals and key):
             raise InputError.at("--columns", f"{pair!r} cannot be read", "expected ROLE=KEY, such as task=id")
+        key = key.replace('"', "'")  # both quote a key that has a dot; only one may be part of a key
         if role in keys:
             raise InputError.at("--columns", f"{role} is given twice", "expected it once")
         keys[role] = key
-    return keys
+    context = click.get_current_context(silent=True)
+    if context is None or not context.meta.get(INPUT_FORMAT):
+        return keys
+    from calipers.formats.format import Named  # loads the readers' libraries, which help does not need
+
+    return Named(keys, format=context.meta[INPUT_FORMAT])
 
 
 def _together(*options: Any) -> Option:

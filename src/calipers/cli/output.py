@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from calipers.reports.document import Document
+    from calipers.reports.junit import Suite
     from calipers.reports.result import Result
     from calipers.systems.system import OwnPage
 
 PATIENCE = 2.0  # seconds
 PRINTED = "calipers.printed"  # the key of a command's context for the notes that it has printed
-RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"}  # shape -> its file in reports/
+RENDERERS = {  # shape -> its file in reports/
+    **{"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"},
+    **{"latex": "latex", "github": "markdown"},
+}
 
 
 @contextmanager
@@ -59,19 +63,44 @@ def rendered(document: Document, shape: str) -> str:
     return text
 
 
-def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> None:
-    """Print a result, and the page of its dialect's own system after it or instead of it."""
+def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False, **shown: Any) -> None:
+    """Print a result, and the page of its dialect's own system after it or instead of it.
+
+    ``shown`` are the options of its page: details, economics, every; a command without them names the one that has
+    them.
+    """
+    from calipers.reports.github import result_annotations
     from calipers.reports.result import document
 
+    shown = shown or {"command": "calipers score RUN "}
     page = None
     if result.dialect in SYSTEMS.entries:
         from calipers.systems.system import own_page
 
         page = own_page(result, shape, paths, trust=trust)
     if page is None or not page.alone:
-        show(document(result), shape)
+        show(document(result, **shown), shape)
+    if shape == "github":
+        annotate(document(result, **shown), result_annotations(result))
     if page is not None:
         show_page(page)
+
+
+def write_junit(name: str, suites: Sequence[Suite]) -> None:
+    """Print JUnit's XML to standard output, without anything that a CI runner would read as a command."""
+    from calipers.reports import junit
+
+    write(junit.render(name, suites).replace("##[", "#&#35;["))
+
+
+def annotate(document: Document, annotations: Iterable[str]) -> None:
+    """Print annotations for GitHub's runner to standard error, and add the document to the summary of its step."""
+    from calipers.reports.github import add_summary
+
+    for line in annotations:
+        click.echo(line, err=True)  # our own commands
+    if wrong := add_summary(rendered(document, "md")):
+        tell(f"note: {clean(wrong, None)}")
 
 
 def show_page(page: OwnPage) -> None:

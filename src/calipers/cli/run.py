@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
+from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
 from calipers.cli.output import (
     Progress,
     notes,
@@ -30,6 +31,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.systems.system import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
+    from calipers.cli.suite import SuiteCommand
     from calipers.running.job import Job
     from calipers.running.library import Loaded
     from calipers.running.notify import Listener
@@ -61,6 +63,7 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
     help="Run folder.  [default: a folder below runs/]",
 )
 @options.shape()
+@options.details
 @options.option(
     "--notify",
     group=options.OUTPUT,
@@ -98,13 +101,14 @@ def run(
     notify: tuple[str, ...],
     unsafe: bool,
     dry_run: bool,
+    details: bool,
     **settings: Any,
 ) -> None:
     """Run each BENCHMARK against each model, verify the completions and score them.
 
     A BENCHMARK is a table of questions (CSV, TSV, JSON Lines, a JSON array, Parquet), a directory with tasks.jsonl, a
-    name in the store, a task file or a task name of lm-evaluation-harness, a YAML file with the settings of a run,
-    or, for an agent, a directory of Harbor tasks. If a run stops, run the same command again to resume it.
+    name in the store, a task file or a task name of lm-evaluation-harness, a YAML file with the settings of a run or of
+    a suite, or, for an agent, a directory of Harbor tasks. If a run stops, run the same command again to resume it.
     """
     if unsafe:
         from calipers.isolate.launch import forgo
@@ -117,17 +121,22 @@ def run(
     folders = run_export(export) if export is not None else {}
     given = options.given_options(ctx, settings)
     listeners = _listeners(notify)
+    with plugins_loaded(plugins):
+        suite = _suite(benchmarks, given)
     if dry_run:
         with plugins_loaded(plugins):
-            pages = dry_run_pages(benchmarks, given)
+            pages = suite.plan(given) if suite else dry_run_pages(benchmarks, given)
         write(pages)
         return
     with _notifying(listeners) as ending:
         with plugins_loaded(plugins):
             from calipers.running.perform import by_agents
 
-            of_agents = by_agents(benchmarks, given)
-            planned = 0 if of_agents else _run_models(benchmarks, given, shown, cache_requests, ending.reports)
+            of_agents = not suite and by_agents(benchmarks, given)
+            planned = 0
+            if not of_agents:
+                together = suite is not None
+                planned = _run_models(benchmarks, given, shown, cache_requests, ending.reports, together=together)
         if of_agents:
             if export is not None:
                 wrong, right = "is for lm-evaluation-harness tasks", "remove it: an agent's run writes Harbor's files"
@@ -135,12 +144,19 @@ def run(
             if shown := [*shown, *(["cache_requests"] if cache_requests else [])]:
                 wrong, right = "is for lm-evaluation-harness tasks", "remove it for an agent's run"
                 raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
-            _run_agents(benchmarks, given, shape, ending)
+            _run_agents(benchmarks, given, shape, ending, details=details)
         else:
             if not ending.reports:
                 ctx.exit(2)  # a note has said why each could not run
             ending.complete = len(ending.reports) == planned and all(report.complete for report in ending.reports)
-            _show_all(ending.reports, shape, folders)
+            if suite:
+                code = suite.show(ending.reports, shape, details=details)
+                for report in ending.reports:
+                    tell_end(report)
+                if code:
+                    ctx.exit(code)
+            else:
+                _show_all(ending.reports, shape, folders, details=details)
         if not ending.complete:
             ctx.exit(INCOMPLETE)
 
@@ -189,13 +205,16 @@ def _is_usage(error: BaseException) -> bool:
     return isinstance(error, (CalipersError, click.exceptions.Exit)) and error.exit_code == USAGE
 
 
-def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any]) -> None:
-    """Show the results, other systems' pages of them, and the closing notes."""
+def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any], *, details: bool) -> None:
+    """Show the results, other systems' pages of them, and the closing notes; of several runs the matrix first."""
     from calipers.running.perform import together
 
-    for result in together(reports):
+    matrix = matrix_of(reports) if shape in FOR_PEOPLE else None
+    if matrix is not None:
+        show_matrix(matrix, shape, where=folder_of(reports), details=details)
+    for result in together(reports) if matrix is None or details else ():
         if not replaces(result.dialect, shape):
-            show_result(result, shape)
+            show_result(result, shape, details=details)
         notes(result)
     for page in run_pages(reports, shape, folders):
         show_page(page)
@@ -212,7 +231,9 @@ def tell_end(report: Report) -> None:
     tell(f"{report.folder}/result.json")
 
 
-def _run_agents(benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding) -> None:
+def _run_agents(
+    benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding, *, details: bool
+) -> None:
     """Run agents on datasets and show each result; complete if every planned trial has a reward."""
 
     @contextmanager
@@ -222,7 +243,7 @@ def _run_agents(benchmarks: Sequence[str], given: dict[str, Any], shape: str, en
 
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
         ending.reports.append(report)
-        show_result(report.result, shape)
+        show_result(report.result, shape, details=details)
         if shape in AFTER:
             write(f"{AFTER[shape]}{clean(report.environment, None)}\n")
         notes(report.result)
@@ -236,8 +257,10 @@ def _run_models(
     shown: Sequence[str],
     cache_requests: str,
     reports: list[Report],
+    *,
+    together: bool = False,
 ) -> int:
-    """Add the report of each run; the number of runs that were planned."""
+    """Add the report of each run; the number of runs that were planned. ``together``: models side by side."""
     from calipers.running.library import library, loaded_for
     from calipers.running.settings import jobs_of
 
@@ -251,8 +274,50 @@ def _run_models(
         texts = getattr(library(), SHOWN[name])(job, tasks)
         for text in [texts] if isinstance(texts, str) else texts:
             tell_lines(text)
-    reports.extend(reports_of(jobs, tasks))  # one by one: those that are there stay if a later one is interrupted
+    # one by one: those that are there stay if a later one is interrupted
+    reports.extend(_side_by_side(jobs, tasks) if together else reports_of(jobs, tasks))
+    reports.sort(key=lambda report: jobs.index(report.job))
     return len(jobs)
+
+
+def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
+    """The report of each job as it ends, models at the same time; a job that cannot run is skipped with a note."""
+    from calipers.cli.watch import Watch
+    from calipers.running.perform import perform
+    from calipers.running.side_by_side import lanes, side_by_side
+
+    several, told = len(lanes(jobs)) > 1, set[str]()
+
+    def say(text: str) -> None:
+        if text not in told:  # each model would say it of its benchmark
+            told.add(text)
+            _note(text)
+
+    def work(job: Job) -> Report:
+        with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "", drawn=not several) as watch:
+            return perform(job, watch, say, tasks)
+
+    for job, outcome in side_by_side(jobs, work):
+        if not isinstance(outcome, BaseException):
+            yield outcome
+        elif isinstance(outcome, CalipersError) and len(jobs) > 1:
+            if str(outcome) not in told:  # a setting that is wrong for one run is wrong for all
+                told.add(str(outcome))
+                _note(f"{job.benchmark} · {job.model}: {outcome}")
+        else:
+            raise outcome
+
+
+def _suite(benchmarks: Sequence[str], given: Mapping[str, Any]) -> SuiteCommand | None:
+    """The suite that is to be run, its gate read and checked; None for other benchmarks, at little cost."""
+    if not any(benchmark.endswith((".yaml", ".yml")) for benchmark in benchmarks):
+        return None
+    from calipers.cli.suite import suite_command
+
+    suite = suite_command(benchmarks)
+    if suite is not None:
+        suite.check(given)
+    return suite
 
 
 def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli import options
-from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell
+from calipers.cli.matrix import FOR_PEOPLE, run_set, score_matrix, show_matrix
+from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell, write_junit
 from calipers.errors import InputError
 from calipers.names import SYSTEMS
 from calipers.reports.untrusted_text import clean
@@ -30,18 +31,23 @@ INCOMPLETE = 3
 @options.columns
 @options.reward()
 @options.reward_range
+@options.exclude
 @options.missing_by_dialect
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)
 @options.out
-@options.shape()
+@options.shape(*options.FORMATS, *options.PAPER_AND_CI)
+@options.details
+@options.economics
+@options.every_row
 @options.dialect
 @options.option(
     "--export",
     group=options.OTHERS,
     metavar="SYSTEM[=PATH]",
-    help="Also write the result file of another system, nemo_gym or harbor, beside the rollouts or to PATH.",
+    help="Also write the result for another system: nemo_gym or harbor (beside the rollouts, or to PATH), "
+    "every_eval_ever, hf, inspect, mlflow, wandb or trackio.",
 )
 @options.option("--force", group=options.OTHERS, is_flag=True, help="Let --export replace files that exist.")
 @options.option(
@@ -73,21 +79,37 @@ def score(
     scripts: tuple[str, ...],
     trust: bool,
     force: bool,
+    details: bool,
+    economics: bool,
+    every: bool,
     **settings: Any,
 ) -> None:
     """Compute metrics from the rollouts in each PATH. No model is called.
 
     The format of each file is detected from its content. Several files are scored as one set of rollouts.
-    The path - is standard input.
+    A folder of runs with several models or benchmarks is shown as a matrix. The path - is standard input.
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
-    exported = Exported(export, paths, hooks, force) if export is not None else None
+    if (runs := run_set(paths)) is not None:
+        with plugins_loaded(plugins), Progress() as progress:
+            one_page = not settings["by"] and export is None and shape != "junit"
+            found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
+        paths = runs.with_rollouts
+        if found is not None:
+            show_matrix(found, shape, where=runs.given, metrics=metrics, target=target, details=details)
+            if not details or shape not in FOR_PEOPLE or not paths:
+                return
+            target = None
+    exported = Exported(export, paths, hooks, force, names) if export is not None else None
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and exported is None:
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
+    kept = exported.begin() if exported else None
+    kept = [] if kept is None and shape == "junit" else kept
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.pipeline import score as score_rollouts
+        from calipers.reports.task_cases import task_suites
 
         result = score_rollouts(
             exported.paths if exported else paths,
@@ -96,9 +118,10 @@ def score(
             metric_scripts=scripts,
             trust=trust,
             progress=progress if progress.wanted else None,
-            parts=exported.begin() if exported else None,
+            parts=kept,
             **settings,
         )
+        tasks = task_suites(result, kept) if shape == "junit" and kept is not None else None
         result = exported.write(result) if exported else result
         if click.get_current_context().get_parameter_source("interval") is not ParameterSource.DEFAULT:
             result = replace(result, interval=settings["interval"])
@@ -108,7 +131,10 @@ def score(
             result = with_own_numbers(result, paths, trust=trust)
     if target:
         target.write(result_json(result).encode())
-    show_result(result, shape, paths, trust=trust)
+    if tasks is not None:
+        write_junit("calipers score", tasks)
+    else:
+        show_result(result, shape, paths, trust=trust, details=details, economics=economics, every=every)
     notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
     for failure in result.failed:
         tell(clean(failure, None))
@@ -119,10 +145,12 @@ def score(
 class Exported:
     """The files of ``--export``: checked before the rollouts are read, written after they are scored."""
 
-    def __init__(self, request: str, paths: Sequence[str], hooks: str | None, force: bool) -> None:
+    def __init__(
+        self, request: str, paths: Sequence[str], hooks: str | None, force: bool, columns: Mapping[str, str]
+    ) -> None:
         from calipers.systems.system import export_named
 
-        self._export = export_named(request, paths, hooks)
+        self._export = export_named(request, paths, hooks, columns, force=force)
         self.paths, self.begin = self._export.paths, self._export.begin
         self._targets = [Target(path, paths) for path in self._export.files]  # the same checks as those of --out
         for target in self._targets:

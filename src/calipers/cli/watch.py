@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -62,16 +63,23 @@ class Watch:
     """Shows states of progress, at a readable rate.
 
     A state takes time to make: call ``due`` first. The title tells several runs apart: it stands above their lines.
+    Runs at the same time are not drawn: each has its plain lines.
     """
 
     _latest: ClassVar[Watch | None] = None  # whose plain line was the last
+    _turn: ClassVar[threading.Lock] = threading.Lock()  # to write plain lines
 
     def __init__(
-        self, title: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        title: str = "",
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        drawn: bool = True,
     ) -> None:
         self._title = clean(title, COLUMNS)
         self._stream = _Stream(stream or sys.stderr)  # None if it is closed
-        self._drawn = self._stream.isatty()
+        self._drawn = drawn and self._stream.isatty()
         self._every = REDRAW if self._drawn else REPORT
         self._clock = clock
         self._next = clock() if self._drawn else clock() + REPORT
@@ -138,11 +146,12 @@ class Watch:
         if self._drawn:
             self._draw(parts, state)
             return
-        if self._title and Watch._latest is not self:
-            self._stream.write(guarded(f"{self._title}\n"))
-            Watch._latest = self
-        self._stream.write(guarded(f"{_fitted(parts, COLUMNS, ', ')}\n"))
-        self._stream.flush()
+        with Watch._turn:  # a title and its line are one, whoever else writes
+            if self._title and Watch._latest is not self:
+                self._stream.write(guarded(f"{self._title}\n"))
+                Watch._latest = self
+            self._stream.write(guarded(f"{_fitted(parts, COLUMNS, ', ')}\n"))
+            self._stream.flush()
 
     def _draw(self, parts: Parts, state: State) -> None:
         from rich.console import Console

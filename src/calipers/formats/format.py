@@ -23,26 +23,34 @@ BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
 
 Columns = Mapping[str, str]  # role -> the key that the files have for it
+Extras = Iterator[Mapping[str, Any]]
+"""What each row holds beside numbers, by the key of a record: texts, answer, error, metadata, and keys of its own."""
 Settings = Iterator[tuple[str, Any]]  # name, value
 NUMBERED: Final = "#"
 """What ``--columns sample=#`` says: nobody numbered the samples, so they are numbered in order of appearance."""
 
 
 class Named(dict[str, str]):
-    """What the files call a role, role -> key; and the rewards that words are, word -> reward."""
+    """What the files call a role, role -> key; the rewards that words are; the format that the user insists on."""
 
-    def __init__(self, names: Columns, words: Mapping[str, float] | None = None) -> None:
+    def __init__(self, names: Columns, words: Mapping[str, float] | None = None, format: str = "") -> None:
         super().__init__(names)
         words = worths(names) if words is None else words
         self.words = {word.strip().lower(): float(reward) for word, reward in words.items()}
+        self.format = format or insisted(names)
 
     def __bool__(self) -> bool:
-        return bool(len(self) or self.words)
+        return bool(len(self) or self.words or self.format)
 
 
 def worths(names: Columns) -> Mapping[str, float]:
     """The rewards that words are, as the user said with ``--truth``; none where nothing was said."""
     return names.words if isinstance(names, Named) else {}
+
+
+def insisted(names: Columns) -> str:
+    """The name of the format that the user insists on with ``--input-format``; "" where the content decides."""
+    return names.format if isinstance(names, Named) else ""
 
 
 Progress = Callable[[int], None]  # told how many more bytes are read
@@ -61,6 +69,7 @@ class Text(NamedTuple):
     completion: Any = None  # all that was said
     prompt: Any = None  # text, or messages
     answer: Any = None  # what was taken for the answer; where it says nothing, the completion is shown
+    error: Any = None  # what went wrong: text, or an object with kind and message
 
 
 TARGET: Final = "target"  # the key of a right answer, in records and in their metadata
@@ -136,6 +145,12 @@ class Format:
     """``without_companions(paths)``: the paths but for those that are read anyway, beside another of them."""
     join: Callable[[Sequence[Part]], list[Part]] | None = None
     """``join(parts)``: the parts, with what only all of them together say."""
+    in_folders: bool = False  # whether the files of this format in a folder are one set
+    of_folder: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[str]]] | None = None
+    """``of_folder(paths)``: of the files of this format in one folder, those to read, and notes."""
+    extras: Callable[[Part, Columns], Extras] | None = None
+    """``extras(part, columns)``: of each row of the file that a part was read from, in their order."""
+    labels: Sequence[str] = ()  # that its reader knows, beside those of metadata
     stands_for_others: bool = False  # its rollouts lie in files beside it
     has_documents: bool = False  # its records carry the hash of the document each task is made of
 

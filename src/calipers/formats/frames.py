@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.formats.carried import CarriedRows
+from calipers.formats.rows import BadRow
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, words_hint
@@ -78,6 +80,8 @@ class Frames:
         self._words = words or {}  # the rewards that words are
         self.rows = 0
         self._held: dict[Meaning, list[pl.Series]] = {}
+        self._json: dict[str, list[pl.Series]] = {}  # label -> its values as JSON
+        self._carried: CarriedRows | None = None
 
     def begin(self, lines: int | Ints) -> None:
         """The rows of the next batch stand on these lines, or from this line on."""
@@ -107,6 +111,22 @@ class Frames:
         if meaning.what == "task" and batch.null_count():
             self.refuse(meaning, batch, batch.is_null())
         self._held.setdefault(meaning, []).append(batch)
+
+    def take_json(self, name: str, batch: pl.Series) -> None:
+        """The batch's values of a label, each written as JSON."""
+        self._json.setdefault(name, []).append(batch)
+
+    def carry(self, batch: pl.Series) -> None:
+        """What the rows of the batch carry of the file that they were converted from, as JSON."""
+        self._carried = self._carried or CarriedRows()
+        try:
+            self._carried.put(self.rows, batch.to_list())
+        except BadRow as error:
+            raise self._at(error) from None
+
+    def _at(self, error: BadRow) -> InputError:
+        row, wrong, right = error.args
+        return InputError.at(self.places.of(row), wrong, right)
 
     def with_words(self, batch: pl.Series) -> pl.Series:
         """A column of text with the words that are rewards as numbers; what is no such word stays."""
@@ -176,8 +196,11 @@ class Frames:
                 whole[meaning.what] = column.to_numpy()
             else:
                 labels[meaning.name] = coded(column)
+        for name, batches in self._json.items():
+            texts = coded(pl.concat(batches))
+            labels[name] = Labels(texts.code, [json.loads(text) for text in texts.values])
         tasks = labels.pop("task")
-        return Part(
+        part = Part(
             places=self.places,
             tasks=[str(task) for task in tasks.values],
             task=tasks.code,
@@ -190,6 +213,10 @@ class Frames:
             named=named,
             others=() if numbers["reward"] else others,
         )
+        try:
+            return self._carried.finish(part) if self._carried else part
+        except BadRow as error:
+            raise self._at(error) from None
 
     def _add(self, columns: dict[str, Column], name: str, series: pl.Series) -> None:
         """One more column of numbers; InputError where a row has the same one already."""

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 from msgspec.structs import astuple
-from numpy.typing import NDArray
 
+from calipers.formats.carried import CARRIED, DECODER, CarriedRows
+from calipers.formats.extras import of_lines
 from calipers.formats.format import BAD, NUMBERED, TARGET, Beginning, Format, Raw, Text, target_hash
 from calipers.formats.lines import (
     ABSENT,
@@ -26,8 +27,9 @@ from calipers.formats.lines import (
     SkippedList,
     columns_of,
     filled,
+    kind_of,
+    note_places,
     odd_key,
-    one_a_line,
     read_lines,
     struct_of,
     union,
@@ -36,8 +38,7 @@ from calipers.formats.lines import (
 from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.reshape import WORTH, Reshape, reshaping
 from calipers.formats.rows import BadRow, Gather, with_none
-from calipers.formats.source import BOM, Source, line_blocks
-from calipers.rollouts.column import Ints
+from calipers.formats.source import Source, blocks_of
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
 
@@ -83,13 +84,13 @@ class RecordSchema:
         row = _ROWS.decode(line)
         inside: dict[str, list[str]] = {}  # the keys of each object of numbers
         for key, raw in row.items():
-            if self.roles.get(key) in self.inside and _kind(raw) == "object":
+            if self.roles.get(key) in self.inside and kind_of(raw) == "object":
                 inside[key] = list(_ROWS.decode(raw))
         if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
             return False
         learnt = False
         for key, raw in row.items():
-            role, kind = self.roles.get(key), _kind(raw)
+            role, kind = self.roles.get(key), kind_of(raw)
             if role is None:
                 learnt |= self.extra.learn(key, "" if key in self.numbers and kind != "number" else kind)
                 continue
@@ -140,6 +141,8 @@ class RecordSchema:
             name = self.numbers.get(key, key)
             if key in self.labels:
                 add("raw", key, key, Raw, NOTHING)
+            elif key == CARRIED and kinds <= {"object"}:
+                add("carried", key, key, Raw, NOTHING)
             elif kinds == {"number"}:
                 add("number", name, key, _NUMBER | None, ABSENT)
             elif "number" in kinds:
@@ -151,7 +154,7 @@ class RecordSchema:
         self.steps = msgspec.json.Decoder(steps | None)
         self._texts = [at for at, (what, _) in enumerate(self.fields) if what == "text"]
         self._begin = [(at, _BEGINNINGS[what]) for at, (what, _) in enumerate(self.fields) if what in _BEGINNINGS]
-        self.raws = [at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", *_BEGINNINGS)]
+        self.raws = [at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", "carried", *_BEGINNINGS)]
         kinds = set[str]().union(*self.extra.values())
         unread = kinds & {"object", "list"} or self.seen & {"metadata", "error", "answer", *TEXTS} or self.labels
         self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
@@ -185,13 +188,6 @@ def _begins(column: Sequence[Raw], known: bytes) -> bool:
     return set(firsts.tolist()) <= set(known)
 
 
-def _kind(raw: Raw) -> str:
-    """The kind of a raw JSON value, from its first byte; "" for null."""
-    first = bytes(memoryview(raw)[:1])
-    named = {b'"': "text", b"{": "object", b"[": "list", b"n": ""}
-    return named.get(first, "number")
-
-
 class JsonLines:
     """Blocks of whole lines in, one `Part` out."""
 
@@ -204,6 +200,7 @@ class JsonLines:
         self._schema = RecordSchema(self._names, labels)
         self._learner = Learner(self._schema)
         self._gather = Gather()
+        self._carried: CarriedRows | None = None
         self._colons = Colons()
 
     def read(self, block: Block) -> None:
@@ -217,7 +214,7 @@ class JsonLines:
         ends = np.flatnonzero(octets == _NEWLINE)
         if columns:
             rows = len(columns[0])
-            self._note_places(block, rows, octets, ends)
+            self._places.add(self._gather.rows, note_places(block, rows, octets, ends, self.lines, self._learner))
             keys = 0
             for (what, name), column in zip(self._schema.fields, columns, strict=True):
                 keys += self._take(what, name, column)
@@ -230,21 +227,17 @@ class JsonLines:
         """Everything read, as one `Part`."""
         try:
             part = self._gather.finish(self._places, self._labels)
+            part = self._carried.finish(part) if self._carried else part
         except BadRow as error:
-            row, wrong, right = error.args
-            number = self._places.of(row).rpartition(":")[2].removeprefix(self._places.unit)
-            raise LineError(int(number), wrong, right) from None
+            raise self._line_error(error) from None
         keys = self._schema.keys()
-        others = () if part.rewards else [key for key in self._schema.extra if key != WORTH]
+        others = () if part.rewards else [key for key in self._schema.extra if key not in (WORTH, CARRIED)]
         return replace(part, named=frozenset(self._named.values()) & keys, others=others)
 
-    def _note_places(self, block: Block, rows: int, octets: NDArray[np.uint8], ends: Ints) -> None:
-        """Remember the line of each row."""
-        if one_a_line(octets, ends, rows):
-            self._places.add(self._gather.rows, self.lines + 1)
-            return
-        self._learner.learn(block, self.lines)  # raises where a line is not exactly one object
-        self._places.add(self._gather.rows, np.array([number for number, _ in filled(block, self.lines)]))
+    def _line_error(self, error: BadRow) -> LineError:
+        row, wrong, right = error.args
+        number = self._places.of(row).rpartition(":")[2].removeprefix(self._places.unit)
+        return LineError(int(number), wrong, right)
 
     def _refuse_twice(self, block: Block) -> None:
         """LineError for the first line with a key twice; counting alone could not tell."""
@@ -269,7 +262,7 @@ class JsonLines:
             return gather.numbers("reward", name, column)
         if what in ("sample", "attempt"):
             return gather.whole(what, column)
-        if what in ("raw", "text", "error", "metadata"):
+        if what in ("raw", "text", "error", "metadata", "carried"):
             self._take_raw(what, name, column)
             return len(column) if all(column) else sum(map(bool, column))
         column, there = with_none(column)
@@ -286,6 +279,12 @@ class JsonLines:
     def _take_raw(self, what: str, name: str, column: Sequence[Any]) -> None:
         if what == "raw":
             self._gather.labels("raw:" + name, [bytes(raw) or None for raw in column])
+        elif what == "carried":
+            self._carried = self._carried or CarriedRows()
+            try:
+                self._carried.put(self._gather.rows, column)
+            except BadRow as error:
+                raise self._line_error(error) from None
         elif what == "metadata" and self._labels:
             rows = [self._schema.steps.decode(raw) if len(raw) else None for raw in column]
             for step, raws in _unpacked(rows, self._schema.first_steps, NOTHING):
@@ -334,7 +333,7 @@ def _no_constant(word: str) -> Any:
 
 def texts(source: Source, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
     """The first record of each task, whose prompt is its prompt, and all of the wanted tasks."""
-    return texts_of(_blocks(source), names, wanted)
+    return texts_of(blocks_of(source), names, wanted)
 
 
 def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
@@ -343,16 +342,15 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
     text_roles = (*TEXTS, "answer")
     fields: list[Any] = [
         ("task", int | str),
-        *((name, Raw, NOTHING) for name in (*text_roles, "sample", "metadata", TARGET)),
+        *((name, Raw, NOTHING) for name in (*text_roles, "error", "sample", "metadata", TARGET, CARRIED)),
         *((name, str | None, None) for name in GROUP),
     ]
     # the key of a role may be given away by --columns: then it is to be found nowhere
     keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
-    if TARGET not in names.values():
-        keys[TARGET] = TARGET
+    keys |= {name: name for name in (TARGET, CARRIED) if name not in names.values()}
     row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
     numbered = names.get("sample") == NUMBERED
-    marked = [TARGET, *(key_of[name] for name in text_roles if name in key_of)]
+    marked = [TARGET, *(key_of[name] for name in (*text_roles, "error") if name in key_of)]
     marks = [b""] if numbered else [f'"{key}"'.encode() for key in marked]
     seen = Counter[tuple[Any, ...]]()
     for record in _marked(blocks, row, marks, reshaping(dict(names))[0]):
@@ -362,19 +360,21 @@ def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collecti
         if seen[who] > 1 and task not in wanted:
             continue
         sample = seen[who] - 1 if numbered else int(bytes(record.sample) or b"0")
-        target = _target(record.target, record.metadata) if seen[who] == 1 else ""
-        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer)
+        target = _target(record.target, record.metadata, record._calipers) if seen[who] == 1 else ""
+        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer, record.error)
 
 
 class _Targeted(msgspec.Struct, gc=False):
     target: Any = None
 
 
-def _target(stored: Raw, metadata: Raw) -> str:
-    """The hash of a record's target, or of the one in its metadata."""
+def _target(stored: Raw, metadata: Raw, carried: Raw) -> str:
+    """The hash of a record's target, or of the one in its metadata; a converted record may carry the hash itself."""
     try:
         if stored:
             return target_hash(msgspec.json.decode(stored))
+        if carried and (target := DECODER.decode(carried).target):
+            return target
         inside = msgspec.json.decode(metadata, type=_Targeted | None) if metadata else None
         return target_hash(inside.target) if inside else ""
     except BAD:
@@ -383,13 +383,7 @@ def _target(stored: Raw, metadata: Raw) -> str:
 
 def marked_rows(source: Source, row: Any, marks: Sequence[bytes]) -> Iterator[Any]:
     """The lines of a file as structs of one type; blocks without any of the marks are passed over."""
-    return _marked(_blocks(source), row, marks)
-
-
-def _blocks(source: Source) -> Iterator[Block]:
-    with source:
-        source.head = source.head.removeprefix(BOM)
-        yield from line_blocks(source.readinto)
+    return _marked(blocks_of(source), row, marks)
 
 
 def _marked(blocks: Iterable[Block], row: Any, marks: Sequence[bytes], reshape: Reshape | None = None) -> Iterator[Any]:
@@ -430,5 +424,5 @@ def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iter
 read: Callable[..., list[Part]] = partial(read_lines, "calipers.formats.jsonl:lines")
 """``read(source, names, labels, progress)``: the rollouts of a source, one `Part` for each process that read some."""
 
-NATIVE = Format("native", read, lambda start: True, _texts)
-JSONL = Format("jsonl", read, _other_keys, _texts)
+NATIVE = Format("native", read, lambda start: True, _texts, extras=of_lines)
+JSONL = Format("jsonl", read, _other_keys, _texts, extras=of_lines)

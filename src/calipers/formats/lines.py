@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -48,6 +49,7 @@ Block = bytes | memoryview
 P = TypeVar("P", bound=Part, covariant=True)
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _LAST_ASCII = 127
+_OUTSIDE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _CHILD = """
 import gc, json, sys
 gc.disable()  # millions of rows and no cycles among them
@@ -245,6 +247,38 @@ def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
     after = octets[(ends[:-1] if whole else ends) + 1]
     # inside an object no newline stands between } and {, so here each one parts two objects
     return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not whole)
+
+
+def note_places(
+    block: Block, rows: int, octets: NDArray[np.uint8], ends: Ints, before: int, learner: Learner
+) -> int | Ints:
+    """The line of the first row, where each line is one row; else the line of each. LineError for two on one line."""
+    if one_a_line(octets, ends, rows):
+        return before + 1
+    learner.learn(block, before)  # raises where a line is not exactly one object
+    return np.array([number for number, _ in filled(block, before)])
+
+
+def without_unreal(block: Block) -> tuple[Block, int]:
+    """Text with null in the place of NaN and infinities, which Python writes and JSON does not have; how many."""
+    text, count = bytes(block), 0
+
+    def real(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        if match[0][:1] == b'"':
+            return match[0]
+        count += 1
+        return b"null"
+
+    real_text = _OUTSIDE_TEXT.sub(real, text)
+    return real_text, count
+
+
+def kind_of(raw: Raw) -> str:
+    """The kind of a raw JSON value, from its first byte; "" for null."""
+    first = bytes(memoryview(raw)[:1])
+    named = {b'"': "text", b"{": "object", b"[": "list", b"n": ""}
+    return named.get(first, "number")
 
 
 def unreadable(error: Exception) -> tuple[str, str]:

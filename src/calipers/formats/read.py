@@ -16,16 +16,16 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.formats.format import NUMBERED, Beginning, Format, OpenInput
+from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInput, insisted
 from calipers.formats.format import Progress as FileProgress
-from calipers.formats.lines import odd_key
+from calipers.formats.lines import odd_key, without_unreal
 from calipers.formats.run_folder import RunLog
 from calipers.formats.run_plan import LOG, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, Source
-from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS
+from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS, ROW_SIGNS
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
-from calipers.rollouts.table import Rollouts, assemble, numbered
+from calipers.rollouts.table import Rollouts, assemble, numbered, refuse_repeated
 
 RIGHT = (
     "expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json), "
@@ -33,7 +33,13 @@ RIGHT = (
 )
 
 
-def with_folders(paths: Sequence[str]) -> tuple[list[str | OpenInput], list[str]]:
+NOTHING: Mapping[str, str] = MappingProxyType({})
+MAY_HAVE_ROLLOUTS = re.compile(r"\.(jsonl|ndjson|json|parquet)(\.(gz|zst))?\Z")
+MOST_FILES = 100_000
+MOST_SHOWN = 3  # names of files in a note
+
+
+def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> tuple[list[str | OpenInput], list[str]]:
     """The paths with what is to be read of each folder in its place, and notes on what is not.
 
     InputError for a folder that holds nothing we read, or for what was given before.
@@ -46,7 +52,7 @@ def with_folders(paths: Sequence[str]) -> tuple[list[str | OpenInput], list[str]
         if not os.path.isdir(path) or is_run(path):
             given.append(path)
             continue
-        contents, folder_notes = _inside(path)
+        contents, folder_notes = _inside(path, columns)
         for each in contents:
             if isinstance(each, str):
                 _once(each, files, path, "appears twice, also as", "expected each results file once")
@@ -57,13 +63,73 @@ def with_folders(paths: Sequence[str]) -> tuple[list[str | OpenInput], list[str]
     return given, notes
 
 
-def _inside(path: str) -> tuple[Sequence[str | OpenInput], Sequence[str]]:
+def _inside(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | OpenInput], Sequence[str]]:
     """What the first format that knows a folder finds in it, and its notes."""
     for name in FOLDER_FORMATS:
         contents, notes = FORMATS.load(name).folder(path)
         if contents:
             return contents, notes
+    files, notes = _files_of_one_format(path, columns)
+    if files:
+        return files, notes
     raise InputError.at(path, "is a directory", RIGHT)
+
+
+def _files_of_one_format(folder: str, columns: Mapping[str, str]) -> tuple[Sequence[str], list[str]]:
+    """The files in a folder that are one set, such as a file for each training step; and notes on the others.
+
+    InputError where they are of several formats.
+    """
+    kinds: dict[str, list[str]] = {}
+    others: list[str] = []
+    wanted = insisted(columns)
+    for path in _files(folder):
+        name = _set_format(path, columns)
+        if name and wanted in ("", name):
+            kinds.setdefault(name, []).append(path)
+        else:
+            others.append(os.path.relpath(path, folder))
+    if len(kinds) > 1:
+        examples = ", ".join(f"{os.path.relpath(paths[0], folder)} is {name}" for name, paths in kinds.items())
+        wrong = f"has files of {len(kinds)} formats: {examples}"
+        raise InputError.at(folder, wrong, "expected files of one format, or --input-format NAME for those to read")
+    notes = []
+    for name, paths in kinds.items():
+        choose = _load(name).of_folder
+        kinds[name], notes = (paths, []) if choose is None else map(list, choose(paths))
+    if kinds and others:
+        shown = ", ".join(others[:MOST_SHOWN]) + (
+            f" and {len(others) - MOST_SHOWN:,} more" if others[MOST_SHOWN:] else ""
+        )
+        notes.append(f"{folder}: without rollouts, so not scored: {shown}")
+    return [path for paths in kinds.values() for path in paths], notes
+
+
+def _files(folder: str) -> list[str]:
+    """The files in a folder that may have rollouts, by the numbers in their names: 2 comes before 10."""
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [os.path.join(root, name) for name in names if MAY_HAVE_ROLLOUTS.search(name) and name[0] != "."]
+        if len(found) > MOST_FILES:
+            raise InputError.at(folder, f"has more than {MOST_FILES:,} files", "expected the folder of one run")
+    return sorted(
+        found,
+        key=lambda path: [
+            (part.isdigit(), int(part) if part.isdigit() else 0, part)
+            for part in re.split("([0-9]+)", os.path.relpath(path, folder))
+        ],
+    )
+
+
+def _set_format(path: str, columns: Mapping[str, str]) -> str:
+    """The format of a file, if files of it form a set; "" for any other file."""
+    try:
+        with Source(path) as source:
+            kind = found_format(source, Named({role: key for role, key in columns.items() if role != "task"}))
+    except InputError:
+        return ""
+    return kind.name if kind.in_folders else ""
 
 
 def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> None:
@@ -73,7 +139,6 @@ def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> No
     met[real] = by
 
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
 BLANKS = b" \t\r\n"
 CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
 
@@ -123,10 +188,11 @@ def begin(
     check_keys(columns, labels)
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
-    given, notes = with_folders(_without_companions(paths))
+    given, notes = with_folders(_without_companions(paths), columns)
     done, total = 0, sum(map(_size, given))
     parts: list[Part] = [] if kept is None else kept
     seen = []
+    unnumbered: dict[str, str] = {}  # files whose rollouts have no numbers, so that only their path tells them apart
     with uncollected():
         for each in given:
             source = _opened(each)
@@ -138,6 +204,8 @@ def begin(
                     raise InputError.at(
                         each if isinstance(each, str) else each.path, "no rollouts", "expected at least one"
                     )
+                if any(part.unnumbered for part in read_parts):
+                    _once(source.path, unnumbered, source.path, "appears twice, first as", "expected each file once")
                 rows = sum(map(len, parts))
                 read_parts = [
                     part if part.turn is None else replace(part, turn=part.turn + rows) for part in read_parts
@@ -149,6 +217,7 @@ def begin(
                 if progress is not None:
                     progress(done, total)
         check_named(columns, paths, parts)
+        refuse_repeated(parts)
         parts[:], more = in_order(columns, parts)
         parts[0] = replace(parts[0], notes=[*parts[0].notes, *notes, *more])
         for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
@@ -158,17 +227,28 @@ def begin(
 
 
 def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
-    """The parts, with samples numbered in order of appearance where the user says so, and a note of that."""
-    if columns.get("sample") != NUMBERED:
+    """The parts, with samples numbered in order of appearance where files have no numbers or the user says so.
+
+    And a note of that, unless the files give each rollout an id.
+    """
+    if columns.get("sample") == NUMBERED:
+        chosen, checked = list(parts), False
+    else:
+        chosen = [part for part in parts if part.unnumbered]
+        checked = all(part.rollout_ids is not None for part in chosen)
+    if not chosen:
         return list(parts), []
+    renumbered = {id(part): new for part, new in zip(chosen, numbered(chosen), strict=True)}
     note = "samples are numbered in order of appearance, so a rollout that appears twice counts twice"
-    return numbered(parts), [note]
+    return [renumbered.get(id(part), part) for part in parts], [] if checked else [note]
 
 
 def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
     """What a source is made of; InputError when it is nothing we read."""
     if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
         return _load(source.format)
+    if insisted(columns):
+        return _load(insisted(columns))
     start = Beginning(source.path, source.head, columns=columns)
     if (kind := _recognised(FILE_SIGNS, start.head, start)) is not None:
         return kind
@@ -182,7 +262,19 @@ def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> For
     if not is_json:
         return _load("csv")
     start = replace(start, line=line, row=_row(line))
-    return _recognised(LINE_SIGNS, line, start) or _load("native")
+    return _claimed(start) or _recognised(LINE_SIGNS, line, start) or _load("native")
+
+
+def _claimed(start: Beginning) -> Format | None:
+    """The system whose rows these are; InputError where two systems say so."""
+    if "task" in start.columns or start.line[:1] != b"{":
+        return None
+    kinds = [_load(name) for name, sign in ROW_SIGNS.items() if re.search(sign, start.line)]
+    claims = [kind for kind in kinds if kind.recognise(start)]
+    if len(claims) > 1:
+        names = " and ".join(kind.name for kind in claims)
+        raise InputError.at(start.path, f"is of a format that both {names} recognise", "say which: --input-format NAME")
+    return claims[0] if claims else None
 
 
 def _recognised(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Format | None:
@@ -202,15 +294,19 @@ def _of_empty_file(start: Beginning) -> Format:
 
 
 def _load(name: str) -> Format:
+    if name not in FORMATS.entries:
+        raise UnknownName.of("format", name, FORMATS.entries)
     kind: Format = FORMATS.load(name)
     return kind
 
 
 def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
-    try:
-        return _ROW.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # left to the reader, which says it better
-        return None
+    for text in (line, without_unreal(line)[0]):
+        try:
+            return _ROW.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # left to the reader, which says it better
+            continue
+    return None
 
 
 def _without_companions(paths: Sequence[str]) -> Sequence[str]:

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Format, Progress, Raw, Text
+from calipers.formats.extras import of_blocks
+from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Raw, Text
 from calipers.formats.jsonl import JsonLines, texts_of
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
@@ -70,13 +71,21 @@ def is_array_of_objects(start: Beginning) -> bool:
 
 
 def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    return texts_of(_lines(path), names, wanted)
+
+
+def _extras(part: Part, names: Columns) -> Extras:
+    return of_blocks(_lines(part.places.path), names)
+
+
+def _lines(path: str) -> Iterator[bytes]:
     with Source(path) as source:
         records = _ARRAY.decode(source.everything(LARGEST_WHOLE).removeprefix(BOM))
-    return texts_of((_line(record) for record in records), names, wanted)
+    return map(_line, records)
 
 
 def _line(record: Raw) -> bytes:
     return msgspec.json.format(bytes(record), indent=-1)
 
 
-RECORDS = Format("json_array", read_array, is_array_of_objects, _texts)
+RECORDS = Format("json_array", read_array, is_array_of_objects, _texts, extras=_extras)

@@ -1,12 +1,14 @@
 """JSON Lines with nested values or words: dotted paths as keys, and words as rewards.
 
-``--columns task=meta.id`` names a value inside an object, ``--columns text=choices.0.text`` one inside a list.
+``--columns task=meta.id`` names a value inside an object, ``--columns text=choices.0.text`` one inside a list, and
+``--columns "task=tags.'eval.item'"`` one whose key has a dot.
 ``--truth yes=1,no=0`` gives words their rewards. Both are applied to the text of a block, line by line, before the
 records are decoded, so that all rules and messages of the reader apply.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -24,12 +26,33 @@ _LIST = msgspec.json.Decoder(list[Raw])
 _TEXT = msgspec.json.Decoder(str)
 _KEY = msgspec.json.Encoder()
 
+QUOTE: Final = "'"
+_STEP: Final = re.compile(r"'([^']*)'|([^.]*)")
+
+
+def path_steps(path: str) -> list[str]:
+    """The keys of a path, between its dots; a key that has a dot itself is in quotes.
+
+    >>> path_steps("meta.id"), path_steps("tags.'eval.item'")
+    (['meta', 'id'], ['tags', 'eval.item'])
+    """
+    steps, at = [], 0
+    while True:
+        step = _STEP.match(path, at)
+        if step is None or (step.end() < len(path) and path[step.end()] != "."):
+            return path.split(".")  # a quote inside a key is part of it
+        steps.append(step[1] if step[1] is not None else step[2])
+        if step.end() >= len(path):
+            return steps
+        at = step.end() + 1
+
+
 Reshape = Callable[[Block, int], Block]
 
 
 def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, str]]:
     """A function of a block of lines and the number of lines before it, and the names that apply to its result."""
-    paths = {key: key.split(".") for key in names.values() if "." in key}
+    paths = {key: steps for key in names.values() if len(steps := path_steps(key)) > 1 or QUOTE in key}
     words = worths(names)
     if not paths and not words:
         return None, names

@@ -13,10 +13,12 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats import jsonl
-from calipers.formats.format import Format, Progress, Settings, Text, flat
+from calipers.formats.carried import CARRIED
+from calipers.formats.extras import of_row
+from calipers.formats.format import Columns, Extras, Format, Progress, Raw, Settings, Text, flat
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.run_plan import LOG, PLAN, TORN, PlannedTask, RunPlan, RunStop, read_plan, read_stop, whole
-from calipers.formats.source import Source
+from calipers.formats.source import Source, blocks_of
 from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.rollouts.part import Part
 
@@ -184,4 +186,29 @@ def _identity(path: str, dataset: str | None) -> Settings:
     yield from flat({key: value for key, value in identity.items() if key not in WHO}, "")
 
 
-RUN = Format("run", read, lambda start: False, _texts, _identity)
+_ROW = msgspec.json.Decoder(dict[str, Raw])
+
+
+def _extras(part: Part, names: Columns) -> Extras:
+    """Those of a run's log; of a planned rollout that is not in it, the metadata of its task."""
+    folder, file = os.path.split(part.places.path)
+    tasks = {task.task: task for task in read_plan(folder).tasks}
+    if file == PLAN:
+        for code in part.task.tolist():
+            task = tasks[part.tasks[code]]
+            metadata = {} if bytes(task.metadata) == b"null" else {"metadata": task.metadata}
+            yield {**metadata, **_with_target(task)}
+        return
+    for block in blocks_of(RunLog(folder)):
+        for line in filter(bytes.strip, bytes(block).split(b"\n")):
+            row = _ROW.decode(line)
+            name = msgspec.json.decode(row[names.get("task", "task")])
+            yield {**of_row(row, names), **_with_target(tasks.get(str(name)))}
+
+
+def _with_target(task: PlannedTask | None) -> dict[str, dict[str, str]]:
+    """What a row carries of its task: the hash of the target, which stands in the plan alone."""
+    return {CARRIED: {"target": task.target}} if task and task.target else {}
+
+
+RUN = Format("run", read, lambda start: False, _texts, _identity, extras=_extras)

@@ -190,6 +190,13 @@ def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.ma
         yield memoryview(room)[:pending]
 
 
+def blocks_of(source: Source) -> Iterator[memoryview]:
+    """All of a source as blocks of whole lines, without a byte order mark; it is closed at the end."""
+    with source:
+        source.head = source.head.removeprefix(BOM)
+        yield from line_blocks(source.readinto)
+
+
 def next_line(path: str, offset: int) -> int:
     """The first byte of the first line that starts after ``offset``; the size of the file if none does."""
     with open(path, "rb") as file:

@@ -18,10 +18,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import NUMBERED, TARGET, Format, Progress, Text, target_hash, worths
+from calipers.formats.carried import CARRIED
+from calipers.formats.extras import of_row
+from calipers.formats.format import (
+    BAD,
+    NUMBERED,
+    TARGET,
+    Columns,
+    Extras,
+    Format,
+    Progress,
+    Raw,
+    Text,
+    target_hash,
+    worths,
+)
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
@@ -209,7 +224,8 @@ def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[st
 
     with explained(source.path):
         table = scanned(source)
-    return read_table(table, source.path, names, labels, told)
+    encoded = json_columns(source.path) if labels and source.divisible else frozenset[str]()
+    return read_table(table, source.path, names, labels, told, encoded)
 
 
 def read_table(
@@ -218,8 +234,12 @@ def read_table(
     names: Mapping[str, str],
     labels: Collection[str],
     progress: Callable[[int, int, int], None] = lambda before, after, rows: None,
+    encoded: Collection[str] = (),
 ) -> list[Part]:
-    """The rollouts of a table, a rollout a row; ``path`` stands in errors, and is what they call the table."""
+    """The rollouts of a table, a rollout a row; ``path`` stands in errors, and is what they call the table.
+
+    ``encoded`` are the columns whose text is JSON.
+    """
     import polars as pl
 
     with explained(path):
@@ -228,7 +248,10 @@ def read_table(
     keys = [column.key for column in columns]
     _check_keys(path, keys, names)
     wanted_columns = [each for each in meanings(keys, names, labels) if _readable(each.what, columns[each.at].dtype)]
-    wanted = sorted({columns[meaning.at].at for meaning in wanted_columns})
+    carried = [leaf for leaf in columns if leaf.key == CARRIED and leaf.dtype == pl.String]
+    as_json = [leaf for leaf in columns if leaf.key == keys_of_role(names, "metadata") and leaf.dtype == pl.String]
+    as_json = as_json if labels else []
+    wanted = sorted({columns[meaning.at].at for meaning in wanted_columns} | {leaf.at for leaf in (*carried, *as_json)})
     frames = Frames(Places(path, "row "), worths(names))
     frames.begin(1)
     with explained(path):
@@ -236,14 +259,69 @@ def read_table(
         chosen = table.select([pl.nth(at).alias(str(at)) for at in wanted])
         for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=True):
             for meaning in wanted_columns:
-                frames.take(meaning, columns[meaning.at].of(batch))
+                if meaning.what == "label" and meaning.key in encoded:
+                    frames.take_json(meaning.name, columns[meaning.at].of(batch))
+                else:
+                    frames.take(meaning, columns[meaning.at].of(batch))
+            for leaf in carried:
+                frames.carry(leaf.of(batch))
+            for leaf in as_json:
+                for name, values in _inside(leaf.of(batch), labels):
+                    frames.take_json(name, values)
             before, frames.rows = frames.rows, frames.rows + batch.height
             progress(before, frames.rows, rows)
     if frames.rows != rows:  # polars ends early, without a word, where its own code gave up
         wrong = f"only {frames.rows} of its {rows} rows can be read as Parquet"
         raise InputError.at(path, wrong, "is it complete?")
-    others = [key for key in keys if key and key not in meant(names)]
+    others = [key for key in keys if key and key not in meant(names) and key != CARRIED]
     return [frames.finish(frozenset(keys) & frozenset(names.values()), others)] if rows else []
+
+
+def keys_of_role(names: Mapping[str, str], role: str) -> str | None:
+    """The key of a role in a file; None where --columns gives it away."""
+    return {role: key for key, role in meant(names).items()}.get(role)
+
+
+def _inside(metadata: pl.Series, labels: Collection[str]) -> Iterator[tuple[str, pl.Series]]:
+    """Labels of metadata that is JSON text: what each path leads to, as JSON; null where it leads nowhere."""
+    import polars as pl
+
+    rows = [_object(text) for text in metadata.to_list()]
+    for path in sorted(labels):
+        values = []
+        for row in rows:
+            value: Any = row
+            for step in path.removeprefix("metadata.").split("."):
+                value = value.get(step) if isinstance(value, dict) else None
+            values.append(None if value is None else json.dumps(value, ensure_ascii=False))
+        yield f"metadata.{path.removeprefix('metadata.')}", pl.Series(values, dtype=pl.String)
+
+
+def _object(text: str | None) -> Any:
+    try:
+        return msgspec.json.decode(text) if text else None
+    except BAD:
+        return None
+
+
+JSON_COLUMNS = "calipers"
+"""The key of a Parquet file's own metadata that names the columns whose text is JSON."""
+
+
+def json_columns(path: str) -> frozenset[str]:
+    """The columns of a Parquet file that calipers convert wrote as JSON; none in any other file."""
+    import polars as pl
+
+    with explained(path):
+        stored = pl.read_parquet_metadata(os.path.abspath(path)).get(JSON_COLUMNS)
+    try:
+        return frozenset(msgspec.json.decode(stored, type=_Stored).json) if stored else frozenset()
+    except BAD:
+        return frozenset()
+
+
+class _Stored(msgspec.Struct):
+    json: list[str] = []
 
 
 def csv_keys(header: Block) -> list[str]:
@@ -417,6 +495,8 @@ def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str
     seen = set[tuple[Any, ...]]()
     counts = Counter[tuple[Any, ...]]()  # of the rows of each wanted task, all of which pass by here
     with Source(path) as source:
+        encoded = json_columns(path) if kind == "parquet" and source.divisible else frozenset()
+        as_json = [role for role, key in key_of.items() if key in encoded]
         for frame in (_csv if kind == "csv" else _parquet)(source, key_of, tasks):
             passing = tuple(frame.columns)  # prompts and answers may come by apart
             for row in _chosen(frame, tasks, seen).iter_rows(named=True):
@@ -425,7 +505,9 @@ def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str
                     who = (passing, row["task"], *(row.get(name) for name in GROUP))
                     sample = counts[who]
                     counts[who] += 1
-                target = target_hash(row.pop(TARGET, None))
+                row |= {role: Raw(row[role].encode()) for role in as_json if row.get(role) is not None}
+                target = row.pop(TARGET, None)
+                target = target_hash(msgspec.json.decode(target) if isinstance(target, Raw) else target)
                 yield Text(**{**dict.fromkeys(GROUP), **row}, sample=sample, target=target)
 
 
@@ -498,5 +580,69 @@ def _chosen(frame: pl.DataFrame, tasks: Sequence[str], seen: set[tuple[Any, ...]
     return frame.filter(kept)
 
 
-CSV = Format("csv", read_csv, lambda start: start.line[:1] not in b"[{", partial(texts, "csv"))
-PARQUET = Format("parquet", read_parquet, lambda start: True, partial(texts, "parquet"))
+def extras(kind: str, part: Part, names: Columns) -> Extras:
+    """What each row of a table holds beside numbers, and its numbers as it writes them."""
+    with Source(part.places.path) as source:
+        yield from (_csv_rows if kind == "csv" else _parquet_rows)(source, names)
+
+
+def _csv_rows(source: Source, names: Columns) -> Extras:
+    keys: list[str] = []
+    for block in blocks(source.read):
+        if not keys:
+            keys = csv_keys(block)
+            continue
+        for row in block.frame().iter_rows():
+            yield of_row(
+                _nested({key: cell for key, cell in zip(keys, row, strict=True) if cell is not None}, names), names
+            )
+
+
+def _parquet_rows(source: Source, names: Columns) -> Extras:
+    encoded = json_columns(source.path) if source.divisible else frozenset()
+    with explained(source.path):
+        for batch in scanned(source).collect_batches(chunk_size=TEXT_BATCH, maintain_order=True):
+            for row in batch.iter_rows(named=True):
+                there = {key: value for key, value in row.items() if value is not None and not isinstance(value, bytes)}
+                carried = _object(there.get(CARRIED)) if isinstance(there.get(CARRIED), str) else None
+                for key in encoded & there.keys():
+                    there[key] = Raw(there[key].encode())
+                record = of_row(_nested(there, names), names)
+                yield {**record, **((carried or {}).get("keys") or {})}
+
+
+def _nested(row: dict[str, Any], names: Columns) -> dict[str, Any]:
+    """The row with the columns of an object, such as metadata.level, in that object; numbers are known already."""
+    roles = meant(names)
+    nested: dict[str, Any] = {}
+    for key, value in row.items():
+        first, _, rest = key.partition(".")
+        inside = roles.get(first) if rest and key not in roles else None
+        if inside in ("rewards", "usage"):
+            continue
+        if inside != "metadata":
+            nested[key] = value
+            continue
+        *steps, last = rest.split(".")
+        place = nested.setdefault(first, {})
+        for step in steps:
+            place = place.setdefault(step, {}) if isinstance(place, dict) else {}
+        if isinstance(place, dict):
+            place[last] = value
+    return nested
+
+
+CSV = Format(
+    "csv",
+    read_csv,
+    lambda start: start.line[:1] not in b"[{",
+    partial(texts, "csv"),
+    extras=partial(extras, "csv"),
+)
+PARQUET = Format(
+    "parquet",
+    read_parquet,
+    lambda start: True,
+    partial(texts, "parquet"),
+    extras=partial(extras, "parquet"),
+)

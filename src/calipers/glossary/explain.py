@@ -91,7 +91,9 @@ def _card(name: str) -> str | None:
     if name in glossary.DIALECTS:
         return _dialect(name, glossary.DIALECTS[name])
     if name in glossary.FORMATS:  # after the dialects: some have the same name
-        return f"{name}\n{glossary.FORMATS[name]}\n"
+        details = glossary.FORMAT_DETAILS.get(name, {})
+        lines = [_line(label, text) for label, text in details.items()]
+        return "\n".join([name, glossary.FORMATS[name], *(["", *lines] if lines else [])]) + "\n"
     return None
 
 

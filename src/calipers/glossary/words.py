@@ -73,7 +73,107 @@ FORMATS: Final[Mapping[str, str]] = {
     "run": "A run folder: its plan, its log, and the planned rollouts that were not run.",
     "harbor": "The directory of a Harbor job, finished or not, of one of its trials, or of several jobs.",
     "inspect": "inspect's logs, .eval and .json, with a rollout for each epoch of each sample, run or not.",
+    "verl": "verl's rollout_data_dir and validation_data_dir: JSON Lines with input, output, score and step.",
+    "trl": "TRL's completions: Parquet with step, prompt, completion, a column for each reward, and advantage.",
+    "verifiers": "The episodes of verifiers 0.4 and prime-rl: JSON Lines with task (an object) and traces (a list).",
+    "verifiers_v0": "Results of verifiers before 0.4: JSON Lines with example_id, prompt, completion and reward.",
+    "skyrl": "SkyRL's dumped evaluations: JSON Lines with input_prompt, output_response and score.",
+    "nemo_rl": "NeMo-RL's training and validation data: JSON Lines with content, rewards (a list) and idx.",
+    "open_instruct": "open-instruct's rollouts: JSON Lines with prompt_tokens, response_tokens, reward and prompt_idx.",
+    "tinker_eval": "tinker-cookbook's evaluations: JSON Lines with benchmark, example_id, turns and reward.",
+    "tinker_rl": "tinker-cookbook's rollout summaries: JSON Lines with group_idx, traj_idx and total_reward.",
+    "promptfoo": "promptfoo's results: JSON that begins with evalId, or JSON Lines with testIdx and promptIdx.",
+    "openai_evals": "A log of OpenAI evals: JSON Lines that begin with a spec, then events.",
+    "every_eval_ever": "Every Eval Ever's samples: JSON Lines with evaluation_id, sample_id and evaluation.",
 }
+
+
+_BY_PROMPT: Final = "the prompt and its gold answer; the name is the end of the prompt and a hash of both"
+_STEP_OF_ROW: Final = "step, from the row"
+FORMAT_DETAILS: Final[Mapping[str, Mapping[str, str]]] = {
+    "verl": {
+        "task": f"{_BY_PROMPT}. The uid of a prompt is new at each validation, so it does not name a task.",
+        "rollout": "a row; in the newer trainer several rows of one session are one rollout, the last output counts",
+        "rewards": "score, and every number or boolean of reward_extra_info, such as acc",
+        "labels": _STEP_OF_ROW,
+        "missing": "verl has no field for errors: a failed rollout is absent or scored 0, and nothing tells which",
+        "its number": "mean@N is mean_reward; best@k draws with replacement and is bootstrap_best@k, not pass@k",
+    },
+    "trl": {
+        "task": "the prompt; the name is the end of the prompt and a hash of it",
+        "rewards": "every float column between completion and advantage; a float extra cannot be told from a reward",
+        "labels": _STEP_OF_ROW,
+        "missing": "NaN or null, where a reward function returned None; a row without any reward is missing",
+        "note": "A file has the last generation batch of a step, and an evaluation at that step replaces it unmarked.",
+        "its number": "rewards/NAME/mean is pooled_mean, if logging_steps is 1",
+    },
+    "verifiers": {
+        "task": "task.key, else task.hash, else data.id, else data.idx",
+        "rollout": "a trace: the agents of an episode are groups; without a trace it is a failure of the policy",
+        "rewards": "each score by its name, and reward, the sum of score x weight over those that are not null",
+        "labels": "step, split (train or eval), run, policy_start, policy_end, truncated, and the keys of task.data",
+        "missing": "a trace that is not ok is client_failed, or timed_out; its rewards do not count",
+        "note": "prime-rl's effective is a filtered copy of all, without failures; of a folder only all is read.",
+        "its number": "effective/avg@G is pooled_mean, effective/pass@k is pass@k: over the tasks with k rollouts left",
+    },
+    "verifiers_v0": {
+        "task": "example_id; the key task is the environment, and the label env_task here",
+        "rewards": "reward, the weighted total, and each metric by its name",
+        "missing": "a row with an error is client_failed; verifiers counts it as 0",
+        "its number": "avg_reward is pooled_mean and pass_at_k is pass@k(threshold=0.5), both with --missing zero",
+    },
+    "skyrl": {
+        "task": _BY_PROMPT,
+        "rewards": "score, or its sum where it is a list with a score for each token; then also last_token_score",
+        "labels": "step, from the folder global_step_N_evals; the dataset is data_source",
+        "its number": "avg_score is pooled_mean; pass_at_n is any sample whose last token's score is above 0",
+    },
+    "nemo_rl": {
+        "task": "the messages before the first assistant turn, or the first text",
+        "labels": "step and split (train or val), from the name of the file",
+        "its number": "accuracy is pooled_mean; pass_k is pass@k(threshold=1e-300): any reward above 0",
+    },
+    "open_instruct": {
+        "task": "a hash of prompt_tokens and ground_truth; prompt_idx is a place in the batch",
+        "labels": f"{_STEP_OF_ROW}; dataset",
+        "note": "Groups that active sampling or zero variance removed are not in the file. Rewards often go up to 10.",
+        "its number": "the mean score is pooled_mean",
+    },
+    "tinker_eval": {
+        "task": "example_id",
+        "missing": "an error that begins with timeout is timed_out and counts; any other is client_failed",
+        "labels": "truncated",
+        "its number": "score is pass_rate(threshold=1e-300) --missing zero: any reward above 0 is a pass",
+    },
+    "tinker_rl": {
+        "task": "split, iteration and group_idx: the file has no prompts, so tasks do not meet again at the next step",
+        "rewards": "total_reward and final_reward",
+        "labels": "step (the iteration), split, tags",
+        "its number": "reward/total is pooled_mean of total_reward",
+    },
+    "promptfoo": {
+        "task": "variables, description, assertions and threshold of a test, which all its repeats share",
+        "rollout": "a row; the model is the provider, the agent is the prompt",
+        "rewards": "pass, score and each named score",
+        "missing": "failureReason 2 is client_failed; an assertion whose grader failed is verifier_failed",
+        "its number": "the pass rate is pass_rate of pass with --missing zero: promptfoo counts errors as failures",
+    },
+    "openai_evals": {
+        "task": "sample_id",
+        "rollout": "a match event; a sample without one is one rollout",
+        "rewards": "correct, and the numbers of metrics events",
+        "missing": "an error event and no match is client_failed; an error beside a match changes nothing",
+        "its number": "accuracy is pass_rate",
+    },
+    "every_eval_ever": {
+        "task": "sample_id",
+        "rollout": "the rows of a sample_id with the same metadata.epoch",
+        "rewards": "evaluation.score by evaluation_result_id",
+        "missing": "a row with an error is client_failed, whatever its score",
+        "note": "Its inspect converter writes the mean over epochs into each row; a note says so.",
+    },
+}
+"""What `calipers explain` says of a format beside its line."""
 
 
 MODELS: Final[Mapping[str, str]] = {
@@ -96,6 +196,16 @@ DIALECTS: Final[Mapping[str, DialectCard]] = {
 
 
 TERMS: Final[Mapping[str, Term]] = {
+    "step": Term(
+        "The training step of a rollout, as the file of a training system says. Rollouts of several steps are shown by "
+        "step, as a mean over a training run is the score of no policy.",
+        ("split", "slice"),
+    ),
+    "split": Term(
+        "Whether a rollout was for training or for an evaluation. Numbers never mix both: --by step becomes "
+        "--by split+step where a set has both.",
+        ("step", "slice"),
+    ),
     # the ledger
     "ledger": Term(
         "The line of a page that accounts for every planned rollout, such as 20 planned = 18 scored + 2 not_run. Each "
@@ -353,8 +463,36 @@ TERMS: Final[Mapping[str, Term]] = {
     ),
     "cost": Term(
         "In a leaderboard: what the rollouts of a model cost in dollars on the tasks of the table, as far as cost_usd "
-        "was recorded.",
+        "was recorded. In a matrix: what all its rollouts cost.",
         ("cost_usd", "cost_per_task"),
+    ),
+    # a matrix
+    "matrix": Term(
+        "A table of benchmarks and models: each model's value on each benchmark, the paired difference of two models, "
+        "and the mean over benchmarks, which is the one primary test. calipers score and compare show one for a "
+        "folder of runs, and calipers run for several runs.",
+        ("macro mean", "holm", "satterthwaite_t"),
+    ),
+    "benchmark": Term(
+        "A set of tasks with their verifiers. In a matrix it is a row: the models are compared on the tasks that all "
+        "of them have.",
+        ("dataset", "matrix"),
+    ),
+    "macro mean": Term(
+        "The mean over benchmarks in which every benchmark has the same weight. In a matrix it is over the benchmarks "
+        "on which all models were compared, and its difference is the one primary test of the page.",
+        ("macro", "mover", "satterthwaite_t"),
+    ),
+    "better than each": Term(
+        "In a matrix: the model that is better than every other model on the benchmark. Every pair of models is tested "
+        "task by task, and each p is adjusted for the number of tests (Holm). ▲ marks it.",
+        ("better", "holm"),
+    ),
+    "not recorded": Term("No rollout has a cost_usd.", ("cost_usd", "cost")),
+    "suite": Term(
+        "Several benchmarks that are run together. The YAML file of a suite has benchmarks, models, settings and the "
+        "rules of a gate; calipers run runs all of it, and the same command resumes it.",
+        ("matrix", "gate", "over datasets"),
     ),
     "result": Term("A result.json, or the name of a result in a policy.", ("gate",)),
     "passed": Term("The requirement is met.", ("requirement",)),
@@ -439,6 +577,13 @@ TERMS: Final[Mapping[str, Term]] = {
 """Words of pages, in lower case."""
 
 ALSO: Final[Mapping[str, str]] = {
+    **{"if missing failed / passed": "bounds", "same as": "metric", "macro mean": "macro"},
+    **{"fail": "failed"},
+    **{"cost per task": "usd per task", "cost per tasks": "usd per task", "cost per million tasks": "usd per task"},
+    **dict.fromkeys(
+        ("cost per solved task", "cost per solved tasks", "cost per million solved tasks"), "usd per solved task"
+    ),
+    **{"per solved task": "cost_per_solved", "per task": "total_cost_per_task"},
     **{"usd": "unit", "s": "unit", "tokens": "unit", "metrics": "metric", "methods": "method", "breakdowns": "slice"},
     **{"undefined tasks": "undefined", "higher is better": "metric", "samples per task": "sample"},
     **{"gap to number": "flips", "number to gap": "flips", "other reward": "flips", "the same": "flips"},
@@ -473,8 +618,10 @@ ALSO: Final[Mapping[str, str]] = {
     **{"judge alone": "judge", "judge: good": "good", "judge: bad": "bad", "label: good": "good", "label: bad": "bad"},
     **{"raters": "rater", "raters and judge": "rater", "labels and judge": "rater", "and": "rater", "agree": "same"},
     **{"not reliable": "reliable", "tentative": "reliable", "gold": "answer", "echo": "answer", "random": "answer"},
-    **{"another's": "answer", "slices": "slice", "suite": "over datasets", "↑": "metric", "↓": "metric"},
+    **{"another's": "answer", "slices": "slice", "suites": "suite", "↑": "metric", "↓": "metric"},
     **{"#": "place", "ties": "tied", "tied with": "tied", "may rank": "rank_sets", "other model": "model"},
+    **{"x − x": "difference", "▲": "better", "▼": "worse", "~": "undecided", "=": "equivalent"},
+    **{"yes": "better than each", "benchmarks": "benchmark", "models": "model", "mean of benchmarks": "macro mean"},
     **{"warnings": "warning", "allowed failures": "tier", "tipping": "tipping_point", "trusted code": "trust"},
 }
 """Other forms of a word -> the word, a metric or a method that explains it."""
@@ -487,7 +634,8 @@ def forms(word: str) -> list[str]:
     (['95 % interval', '95 % interval', 'interval', 'interval'], ['B - A', 'x - x', 'x - x', 'x_-_x'], \
 ['timed out', 'timed out', 'timed out', 'timed_out'])
     """
-    lettered = re.sub(r"\b[A-Z]\b", "x", word.strip().removeprefix("± "))
+    unmarked = re.sub(r"^[±▲▼=~] ", "", word.strip().replace("\N{MINUS SIGN}", "-"))
+    lettered = re.sub(r"\b[A-Z]\b", "x", unmarked)
     plain = " ".join(lettered.casefold().replace("_", " ").split())
     bare = " ".join(re.sub(r"[-+]?[0-9][0-9.,]*( ?%)?", "", plain).strip(" :,").split())
     return [word.strip(), plain, bare, bare.replace(" ", "_")]

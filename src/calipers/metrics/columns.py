@@ -75,6 +75,11 @@ def task_tokens(sent: Column, received: Column, by: Groups) -> Column:
     return task_mean(Column(tokens, either), by)
 
 
+def task_total(spent: Column, by: Groups) -> Column:
+    """What all samples of each task took together, [T]; a gap where no sample reports it."""
+    return Column(by.sum(spent), by.count(spent.given) > 0)
+
+
 def spent_and_solved(spent: Column, rewards: Column, by: Groups, threshold: float) -> Column:
     """What each task took in all, and 1 if any of its samples passes, [T, 2]; a gap where nothing is known of it."""
     won = by.count(passed(rewards, threshold)) > 0
@@ -92,6 +97,7 @@ _PER_TASK = partial(Metric, aggregate=mean, higher_is_better=False)
 TIME_PER_TASK = _PER_TASK("time_per_task", reduce=task_mean, reads=("latency_s",))
 TOKENS_PER_TASK = _PER_TASK("tokens_per_task", reduce=task_tokens, reads=("input_tokens", "output_tokens"))
 COST_PER_TASK = _PER_TASK("cost_per_task", reduce=task_mean, reads=("cost_usd",))
+TOTAL_COST_PER_TASK = _PER_TASK("total_cost_per_task", reduce=task_total, reads=("cost_usd",))
 _PER_SOLVED = partial(
     Metric,
     reduce=spent_and_solved,

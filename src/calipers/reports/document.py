@@ -12,7 +12,7 @@ from msgspec import Struct  # a class of its kind takes no time to make, and eve
 
 from calipers.reports.untrusted_text import LONGEST
 
-Style = Literal["plain", "strong", "note", "value", "chart"]
+Style = Literal["plain", "strong", "note", "value", "chart", "verdict"]
 Output = Literal["terminal", "markdown"]
 
 
@@ -63,6 +63,8 @@ class Sentence(Struct, frozen=True):
     indent: int = 0
     whole: bool = False
     right: str = ""  # what a terminal sets flush right on the same line, or on the next where there is no room
+    label: str = ""  # stands before the text; a terminal sets all lines of the text beside it
+    below: int = 0  # a terminal of so many columns or more leaves it out
 
 
 class SentenceList(Struct, frozen=True):
@@ -79,6 +81,7 @@ class Picture(Struct, frozen=True):
     high: float
     axis: tuple[float, float] = (0.0, 1.0)
     size: int = 21  # columns of a terminal
+    bounds: tuple[float, float] | None = None  # the value with all missing rollouts failed, and passed
 
 
 Cell = Text | Picture
@@ -100,6 +103,10 @@ class TableColumn(Struct, frozen=True):
     verbatim: bool = False  # our own figures, in which Markdown escapes nothing
     middle: bool = False  # a terminal cuts the middle of its cells out, where there is no room
     least: int = 0  # a terminal of fewer columns leaves it out
+    below: int = 0  # a terminal of so many columns or more leaves it out
+    after: int = 2  # spaces after it
+    width: int = 0  # columns that it has at least
+    sizes: tuple[int, int] | None = None  # columns of its pictures at most, narrow and wide; they take the room left
 
 
 class Instead(Struct, frozen=True):
@@ -114,6 +121,7 @@ class Row(Struct, frozen=True):
     cells: Sequence[Cell]
     notes: Sequence[str | Instead] = ()
     markdown: Text | None = None  # what is said there
+    ruled: bool = False  # a terminal draws a rule above it
 
 
 class Table(Struct, frozen=True):
@@ -125,6 +133,7 @@ class Table(Struct, frozen=True):
     once: str = ""  # what begins the note instead of a column's cells, where they are all alike
     ruled: bool = True
     fits: bool = False  # a terminal breaks the last column to the room there is
+    across: bool = False  # a terminal rules it across the page
     only: Output | None = None
 
 
@@ -140,6 +149,15 @@ class Document(Struct, frozen=True):
     rows: Callable[[], Sequence[Mapping[str, Any]]] = list
     escaped: str | None = None  # the signs of Markdown that are escaped in its words; None: the usual ones
     flush_right: bool = True  # whether Markdown sets numbers so, too
+    paged: bool = False  # a terminal has it on a page of 80 columns, or of 120 where there is room
+
+
+class Glance(Struct, frozen=True):
+    """A report in three parts, for a notebook: the sentence, one table, and a line below it."""
+
+    sentence: str
+    table: Table | None = None
+    foot: str = ""
 
 
 def plain_table(

@@ -21,7 +21,7 @@ NONE = "–"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 MOST_KINDS = 20  # of exceptions that are named
 MOST_DECIMALS = 12
-EACH_BY_ITSELF = "each slice has its own interval: the intervals are not adjusted for the number of slices"
+EACH_BY_ITSELF = "each slice has its own interval, not adjusted for the number of slices"
 _OUTCOMES = {"stopped_early": "not run (stopped early)"}
 POLICY = {"gap": "excluded", "zero": "counted as 0", "fail": "not allowed"}
 
@@ -76,12 +76,16 @@ def size(estimate: Estimate) -> str:
 
 def remarks(estimate: Estimate, ledger: Ledger | None = None) -> list[str]:
     """The remarks beside an estimate: undefined tasks, the effect of missing rollouts, why something is absent."""
-    return [*undefined(estimate.undefined_tasks), *_bounds(estimate, ledger), *reason(estimate)]
+    return [*too_few(estimate), *_bounds(estimate, ledger), *reason(estimate)]
 
 
-def undefined(tasks: int) -> list[str]:
-    """``undefined for 12 tasks``; nothing where every task has a value."""
-    return [f"undefined for {counted(tasks, 'task')}"] if tasks else []
+def too_few(estimate: Estimate) -> list[str]:
+    """``12 tasks have fewer than 4 samples``; nothing where every task has a value."""
+    tasks, k = estimate.undefined_tasks, estimate.made.k
+    if not tasks:
+        return []
+    lack = f"fewer than {counted(k, 'sample')}" if k and k > 1 else "no value"
+    return [f"{counted(tasks, 'task')} {'has' if tasks == 1 else 'have'} {lack}"]
 
 
 def _bounds(estimate: Estimate, ledger: Ledger | None) -> list[str]:
@@ -156,13 +160,11 @@ def exceptions(ledger: Ledger) -> str:
     )
 
 
-def advice(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unsplit]) -> list[tuple[str, str]]:
-    """What would narrow the interval of a mean reward that is shown, with the reward's key if there are several."""
+def advice_of(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unsplit]) -> list[tuple[str, Split]]:
+    """The parts of the variance of a mean reward that is shown, with the reward's key if there are several."""
     if not any(estimate.made.metric == "mean_reward" for estimate in metrics.values()):
         return []
-    return [
-        (key if len(variance) > 1 else "", split.advice) for key, split in variance.items() if isinstance(split, Split)
-    ]
+    return [(key if len(variance) > 1 else "", split) for key, split in variance.items() if isinstance(split, Split)]
 
 
 def over(suite: SuiteMeans) -> str:

@@ -1,128 +1,122 @@
-"""A document as HTML for a notebook: text and tables, no script, no network, for light and dark themes."""
+"""A report at a glance as HTML for a notebook: the sentence, one table with drawn intervals, and a line below.
+
+Front ends of notebooks take scripts and style sheets away, so that every style stands on its element. It has no
+background and the colour of the text around it, so that it fits light and dark notebooks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import Final
 
-from calipers.reports.document import (
-    Blank,
-    Block,
-    Cell,
-    Document,
-    Glyphs,
-    Instead,
-    Name,
-    Picture,
-    Sentence,
-    SentenceList,
-    Styled,
-    Table,
-    Text,
-    Title,
-)
-from calipers.reports.untrusted_text import clean
+from calipers.reports.document import Cell, Glance, Glyphs, Name, Picture, Styled, Table, Text
+from calipers.reports.terminal import axis_end
+from calipers.reports.untrusted_text import clean, without_middle
 
-STYLE: Final = (
-    ".calipers{font-variant-numeric:tabular-nums;line-height:1.45;max-width:64em}"
-    ".calipers table{border-collapse:collapse;margin:.6em 0;font-size:inherit}"
-    ".calipers th,.calipers td{text-align:left;border:0;padding:.2em .9em .2em 0;vertical-align:top}"
-    ".calipers th{font-weight:400;opacity:.7;border-bottom:1px solid currentColor}"
-    ".calipers .r{text-align:right}.calipers .v{font-weight:600}.calipers .n{opacity:.7;font-size:.92em}"
-    ".calipers p{margin:.3em 0}.calipers h4{margin:.8em 0 .3em;font-size:1.05em}"
-    ".calipers svg{vertical-align:middle;overflow:visible;color:#1c5fc0}"
-    "@media(prefers-color-scheme:dark){.calipers svg{color:#7db0ff}}"
-)
+MOST_ROWS = 20
+MOST_BYTES = 6_000
+NAME = 48  # columns of a name
+TEXT = 400  # characters of the sentence, and of the line below the table
+WIDTH = 180  # pixels of a picture
+BLUE = "#2E78D6"  # reads on white and on black
+MORE = "result.to_pandas()"
+_CELL = "text-align:left;border:0;padding:3px 20px 3px 0;white-space:nowrap"
+_DIM = "opacity:.65;font-weight:400"
+_LINE = "border-bottom:1px solid rgba(128,128,128,.3)"
 
 
-def render(document: Document) -> str:
-    """The document as one ``<div>`` with its style; text from data is escaped."""
-    return f'<div class="calipers"><style>{STYLE}</style>{"".join(_blocks(document))}</div>'
+def render(glance: Glance, more: str = MORE) -> str:
+    """The report as one ``<div>`` of less than 6 KB; ``more`` is how to get all rows."""
+    for detail in (3, 2, 1, 0):  # with wide cells, with all lines of the pictures, intervals alone, numbers alone
+        page = _page(glance, more, detail, MOST_ROWS)
+        if len(page.encode()) < MOST_BYTES:
+            return page
+    rows = len(glance.table.rows) if glance.table else 0
+    for most in range(min(rows, MOST_ROWS) - 1, -1, -1):
+        page = _page(glance, more, 0, most)
+        if len(page.encode()) < MOST_BYTES:
+            return page
+    return page
 
 
-def _blocks(document: Document) -> Iterator[str]:
-    for block in document.blocks():
-        yield from _block(block)
+def _page(glance: Glance, more: str, detail: int, most: int) -> str:
+    table = "".join(_table(glance.table, more, detail, most)) if glance.table else ""
+    foot = f'<div style="{_DIM};font-size:.9em">{_words(glance.foot)}</div>' if glance.foot else ""
+    sentence = f'<div style="font-weight:600;margin:.3em 0">{_words(glance.sentence)}</div>'
+    return f'<div style="font-variant-numeric:tabular-nums">{sentence}{table}{foot}</div>'
 
 
-def _block(block: Block) -> Iterator[str]:
-    if isinstance(block, SentenceList):
-        words = [_words(sentence) for sentence in block.sentences]
-        yield "<ul>" + "".join(f"<li>{text}</li>" for text in words if text) + "</ul>"
-    elif isinstance(block, Table):
-        if block.only != "terminal":
-            yield _table(block)
-    elif not isinstance(block, Blank) and (text := _words(block)):
-        if isinstance(block, Title):
-            yield f"<h4>{text}</h4>"
-        else:
-            yield f'<p class="n">{text}</p>' if block.style == "note" else f"<p>{text}</p>"
+def _words(text: str) -> str:
+    return escape(clean(text, TEXT))
 
 
-def _words(block: Title | Sentence) -> str:
-    return _text(block.text if block.markdown is None else block.markdown)
-
-
-def _text(text: Text) -> str:
-    if isinstance(text, tuple):
-        return "".join(map(_text, text))
-    if isinstance(text, Name):
-        return f"<code>{escape(clean(text.text, text.longest))}</code>"
-    if isinstance(text, Styled):
-        words = escape(clean(text.text, None))
-        return f"<strong>{words}</strong>" if text.style == "strong" else words
-    if isinstance(text, Glyphs):
-        return escape(text.plain)
-    return escape(clean(text, None))
-
-
-def _table(table: Table) -> str:
-    """Every column that Markdown has, and the pictures; the notes of a row are in a row below it."""
+def _table(table: Table, more: str, detail: int, most: int) -> Iterator[str]:
     places = [
-        number for number, column in enumerate(table.columns) if column.only != "terminal" or _drawn(table, number)
+        number
+        for number, column in enumerate(table.columns)
+        if column.only != "markdown" and (detail or not _drawn(table, number))
     ]
-    columns = [table.columns[number] for number in places]
-    heads = [_text(column.head if column.markdown is None else column.markdown) for column in columns]
-    marks = ["r" if column.align != "left" else "" for column in columns]
-    head = "".join(f"<th{_class(mark)}>{text}</th>" for mark, text in zip(marks, heads, strict=True))
-    body = []
-    for row in table.rows:
-        cells = [
-            f"<td{_class(mark, 'v' if column.style in ('strong', 'value') else '')}>{_cell(row.cells[number])}</td>"
-            for number, column, mark in zip(places, columns, marks, strict=True)
-        ]
-        body.append(f"<tr>{''.join(cells)}</tr>")
-        notes = "; ".join(note for note in row.notes if not isinstance(note, Instead))
-        if words := _text(notes if row.markdown is None else row.markdown):
-            body.append(f'<tr><td class="n" colspan="{len(places)}">{words}</td></tr>')
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    heads = [_axis(table, number) if _drawn(table, number) else _text(table.columns[number].head) for number in places]
+    cell = f' style="{_CELL}"' if detail == 3 else ""
+    head = f' style="{_CELL};{_DIM}"' if detail == 3 else f' style="{_DIM}"'
+    spaced = "" if detail == 3 else ' cellpadding="5"'  # shorter than a style on each cell
+    yield f'<table{spaced} style="border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"><thead>'
+    yield f'<tr style="{_LINE}">{"".join(f"<th{head}>{text}</th>" for text in heads)}</tr></thead><tbody>'
+    for row in table.rows[:most]:
+        cells = []
+        for position, number in enumerate(places):
+            text = _cell(row.cells[number], detail)
+            bold = f"<b>{text}</b>" if text and table.columns[number].style == "value" else text
+            first = ' style="text-align:left"' if not position and detail < 3 else cell
+            cells.append(f"<td{first}>{bold}</td>")
+        yield f'<tr style="{_LINE}">{"".join(cells)}</tr>' if detail == 3 else f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table>"
+    left = len(table.rows) - most
+    if left > 0:
+        yield f'<div style="{_DIM}">… {left:,} more row{"" if left == 1 else "s"}: {escape(more)}</div>'
 
 
 def _drawn(table: Table, number: int) -> bool:
     return any(isinstance(row.cells[number], Picture) for row in table.rows)
 
 
-def _class(*names: str) -> str:
-    there = " ".join(filter(None, names))
-    return f' class="{there}"' if there else ""
+def _axis(table: Table, number: int) -> str:
+    axis = next(cell.axis for row in table.rows if isinstance(cell := row.cells[number], Picture))
+    low, high = (axis_end(end, axis) for end in axis)
+    return f"{low} to {high}"
 
 
-def _cell(cell: Cell) -> str:
-    return _picture(cell) if isinstance(cell, Picture) else _text(cell)
+def _cell(cell: Cell, detail: int) -> str:
+    return _picture(cell, detail) if isinstance(cell, Picture) else _text(cell)
 
 
-def _picture(picture: Picture) -> str:
-    """The interval as a line with its ends on the axis, the value as a point."""
+def _text(text: Text) -> str:
+    if isinstance(text, tuple):
+        return "".join(map(_text, text))
+    words = text.plain if isinstance(text, Glyphs) else text.text if isinstance(text, Name | Styled) else text
+    whole = clean(words, None)
+    short = without_middle([whole], NAME)[0] if isinstance(text, Name) else clean(whole, 4 * NAME)
+    return escape(short) if short == whole else f'<span title="{escape(clean(whole, 200))}">{escape(short)}</span>'
+
+
+def _picture(picture: Picture, detail: int) -> str:
+    """The interval as a line with end marks on its axis, the value as a point, bounds as a hollow bar below."""
     first, last = picture.axis
-    places = ((end - first) / (last - first) for end in (picture.low, picture.value, picture.high))
-    low, value, high = (f"{100 * min(max(place, 0.0), 1.0):.2f}%" for place in places)
-    ends = "".join(
-        f'<line x1="{end}" x2="{end}" y1="5" y2="13" stroke="currentColor" stroke-width="1.6"/>' for end in (low, high)
-    )
-    return (
-        f'<svg width="160" height="18" role="img" aria-label="interval between {first:g} and {last:g}">'
-        '<line x1="0" x2="100%" y1="9" y2="9" stroke="currentColor" stroke-opacity=".25"/>'
-        f'<line x1="{low}" x2="{high}" y1="9" y2="9" stroke="currentColor" stroke-width="3"/>{ends}'
-        f'<circle cx="{value}" cy="9" r="4.5" fill="currentColor"/></svg>'
-    )
+
+    def at(number: float) -> float:
+        return round(4 + (WIDTH - 8) * min(max((number - first) / (last - first), 0.0), 1.0), 1)
+
+    low, value, high = map(at, (picture.low, picture.value, picture.high))
+    paths = f"M{low:g} 5v8M{low:g} 9H{high:g}M{high:g} 5v8"
+    point = f'<path d="M{value:g} 9h0" stroke-width="9" stroke-linecap="round"/>'
+    under, over = "", ""
+    if detail > 1:
+        under = f'<path stroke="currentColor" stroke-width="1" opacity=".25" d="M0 9H{WIDTH}"/>'
+        if first < 0 < last:
+            under += f'<path stroke="currentColor" stroke-width="1" opacity=".6" d="M{at(0.0):g} 0v18"/>'
+        if picture.bounds:
+            left, right = map(at, picture.bounds)
+            bar = f'x="{left:g}" y="14.5" width="{max(right - left, 3):g}" height="4" rx="2"'
+            over = f'<rect {bar} stroke="currentColor" stroke-width="1" opacity=".6"/>'
+    frame = f'width="{WIDTH}" height="20" fill="none" stroke="{BLUE}" stroke-width="2"'
+    return f'<svg aria-hidden="true" {frame}>{under}<path d="{paths}"/>{point}{over}</svg>'

@@ -70,7 +70,9 @@ class _Page:
             yield f"{'#' * block.level} {text}" if isinstance(block, Title) else text
 
     def _words(self, block: Title | Sentence) -> str:
-        return self._text(block.text if block.markdown is None else block.markdown)
+        words = self._text(block.text if block.markdown is None else block.markdown)
+        label = block.label.strip() if words and isinstance(block, Sentence) else ""
+        return f"{self._escaped(label)}: {words}" if label else words
 
     def _text(self, text: Text) -> str:
         if isinstance(text, tuple):

@@ -14,7 +14,7 @@ import msgspec
 from calipers.errors import InputError
 from calipers.names import DOCUMENTS
 from calipers.names import load as load_name
-from calipers.reports.document import Document
+from calipers.reports.document import Document, Glance, Table
 from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Page(ABC):
-    """A report: ``print`` shows the page of the command, a notebook shows it as a table."""
+    """A report: ``print`` shows the page of the command, a notebook its sentence, one table and one line."""
 
     __slots__ = ()
 
@@ -36,8 +36,13 @@ class Page(ABC):
     def headline(self) -> str:
         """Its main finding, in one line."""
 
+    def glance(self) -> Glance:
+        """The report in three parts, for a notebook: the sentence, one table, and a line below it."""
+        table = next((block for block in self.page().blocks() if isinstance(block, Table)), None)
+        return Glance(self.headline(), table)
+
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {clean(self.headline(), 160)}>"
+        return f"<{type(self).__name__} {clean(self.headline(), 200)}>"
 
     def __str__(self) -> str:
         from calipers.reports.terminal import render
@@ -47,7 +52,7 @@ class Page(ABC):
     def _repr_html_(self) -> str:
         from calipers.reports.html import render
 
-        return render(self.page())
+        return render(self.glance())
 
     def to_markdown(self) -> str:
         """The page as Markdown, as ``--format md`` prints it."""

@@ -14,6 +14,7 @@ WHY: Final = (
         r"the values are too large for their (spread|sum) to be a number",
         r"the values are so large that their \1 overflows",
     ),
+    (r"undefined for these values", "it cannot be computed from these values"),
     (r"one (task|cluster) says nothing about others", r"at least two \1s are needed"),
     (r"no spread and no known range", "all task values are equal, and the range of rewards is not known"),
     (r"narrower than the rounding of its mean", "narrower than floating-point precision"),

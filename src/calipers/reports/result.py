@@ -7,62 +7,20 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
-from calipers.reports.document import (
-    Blank,
-    Block,
-    Document,
-    Instead,
-    Name,
-    Output,
-    Picture,
-    Piece,
-    Row,
-    Sentence,
-    SentenceList,
-    Styled,
-    Table,
-    TableColumn,
-    Text,
-    Title,
-)
-from calipers.reports.figures import (
-    EACH_BY_ITSELF,
-    POLICY,
-    account,
-    advice,
-    counted,
-    decimals,
-    ends,
-    exceptions,
-    figure,
-    over,
-    percent,
-    reason,
-    remarks,
-    size,
-    stopped,
-    undefined,
-    whole_account,
-)
+from calipers.reports.document import Block, Document, Glance
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
-from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate, Signature
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMA = "calipers.result/1"
 FIELDS = (
@@ -70,8 +28,6 @@ FIELDS = (
     *("tasks", "samples", "undefined_tasks", "lowest", "highest", "higher_is_better", "why", "signature"),
 )
 NOT_SAID = "the document does not say why"
-_WIDEST_NAME = 20  # columns of a name that has its figures beside it
-UNBIASED = "unbiased estimate: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +91,24 @@ class Result(Page):
     def digest(self) -> str:
         """The hash of the settings and the groups, without economics: equal digests mean equal numbers."""
         parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
-        left_out = ("economics", "stopped", "warnings")
-        documents = list(map(_group, self.groups))
-        groups = [{key: value for key, value in group.items() if key not in left_out} for group in documents]
+        groups = [_numbers(_group(group)) for group in self.groups]
         return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
 
     def page(self) -> Document:
         """The page and its data, for renderers."""
         return document(self)
 
+    def glance(self) -> Glance:
+        """The sentence, the numbers and the ledger, for a notebook."""
+        from calipers.reports.result_page import glance
+
+        return glance(self)
+
     def headline(self) -> str:
-        """What it says, in a line."""
-        first = self.groups[0] if self.groups else None
-        if first is None or len(self.groups) > 1:
-            return f"{len(self.groups)} groups"
-        named = [f"{name} {_short(estimate)}" for name, estimate in first.metrics.items()]
-        return ", ".join(filter(None, [first.title, *named[:3], f"{first.ledger.planned} rollouts"]))
+        """What it says, in a line: ``arith · tiny-calculator: mean_reward 0.440 [0.339, 0.546], 40 tasks, ...``."""
+        from calipers.reports.result_page import headline
+
+        return headline(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -201,14 +159,6 @@ class Result(Page):
         return flat
 
 
-def _short(estimate: Estimate) -> str:
-    """A number and its interval, in a line."""
-    if estimate.value is None:
-        return "undefined"
-    ends = f" [{estimate.interval[0]:.4g}, {estimate.interval[1]:.4g}]" if estimate.interval else ""
-    return f"{estimate.value:.4g}{ends}"
-
-
 def canonical(value: Any) -> bytes:
     """JSON with sorted keys, no spaces, shortest round-trip floats, as UTF-8."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -251,11 +201,26 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
     }
 
 
+_LATE = ("passed", "rewarded", "samples_per_task")
+"""Keys of a ledger that are not in the digest: results that were made before they were added keep theirs."""
+
+
+def _numbers(group: dict[str, Any]) -> dict[str, Any]:
+    """What a digest covers of the document of a group."""
+    kept = {key: value for key, value in group.items() if key not in ("economics", "stopped", "warnings")}
+    cuts = {key: {value: _counted(part) for value, part in cut.items()} for key, cut in group["breakdowns"].items()}
+    return {**_counted(kept), "breakdowns": cuts}
+
+
+def _counted(part: dict[str, Any]) -> dict[str, Any]:
+    return {**part, "ledger": {key: value for key, value in part["ledger"].items() if key not in _LATE}}
+
+
 def _slice(part: Slice) -> dict[str, Any]:
     metrics = dict(zip(part.metrics, map(_estimate, part.metrics.values()), strict=True))
     ledger = asdict(part.ledger)
-    for name in ("exceptions", "lacking"):
-        if not ledger[name]:  # absent where there are none, so that older digests stay the same
+    for name in ("exceptions", "lacking", *_LATE):
+        if not ledger[name] and ledger[name] != 0:  # absent where there are none, so that older digests stay the same
             del ledger[name]
     return {"ledger": ledger, "metrics": metrics}
 
@@ -347,186 +312,19 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def document(result: Result) -> Document:
-    """A result as a page: each group with its ledger and a table of its numbers, then the means over datasets."""
-    return Document(partial(_blocks, result), result.to_dict, FIELDS, result.rows, escaped="|_<")
+def document(
+    result: Result, *, details: bool = False, economics: bool = False, every: bool = False, command: str = ""
+) -> Document:
+    """A result as a page: the sentence, the numbers and the ledger on 25 lines.
 
+    ``economics`` adds the table of times and costs, ``every`` shows all rows however long the page is, and ``details``
+    is everything: standard errors, definitions, what missing rollouts do to each metric, the ledger of each slice.
+    ``command`` is what has these options, where another command prints the page.
+    """
 
-def _blocks(result: Result) -> Iterator[Block]:
-    groups = map(partial(_group_blocks, result=result), result.groups)
-    suites = map(partial(_suite_blocks, result=result), result.suites)
-    return chain.from_iterable(chain(groups, suites, [_origin(result)]))
+    def blocks() -> Iterator[Block]:
+        from calipers.reports import result_details, result_page
 
+        return result_details.blocks(result) if details else result_page.blocks(result, economics, every, command)
 
-def described(estimate: Estimate) -> str:
-    """What a number is, in a few words: the estimator in its signature, not the name it was requested by."""
-    from calipers.metrics.cards import CARDS, filled
-
-    card, k = CARDS.get(estimate.made.metric), estimate.made.k
-    if card is None or estimate.made.over:
-        script = estimate.made.metric == "metric_script"
-        return "computed by a metric script" if script else "computed by a plugin from all rewards"
-    beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
-    even = estimate.value is not None and not estimate.samples_per_task  # else sample counts may depend on results
-    unbiased = UNBIASED if card.unbiased and even else ""
-    return unbiased + filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
-
-
-def title(group: Group, result: Result) -> str:
-    """The name of a group; empty when it has none and is the only group."""
-    return clean(group.title, 200) or ("(unnamed)" if len(result.groups) > 1 else "")
-
-
-def named(name: str, estimate: Estimate) -> tuple[Name, str]:
-    """A metric's name with an arrow that shows which direction is better."""
-    return Name(name), {True: " ↑", False: " ↓", None: ""}[estimate.higher_is_better]
-
-
-def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
-    yield Title(Name(name, None) if (name := title(group, result)) else "")
-    account_of, raised = whole_account(group.ledger, result.missing), exceptions(group.ledger)
-    yield Sentence(account_of, markdown="; ".join(filter(None, (account_of, raised))))
-    yield Sentence(raised, markdown="")
-    if group.stop:
-        yield Sentence(Name(stopped(group.stop), None))
-    yield Blank()
-    if group.metrics:
-        rows = []
-        for name, estimate in group.metrics.items():
-            what = described(estimate)
-            if group.stop:  # a run that its results stopped has no unbiased estimate
-                what = what.removeprefix(UNBIASED)
-            rows.append(_row([named(name, estimate)], estimate, [what, *remarks(estimate, group.ledger)]))
-        yield _estimates([_first("metric")], rows, result, notes_head="what it is")
-    for key, words in advice(group.metrics, group.variance):
-        yield Sentence(("mean reward (", Name(key), f"): {words}") if key else f"mean reward: {words}", "note")
-    for words in group.warnings:
-        yield Sentence(f"warning: {words}", markdown=(Styled("Warning:"), f" {words}"))
-    for key, cut in group.breakdowns.items():
-        yield from _breakdown(key, cut, result)
-    if group.economics or group.totals:
-        yield from _economics(group, result)
-    yield Blank()
-
-
-def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[Block]:
-    """A metric at a time, its slices under one another, so that their intervals can be compared."""
-    yield Blank()
-    if not cut:
-        yield Sentence(("by ", Name(key), ": no rollouts"), "strong", whole=True)
-        return
-    yield Sentence(("by ", Name(key)), "strong", whole=True, markdown="")
-    yield SentenceList(
-        [Sentence((Name(value), f": {account(part.ledger, result.missing)}"), indent=1) for value, part in cut.items()]
-    )
-    yield Blank()
-    rows = []
-    for name in next(iter(cut.values())).metrics:
-        for value, part in cut.items():
-            estimate = part[name]
-            notes = [*undefined(estimate.undefined_tasks), *reason(estimate)]
-            full = "; ".join(remarks(estimate, part.ledger))
-            rows.append(_row([Name(value), named(name, estimate)], estimate, notes, full))
-    yield _estimates([_first(Name(key), ("by ", Name(key))), TableColumn("metric", heading=True)], rows, result)
-    if len(cut) > 1:
-        yield Sentence(EACH_BY_ITSELF, "note")
-
-
-def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
-    """The means over datasets, a metric at a time."""
-    yield Title(Name(over(suite), None))
-    datasets = [piece for name in suite.datasets for piece in (", ", Name(name))]
-    yield Sentence(tuple(datasets[1:]))
-    yield Blank()
-    rows = []
-    for name, means in suite.metrics.items():
-        for kind, estimate in (("macro", means.macro), ("micro", means.micro)):
-            why = reason(estimate)  # it names a dataset
-            names = tuple(Name(words, None) for words in why)
-            rows.append(_row([kind, named(name, estimate)], estimate, why, names))
-    yield _estimates([_first("over datasets"), TableColumn("metric", heading=True)], rows, result)
-    yield Sentence(
-        "macro: every dataset has the same weight; micro: every task has the same weight", "note", whole=True
-    )
-    yield Blank()
-
-
-def _economics(group: Group, result: Result) -> Iterator[Block]:
-    from calipers.metrics.cards import CARDS
-
-    yield Blank()
-    whys: dict[str, list[str]] = {}
-    rows = []
-    for name, estimate in group.economics.items():
-        card = CARDS.get(estimate.made.metric)
-        what = "; ".join([described(estimate), *remarks(estimate)])
-        rows.append(_row([named(name, estimate)], estimate, (), what, unit=card.unit if card else "", picture=False))
-        for why in reason(estimate):
-            whys.setdefault(why, []).append(clean(name))
-    yield _estimates([_first("economics")], rows, result, notes_head="what it is", only=None if rows else "terminal")
-    for why, names in whys.items():
-        yield Sentence(f"{', '.join(names)}: {why}", "note", indent=1, markdown="")
-    totals: list[Piece] = []
-    for name, amount in group.totals.items():
-        totals += [f"{', ' if totals else ' '}{_total(amount)}\N{NO-BREAK SPACE}", Name(name)]
-    yield Sentence(("total:", *totals), markdown=None if totals else "")
-
-
-def _total(amount: float) -> str:
-    """A sum of usage: a count in full, anything else to four digits."""
-    return figure(amount, 0 if abs(amount) < 1e15 and amount == int(amount) else None)
-
-
-def _first(head: Text, markdown: Text | None = None) -> TableColumn:
-    return TableColumn(head, style="strong", markdown=markdown, widest=_WIDEST_NAME)
-
-
-def _estimates(
-    first: Sequence[TableColumn], rows: Sequence[Row], result: Result, notes_head: str = "", only: Output | None = None
-) -> Table:
-    """A table of estimates. A narrow terminal shows the number of tasks and samples under a row."""
-    columns = [
-        *first,
-        TableColumn("value", "point", "value", optional=True),
-        TableColumn("± stderr", "point", optional=True),
-        TableColumn(f"{percent(result.confidence)} interval", optional=True),
-        TableColumn(style="chart", only="terminal", optional=True, yields=2),
-        TableColumn("unit", only="terminal", optional=True),
-        TableColumn("n", optional=True, yields=1),
-    ]
-    return Table(columns, rows, notes_head=notes_head, once="every row:", only=only)
-
-
-def _row(
-    first: Sequence[Text],
-    estimate: Estimate,
-    notes: Sequence[str],
-    markdown: Text | None = None,
-    *,
-    unit: str = "",
-    picture: bool = True,
-) -> Row:
-    places, number = decimals(estimate), size(estimate)
-    drawn: Picture | str = ""
-    if picture and estimate.value is not None and estimate.interval is not None:
-        drawn = Picture(estimate.value, *estimate.interval)
-    cells = [figure(estimate.value, places), figure(estimate.stderr, places), ends(estimate.interval, places)]
-    return Row([*first, *cells, drawn, unit, number], [*notes, Instead(number)], markdown)
-
-
-def _origin(result: Result) -> Iterator[Block]:
-    """The inputs, the settings and the digest: equal digests mean equal numbers."""
-    sources: list[Piece] = []
-    for source in result.inputs[:3]:
-        what = source.format, counted(source.rollouts, "rollout")
-        yield Sentence((Name(source.path, None), f": {', '.join(what)}"), "note", markdown="")
-        sources += [", " if sources else "", Name(source.path, None), f" ({', '.join(what)})"]
-    more = ""
-    if len(result.inputs) > 3:
-        more = f"and {counted(len(result.inputs) - 3, 'file')} more"
-        yield Sentence(more, "note", whole=True, markdown="")
-    policy = POLICY.get(result.missing, result.missing)
-    settings = Name(result.dialect), f" definitions; missing rollouts {policy}; seed {result.seed}; digest "
-    before = (*sources, f" {more}" if more else "", "; " if sources else "")
-    digest = Name(result.digest[:23])
-    yield Sentence((*settings, digest, "…"), "note", markdown=(*before, *settings, digest))
+    return Document(blocks, result.to_dict, FIELDS, result.rows, escaped="|_<", paged=not details)

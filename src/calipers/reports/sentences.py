@@ -7,24 +7,50 @@ can say different things about one number.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from calipers.reports.figures import counted, figure
+from calipers.reports.figures import POLICY, counted, figure
+from calipers.reports.plain_words import plain_why
+from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.stats.estimate import Estimate
+from calipers.stats.variance import TWICE, Split
 
 MINUS = "\N{MINUS SIGN}"
 _SPACE = "\N{NO-BREAK SPACE}"
 MANY_MISSING = 0.1  # share of the planned rollouts from which on the first sentences say so
 NARROW = 0.01  # width of an interval below which three decimals would show too little of it
+CHEAP = 0.001  # dollars for one of something, below which the price is for a thousand or a million of them
+TRIFLE = 0.0001  # dollars: a total below has no digits that matter
+WORTH_SAYING = 0.005  # of the width of an interval: less rounds to 0 %
 ONE_SAMPLE = ("mean_reward", "pass_rate", "pass@{k}")  # metrics that are a share of solved tasks for 0/1 rewards
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A sentence with the answer, and the text below it that says how sure the answer is; that may be empty."""
+    """A sentence with the answer, and the text below it that says how sure the answer is; that may be empty.
+
+    Where there is one line for both, the sentence has ``brackets`` at its end, and ``rest`` follows it.
+    """
 
     sentence: str
     detail: str = ""
+    brackets: str = ""
+    rest: str = ""
+
+    @property
+    def line(self) -> str:
+        """The sentence with how sure it is in brackets: ``m solves 44 % of arith (95 % interval: 34 to 55 %)``."""
+        return f"{self.sentence.removesuffix('.')} ({self.brackets})." if self.brackets else self.sentence
+
+    @property
+    def below(self) -> str:
+        """What is left to say under the line; "" where that is nothing."""
+        text = self.rest if self.brackets else self.detail
+        text = text[:1].upper() + text[1:]
+        return f"{text}." if text and not text.endswith(".") else text
 
     def __str__(self) -> str:
         return " ".join(part if part.endswith(".") else f"{part}." for part in (self.sentence, self.detail) if part)
@@ -54,7 +80,7 @@ def to(pair: tuple[float, float], digits: int = 3) -> str:
     >>> to((0.3391, 0.5465))
     '0.339 to 0.546'
     """
-    return f"{_minus(figure(pair[0], digits))} to {_minus(figure(pair[1], digits))}"
+    return f"{minus(figure(pair[0], digits))} to {minus(figure(pair[1], digits))}"
 
 
 def signed_to(pair: tuple[float, float], digits: int = 3) -> str:
@@ -102,13 +128,13 @@ def of_run(
     value, ends, k = estimate.value, estimate.interval, estimate.made.k
     who = who or "The run"
     if value is None or not math.isfinite(value):
-        return Answer(f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", estimate.why or "")
+        return Answer(f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", plain_why(estimate.why or ""))
     share = solved and estimate.made.metric in ONE_SAMPLE
     within = f" within {k} samples" if share and k and k > 1 else ""
     of = dataset or "the tasks"
     if estimate.tasks == 1 and ends is None:
         return Answer(
-            f"{who} scored {figure(value, 3)} on one task{f' of {dataset}' if dataset else ''}.",
+            f"{who} scored {minus(figure(value, 3))} on one task{f' of {dataset}' if dataset else ''}.",
             "One task gives no interval",
         )
     digits = places(ends)
@@ -118,35 +144,35 @@ def of_run(
     if bounds and ends and (bounds[0] < ends[0] or bounds[1] > ends[1]):
         between = f"{_hundredths(bounds[0])} to {percent(bounds[1])}" if share else to(bounds, digits)
         return Answer(f"{who} {what}, or anything from {between}.", f"{lacking}; they matter more than chance")
+    lacking = lacking if missing > MANY_MISSING * planned else ""
     if ends is None:
-        detail = f"No interval: {estimate.why}" if estimate.why else "No interval"
-    else:
-        detail = (
-            f"{level(confidence)}: {f'{_hundredths(ends[0])} to {percent(ends[1])}' if share else to(ends, digits)}"
-        )
-    return Answer(f"{who} {what}.", f"{detail}; {lacking}" if missing > MANY_MISSING * planned else detail)
+        detail = f"No interval: {plain_why(estimate.why)}" if estimate.why else "No interval"
+        return Answer(f"{who} {what}.", "; ".join(filter(None, (detail, lacking))))
+    sure = f"{level(confidence)}: {f'{_hundredths(ends[0])} to {percent(ends[1])}' if share else to(ends, digits)}"
+    return Answer(f"{who} {what}.", "; ".join(filter(None, (sure, lacking))), sure, lacking)
 
 
-def of_running(
-    who: str,
-    dataset: str,
-    done: int,
-    planned: int,
-    value: float | None,
-    interval: tuple[float, float] | None,
-    confidence: float,
-) -> Answer:
-    """The answer of a run that is still going; the interval is valid however often one looks."""
-    of = f" of {dataset}" if dataset else ""
-    first = f"{who or 'The run'} has finished {done:,} of {counted(planned, 'rollout')}{of}."
-    if value is None:
-        return Answer(first)
-    sure = (
-        f"; {to(interval, 2)} with {100 * confidence:.6g}{_SPACE}% confidence however often you look"
-        if interval
-        else ""
-    )
-    return Answer(first, f"So far {figure(value, 2)}{sure}")
+def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, per: str, confidence: float) -> Answer:
+    """The answer of one run by a time, a price or a number of tokens, with its unit."""
+    what = " ".join(filter(None, (f"has a {name} of {value}", per)))
+    sure = f"{level(confidence)}: {interval}" if interval else ""
+    return Answer(f"{who or 'The run'} {what}{f' on {dataset}' if dataset else ''}.", sure, sure)
+
+
+def of_suite(who: str, datasets: int, name: str, estimate: Estimate, *, confidence: float) -> Answer:
+    """The answer of one model on several datasets: the mean over datasets, each with the same weight."""
+    over = f"over {counted(datasets, 'dataset')}"
+    who = who or "The run"
+    if estimate.value is None:
+        return Answer(f"{who} has no mean {name} {over}.", plain_why(estimate.why or ""))
+    digits = places(estimate.interval)
+    what = f"scores {minus(figure(estimate.value, digits))} {over}"
+    if estimate.made.metric != "mean_reward":
+        what = f"has a mean {name} of {minus(figure(estimate.value, digits))} {over}"
+    if estimate.interval is None:
+        return Answer(f"{who} {what}.", f"No interval: {plain_why(estimate.why)}" if estimate.why else "")
+    sure = f"{level(confidence)}: {to(estimate.interval, digits)}"
+    return Answer(f"{who} {what}.", sure, sure)
 
 
 def of_difference(
@@ -180,21 +206,137 @@ def of_difference(
             if interval
             else ends
         )
-        return Answer(f"{second} {what}{across}.", of)
+        brackets = f"{level(confidence)}: {signed_to(interval, digits)}" if interval else ends
+        return Answer(f"{second} {what}{across}.", of, brackets)
     seen = ", ".join(filter(None, [f"Difference {signed(delta, digits)}", ends]))
+    brackets = seen[0].lower() + seen[1:]
     if verdict == "equivalent":
-        return Answer(f"{second} and {first} are equivalent within {margin:g}{across}.", seen)
+        return Answer(f"{second} and {first} are equivalent within {margin:g}{across}.", seen, brackets)
     advice = ""
     if more_tasks:
-        advice = f". About {counted(more_tasks, 'new task')} would show a difference this large with 80{_SPACE}% chance"
-    return Answer(f"Not decided: {second} against {first}{across}.", f"{seen}{advice}")
+        advice = f"About {counted(more_tasks, 'new task')} would show a difference this large with 80{_SPACE}% chance"
+    whole = ". ".join(filter(None, (seen, advice)))
+    return Answer(f"Not decided: {second} against {first}{across}.", whole, brackets, advice)
 
 
-def of_gate(passed: int, rules: int, first_failure: str = "") -> Answer:
-    """The answer of a gate: how many rules hold, and the first that does not, in words."""
-    if passed == rules:
-        return Answer(f"Passed: {passed:,} of {counted(rules, 'rule')}.")
-    return Answer(f"Failed: {rules - passed:,} of {counted(rules, 'rule')}.", first_failure)
+def of_leaderboard(
+    best: str, models: int, *, tied: int, ties: int, pairs: int, group: tuple[int, int] | None = None
+) -> Answer:
+    """The answer of a leaderboard: who is first, and how many of the pairs are ties.
+
+    ``tied`` models cannot be told apart from the first. ``group`` is the longest stretch of ranks, from 1 on, of which
+    all pairs are ties; it is named where it joins three models or more.
+    """
+    if pairs == 1:
+        alone = "The only pair is a tie" if ties else ""
+    else:
+        alone = f"{ties:,} of {pairs:,} pairs {'is a tie' if ties == 1 else 'are ties'}"
+    if group and group[1] - group[0] > 1 and group[1] - group[0] < models - 1:
+        alone += f"; ranks {group[0]:,} to {group[1]:,} are one group"
+    if not tied:
+        return Answer(f"{best} is first of {models:,}.", " ".join(filter(None, ["Its lead is decided.", alone])))
+    whom = "the other" if models == 2 else "all others" if tied == models - 1 else f"{tied:,} of them"
+    return Answer(f"{best} leads {models:,} models, tied with {whom}.", alone)
+
+
+def of_pick(models: int, bias: float, *, higher_is_better: bool = True, digits: int = 3) -> str:
+    """What the best value of so many models owes to having been picked."""
+    least = 10**-digits
+    size = f"about {figure(bias, digits)}" if bias >= least / 2 else f"less than {figure(least, digits)}"
+    return f"As the pick of {models:,} it is {size} too {'good' if higher_is_better else 'low'}."
+
+
+def of_gate(passed: int, rules: int, first_failure: str = "", *, word: str = "", failed: int | None = None) -> Answer:
+    """The answer of a gate: how many rules hold, and the first that does not, in words.
+
+    ``word`` is the answer where counts do not give it: a gate may pass with failures that are allowed, and be
+    undefined where a rule has no answer. ``failed`` rules do not hold; the others have no answer.
+    """
+    word = word or ("passed" if passed == rules else "failed")
+    lost = rules - passed if failed is None else failed
+    counts = {
+        "passed": ("Passed", passed),
+        "failed": ("Failed", lost),
+        "undefined": ("No answer", rules - passed - lost),
+    }
+    name, number = counts[word]
+    return Answer(f"{name}: {number:,} of {counted(rules, 'rule')}.", first_failure)
+
+
+def planned(ledger: Ledger, missing: str) -> str:
+    """Where every planned rollout is: ``320 planned = 281 scored + 22 counted as 0 + 17 missing (excluded)``."""
+    kept = sum(ledger.rewarded.values())
+    zeros = ledger.planned - ledger.scored - ledger.gaps - ledger.stopped_early - kept
+    words = ", ".join(f"{number:,} {outcome}" for outcome, number in ledger.rewarded.items())
+    parts = [
+        (ledger.scored, "scored"),
+        (kept, f"with a reward ({words})"),
+        (zeros, "counted as 0"),
+        (ledger.gaps, f"missing ({POLICY.get(missing, missing)})"),
+        (ledger.stopped_early, "not run (stopped early)"),
+    ]
+    origin = "" if ledger.planned_from in ("rows", "plan") else f" (from {ledger.planned_from})"
+    sums = " + ".join(f"{number:,} {what}".replace(" ", _SPACE) for number, what in parts if number) or "0"
+    return f"{ledger.planned:,} planned{origin} = {sums}{'' if ledger.gaps else ', none missing'}"
+
+
+def outcomes(ledger: Ledger, kind: Literal["counted as 0", "missing"]) -> str:
+    """The outcomes of the rollouts that count as 0, or are missing: ``8 refused, 7 truncated, 7 unparsed``."""
+    zeros, gaps = OUTCOMES[SCORED + 1 : FIRST_GAP], OUTCOMES[FIRST_GAP:STOPPED_EARLY]
+    counts = {word: ledger.outcomes.get(word, 0) for word in (zeros if kind == "counted as 0" else gaps)}
+    if kind == "counted as 0":
+        counts = {word: number - ledger.rewarded.get(word, 0) for word, number in counts.items()}
+    return ", ".join(f"{number:,}{_SPACE}{word}" for word, number in counts.items() if number)
+
+
+def samples_each(ledger: Ledger) -> str:
+    """``40 tasks, 8 samples each``; ``5 to 8 samples each`` where tasks differ."""
+    tasks = counted(ledger.tasks, "task")
+    if ledger.samples_per_task is None:
+        return f"{tasks}, {counted(ledger.planned, 'rollout')}"
+    fewest, most = ledger.samples_per_task
+    each = counted(most, "sample") if fewest == most else f"{fewest:,} to {counted(most, 'sample')}"
+    return f"{tasks}, {each}{' each' if ledger.tasks > 1 else ''}"
+
+
+def spent(totals: Mapping[str, float], economics: Mapping[str, Estimate]) -> str:
+    """What a run took: ``33,813 tokens, $0.055, 14 min 16 s; per solved task $0.0018, 27.6 s``; "" if unknown."""
+    tokens = [totals[name] for name in ("input_tokens", "output_tokens") if name in totals]
+    parts = [f"{sum(tokens):,.0f}{_SPACE}tokens"] if tokens else []
+    parts += [_total_price(totals["cost_usd"])] if "cost_usd" in totals else []
+    parts += [duration(totals["latency_s"]).replace(" ", _SPACE)] if "latency_s" in totals else []
+    price, time = (_first_of(economics, name) for name in ("cost_per_solved", "time_per_solved"))
+    known = [each for each in (price, time) if each is not None]
+    if not known:
+        return ", ".join(parts)
+    if all(each.value is None for each in known):
+        return f"{', '.join(parts)}; no task was solved"
+    seconds = [duration(time.value).replace(" ", _SPACE)] if time is not None and time.value is not None else []
+    if price is not None and price.value is not None and 0 < price.value < CHEAP:
+        each = ", ".join([money_per(price.value, "solved task"), *(f"{text} per solved task" for text in seconds)])
+        return f"{', '.join(parts)}; {each}"
+    dollars = [money(price.value)] if price is not None and price.value is not None else []
+    return f"{', '.join(parts)}; per solved task {', '.join([*dollars, *seconds])}"
+
+
+def _total_price(amount: float) -> str:
+    """A total in dollars; of what is nothing to anybody, only that."""
+    return f"less than ${TRIFLE}" if 0 < amount < TRIFLE else money(amount)
+
+
+def _first_of(economics: Mapping[str, Estimate], metric: str) -> Estimate | None:
+    return next((each for each in economics.values() if each.made.metric == metric), None)
+
+
+def to_narrow(split: Split) -> str:
+    """What would narrow the interval of a mean: more tasks, and more samples as far as they can; "" without any."""
+    if not split.tasks and not split.sampling:
+        return ""
+    half, most = f"interval {percent(TWICE)} narrower", split.narrowing
+    if most is None:
+        return f"twice the tasks, or twice the samples: {half}"
+    samples = f"at most {percent(most)}" if most >= WORTH_SAYING else "hardly"
+    return f"twice the tasks: {half}; more samples: {samples}"
 
 
 def money(amount: float) -> str:
@@ -221,7 +363,7 @@ def money_per(amount: float, unit: str) -> str:
     ('$0.0018 per task', '$0.17 per 1,000 samples', '$3.15 per million samples')
     """
     size = abs(amount)
-    if size == 0 or size >= 0.001:
+    if size == 0 or size >= CHEAP:
         return f"{money(amount)} per {unit}"
     times, many = (1e3, "1,000") if size >= 1e-5 else (1e6, "million")
     return f"{money(amount * times)} per {many} {unit}s"
@@ -253,8 +395,8 @@ def duration(seconds: float) -> str:
 def _scores(name: str, value: float, digits: int, dataset: str, estimate: Estimate) -> str:
     on = f" on {dataset}" if dataset else ""
     if estimate.made.metric == "mean_reward":
-        return f"scores {_minus(figure(value, digits))}{on}"
-    return f"has a {name} of {_minus(figure(value, digits))}{on}"
+        return f"scores {minus(figure(value, digits))}{on}"
+    return f"has a {name} of {minus(figure(value, digits))}{on}"
 
 
 def _hundredths(share: float) -> str:
@@ -266,5 +408,6 @@ def _hundredths(share: float) -> str:
     return text
 
 
-def _minus(text: str) -> str:
+def minus(text: str) -> str:
+    """A number's text with a true minus."""
     return text.replace("-", MINUS)

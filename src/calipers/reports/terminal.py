@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -44,10 +45,11 @@ LEAST = 12  # columns that the last column of a table keeps, where it is broken 
 LEAST_CUT = 8  # columns that a cell keeps which is cut to the room there is
 LEAST_NAME = 18  # columns that a name keeps which loses its middle
 NARROW, WIDE, FROM = 80, 120, 110  # columns of a line with two ends: narrow, or wide from so many columns on
-_BETWEEN = "  "
 _INDENT = "  "
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_STYLES = {"strong": "bold", "plain": "", "value": "bold cyan", "note": "dim"}
+_STYLES = {"strong": "bold", "plain": "", "value": "bold", "note": "dim"}
+_ORANGE = "yellow"
+LEAST_PICTURE = 9  # columns of a picture that takes the room left; with fewer there is none
 
 
 def render(document: Document, *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
@@ -78,19 +80,32 @@ def show(document: Document, stream: TextIO) -> None:
 def _coloured(line: Line) -> RichText:
     from rich.text import Text as RichText
 
-    text = RichText()
+    text, blue = RichText(), _blue()
     for piece, style in line:
         if style == "chart":
-            for part in re.findall(r"·+|[├─┤]+|●|\s+", piece):
-                text.append(part, {"·": "dim", "●": "bold cyan"}.get(part[0], "cyan"))
+            for part in re.findall(r"·+|│|[├─┼┤●]+|[^·│├─┼┤●]+", piece):
+                text.append(part, {"·": "dim", "│": "dim"}.get(part[0], blue if part[0] in "├─┼┤●" else "dim"))
+        elif style == "verdict":
+            better, worse = (any(word in piece for word in words) for words in (_BETTER, _WORSE))
+            text.append(piece, blue if better else _ORANGE if worse else "")
         else:
             text.append(piece, _STYLES[style])
     text.rstrip()
     return text
 
 
+_BETTER, _WORSE = ("▲", "better", "PASS"), ("▼", "worse", "FAIL")
+
+
+def _blue() -> str:
+    """The blue that can be read on the terminal's background, as far as the terminal says which it has."""
+    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return "blue" if background in ("7", "15") else "bright_blue"
+
+
 def lines(document: Document, columns: int = PLAIN_WIDTH, *, ascii_only: bool = False) -> Iterator[Line]:
     """The lines of a document, of about this many columns."""
+    columns = min(columns, page_width(columns)) if document.paged else columns
     for block in document.blocks():
         if isinstance(block, Blank):
             yield []
@@ -106,6 +121,11 @@ def lines(document: Document, columns: int = PLAIN_WIDTH, *, ascii_only: bool = 
             yield from _table(_spelled(block) if ascii_only else block, columns)
 
 
+def page_width(columns: int) -> int:
+    """The width of a page on a terminal of so many columns: narrow, or wide where there is room."""
+    return NARROW if columns < FROM else WIDE
+
+
 def _spelled(table: Table) -> Table:
     """A table with letters in place of the signs that draw."""
     rows = [
@@ -116,10 +136,15 @@ def _spelled(table: Table) -> Table:
 
 
 def _sentence(sentence: Sentence, columns: int) -> Iterator[Line]:
+    if sentence.below and columns >= sentence.below:
+        return
+    if sentence.label:
+        hanging = " " * width(sentence.label)
+        yield from _wrapped(_shown(sentence.text), columns, sentence.label, sentence.style, hanging)
+        return
     if sentence.right:
         left, right = (_shown(text).replace(_NO_BREAK, " ") for text in (sentence.text, sentence.right))
-        room = NARROW if columns < FROM else WIDE
-        between = min(columns, room) - width(left) - width(right)
+        between = min(columns, page_width(columns)) - width(left) - width(right)
         if between > 1:
             yield [(left, sentence.style), (" " * between + right, "note")]
             return
@@ -144,13 +169,13 @@ def _shown(text: Text) -> str:
     return _NO_BREAK.join(map(partial(clean, longest=None), words.split(_NO_BREAK)))
 
 
-def _wrapped(text: str, columns: int, indent: str, style: Style) -> Iterator[Line]:
+def _wrapped(text: str, columns: int, indent: str, style: Style, hanging: str | None = None) -> Iterator[Line]:
     """Text in lines that break between words, but nowhere at a no-break space."""
     broken = textwrap.wrap(
         text,
         max(columns, 20),
         initial_indent=indent,
-        subsequent_indent=indent + _INDENT,
+        subsequent_indent=indent + _INDENT if hanging is None else hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -176,15 +201,21 @@ class _Laid:
     width: int = field(init=False)  # found once: each of its cells asks for it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "width", max(map(width, [self.head, *self.cells])))
+        object.__setattr__(self, "width", max(self.column.width, *map(width, [self.head, *self.cells])))
 
     def piece(self, text: str) -> tuple[str, Style]:
         space = " " * (self.width - width(text))
-        return (text + space if self.column.align == "left" else space + text) + _BETWEEN, self.column.style
+        return (text + space if self.column.align == "left" else space + text) + self.between, self.column.style
+
+    @property
+    def between(self) -> str:
+        """What stands before the next column."""
+        return " " * self.column.after
 
 
 def _table(table: Table, room: int) -> Iterator[Line]:
     """Columns side by side, with the notes of each row under it."""
+    table = _fitted(table, room)
     rows = list(_table_lines(table, room))
     every = _columns(table, rows, room)
     shown = [laid for laid in every if not laid.column.optional or any(map(str.strip, laid.cells))]
@@ -208,6 +239,8 @@ def _table(table: Table, room: int) -> Iterator[Line]:
         if line.row is None:
             yield [(line.first, "strong")]
             continue
+        if line.row.ruled:
+            yield _rule(shown, table, room)
         yield [laid.piece(laid.cells[number]) for laid in shown]
         for piece in more[number]:
             yield [(" " * before + piece, "plain")]
@@ -233,22 +266,55 @@ def _without_middles(laid: _Laid, excess: int) -> _Laid:
     return laid if lost <= 0 else _Laid(laid.column, laid.head, without_middle(laid.cells, laid.width - lost))
 
 
+def _fitted(table: Table, room: int) -> Table:
+    """A table whose pictures take the room that the other columns leave; without them where that is too little."""
+    number = next((at for at, column in enumerate(table.columns) if column.sizes and _is_shown(column, room)), None)
+    if number is None:
+        return table
+    blank = [replace(row, cells=[*row.cells[:number], "", *row.cells[number + 1 :]]) for row in table.rows]
+    bare = replace(table, rows=blank)
+    others = [
+        laid
+        for laid in _columns(bare, list(_table_lines(bare, room)), room)
+        if not laid.column.sizes and (not laid.column.optional or any(map(str.strip, laid.cells)))
+    ]
+    column = table.columns[number]
+    narrow, wide = column.sizes or (0, 0)
+    last = others and bare.columns.index(others[-1].column) < number
+    left = room - _total(others) - (others[-1].column.after if last else column.after)
+    size = min(narrow if room < FROM else wide, left)
+    if size < LEAST_PICTURE:
+        return bare
+    cells = [row.cells[number] for row in table.rows]
+    drawn_cells = [replace(cell, size=size) if isinstance(cell, Picture) else cell for cell in cells]
+    rows = [
+        replace(row, cells=[*row.cells[:number], cell, *row.cells[number + 1 :]])
+        for row, cell in zip(table.rows, drawn_cells, strict=True)
+    ]
+    return replace(table, rows=rows)
+
+
 def _total(columns: Sequence[_Laid]) -> int:
-    return sum(laid.width + len(_BETWEEN) for laid in columns) - len(_BETWEEN)
+    return sum(laid.width + laid.column.after for laid in columns) - (columns[-1].column.after if columns else 0)
 
 
 def _heads(shown: Sequence[_Laid], table: Table, room: int) -> Iterator[Line]:
     pieces = [laid.piece(laid.head) for laid in shown]
     if table.ruled:
-        rule = min(_total(shown), max(room, LEAST)) if table.fits else _total(shown)
-        yield [("".join(text for text, _ in pieces).removesuffix(_BETWEEN), "note")]
-        yield [("─" * rule, "note")]
+        yield [("".join(text for text, _ in pieces).removesuffix(shown[-1].between), "note")]
+        yield _rule(shown, table, room)
     elif any(laid.head for laid in shown):
         yield pieces
 
 
+def _rule(shown: Sequence[_Laid], table: Table, room: int) -> Line:
+    wide = min(_total(shown), max(room, LEAST)) if table.fits else room if table.across else _total(shown)
+    return [("─" * wide, "note")]
+
+
 def _is_shown(column: TableColumn, room: int) -> bool:
-    return column.only != "markdown" and not column.heading and column.least <= room
+    fits = column.least <= room and (not column.below or room < column.below)
+    return fits and column.only != "markdown" and not column.heading
 
 
 def _table_lines(table: Table, room: int) -> Iterator[_TableLine]:
@@ -279,7 +345,7 @@ def _columns(table: Table, rows: Sequence[_TableLine], room: int) -> list[_Laid]
     columns = [column for column in table.columns if _is_shown(column, room)]
     cells = [[line.cells[number] if line.row else "" for line in rows] for number in range(len(columns))]
     wide = [max(map(width, some), default=0) for column, some in zip(columns, cells, strict=True) if not column.cut]
-    left = room - sum(wide) - len(_BETWEEN) * (len(columns) - 1)
+    left = room - sum(wide) - sum(column.after for column in columns[:-1])
     share = max(left // max(len(columns) - len(wide), 1), LEAST_CUT)
     laid = []
     for column, some in zip(columns, cells, strict=True):
@@ -296,25 +362,58 @@ def _axis(table: Table, column: TableColumn) -> str:
     picture = next((cell for row in table.rows if isinstance(cell := row.cells[number], Picture)), None)
     if picture is None:
         return ""
-    low, high = (f"{end:g}" for end in picture.axis)
+    low, high = (axis_end(end, picture.axis) for end in picture.axis)
     return low + " " * (picture.size - len(low) - len(high)) + high
+
+
+def axis_end(end: float, axis: tuple[float, float]) -> str:
+    """An end of an axis; with its sign where the axis is one of differences.
+
+    >>> axis_end(-0.05, (-0.05, 0.1)), axis_end(0.1, (-0.05, 0.1)), axis_end(1.0, (0.0, 1.0))
+    ('−0.05', '+0.1', '1')
+    """
+    sign = "+" if end > 0 > axis[0] else ""
+    return f"{sign}{end:g}".replace("-", "\N{MINUS SIGN}")
 
 
 def drawn(picture: Picture) -> str:
     """A value and its interval on a line of an axis, to half a character; nothing where they leave it.
 
+    Zero inside the axis is a line. No end moves across it by rounding: an interval that holds zero reaches at least
+    one character beyond, and one that does not leaves one between.
+
     >>> drawn(Picture(0.5, 0.25, 0.75))
     '·····├────●────┤·····'
     >>> drawn(Picture(1.0, 0.8, 1.0))
     '················├───●'
+    >>> drawn(Picture(0.023, -0.002, 0.049, (-0.05, 0.1), 28))
+    '········├┼───●────┤·········'
     """
     start, end = picture.axis
     low, value, high = ((point - start) / (end - start) for point in (picture.low, picture.value, picture.high))
     if not (0 <= low <= high <= 1 and 0 <= value <= 1):
         return ""
-    first, last, middle = (round(position * (picture.size - 1)) for position in (low, high, value))
+    last_cell = picture.size - 1
+    first, last, middle = (round(position * last_cell) for position in (low, high, value))
     line = ["·"] * picture.size
+    zero = round(-start / (end - start) * last_cell) if start < 0 < end else None
+    if zero is not None:
+        line[zero] = "│"
+        away = 1 if picture.low <= 0 <= picture.high else 2
+        first, middle, last = (
+            _on_its_side(cell, number, zero, away, last_cell)
+            for cell, number in ((first, picture.low), (middle, picture.value), (last, picture.high))
+        )
     line[first : last + 1] = "─" * (last + 1 - first)
+    if zero is not None and first < zero < last:
+        line[zero] = "┼"
     line[first], line[last] = "├", "┤"
-    line[middle] = "●"
+    line[min(max(middle, first), last)] = "●"
     return "".join(line)
+
+
+def _on_its_side(cell: int, number: float, zero: int, away: int, last: int) -> int:
+    """The cell of a number, on the same side of zero as the number itself, and so many cells away from it."""
+    if number == 0:
+        return zero
+    return min(max(cell, zero + away), last) if number > 0 else max(min(cell, zero - away), 0)

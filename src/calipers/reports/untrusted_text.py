@@ -14,7 +14,7 @@ LONGEST = 60
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 _JOINERS = "\u200c\u200d"  # letters and emoji that need them are no trick
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
-_ASCII = str.maketrans({**dict(zip("├┤─●·↑↓–…±▲▼−" + BROKEN, "||-o.^v-~ ><-?", strict=True)), "→": "to"})
+_ASCII = str.maketrans({**dict(zip("├┤─●·│┼↑↓–…±▲▼−" + BROKEN, "||-o.|+^v-~ ><-?", strict=True)), "→": "to"})
 TAIL = 8  # columns at the end of a name that are kept: models of one family differ there
 
 

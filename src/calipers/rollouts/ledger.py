@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from calipers.rollouts.column import Column
-from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, OUTCOMES, SCORED, STOPPED_EARLY
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, MISSING, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
@@ -32,6 +32,9 @@ class Ledger:
     outcomes: dict[str, int]  # outcome -> rollouts, only those that occur, in the order of OUTCOMES
     exceptions: dict[str, int] = field(default_factory=dict)  # kind of error -> rollouts, the most frequent first
     lacking: dict[str, int] = field(default_factory=dict)  # reward that is read -> scored rollouts with others alone
+    passed: int | None = None  # scored rollouts with reward 1, where every reward is 0 or 1; None where one is neither
+    rewarded: dict[str, int] = field(default_factory=dict)  # outcome beside scored -> rollouts that keep their reward
+    samples_per_task: tuple[int, int] | None = None  # the fewest and the most planned rollouts of a task
 
     @property
     def stopped_early(self) -> int:
@@ -52,10 +55,41 @@ class Ledger:
             attempts=sum(len(part) if part.tries is None else int(part.tries.sum()) for part in parts),
             outcomes={word: n for word, n in zip(OUTCOMES, counts, strict=False) if n},
             exceptions=_exceptions(rollouts),
+            samples_per_task=_samples_per_task(parts),
         )
         if sum(ledger.outcomes.values()) != ledger.planned:
             raise RuntimeError(f"the ledger does not add up: {ledger}")
         return ledger
+
+
+def _samples_per_task(parts: Sequence[Rollouts]) -> tuple[int, int] | None:
+    """The fewest and the most rows of a task; a task may have some of its rows in each part."""
+    counts: dict[str, int] = {}
+    if len(parts) == 1:
+        rows = np.bincount(parts[0].task, minlength=len(parts[0].tasks))
+        return (int(rows.min()), int(rows.max())) if len(rows) else None
+    for part in parts:
+        rows = np.bincount(part.task, minlength=len(part.tasks))
+        for task, number in zip(part.tasks, rows.tolist(), strict=True):
+            counts[task] = counts.get(task, 0) + number
+    return (min(counts.values()), max(counts.values())) if counts else None
+
+
+def with_rewards(ledger: Ledger, rollouts: Rollouts, key: str) -> Ledger:
+    """The ledger with what a reward adds to it: the passes of 0/1 rewards, and rewards of outcomes beside `scored`."""
+    reward = rollouts.rewards.get(key)
+    if reward is None:
+        return ledger
+    counts = contributed(rollouts, key)
+    kept, scored = counts.kept(), (rollouts.outcome == SCORED) & reward.given
+    outright = bool(len(kept)) and bool(((kept == 0) | (kept == 1)).all())
+    own = (rollouts.outcome != SCORED) & (rollouts.outcome < FIRST_NIL) & reward.given
+    rewarded = np.bincount(rollouts.outcome[own], minlength=len(OUTCOMES)).tolist() if own.any() else []
+    return replace(
+        ledger,
+        passed=int((reward.values[scored] == 1).sum()) if outright else None,
+        rewarded={word: n for word, n in zip(OUTCOMES, rewarded, strict=False) if n},
+    )
 
 
 def lacking(rollouts: Rollouts, keys: Iterable[str]) -> dict[str, int]:
@@ -77,6 +111,18 @@ def _exceptions(rollouts: Rollouts) -> dict[str, int]:
     counts = np.bincount(labels.code + 1, minlength=len(labels.values) + 1)[1:].tolist()
     kinds = [(str(kind), n) for kind, n in zip(labels.values, counts, strict=True) if n]
     return dict(sorted(kinds, key=lambda item: (-item[1], item[0])))
+
+
+def contribution(outcome: str | None, reward: float | None) -> float | None:
+    """The number that one rollout contributes to a reward metric, as `contributed` has it for all of them.
+
+    >>> contribution(None, 0.5), contribution("truncated", None), contribution("client_failed", 1.0)
+    (0.5, 0.0, None)
+    """
+    code = (SCORED if reward is not None else MISSING) if outcome is None else CODE[outcome]
+    if code >= FIRST_GAP:
+        return None
+    return 0.0 if code >= FIRST_NIL or (reward is None and code != SCORED) else reward
 
 
 def contributed(rollouts: Rollouts, key: str) -> Column:

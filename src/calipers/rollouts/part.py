@@ -44,6 +44,15 @@ class Places:
         line = lines + row - first if isinstance(lines, int) else int(lines[row - first])
         return f"{self.path}:{self.unit}{line}"
 
+    def lines(self, rows: int) -> Ints:
+        """The line of each of so many rows."""
+        firsts = [*(first for first, _ in self.blocks), rows]
+        each = [
+            np.arange(lines, lines + firsts[at + 1] - first) if isinstance(lines, int) else lines
+            for at, (first, lines) in enumerate(self.blocks)
+        ]
+        return np.concatenate(each) if each else np.zeros(0, dtype=np.int64)
+
     def shifted(self, lines: int) -> Places:
         """The same places when ``lines`` more lines stand before them."""
         return Places(self.path, self.unit, [(first, at + lines) for first, at in self.blocks])
@@ -70,6 +79,10 @@ class Part:
     stop: Stop | None = None  # of the run that the file is of, where its own results ended it
     # [R] among all rows of all parts, where rows do not stand in the order in which their tasks were begun
     turn: Floats | None = None
+
+    rollout_ids: Ints | None = None  # [R] a hash of the id that the file gives each rollout, -1 where it gives none
+    headline: str = ""  # the reward to read where nobody picks one; "" for `reward`, or each
+    unnumbered: bool = False  # the file has no sample numbers: they are given in order of appearance
 
     def __len__(self) -> int:
         return len(self.task)

@@ -88,6 +88,7 @@ class Rollouts:
     stops: Mapping[tuple[str | None, ...], Stop] = field(default_factory=dict)  # of the groups that a rule ended
     left: Rollouts | None = None  # the tasks that a stopping rule left undone, all rows of them
     turn: Floats | None = None  # [T] rising in the order in which tasks were begun; None: as they stand here
+    headline: str = ""  # the reward to read where nobody picks one, as the system whose files these are says
     unread: Sequence[str] = ()  # keys of rows that say neither a reward nor an outcome: one of them may be the reward
 
     def __len__(self) -> int:
@@ -97,6 +98,11 @@ class Rollouts:
         rewards = ", ".join(self.rewards) or "no reward"
         groups = f", {len(self.keys)} groups" if len(self.keys) > 1 else ""
         return f"<Rollouts: {len(self):,} of {len(self.tasks):,} tasks{groups}; {rewards[:100]}>"
+
+    @property
+    def usual_reward(self) -> str:
+        """The reward that is read where nobody picks one: the headline, or `reward`; "" where there is neither."""
+        return next((key for key in (self.headline, "reward") if key in self.rewards), "")
 
     @property
     def by_task(self) -> Groups:
@@ -169,12 +175,19 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
         rewards=_join_columns([(len(part), part.rewards) for part in parts], rows),
         columns=_join_columns([(len(part), part.columns) for part in parts], rows),
         planned_from=parts[0].planned_from,
-        notes=[note for part in parts for note in part.notes],
+        notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         turn=_turns(parts, unit, len(tasks), rows is None),
         stops=_stops(parts, keys, group),
+        headline=_headline(parts),
         unread=_unread(parts),
     )
     return _without_left(table)
+
+
+def _headline(parts: Sequence[Part]) -> str:
+    """The reward that all parts with rewards name as the one to read; "" where they do not agree."""
+    named = {part.headline for part in parts if part.rewards}
+    return named.pop() if len(named) == 1 else ""
 
 
 def _unread(parts: Sequence[Part]) -> list[str]:
@@ -200,11 +213,13 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
         unit = part.task
         for labels in groups:  # renumbered at each step, so that no product of sizes is too large
             unit = renumbered(unit * (len(labels.values) + 1) + labels.code + 1)
-        order = np.argsort(unit, kind="stable")
+        # rows without numbers are all sample 0, so that they stay as they are; a reader may have ranked them
+        order = np.lexsort((part.sample, unit)) if part.sample.any() else np.argsort(unit, kind="stable")
         first = np.flatnonzero(np.diff(unit[order], prepend=-1))
         sizes = np.diff(np.append(first, len(order)))
-        before = np.empty(len(first), dtype=np.int64)
-        for at, (row, size) in enumerate(zip(order[first].tolist(), sizes.tolist(), strict=True)):
+        before = np.zeros(len(first), dtype=np.int64)
+        alone = len(parts) == 1  # nobody else has samples of these tasks
+        for at, (row, size) in enumerate(() if alone else zip(order[first].tolist(), sizes.tolist(), strict=True)):
             names = (labels.values[code] if (code := int(labels.code[row])) >= 0 else None for labels in groups)
             who = (part.tasks[int(part.task[row])], *names)
             before[at] = counts.get(who, 0)
@@ -213,6 +228,23 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
         sample[order] = np.arange(len(part)) - np.repeat(first - before, sizes)
         renumbered_parts.append(replace(part, sample=sample))
     return renumbered_parts
+
+
+def refuse_repeated(parts: Sequence[Part]) -> None:
+    """InputError for a rollout that appears twice, by the id that its file gives it."""
+    if all(part.rollout_ids is None for part in parts):
+        return
+    ids = np.concatenate(
+        [np.full(len(part), -1, dtype=np.int64) if part.rollout_ids is None else part.rollout_ids for part in parts]
+    )
+    known = np.flatnonzero(ids >= 0)
+    order = known[np.argsort(ids[known], kind="stable")]
+    twice = np.flatnonzero(np.diff(ids[order]) == 0)
+    if len(twice):
+        at = int(twice[np.argmin(order[twice + 1])])
+        earlier, later = int(order[at]), int(order[at + 1])
+        wrong = f"the same rollout as {place(parts, earlier)}: both have the same id"
+        raise InputError.at(place(parts, later), wrong, "expected each rollout once")
 
 
 def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group: Ints) -> dict[Any, Stop]:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from calipers.clients.client import Client
@@ -75,13 +75,21 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return loop
 
 
+_IN_THREADS: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+"""The loops that run in other threads than the main one, each with what it does when it is interrupted."""
+
+
+def interrupt_threads() -> None:
+    """Tell every loop in another thread what Ctrl-C tells the loop in the main thread."""
+    for loop, interrupted in (*_IN_THREADS,):  # which change meanwhile
+        with suppress(RuntimeError):  # it has ended meanwhile
+            loop.call_soon_threadsafe(interrupted)
+
+
 @contextmanager
 def interrupts(first: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C, or a request to terminate, calls ``first``; a second one cancels the task we are in."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are not ours to handle
-        return
     seen = 0
 
     def interrupted() -> None:
@@ -92,6 +100,14 @@ def interrupts(first: Callable[[], None]) -> Iterator[None]:
         elif task is not None:
             task.cancel()
 
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's to handle
+        here = (loop, interrupted)
+        _IN_THREADS.append(here)
+        try:
+            yield
+        finally:
+            _IN_THREADS.remove(here)
+        return
     came = 0
 
     def unheard(number: int, frame: object) -> None:

@@ -47,10 +47,11 @@ from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
 from calipers.running.questions import MemoryBenchmark, code_of
 from calipers.running.resume import find_folder, kept_batch
 from calipers.running.rollout import Outstanding
-from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting
+from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, judge_of, opened
+from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
 
 
 def shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:
@@ -232,7 +233,9 @@ def perform(
     named, doubts = _judges(questions, benchmark.verifiers, scoring.dialect.lenient, suite.places)
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
-    judges = {name: opened(judge, secrets) for name, judge in named.items()}
+    judges = {
+        name: ExactMatchOfRun() if judge is EXACT_MATCH else opened(judge, secrets) for name, judge in named.items()
+    }
     reached_by = job.base_url, job.api, job.timeout, job.in_flight, job.price, secrets, benchmark.template
     connection = Connection(*reached_by, job.model_args, job.trust)
     model = connect(job.model, connection)
@@ -468,6 +471,10 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
             raise InputError.at(str(benchmark), wrong, "evaluate the parts separately")
     tasks = loaded_for(jobs)
     [result] = together([perform(job, tasks=tasks) for job in jobs])
+    suite = suite_file([str(benchmark)])
+    if suite is not None and suite.gate is not None:
+        unchecked = f"{suite.path}: its gate was not checked; the command calipers run does, and calipers.gate"
+        result = replace(result, notes=[*result.notes, unchecked])
     return result
 
 

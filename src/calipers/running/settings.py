@@ -9,6 +9,14 @@ Ours has the names of the command's options::
     samples: 4
     metrics: [pass@1, {metric: pass@3, threshold: 0.5}]
 
+A suite has plural keys, and the rules of a gate; an entry may have settings of its own, which hold for it alone::
+
+    benchmarks: [data/arith, {benchmark: data/code, samples: 4}]
+    models:
+      - openai/gpt-4o-mini
+      - {model: openai/local, base_url: "http://localhost:8000/v1", concurrency: 8}
+    gate: [lower(mean_reward) >= 0.3]
+
 The other stands under ``benchmark`` or ``metadata.benchmark``, a mapping or a list of them, and means what it
 means there (`names.RUN_SECTION`). An unknown key is an error.
 """
@@ -19,7 +27,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
@@ -30,7 +38,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from calipers.clients.client import Price
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, UnknownName, nearest
 from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, load
 from calipers.running.job import OF_AGENTS, Job
 from calipers.running.library import library
@@ -41,17 +49,73 @@ Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
 
 OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among", "lm_eval"))
+DEEPEST = 6  # mappings and lists within each other of which the lines are known
 LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path", "metadata", "choices")
 
 
-def read_config(path: str) -> tuple[list[Settings], list[str]]:
-    """The runs a file asks for, as settings, and notes on what in it has no meaning here."""
+SUITE: Final = {"benchmarks": "benchmark", "models": "model"}
+"""Plural keys of a suite -> what each entry is."""
+ENTRY_NAMES: Final = {"benchmark": ("benchmark", "name", "path"), "model": ("model", "name")}
+"""What an entry is -> the keys that may name it."""
+GATE: Final = "gate"
+OF_ALL: Final = ("benchmark", "model", "out")  # settings that an entry of a suite cannot have
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFile:
+    """The file of a suite: what it asks for beside its runs."""
+
+    path: str
+    gate: Any  # as it was written; None without one
+    lines: Mapping[tuple[Any, ...], int]  # path of keys -> line
+
+
+def suite_file(benchmarks: Sequence[str]) -> SuiteFile | None:
+    """The suite that a command runs; None where its benchmarks are no suite. InputError for a suite beside others."""
+    files = [benchmark for benchmark in benchmarks if Path(benchmark).suffix in (".yaml", ".yml")]
+    for path in files:
+        if not _may_be_suite(path):
+            continue
+        content, lines, _ = _loaded(path)
+        if isinstance(content, dict) and _is_suite(content):
+            if len(benchmarks) > 1:
+                raise InputError.at(path, "is a suite, and other benchmarks are given", "put them into the suite")
+            return SuiteFile(path, content.get(GATE), lines)
+    return None
+
+
+def _may_be_suite(path: str) -> bool:
+    """Whether a file has a key of a suite; no value is made of it, because task files of others name functions."""
+    import yaml
+
+    try:
+        root = yaml.compose(Path(path).read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):  # whoever reads it says it better
+        return False
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    return any(key.value in (*SUITE, GATE) for key, _ in pairs)
+
+
+def _is_suite(content: Mapping[Any, Any]) -> bool:
+    """Whether a file has the keys of a suite, and no section of another system, which may have such keys beside it."""
+    inner = content.get("metadata")
+    theirs = _is_section(content.get("benchmark")) or (isinstance(inner, dict) and "benchmark" in inner)
+    return not theirs and any(key in content for key in (*SUITE, GATE))
+
+
+def _is_section(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value))
+
+
+def _loaded(path: str) -> tuple[Any, dict[tuple[Any, ...], int], list[str]]:
+    """What a YAML file holds, the line of each key, and notes on keys that appear twice."""
     import yaml
 
     try:
         text = Path(path).read_text(encoding="utf-8")
         content = yaml.safe_load(text)
-        twice = list(_twice(path, yaml.compose(text, yaml.SafeLoader)))
+        root = yaml.compose(text, yaml.SafeLoader)
+        return content, dict(_key_lines(root)), list(_twice(path, root))
     except OSError as error:
         right = "expected a task of lm-evaluation-harness, or a file with benchmark and model"
         raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
@@ -59,19 +123,109 @@ def read_config(path: str) -> tuple[list[Settings], list[str]]:
         raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise _syntax(path, error) from None
+
+
+def _key_lines(node: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """The line of each key and of each entry of a list, by the path to it; aliases are not followed twice."""
+    if len(above) > DEEPEST or not isinstance(getattr(node, "value", None), list):
+        return
+    for number, inner in enumerate(node.value):
+        key, value = (inner[0].value, inner[1]) if isinstance(inner, tuple) else (number, inner)
+        if isinstance(key, (str, int)):
+            place = inner[0] if isinstance(inner, tuple) else inner
+            yield (*above, key), place.start_mark.line + 1
+            yield from _key_lines(value, (*above, key))
+
+
+def read_config(path: str, models: Sequence[str] = ()) -> tuple[list[Settings], list[str]]:
+    """The runs a file asks for, as settings, and notes on what in it has no meaning here.
+
+    ``models`` take the place of those of a suite.
+    """
+    content, lines, twice = _loaded(path)
     if not isinstance(content, dict):
         raise InputError.at(path, "is not a mapping", "expected keys such as benchmark, model, samples")
+    if _is_suite(content):
+        return _suite(path, content, lines, models), twice
     section = content.get("benchmark")
     inner = content.get("metadata")
-    if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(item, dict) for item in section)):
+    if _is_section(section):
         others = {key: value for key, value in content.items() if key != "benchmark"}
-        runs, notes = load(RUN_SECTION)(path, section, _ours(path, others))
+        runs, notes = load(RUN_SECTION)(path, section, _ours(path, others, lines))
         return runs, [*twice, *notes]
     if section is None and isinstance(inner, dict) and "benchmark" in inner:
         runs, notes = load(RUN_SECTION)(path, inner["benchmark"], {})
         rest = ", ".join(key for key in content if key != "metadata")
         return runs, [*twice, *notes, *([f"{path}: {rest}: not used here"] if rest else [])]
-    return [_ours(path, content)], twice
+    return [_ours(path, content, lines)], twice
+
+
+def _suite(
+    path: str, content: Mapping[Any, Any], lines: Mapping[tuple[Any, ...], int], models: Sequence[str]
+) -> list[Settings]:
+    """The runs of a suite: every benchmark with every model, benchmark by benchmark."""
+    every = _ours(path, {key: value for key, value in content.items() if key not in (*SUITE, GATE)}, lines)
+    listed: dict[str, list[tuple[str, Settings]]] = {}
+    for plural, kind in SUITE.items():
+        if plural in content and kind in content:
+            right = f"expected one of {kind} and {plural}"
+            raise InputError.at(_at(path, lines, plural), f"{kind} and {plural} mean the same", right)
+        if kind == "model" and models:
+            listed[kind] = [(name, {}) for name in models]
+        elif plural in content:
+            listed[kind] = list(_entries(path, content[plural], plural, kind, lines))
+        else:
+            listed[kind] = [(name, {}) for name in every.get(kind, ())]
+        if not listed[kind]:
+            raise InputError.at(_at(path, lines, plural), f"no {kind}", f"expected {plural}: [{_EXAMPLES[kind]}]")
+    return [
+        _merged(every, its_own, models_own, {"benchmark": (benchmark,), "model": (model,)})
+        for benchmark, its_own in listed["benchmark"]
+        for model, models_own in listed["model"]
+    ]
+
+
+_EXAMPLES: Final = {"benchmark": "data/arith", "model": "openai/gpt-4o-mini"}
+
+
+def _entries(
+    path: str, given: Any, plural: str, kind: str, lines: Mapping[tuple[Any, ...], int]
+) -> Iterator[tuple[str, Settings]]:
+    """The names of a list, each with the settings that hold for it alone."""
+    by_name = isinstance(given, dict)
+    entries = list(given.items()) if by_name else list(enumerate(given if isinstance(given, list) else [given]))
+    seen = set[str]()
+    for key, entry in entries:
+        where = _at(path, lines, plural, key)
+        fields = entry or {} if by_name else entry
+        name, ways = (str(key) if by_name else None), ENTRY_NAMES[kind]
+        if isinstance(fields, str) and not by_name:
+            name, fields = fields, {}
+        if isinstance(fields, dict) and name is None:
+            name = next((fields[way] for way in ways if way in fields), None)
+            fields = {inner: value for inner, value in fields.items() if inner not in ways}
+        if not isinstance(fields, dict) or not isinstance(name, str) or not name:
+            right = f"expected {_EXAMPLES[kind]}, or {{{kind}: {_EXAMPLES[kind]}, samples: 4}}"
+            raise InputError.at(where, f"{plural} has {shown(entry)}", right)
+        if name in seen:
+            raise InputError.at(where, f"{kind} {name!r} appears twice", "expected it once")
+        seen.add(name)
+        yield name, _ours(path, fields, lines, (plural, key), OF_ALL)
+
+
+def _merged(*settings: Settings) -> Settings:
+    """Settings of which a later one holds; gen_kwargs are put together."""
+    merged = {name: value for some in settings for name, value in some.items()}
+    extra = [some["gen_kwargs"] for some in settings if some.get("gen_kwargs")]
+    if len(extra) > 1:
+        merged["gen_kwargs"] = {key: value for some in extra for key, value in some.items()}
+    return merged
+
+
+def _at(path: str, lines: Mapping[tuple[Any, ...], int], *keys: Any) -> str:
+    """The place of a key: ``suite.yaml:7``."""
+    line = lines.get(keys) or lines.get(keys[:1])
+    return f"{path}:{line}" if line else path
 
 
 def _twice(path: str, node: Any) -> Iterator[str]:
@@ -91,13 +245,23 @@ def _twice(path: str, node: Any) -> Iterator[str]:
             keys.add(key.value)
 
 
-def _ours(path: str, content: Mapping[Any, Any]) -> Settings:
+def _ours(
+    path: str,
+    content: Mapping[Any, Any],
+    lines: Mapping[tuple[Any, ...], int],
+    above: tuple[Any, ...] = (),
+    without: Sequence[str] = (),
+) -> Settings:
+    """The settings in a mapping, whose keys stand under ``above``; ``without`` those that cannot stand there."""
     settings: Settings = {}
+    known = [name for name in OURS if name not in without] if above else [*OURS, *SUITE, GATE]
     for key, value in content.items():
         name = str(key).replace("-", "_")
-        if name not in OURS:
-            raise UnknownName(f"{path}: {UnknownName.of('setting', str(key), OURS)}")
-        settings[name] = setting(f"{path}: {key}", name, value)
+        if name not in known:
+            close = nearest(str(key), known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+            raise UnknownName(f"{_at(path, lines, *above, key)}: no key named {str(key)!r}; {hint}")
+        settings[name] = setting(f"{_at(path, lines, *above, key)}: {key}" if above else f"{path}: {key}", name, value)
     return settings
 
 
@@ -251,13 +415,13 @@ def jobs_of(
         elif (theirs := _theirs(benchmark, options)) is not None:
             requested += [(run, benchmark) for run in theirs]
         elif Path(benchmark).suffix in (".yaml", ".yml"):
-            runs, more = read_config(benchmark)
+            runs, more = read_config(benchmark, options.get("model", ()))
             requested += [(each, benchmark) for run in runs for each in _with_theirs(run, options)]
             notes += more
         else:
             requested.append(({"benchmark": (benchmark,)}, COMMAND_LINE))
     jobs = [job for settings, origin in requested for job in _product(settings, origin, options)]
-    several = len(jobs) > 1
+    several = len(jobs) > 1 or suite_file(benchmarks) is not None  # a suite may grow
     return [replace(job, among=several) for job in jobs], notes
 
 

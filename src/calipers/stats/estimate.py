@@ -15,6 +15,7 @@ from calipers.metrics.metric import UNIT, Metric, Opaque
 from calipers.metrics.reduce import TINY
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
+from calipers.rollouts.record import USAGE
 from calipers.rollouts.stop import SEQUENCE
 from calipers.stats.intervals import (
     Interval,
@@ -150,7 +151,9 @@ def estimate(
     if value is None or odd:
         how = Interval(None, None, None, odd)
     else:
-        how = _how_sure(metric, params, counted[0], reduced, value, settings)
+        how = _not_below_zero(
+            _how_sure(metric, params, counted[0], reduced, value, settings), metric, params, counted[0]
+        )
     looked_at = metric.uses(counted[0], settings.by, params["k"]) if metric.uses else counted[0]
     entered = reduced.given if metric.rows else _entered(looked_at, reduced, settings.by)
     tasks = int(np.count_nonzero(settings.by.count(entered)))
@@ -218,6 +221,14 @@ def _how_sure(
     weighted = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
     how = named_interval(settings.interval, weighted)
     return how if not power else _scaled(how, -power)
+
+
+def _not_below_zero(how: Interval, metric: Metric, params: Mapping[str, Any], source: Column) -> Interval:
+    """The interval of a time, a cost or a number of tokens: these are never negative, so that it begins at 0."""
+    usage = metric.reads[0] in USAGE or (metric.reads[0] == "column" and params.get("column") in USAGE)
+    if not usage or how.ends is None or how.ends[0] >= 0 or bool((source.kept() < 0).any()):
+        return how
+    return replace(how, ends=(0.0, how.ends[1]))
 
 
 def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings: Settings) -> Interval:

@@ -266,13 +266,13 @@ def _nodes() -> tuple[Floats, Floats]:
 
 
 ENOUGH = 0.75
-"""The share of what samples can do for the interval after which more of them are called wasted."""
+"""The share of what samples can do for the interval after which more of them add little."""
 
 
 def samples_worth(pair: PairVariance) -> int | None:
     """How many samples per task bring three quarters of all the narrowing that samples can bring.
 
-    More are wasted: tasks narrow the interval faster. None where samples are all there is (every task
+    More add little: tasks narrow the interval faster. None where samples are all there is (every task
     alike, so each sample counts in full), 1 where they do nothing.
 
     >>> samples_worth(PairVariance(1 / 12, 1 / 6, 0.0))  # chances of success uniform on [0, 1]

@@ -10,11 +10,17 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from calipers.stats.estimate import Estimate, without_interval
+from calipers.stats.intervals import t_quantile, upper_tail
+from calipers.stats.paired import Difference, Units
 
 NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
 METHOD = "mover"
 """What the interval of a mean over datasets is called: the method of variance estimates recovery."""
+MEAN_DIFFERENCE = "satterthwaite_t"
+"""What the test of a mean difference over datasets is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +171,72 @@ def _unsure(suite: SuiteMeans) -> SuiteMeans:
 
 def _bare(estimate: Estimate) -> Estimate:
     return estimate if estimate.interval is None else without_interval(estimate, NO_MEAN)
+
+
+def mean_difference(parts: Mapping[str, Difference], confidence: float = 0.95) -> Difference:
+    """The mean over datasets of the paired differences between two runs, every dataset counting alike.
+
+    ``D = sum(d_i) / G`` with the standard error ``sqrt(sum(s_i^2)) / G``, s_i as each dataset is tested with, and t
+    with Satterthwaite's degrees of freedom, ``(sum(s_i^2))^2 / sum(s_i^4 / nu_i)`` (Satterthwaite 1946). A dataset in
+    which no pair differs adds nothing to either; where that is so in all of them, the interval is the recovery of
+    theirs. A dataset without a value leaves none, one without a test leaves no test; `why` names it.
+
+    >>> flat = Difference(0.02, 0.01, (0.0, 0.04), 0.05, "floored_t", 100, 100.0, 99.0, 1.0)
+    >>> found = mean_difference({"a": flat, "b": flat})
+    >>> found.value, round(found.stderr, 6), found.freedom
+    (0.02, 0.007071, 198.0)
+    """
+    units = sum(part.units for part in parts.values())
+    count = len(parts)
+    for dataset, part in parts.items():
+        if part.value is None:
+            return Difference(
+                None, None, None, None, MEAN_DIFFERENCE, units, why=f"no difference on {dataset!r}: {part.why}"
+            )
+    value = math.fsum(part.value or 0.0 for part in parts.values()) / count
+    for dataset, part in parts.items():
+        if part.p is None or part.stderr is None:
+            return Difference(
+                value, None, None, None, MEAN_DIFFERENCE, units, why=f"no test on {dataset!r}: {part.why}"
+            )
+    squares = {dataset: (part.stderr or 0.0) ** 2 for dataset, part in parts.items()}
+    whole = math.fsum(squares.values())
+    widths = [part.width for part in parts.values()]
+    width = None if None in widths else math.fsum(width or 0.0 for width in widths) / count
+    evidence = _together([part.evidence for part in parts.values()])
+    if whole == 0:
+        ends = [part.interval[1] for part in parts.values() if part.interval]
+        reach = math.hypot(*ends) / count if len(ends) == count else None
+        # however a loss is spread over the datasets, so many alike would see it as rarely: by Jensen's inequality
+        alike = count * min(part.effective_units for part in parts.values())
+        return Difference(
+            0.0, 0.0, None if reach is None else (-reach, reach), 1.0, MEAN_DIFFERENCE, units, alike, width=width,
+            why=None if reach is not None else next(part.why for part in parts.values() if not part.interval),
+            plain_stderr=0.0, evidence=evidence,
+        )  # fmt: skip
+    freedom = whole**2 / math.fsum(squares[dataset] ** 2 / part.freedom for dataset, part in parts.items())
+    stderr = math.sqrt(whole) / count
+    p = min(1.0, 2 * upper_tail(abs(value) / stderr, freedom))
+    half = t_quantile((1 + confidence) / 2, freedom) * stderr
+    low, high = value - half, value + half
+    if width is not None:
+        low, high = max(low, -width), min(high, width)
+    plain = [part.plain_stderr for part in parts.values()]
+    return Difference(
+        value, stderr, (low, high), p, MEAN_DIFFERENCE, units, float(units), freedom, width,
+        plain_stderr=None if None in plain else math.hypot(*(error or 0.0 for error in plain)) / count,
+        evidence=evidence,
+    )  # fmt: skip
+
+
+def _together(parts: Sequence[Units | None]) -> Units | None:
+    """The units of all datasets, each dataset with the same share; None where one has none."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    pulls, residuals, shares = (
+        np.concatenate([getattr(part, name) for part in known]) / len(known)
+        for name in ("pulls", "residuals", "shares")
+    )
+    effective = 1 / math.fsum(1 / part.effective_tasks for part in known) * len(known) ** 2
+    return Units(pulls, residuals, shares, effective, any(part.clustered for part in known))

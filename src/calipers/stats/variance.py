@@ -26,6 +26,7 @@ ALL_ALIKE = "all rewards are equal, so there is no variance"
 AT_A_TIME = 1 << 18  # rows
 TWICE = 1 - math.sqrt(1 / 2)
 """By how much the interval shrinks with twice the tasks."""
+UNLIMITED = 0.95  # of its width: where samples can narrow an interval by more, no limit of theirs is seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,16 @@ class Split:
         return noise / (self.tasks + noise) if noise else 0.0
 
     @property
+    def narrowing(self) -> float | None:
+        """By which share of its width more samples can narrow the interval at most; None where there is no such limit.
+
+        There is none where the tasks do not differ beyond the sampling: then twice the samples do as much as twice
+        the tasks.
+        """
+        most = 1 - math.sqrt(1 - self.share)
+        return most if most < UNLIMITED else None
+
+    @property
     def advice(self) -> str:
         """How much more samples, and twice the tasks, would narrow the interval.
 
@@ -63,10 +74,12 @@ class Split:
         """
         if not self.tasks and not self.sampling:
             return ALL_ALIKE
-        narrower = 1 - math.sqrt(1 - self.share)
+        noise, narrower = f"sampling noise is an estimated {_percent(self.share)} of the variance", self.narrowing
+        if narrower is None:
+            return f"{noise}: twice the samples per task, or twice the tasks, narrow the interval by {_percent(TWICE)}"
         return (
-            f"sampling noise is an estimated {_percent(self.share)} of the variance: more samples per task can narrow "
-            f"the interval by at most {_percent(narrower)}, twice the tasks by {_percent(TWICE)}"
+            f"{noise}: more samples per task can narrow the interval by at most {_percent(narrower)}, "
+            f"twice the tasks by {_percent(TWICE)}"
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from calipers.errors import InputError, UnknownName
-from calipers.names import SYSTEMS, load
+from calipers.names import EXPORTS, SYSTEMS, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +57,17 @@ class Export(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What ``--export NAME[=TARGET]`` asks for."""
+
+    name: str
+    target: str | None  # what follows the equals sign
+    paths: Sequence[str]  # the rollouts to score
+    columns: Mapping[str, str]  # what their files call the roles of a record
+    force: bool  # whether files that exist may be replaced
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """Another system, as the commands meet it; a name that is "" is something it does not have."""
 
@@ -87,13 +98,27 @@ def with_own_numbers(result: Result, paths: Sequence[str], *, trust: bool) -> Re
     return full
 
 
-def export_named(request: str, paths: Sequence[str], hooks: str | None) -> Export:
-    """The export that ``NAME`` or ``NAME=PATH`` asks for, checked before anything is read."""
+def export_named(
+    request: str, paths: Sequence[str], hooks: str | None, columns: Mapping[str, str], *, force: bool
+) -> Export:
+    """The export that ``NAME`` or ``NAME=PATH`` asks for, checked before anything is read.
+
+    One of a system's own files says which files it writes. One of a result has a file or more for each group: it
+    writes them itself, as their names are known when the rollouts are scored.
+    """
     targets = {name: target for system in every_system().values() for name, target in system.exports.items()}
     name, equals, path = request.partition("=")
+    export: Export
+    if name in EXPORTS.entries:
+        if hooks is not None:
+            raise InputError.at("--hooks", f"{name} has none", "expected --export nemo_gym")
+        if equals and not path:
+            raise InputError.at("--export", f"{request!r} has nothing after the equals sign", f"expected {name}")
+        export = EXPORTS.load(name)(ExportRequest(name, path if equals else None, paths, columns, force))
+        return export
     if name not in targets:
-        raise UnknownName.of("system to export to", name, targets)
-    export: Export = load(targets[name])(path if equals else None, paths, hooks)
+        raise UnknownName.of("system to export to", name, [*targets, *EXPORTS.entries])
+    export = load(targets[name])(path if equals else None, paths, hooks)
     return export
 
 

@@ -340,7 +340,7 @@ def _base_url(task: Task, judges: tuple[str, ...]) -> str | None:
         return url
     raise fault(
         task,
-        f"base_url {url!r:.80} comes from a task file and would receive your API key",
+        f"base_url {url!r:.80} is a parameter of the task and would receive your API key",
         f"if you trust it, set ${BASE_URL} to it yourself",
     )
 

@@ -20,6 +20,7 @@ from calipers.text.filters import first_matches, plain
 from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault, is_number
 
 PARAMS: Final = ("ignore_case",)
+FEWEST: Final = 10  # answers from which on a verifier that passes none looks like the wrong one
 Outcomes = tuple[list[float | VerifierError], list[Any]]
 """Of each text its reward, or why there is none, and the answer in it."""
 
@@ -151,6 +152,31 @@ class ExactMatch:
     def verify_many(self, tasks: Sequence[Task], texts: Sequence[str]) -> Outcomes:
         """The rewards and answers of many texts; an empty text is no answer."""
         return exact_matches(tasks, texts)
+
+
+class ExactMatchOfRun:
+    """Exact match for one run: if no answer equals its target and most contain it, ``notes`` says so."""
+
+    def __init__(self) -> None:
+        self._verified = self._equal = self._contained = 0
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion."""
+        verdict = await EXACT_MATCH.verify(task, completion)
+        self._verified += 1
+        self._equal += verdict.reward == 1.0
+        self._contained += contains(completion.text, task.target, task.params) == 1.0
+        return verdict
+
+    @property
+    def notes(self) -> list[str]:
+        """The advice to use another verifier, where there is reason for it."""
+        if self._equal or self._verified < FEWEST or 2 * self._contained < self._verified:
+            return []
+        return [
+            f"exact_match: none of {self._verified:,} answers equals its target, but {self._contained:,} contain it; "
+            "consider --verifier contains, or numeric_match for numbers"
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 import csv
 import io
 import json
+import re
+from importlib.resources import files
 
 import pytest
 
@@ -96,7 +98,10 @@ def test_long_names_are_the_same_wherever_they_stand(tmp_path):
         rows = tasks(*((n * 7 + ord(letter)) % 3 == 0 for n in range(12)), model=FAMILY + letter)
         (tmp_path / letter).with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = compare(*(str(tmp_path / f"{letter}.jsonl") for letter in "abc"), metric="mean_reward")
-    for text in (terminal.render(document(found), columns=1000), markdown.render(document(found))):
+    for text in (
+        terminal.render(document(found, details=True), columns=1000),
+        markdown.render(document(found, details=True)),
+    ):
         for letter in "abc":
             # both sentences of its pairs, and the ranks; the page lists the runs, Markdown has them in headings
             assert text.count(SHORT + letter) >= 4
@@ -106,7 +111,7 @@ def test_more_runs_than_letters_stand_in_one_column(tmp_path):
     rows = [dict(row, model=f"m{place}") for place in range(27) for row in tasks(1, 0, place % 2)]
     path = tmp_path / "many.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    head = terminal.render(document(compare(str(path), metric="mean_reward", flips=0))).splitlines()[:27]
+    head = terminal.render(document(compare(str(path), metric="mean_reward", flips=0), details=True)).splitlines()[:27]
     assert [head[place].split("  ")[0] for place in (0, 8)] == ["1", "9"]
     assert {line.index("m") for line in head} == {4}
 
@@ -127,7 +132,10 @@ def test_nothing_is_fixed_where_no_way_is_better(tmp_path, metric, words, lists)
         paths.append(tmp_path / f"{name}.jsonl")
         paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = compare(*paths, metric=metric)
-    page, summary = terminal.render(document(found)).splitlines(), markdown.render(document(found))
+    page, summary = (
+        terminal.render(document(found, details=True)).splitlines(),
+        markdown.render(document(found, details=True)),
+    )
     assert any(words in line for line in page)
     assert words.removeprefix("McNemar: ") in summary
     for said in lists:
@@ -142,3 +150,54 @@ def test_rows_say_how_many_tasks_only_one_run_has(tmp_path):
     (row,) = csv.DictReader(io.StringIO(renderer.render(document(compare(one, two, metric="mean_reward")))))
     shown = [row[name] for name in ("aligned_by", "common_tasks", "only_first", "only_second")]
     assert shown == ["id", "4", "6", "0"]
+
+
+ARITH, NEXT = (str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl"))
+PAGE = """\
+arith                                               mean_reward, 40 common tasks
+next-calculator is better than tiny-calculator by 0.110.
+95 % interval of the difference: +0.052 to +0.168.
+
+A  tiny-calculator   B  next-calculator
+
+metric            A       B    B − A   95 % interval           p   verdict
+────────────────────────────────────────────────────────────────────────────────
+mean_reward   0.440   0.550   +0.110   +0.052 to +0.168   0.0005   ▲ better
+
+40 common tasks: 25 better, 6 same, 9 worse
+  largest losses   mul-02 −0.357, add-18 −0.214, add-04 −0.125
+  largest gains    add-14 +0.375, add-19 +0.375, mul-11 +0.375
+missing          17 rollouts of A, 22 of B (excluded); bounds +0.038 to +0.159
+                 not better if more than 11 of the 22 missing rollouts of B
+                 failed and all 17 of A passed
+
+{digest}…   more: --details   a page: calipers report
+"""
+
+
+def test_the_short_page_has_eighteen_lines():
+    found = compare(ARITH, NEXT, metric="mean_reward")
+    text = terminal.render(document(found), columns=80)
+    assert text == PAGE.format(digest=found.digest[:23])
+    assert len(text.splitlines()) == 18
+    wide = terminal.render(document(found), columns=120)
+    assert "+0.052 to +0.168   ·" in wide
+    assert re.search(r"·│·+├─+●─+┤·+ ", wide)  # zero, and the interval right of it
+
+
+def test_several_pairs_have_a_row_each():
+    text = terminal.render(document(compare(str(files("calipers") / "examples" / "calculators.csv"))), columns=80)
+    lines = text.splitlines()
+    assert len(lines) <= 25
+    assert lines[1] == "17 of 21 differences are decided."
+    assert re.search(r"^B − A +0.900 +0.650 +−0.250 +−0.374 to −0.126 +< 0.0001 +▼ worse$", text, re.MULTILINE)
+    assert re.search(r"^… \d+ more: --details$", text, re.MULTILINE)
+
+
+def test_a_comparison_in_a_notebook():
+    found = compare(ARITH, NEXT, metric="mean_reward")
+    text = found._repr_html_().replace("\xa0", " ")
+    assert "next-calculator is better than tiny-calculator by 0.110 (95 % interval: +0.052 to +0.168)." in text
+    assert "▲ better" in text
+    assert "40 common tasks: 25 better, 6 same, 9 worse. 17 and 22 rollouts missing (excluded)." in text
+    assert repr(found).startswith("<Comparison next-calculator is better than tiny-calculator by 0.110 (95")

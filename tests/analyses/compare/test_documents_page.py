@@ -26,7 +26,7 @@ def three(tmp_path):
 
 
 def test_every_pair_and_the_ranks_are_on_the_page(three):
-    text = terminal.render(document(three))
+    text = terminal.render(document(three, details=True))
     for said in ("high is better than low", "high is better than middle", "middle is better than low"):
         assert f"mean_reward: {said} by" in text
     assert "mean_reward ↑ by half" in text
@@ -40,7 +40,7 @@ def test_every_pair_and_the_ranks_are_on_the_page(three):
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
 def test_the_page_keeps_to_its_width(three, columns):
-    lines = terminal.render(document(three), columns=columns).splitlines()[
+    lines = terminal.render(document(three, details=True), columns=columns).splitlines()[
         3:
     ]  # the first three hold paths, which are never cut
     assert [line for line in lines if len(line) > max(columns, 75)] == []

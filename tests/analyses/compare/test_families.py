@@ -150,7 +150,7 @@ def test_a_margin_that_so_few_tasks_cannot_rule_out(tmp_path, command):
     done = command("gate", new, "--baseline", old, "--require", "lower(delta(mean_reward)) >= -0.05", cwd=tmp_path)
     assert done.returncode == 1
     assert "would not rule out a loss of 0.05: at least" in " ".join(done.stdout.split())
-    shown = command("compare", old, new, "--metric", "mean_reward", "--margin", "0.05", cwd=tmp_path)
+    shown = command("compare", old, new, "--metric", "mean_reward", "--margin", "0.05", "--details", cwd=tmp_path)
     assert "would not rule out the margin: at least" in " ".join(shown.stdout.split())
 
 
@@ -174,7 +174,12 @@ def test_a_named_slice_has_its_sentence_first_with_what_is_missing(tmp_path, com
     lost = [json.loads(line) for line in Path(new).read_text().splitlines()]
     lost[5] = {**lost[5], "reward": None, "outcome": "client_failed"}
     new = put(tmp_path / "lost.jsonl", *lost)
-    done = command("compare", old, new, "--metric", "mean_reward", "--primary", "mean_reward[level=easy]", cwd=tmp_path)
+    ask = ("compare", old, new, "--metric", "mean_reward", "--primary", "mean_reward[level=easy]")
+    done = command(*ask, "--details", cwd=tmp_path)
     lines = [line for line in done.stdout.splitlines() if line]
     assert lines[2].startswith("mean_reward[level=easy]: new is better than old by")
     assert "better even if the 1 missing rollout of new failed" in " ".join(done.stdout.split())
+    short = command(*ask, cwd=tmp_path).stdout
+    assert short.splitlines()[0].endswith("mean_reward[level=easy], 80 common tasks")
+    assert short.splitlines()[1].startswith("new is better than old by ")
+    assert "better even if the 1 missing rollout of B failed" in " ".join(short.split())

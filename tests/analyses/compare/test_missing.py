@@ -216,14 +216,14 @@ def test_each_slice_has_its_own(tmp_path):
     pair = compare(*paths, metric="mean_reward", by="level").contests[0].pairs[0]
     assert [(one.slice, one.missing) for one in pair.findings] == [(None, (0, 4)), ("x", (0, 4)), ("y", (0, 0))]
     assert pair.findings[1].bounds == pytest.approx((2 / 3, 1))
-    page = terminal.render(document(compare(*paths, metric="mean_reward", by="level")))
+    page = terminal.render(document(compare(*paths, metric="mean_reward", by="level"), details=True))
     assert "better even if all 4 missing rollouts of B failed" in " ".join(page.split())
 
 
 def test_runs_without_missing_rollouts_say_nothing_new(tmp_path):
     both = compare(*runs(tmp_path, [[0]] * 12, [[1]] * 12))
     assert [one.bounds for one in both.contests[0].pairs[0].findings] == [None, None]
-    for text in (terminal.render(document(both)), markdown.render(document(both))):
+    for text in (terminal.render(document(both, details=True)), markdown.render(document(both, details=True))):
         assert "missing rollout" not in text.replace("missing rollouts excluded", "")
         assert "warning" not in text
 
@@ -231,10 +231,12 @@ def test_runs_without_missing_rollouts_say_nothing_new(tmp_path):
 def test_what_every_report_says(tmp_path):
     both = compare(*runs(tmp_path, [[0]] * 12, [[1]] * 8 + [[None]] * 4))
     said = "better even if all 4 missing rollouts of b.jsonl failed; the difference is +0.6667 to +1.0000"
-    assert said in " ".join(terminal.render(document(both)).split())
-    assert f"  - {said}" in markdown.render(document(both))
-    assert terminal.render(document(both)).count("even if all 4") == 1  # two metrics of which the same is true share it
-    row = csv.render(document(both)).splitlines()
+    assert said in " ".join(terminal.render(document(both, details=True)).split())
+    assert f"  - {said}" in markdown.render(document(both, details=True))
+    assert (
+        terminal.render(document(both, details=True)).count("even if all 4") == 1
+    )  # two metrics of which the same is true share it
+    row = csv.render(document(both, details=True)).splitlines()
     told = dict(zip(row[0].split(",")[-7:], row[1].split(",")[-7:]))
     assert (float(told["lowest"]), float(told["highest"])) == pytest.approx((2 / 3, 1))
     assert (told["second_missing"], told["worst_verdict"], told["tipping"], told["tipping_of"]) == (

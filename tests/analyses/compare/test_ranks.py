@@ -89,7 +89,10 @@ def test_clusters_have_one_sign(tmp_path):
 
 def test_pages_say_share_of_draws_and_how_many_were_looked_at(tmp_path):
     found = calipers.compare(*models(tmp_path, 40), metric="mean_reward")
-    for text in (terminal.render(document(found), columns=1000), markdown.render(document(found))):
+    for text in (
+        terminal.render(document(found, details=True), columns=1000),
+        markdown.render(document(found, details=True)),
+    ):
         plain = text.replace("\\", "").replace("&gt;", ">")
         assert "95 % rank set" in plain
         assert "m2 is best in >99.9 % of bootstrap draws of the tasks: this is not its" in plain
@@ -112,16 +115,16 @@ def test_more_than_four_runs_show_ranks_first_and_pairs_when_asked(tmp_path):
     rates = {f"m{n}": {f"t{t}": [float(t * 7 % 60 < 10 * n)] for t in range(60)} for n in range(1, 6)}
     paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]
     comparison = calipers.compare(*paths)
-    short, whole = (terminal.render(document(comparison, pairs=pairs)) for pairs in (False, True))
+    short, whole = (terminal.render(document(comparison, pairs=pairs, details=True)) for pairs in (False, True))
     assert short.startswith("\nranks by mean_reward, pass_rate over 60 tasks that all runs have\n")
     assert "10 pairs: --pairs shows each" in short
     assert "m5 is better than m1" not in short
     assert whole.index("ranks by mean_reward, pass_rate") < whole.index("m5 is better than m1")
-    assert short == terminal.render(comparison.page())
+    assert short == terminal.render(document(comparison, details=True))
     assert len(comparison.rows()) == len(json.loads(comparison.to_json())["contests"][0]["pairs"]) * 2 == 20
-    four = terminal.render(calipers.compare(*paths[:4]).page())
+    four = terminal.render(document(calipers.compare(*paths[:4]), details=True))
     assert four.index("m4 is better than m1") < four.index("ranks by mean_reward")
-    against = terminal.render(calipers.compare(*paths, baseline="m1").page())
+    against = terminal.render(document(calipers.compare(*paths, baseline="m1"), details=True))
     assert against.index("ranks by mean_reward") < against.index("m5 is better than m1")
     assert "--pairs" not in against
 
@@ -129,6 +132,6 @@ def test_more_than_four_runs_show_ranks_first_and_pairs_when_asked(tmp_path):
 def test_many_runs_without_ranks_show_their_pairs(tmp_path):
     rates = {f"m{n}": {f"t{t}": [float(t < n)] for t in range(4)} for n in range(5)}
     paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]
-    page = terminal.render(calipers.compare(*paths).page())
+    page = terminal.render(document(calipers.compare(*paths), details=True))
     assert "4 common tasks" in page
     assert "no ranks: 4 are too few" in page

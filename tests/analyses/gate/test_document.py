@@ -14,9 +14,9 @@ def check(value, number, interval=None, require="mean_reward >= 0.5", op=">="):
 @pytest.mark.parametrize(
     ("value", "number", "shown"),
     [
-        (0.4708, 0.5, "0.4708"),
-        (0.49999, 0.5, "0.49999"),  # 0.5000 would not be seen to fail
-        (0.5, 0.5, "0.5000"),
+        (0.4708, 0.5, "0.471"),
+        (0.49999, 0.5, "0.49999"),  # 0.500 would not be seen to fail
+        (0.5, 0.5, "0.500"),
         (0.50000000001, 0.5, "0.50000000001"),  # nor does rounding to eight digits show it
         (12345.678, 12345.7, "12345.678"),  # 12,345.7
         (12345.678, 0.5, "12,345.7"),
@@ -34,8 +34,8 @@ def test_a_value_is_shown_on_its_side_of_the_number(value, number, shown):
 @pytest.mark.parametrize(
     ("interval", "shown"),
     [
-        ((0.2860, 0.4555), "[0.2860, 0.4555]"),
-        ((-0.1839, 0.008946), "[-0.1839, 0.0089]"),  # one end near 0 has no more decimals than the other
+        ((0.2860, 0.4555), "[0.286, 0.456]"),
+        ((-0.1839, 0.008946), "[-0.184, 0.009]"),  # one end near 0 has no more decimals than the other
         ((1234.5, 2.5), "[1,234.5, 2.5]"),
         (None, ""),
     ],
@@ -54,12 +54,12 @@ def test_what_a_name_holds_stays_text_for_every_reader():
     assert line.startswith("::error title=")
     assert "\n" not in line
     assert "50%25 ::error::x<b>" in line
-    (row,) = [row for row in markdown.render(document(failed)).splitlines() if "FAILED" in row]
+    (row,) = [row for row in markdown.render(document(failed)).splitlines() if "FAIL " in row]
     assert row.count("| ") == 5
 
 
 def test_groups_with_long_names_are_told_apart():
     family = "org/one-of-many-models-that-all-of-them-begin-with-the-same-words-"
     failed = Gate([Check("m > 1", "critical", "r", None, f"{family}{end}", None, "failed", 0.5) for end in ("a", "b")])
-    rows = [line for line in terminal.render(document(failed)).splitlines() if line.startswith("FAILED")]
+    rows = [line for line in terminal.render(document(failed)).splitlines() if line.startswith("FAIL ")]
     assert [row.split()[1][-7:] for row in rows] == ["words-a", "words-b"]

@@ -153,7 +153,7 @@ supporting:
     )
     done = inside("gate", "--policy", "policy.yaml", cwd=folder)
     assert done.returncode == 0, done.stdout
-    assert "3 of 3 requirements met" in done.stdout
+    assert "Passed: 3 of 3 rules." in done.stdout
 
 
 def test_a_slice_has_a_difference_and_no_value(gate):

@@ -63,7 +63,7 @@ from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.labels import clusters, has
+from calipers.rollouts.labels import clusters, has, without
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import Stop, not_said
 from calipers.rollouts.table import Rollouts
@@ -86,6 +86,7 @@ def compare(
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     margin: float | None = None,
@@ -98,6 +99,7 @@ def compare(
     filled: tuple[float, float] | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    exclude: str | Sequence[str] = (),
 ) -> Comparison:
     """Compare runs on their common tasks; every difference is the later run minus the earlier run.
 
@@ -110,6 +112,7 @@ def compare(
     ``filled`` gives the missing rollouts of the first and of the second run these rewards. With ``anytime`` the
     verdict is valid after every batch of tasks that is added to the runs. Runs of different benchmarks are an error,
     unless ``force`` insists: datasets of two names whose tasks differ under the same ids, or too few common tasks.
+    ``exclude`` leaves out the rollouts of a slice, as in `score`.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -128,6 +131,7 @@ def compare(
         confidence=confidence,
         seed=seed,
         range=range,
+        exclude=exclude,
     )
     question = make_question(
         plan if ours is None or ours else replace(plan, asked=()),
@@ -142,7 +146,10 @@ def compare(
         filled=filled,
     )
     check_sources(sources)
-    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
+    names = Named(columns or {}, truth, input_format or "")
+    read = [read_source(source, names, plan.labels, progress) for source in sources]
+    tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
+    read = [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)]
     with quietly():
         return _compared(read, question, theirs, force=force)
 
@@ -162,7 +169,7 @@ def _compared(
     unshared: list[str] = []
     for contest, chosen in zip(contests, planned, strict=True):
         for first, second in chosen:
-            common, pair_notes = _common(contest[first], contest[second], sources)
+            common, pair_notes = common_tasks(contest[first], contest[second], sources)
             if not common.alignment.common:
                 unshared.append(_no_common(contest[first], contest[second], pair_notes))
                 continue
@@ -219,7 +226,7 @@ def _compared(
     )
 
 
-def _common(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> tuple[Common, list[str]]:
+def common_tasks(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> tuple[Common, list[str]]:
     """The common tasks: by id, or by content where no id is common or no id has the same document in both runs."""
     runs = first, second
     common = by_id(first.rollouts, second.rollouts)
@@ -264,12 +271,12 @@ def _measured(
         for value, part in slices.items():
             of_part = of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
             for metric in metrics:
-                columns = _columns(metric, part, names)
+                columns = pair_columns(metric, part, names)
                 metric_pair = counted = MetricPair(metric, part, columns, of_part, question, key, value)
                 if question.filled is not None:
                     counted = filled_pair(metric_pair, *question.filled)
                 elif plan.missing == "zero":
-                    counted = replace(metric_pair, columns=_columns(metric, part, names, zero=True))
+                    counted = replace(metric_pair, columns=pair_columns(metric, part, names, zero=True))
                 family.append(replace(measure(counted), metric_pair=metric_pair))
             if key is not None and question.tables is None:
                 continue  # draws take their time: in slices only for what is named
@@ -295,13 +302,14 @@ def _measured(
         notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples and {names[1]} has {counts[1]:,}")
     stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
     if stops:
-        family, notes = [_untested(measured) for measured in family], [*notes, *map(_biased, stops)]
+        family, notes = [untested(measured) for measured in family], [*notes, *map(_biased, stops)]
     return family, notes, refused
 
 
-def _columns(
+def pair_columns(
     metric: tuple[RequestedMetric, RequestedMetric], part: Common, names: tuple[str, str], *, zero: bool = False
 ) -> tuple[list[Column], list[Column]]:
+    """The columns that a metric reads of both runs; gaps in rewards are 0 where ``zero`` says so."""
     first, second = (
         columns_of(of_run, side, name, zero=zero) for of_run, side, name in zip(metric, part.sides, names, strict=True)
     )
@@ -318,7 +326,7 @@ UNTESTED: Final = (
 UNRANKED: Final = "a run was stopped by what it showed: ranks over a fixed number of tasks do not hold then"
 
 
-def _untested(measured: Measured) -> Measured:
+def untested(measured: Measured) -> Measured:
     """A difference without the test that a stopped run makes invalid."""
     difference = measured.difference
     if difference.method in SEQUENTIAL or difference.value is None:

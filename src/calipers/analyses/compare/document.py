@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from calipers.analyses.compare import page
+from calipers.analyses.compare.page import LOSSES
 from calipers.analyses.compare.question import SIDAK
 from calipers.analyses.compare.result import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
 from calipers.reports.document import (
@@ -37,18 +39,21 @@ _ARROWS = {True: " ↑", False: " ↓", None: ""}
 _EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
 
 
-def document(comparison: Comparison, *, pairs: bool = False) -> Document:
-    """A comparison as a page: the verdicts, figures and changed tasks of each pair of runs, then the ranks.
+def document(comparison: Comparison, *, pairs: bool = False, details: bool = False, losses: int = LOSSES) -> Document:
+    """A comparison as a page: the verdict, the numbers behind it, and the tasks with the largest ``losses`` and gains.
 
-    With more than `MANY` runs the ranks come first, and every pair is shown only with ``pairs``.
+    ``details`` has the verdicts, figures and changed tasks of each pair of runs, then the ranks. With more than `MANY`
+    runs the ranks come first, and every pair is shown only with ``pairs``.
     """
+    long = details or pairs
     return Document(
-        partial(_blocks, comparison, pairs),
+        partial(_blocks, comparison, pairs) if long else partial(page.blocks, comparison, losses),
         comparison.to_dict,
         FIELDS,
         comparison.rows,
         escaped="\\`*_[]|#!~<@",
-        flush_right=False,
+        flush_right=not long,
+        paged=not long,
     )
 
 
@@ -307,13 +312,12 @@ def of_missing(finding: Finding, names: tuple[str, str]) -> str:
     if finding.bounds is None:
         return f"no bounds are known for {clean(finding.metric)} with {_missing(finding, names)}"
     low, high = (_signed(end, 4) for end in finding.bounds)
-    survives = _survives(finding, names)
-    if survives:
-        return f"{survives}; the difference is {low} to {high}, depending on the missing rollouts"
+    if words := survives(finding, names):
+        return f"{words}; the difference is {low} to {high}, depending on the missing rollouts"
     return f"the difference is {low} to {high}, depending on the {_missing(finding, names)}"
 
 
-def _survives(finding: Finding, names: tuple[str, str]) -> str:
+def survives(finding: Finding, names: tuple[str, str]) -> str:
     """Whether the verdict is the same in the worst case, or how many adverse rollouts change it."""
     tipping = finding.tipping
     if tipping is None:

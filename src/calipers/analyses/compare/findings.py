@@ -240,6 +240,7 @@ def _signature(measured: Measured, question: Question) -> str:
     metric, plan = measured.metric_pair.metrics[0], question.plan
     params = [f"{key}:{value}" for key, value in sorted(metric.params.items()) if value != ""]
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
+    policy += plan.excluded
     made = [f"test:{measured.difference.method}", f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}"]
     return "|".join([f"delta({metric.metric.name})", *params, *policy, *made, f"definitions:{DEFINITIONS}"])
 

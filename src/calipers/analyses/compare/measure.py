@@ -213,8 +213,8 @@ def _variants(metric: RequestedMetric, run: Rollouts, chosen: str | None, name: 
         raise UnknownName.of(f"reward in {name}", wanted, keys)
     if wanted in keys:
         return {metric.text: _with(metric, wanted)}
-    if "reward" in keys or len(keys) < 2:
-        return {metric.text: _with(metric, keys[0] if len(keys) == 1 else "reward")}
+    if run.usual_reward in keys or len(keys) < 2:
+        return {metric.text: _with(metric, keys[0] if len(keys) == 1 else run.usual_reward)}
     head, opened, rest = metric.text.partition("(")
     inner = f"{rest.removesuffix(')')}, " if opened else ""
     return {text: _with(metric, key, text) for key in keys for text in [f"{head}({inner}reward={key})"]}

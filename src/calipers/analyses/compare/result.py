@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
-from calipers.reports.document import Document
+from calipers.reports.document import Document, Glance
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.result import canonical
 from calipers.stats.paired import Difference, McNemar
 from calipers.stats.ranks import Winner
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMA = "calipers.comparison/1"
 FIELDS = (
@@ -236,14 +233,20 @@ class Comparison(Page):
 
         return document(self)
 
+    def glance(self) -> Glance:
+        """The verdict, the numbers and what is missing, for a notebook."""
+        from calipers.analyses.compare.page import glance
+
+        return glance(self)
+
     def headline(self) -> str:
         """What it says, in a line."""
+        from calipers.analyses.compare.page import answer_of
+
         pairs = [(contest, pair) for contest in self.contests for pair in contest.pairs]
         if len(pairs) != 1:
             return f"{len(pairs)} pairs of runs"
-        contest, pair = pairs[0]
-        names = f"{contest.runs[pair.second].name} against {contest.runs[pair.first].name}"
-        return ", ".join([names, *(f"{found.metric} {found.verdict}" for found in pair.findings[:3])])
+        return f"{answer_of(self, *pairs[0]).line} {pairs[0][1].alignment.common:,} common tasks"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""

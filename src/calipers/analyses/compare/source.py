@@ -45,28 +45,35 @@ def contents(
 ) -> dict[Key, Texts]:
     """What the files of one side say: prompts of all tasks, answers of the wanted ones, by group."""
     by_group = {key: Texts() for key in keys}
-    owner: dict[Key, Key | None] = {}
     every = frozenset(task for tasks in wanted.values() for task in tasks)
+    for key, text in texts_by_group(inputs, keys, columns, every):
+        texts, task = by_group[key], text.task
+        if task not in texts.prompts and (prompt := prompt_of(text)) is not None:
+            texts.prompts[task] = _hash(prompt)
+        if text.document and task not in texts.documents:
+            texts.documents[task] = text.document.encode()
+        if text.target and task not in texts.targets:
+            texts.targets[task] = text.target.encode()
+        # of several attempts at one sample, the later record is the later attempt
+        first = task not in texts.answers or text.sample <= texts.answers[task][0]
+        if first and task in wanted.get(key, ()) and (answer := _answer(text)):
+            texts.answers[task] = text.sample, answer[:LONGEST]
+    return by_group
+
+
+def texts_by_group(
+    inputs: Sequence[Input], keys: Sequence[Key], columns: Mapping[str, str], wanted: frozenset[str]
+) -> Iterator[tuple[Key, Text]]:
+    """What the files say, each text with its group: the first of every task, all of the wanted ones."""
+    owner: dict[Key, Key | None] = {}
     for file in inputs:
-        for text in _texts(file, columns, every):
+        for text in _texts(file, columns, wanted):
             who = text[:3]
             if who not in owner:
                 owner[who] = _owner(who, keys)
             key = owner[who]
-            if key is None:
-                continue
-            texts, task = by_group[key], text.task
-            if task not in texts.prompts and (prompt := _prompt(text.prompt)) is not None:
-                texts.prompts[task] = _hash(prompt)
-            if text.document and task not in texts.documents:
-                texts.documents[task] = text.document.encode()
-            if text.target and task not in texts.targets:
-                texts.targets[task] = text.target.encode()
-            # of several attempts at one sample, the later record is the later attempt
-            first = task not in texts.answers or text.sample <= texts.answers[task][0]
-            if first and task in wanted.get(key, ()) and (answer := _answer(text)):
-                texts.answers[task] = text.sample, answer[:LONGEST]
-    return by_group
+            if key is not None:
+                yield key, text
 
 
 def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
@@ -100,18 +107,32 @@ def _owner(who: Key, keys: Sequence[Key]) -> Key | None:
     return (exact or matches)[0] if len(exact or matches) == 1 else None
 
 
-def _prompt(stored: Any) -> str | None:
+def prompt_of(text: Text) -> str | None:
     """The text of a prompt: what the only message says, or all of them as they are; None without one."""
-    value = _value(stored)
+    value = _value(text.prompt)
     if value is None or value == "":
         return None
     alone = value[0] if isinstance(value, list) and len(value) == 1 else value
-    text = spoken(alone) if isinstance(alone, (str, dict)) else None
-    return _written(value) if text is None else text
+    words = spoken(alone) if isinstance(alone, (str, dict)) else None
+    return _written(value) if words is None else words
+
+
+def said(stored: Any) -> str | None:
+    """What a stored value says, decoded where that was left to be done."""
+    return spoken(_value(stored))
+
+
+def error_of(text: Text) -> str | None:
+    """What went wrong in a rollout: ``timeout: no answer after 60 s``; None where the record has no error."""
+    value = _value(text.error)
+    if isinstance(value, dict):
+        parts = [str(value[key]) for key in ("kind", "message") if value.get(key)]
+        return ": ".join(parts) or _written(value)
+    return spoken(value)
 
 
 def _answer(text: Text) -> str | None:
-    answers = (spoken(_value(stored)) for stored in (text.answer, text.completion))
+    answers = (said(stored) for stored in (text.answer, text.completion))
     return next((answer for answer in answers if answer is not None), None)
 
 

@@ -61,6 +61,7 @@ def curve(
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> Curves:
@@ -78,7 +79,7 @@ def curve(
         raise InputError(f"--to is {upto}; expected a number of samples from 1 to {FARTHEST:,}")
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
-    side = read_source(source, Named(columns or {}, truth), (*plan.labels, "answer"), progress)
+    side = read_source(source, Named(columns or {}, truth, input_format or ""), (*plan.labels, "answer"), progress)
     settings = _CurveSettings(plan, threshold, upto)
     with quietly():
         pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
@@ -109,7 +110,7 @@ def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
         if chosen not in part.rewards:
             raise UnknownName.of("reward", chosen, keys)
         return [chosen]
-    return ["reward"] if "reward" in keys or not keys else keys
+    return [part.usual_reward or "reward"] if part.usual_reward in keys or not keys else keys
 
 
 def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:

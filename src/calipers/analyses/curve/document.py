@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
-from calipers.reports.document import Block, Document, Name, Sentence, Table, Title, plain_table, spaced
+from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
+from calipers.reports.sentences import CHEAP, money, planned, to
 from calipers.reports.untrusted_text import clean, width
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.curve import Curve, FirstSuccess, Point
@@ -116,8 +117,20 @@ class Curves(Page):
         """The page and its data, for renderers."""
         return document(self)
 
+    def glance(self) -> Glance:
+        """How pass@k rises, a row for each k, and the ledger, for a notebook."""
+        if len(self.groups) != 1:
+            return Glance(f"Curves of {counted(len(self.groups), 'group')}.")
+        group = self.groups[0]
+        shown = group.lines
+        ks = _rows(sorted({point.k for curve in shown for point in curve.points}), group.samples[1])
+        foot = f"{planned(group.ledger, self.missing)}. {self.digest[:19]}…"
+        return Glance(rising(group), _values(shown, ks, self.confidence) if ks else None, foot)
+
     def headline(self) -> str:
         """What it says, in a line."""
+        if len(self.groups) == 1 and (said := rising(self.groups[0])):
+            return said
         return ", ".join(
             f"{curve.metric} for k up to {curve.points[-1].k}"
             for group in self.groups
@@ -170,6 +183,18 @@ class Curves(Page):
         return {name: getattr(self, name) for name in ("missing", "confidence", "threshold", "cluster")}
 
 
+def rising(group: CurveGroup) -> str:
+    """How pass@k rises, as far as all tasks are in it; "" where there is no such value."""
+    points = [point for point in group["pass@k"].points if point.tasks == group.tasks and point.value is not None]
+    if not points or group.tasks == 0:
+        return ""
+    who = clean(group.model or group.agent or "The run", 60)
+    first, last = points[0], points[-1]
+    start = f"{who} has a pass@{first.k} of {figure(first.value, PLACES)}"
+    rest = f" and a pass@{last.k} of {figure(last.value, PLACES)}" if last.k != first.k else ""
+    return f"{start}{rest}{f' on {clean(group.dataset, 60)}' if group.dataset else ''}."
+
+
 def _numbers(group: dict[str, Any]) -> dict[str, Any]:
     """A group without words, and without the law: only its points are rounded to what every machine finds."""
     curves = [
@@ -212,12 +237,14 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
     if tried:
         yield Title("cost of trying until the first pass, at most k times")
         priced = any(row.cost is not None for row in tried)
-        head = ["k", "solved", "tries per task", *(["USD per task", "USD per solved task"] if priced else [])]
+        times, many = _many([row.cost_per_success or row.cost for row in tried])
+        costs = [f"cost per {many}task", f"cost per {many}solved task"] if priced else []
+        head = ["k", "solved", "tries per task", *(f"{text}s" if many else text for text in costs)]
         yield plain_table(
             head,
             [
                 [str(row.k), figure(row.solved, PLACES), figure(row.tries, PLACES)]
-                + ([_money(row.cost), _money(row.cost_per_success)] if priced else [])
+                + ([_money(row.cost, times), _money(row.cost_per_success, times)] if priced else [])
                 for row in tried
             ],
             numbers=range(len(head)),
@@ -284,12 +311,20 @@ def _values(shown: Sequence[Curve], ks: Sequence[int], confidence: float) -> Tab
 def _cells(point: Point | None) -> list[str]:
     if point is None:
         return [NONE, ""]
-    ends = NONE if point.interval is None else "–".join(figure(end, PLACES) for end in point.interval)
+    ends = NONE if point.interval is None else to(point.interval, PLACES)
     return [figure(point.value, PLACES), ends]
 
 
-def _money(amount: float | None) -> str:
-    return figure(amount, 4 if amount is not None and amount >= 1 else None)
+def _many(prices: Sequence[float | None]) -> tuple[float, str]:
+    """For how many of something prices are shown: one, a thousand or a million, so that all of them can be read."""
+    most = max((price for price in prices if price is not None), default=0.0)
+    if most >= CHEAP or most == 0:
+        return 1.0, ""
+    return (1e3, "1,000 ") if most >= CHEAP / 100 else (1e6, "million ")
+
+
+def _money(amount: float | None, times: float) -> str:
+    return NONE if amount is None else money(amount * times)
 
 
 KINDS = ("svg", "png")

@@ -11,6 +11,7 @@ from calipers.reports.document import (
     Blank,
     Block,
     Document,
+    Glance,
     Instead,
     Name,
     Row,
@@ -24,14 +25,15 @@ from calipers.reports.figures import counted, figure
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
-from calipers.reports.untrusted_text import LONGEST, clean
+from calipers.reports.sentences import MINUS, Answer, of_gate, places
+from calipers.reports.untrusted_text import LONGEST, clean, without_middle
 
 SCHEMA = "calipers.gate/1"
 Word = Literal["passed", "failed", "undefined"]
 TIERS: Final = ("critical", "supporting", "advisory")
 CRITICAL, SUPPORTING, ADVISORY = TIERS
 EXIT: Final = {"passed": 0, "failed": 1, "undefined": 3}
-_WORDS: Final = {"passed": "passed", "failed": "FAILED", "undefined": "NO ANSWER"}
+_WORDS: Final = {"passed": "PASS", "failed": "FAIL", "undefined": "NO ANSWER"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class Check:
     @property
     def shown(self) -> str:
         """The value, with enough digits to show on which side of the number it is."""
-        text = figure(self.value)
+        usual = self.value is not None and (self.value == 0 or 0.01 <= abs(self.value) < 10)
+        text = figure(self.value, 3 if usual else None)
         if (
             self.value is None
             or self.number is None
@@ -87,12 +90,35 @@ class Check:
         if self.interval is None:
             return ""
         texts = [figure(end) for end in self.interval]
-        places = min(len(text.partition(".")[2]) for text in texts)
+        places = min(min(len(text.partition(".")[2]) for text in texts), _places(self.interval))
         return f"[{figure(self.interval[0], places)}, {figure(self.interval[1], places)}]"
+
+    @property
+    def between(self) -> str:
+        """The interval in words: ``0.339 to 0.546``; "" for none."""
+        if self.interval is None:
+            return ""
+        low, high = self.ends.strip("[]").split(", ")
+        return f"{self._signed(low)} to {self._signed(high)}"
+
+    @property
+    def amount(self) -> str:
+        """The value as a page shows it: that of a difference with its sign."""
+        return self._signed(self.shown)
+
+    def _signed(self, text: str) -> str:
+        """A number with a true minus; of a difference also with a plus."""
+        rises = "delta(" in self.require and text[0].isdigit() and any(digit in text for digit in "123456789")
+        return f"+{text}" if rises else text.replace("-", MINUS)
 
 
 def _side(value: float, number: float) -> int:
     return (value > number) - (value < number)
+
+
+def _places(interval: tuple[float, float]) -> int:
+    """Three decimals for ends below 10, four where the interval is narrow; no limit for what is tiny."""
+    return 12 if max(map(abs, interval)) < 0.01 else places(interval)
 
 
 def _read(text: str) -> float:
@@ -153,6 +179,10 @@ class Gate(Page):
         """The page and its data, for renderers."""
         return document(self)
 
+    def glance(self) -> Glance:
+        """The answer and a row for each rule, for a notebook."""
+        return Glance(str(answer_of(self)), _table(self.checks), self.sentence)
+
     def headline(self) -> str:
         """What it says, in a line."""
         return self.sentence
@@ -179,14 +209,41 @@ class Gate(Page):
 
 def document(gate: Gate) -> Document:
     """A gate as a page: a table of the checks, remarks under each, and the answer of the gate."""
-    return Document(partial(_blocks, gate), gate.to_dict, escaped="")
+    return Document(partial(_blocks, gate), gate.to_dict, escaped="", paged=True)
 
 
 def _blocks(gate: Gate) -> Iterator[Block]:
+    answer = answer_of(gate)
+    results = list(dict.fromkeys(check.result for check in gate.checks))
+    about = without_middle([clean(results[0], None)], 50)[0] if len(results) == 1 else counted(len(results), "result")
     yield Title("", markdown=f"Gate {gate.sentence}")
-    yield _table(gate.checks)
+    yield Sentence(("gate · ", Name(about, None)), right=counted(len(gate.checks), "rule"), markdown="")
+    yield Sentence(answer.sentence, "strong", markdown="")
+    if answer.detail:
+        yield Sentence(answer.detail, markdown="")
     yield Blank()
-    yield Sentence(f"gate {gate.sentence}", whole=True, markdown="")
+    yield _table(gate.checks)
+
+
+def answer_of(gate: Gate) -> Answer:
+    """How many rules hold; the first that stops the gate, or the failures that it allows."""
+    failed = len(gate.of("failed"))
+    stopping = sorted(filter(gate.blocks, gate.checks), key=lambda check: check.word != "failed")
+    if stopping:
+        detail = _in_words(stopping[0])
+    else:
+        tiers = [(tier, len(gate.of("failed", tier))) for tier in TIERS]
+        detail = ", ".join(f"{counted(number, f'{tier} rule')} failed (allowed)" for tier, number in tiers if number)
+    return of_gate(len(gate.of("passed")), len(gate.checks), detail, word=gate.word, failed=failed)
+
+
+def _in_words(check: Check) -> str:
+    """``pass_rate > 0.5: it is 0.446``, or why there is no answer."""
+    require = clean(check.require, 100)
+    if check.word == "undefined":
+        return f"{require}: {plain_why(check.why or 'no value')}"
+    ends = f" ({check.level} {check.between})" if check.interval else ""
+    return f"{require}: it is {check.amount}{ends}"
 
 
 def _table(checks: Sequence[Check]) -> Table:
@@ -196,19 +253,19 @@ def _table(checks: Sequence[Check]) -> Table:
     groups = len({(check.result, check.title) for check in checks}) > len({check.result for check in checks})
     levels = {check.level for check in checks if check.interval}
     heads = ["", *(["tier"] if tiers else []), *(["result"] if results else []), *(["of"] if groups else [])]
-    columns = [TableColumn(head) for head in (*heads, "requirement", "value")]
+    columns = [TableColumn(style="verdict"), *map(TableColumn, (*heads[1:], "requirement", "value"))]
     columns += [TableColumn(levels.pop() if len(levels) == 1 else "interval", yields=1), TableColumn("n")]
     rows = []
     for check in checks:
         cells: list[Text] = [_WORDS[check.word], *([check.tier] if tiers else [])]
         cells += [Name(check.result, None, _shortened(check.result))] if results else []
         cells += [Name(check.title or "(unnamed)", 200, _shortened(check.title) or "(unnamed)")] if groups else []
-        cells += [Name(check.require, None, clean(check.require, 100)), check.shown, check.ends, _size(check)]
+        cells += [Name(check.require, None, clean(check.require, 100)), check.amount, check.between, _size(check)]
         words = [plain_why(text) for text in (check.why, check.remark) if text]
-        interval = [Instead(f"{check.level} {check.ends}")] if check.interval else []
+        interval = [Instead(f"{check.level} {check.between}")] if check.interval else []
         names = [piece for text in words for piece in (" ", Name(text, None))][1:]
         rows.append(Row(cells, [*interval, *words], tuple(names)))
-    return Table(columns, rows)
+    return Table(columns, rows, across=True)
 
 
 def _shortened(name: str) -> str:

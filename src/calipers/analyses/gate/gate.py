@@ -298,6 +298,7 @@ def gate(
     range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float | None = None,
     seed: int | None = None,
 ) -> Gate:
@@ -316,7 +317,7 @@ def gate(
     named = None if result is None else NamedResult(called(result, TABLE), result, baseline)
     path = None if policy is None else os.fspath(policy)
     required = required_of(named, [require] if isinstance(require, str) else require, path, max_gaps, who, baseline)
-    names = Named(columns or {}, truth)
+    names = Named(columns or {}, truth, input_format or "")
     scoring = GateScoring(dialect, missing, cluster, reward, range, names, confidence, seed)
     return held_against(required, scoring, alone=policy is None)
 
@@ -539,7 +540,9 @@ def _number(
     numbers = part.numbers() if isinstance(part, GateGroup) else part.metrics if part else {}
     number = number_of(wanted, numbers) or result.of_table(group, wanted)
     if number is None:
-        raise UnknownName.of(f"metric in {result.path}", wanted.metric, [*numbers, *result.known])
+        cut = next(((by, name) for by, slices in group.breakdowns.items() for name in slices), None)
+        hint = f"its numbers are by {cut[0]}: {wanted.metric}[{cut[0]}={cut[1]}]" if cut and not numbers else ""
+        raise UnknownName.of(f"metric in {result.path}", wanted.metric, [*numbers, *result.known], hint)
     return part, number
 
 

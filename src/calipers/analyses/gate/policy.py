@@ -91,10 +91,14 @@ def gaps_allowed(text: str | float, where: str) -> Gaps:
 
 def read_policy(path: str) -> Policy:
     """Read a policy; InputError where something in it is wrong."""
-    content = _loaded(path)
+    return policy_of(_loaded(path), path)
+
+
+def policy_of(content: Mapping[str, Any], path: str, keys: Sequence[str] = KEYS) -> Policy:
+    """The policy of a mapping with these keys; ``path`` is its place in errors."""
     for key in content:
-        if key not in KEYS:
-            raise InputError.at(path, str(UnknownName.of("key of a policy", str(key), KEYS)))
+        if key not in keys:
+            raise InputError.at(path, str(UnknownName.of("key of a policy", str(key), keys)))
     results = [_result(name, given, path) for name, given in _mapping(content, "results", path).items()]
     allowed = content.get("allowed_failures", 0)
     if not isinstance(allowed, int) or isinstance(allowed, bool) or allowed < 0:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
-from calipers.reports.document import Block, Document, Name, Sentence, Table, Title, plain_table, spaced
+from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, letters
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
@@ -105,6 +105,16 @@ class ItemReport(Page):
         """The page and its data, for renderers."""
         return document(self)
 
+    def glance(self) -> Glance:
+        """How many tasks separate the runs, and the runs, for a notebook."""
+        if not self.tables:
+            return Glance("No tasks.")
+        table = self.tables[0]
+        blocks = [block for block in _table(table, self) if isinstance(block, Table)]
+        more = f"{counted(len(self.tables) - 1, 'more dataset')}. " if len(self.tables) > 1 else ""
+        why = f"No discrimination: {table.why}." if table.why else ""
+        return Glance(summary(table), blocks[-1] if len(table.runs) == 1 else blocks[0], f"{more}{why}")
+
     def headline(self) -> str:
         """What it says, in a line."""
         return ", ".join(f"{len(table.items)} tasks of {len(table.runs)} runs" for table in self.tables)
@@ -193,7 +203,7 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
             [
                 letter,
                 clean(run.name, 40),
-                figure(run.mean, 4),
+                figure(run.mean, 3),
                 f"{run.tasks:,}",
                 f"{run.samples:,}",
                 figure(run.split.tasks if run.split else None, 4),

@@ -60,6 +60,7 @@ def items(
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     progress: Progress | None = None,
 ) -> ItemReport:
     """The tasks of some runs: difficulty, discrimination, tasks that all runs or no run solve, and contradictions.
@@ -77,7 +78,10 @@ def items(
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
     ordered((), sort)  # an unknown order is told before anything is read
     _check_distinct(sources)
-    sides = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in sources]
+    sides = [
+        read_source(source, Named(columns or {}, truth, input_format or ""), plan.labels, progress)
+        for source in sources
+    ]
     runs = [runner for number, side in enumerate(sides) for runner in runs_of(number, side.path, side.rollouts)]
     settings = _ItemSettings(reward, plan.missing, threshold, cluster, sort)
     tables = []

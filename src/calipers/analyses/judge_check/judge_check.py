@@ -286,6 +286,7 @@ def judge_check(
     threshold: float = PASS_THRESHOLD,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> JudgeCheck:
@@ -299,7 +300,7 @@ def judge_check(
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a label can reach")
     label_file = read_labels(labels)
-    side = read_source(source, Named(columns or {}, truth), (), progress)
+    side = read_source(source, Named(columns or {}, truth, input_format or ""), (), progress)
     groups = laid_out(list(side.rollouts.groups()), label_file, reward)
     with quietly():
         checked = [_checked(group, threshold, confidence) for group in groups]

@@ -16,6 +16,7 @@ from calipers.reports.document import (
     Block,
     Cell,
     Document,
+    Glance,
     Glyphs,
     Name,
     Picture,
@@ -31,6 +32,7 @@ from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
+from calipers.reports.sentences import minus, of_leaderboard, of_pick, signed, to
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stats.ranks import Winner
 
@@ -51,7 +53,6 @@ MARKS: Final = {"better": "▲", "worse": "▼", "undecided": "~"}
 JOINED: Final = 'Models joined under "tied" cannot be told apart.'
 COUNTED: Final = 'Models that are "tied" cannot be told apart.'
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,19 @@ class Leaderboard(Page):
     def page(self) -> Document:
         """The page and its data, for renderers."""
         return document(self)
+
+    def glance(self) -> Glance:
+        """The answer, a row for each model, and what is missing, for a notebook."""
+        if not self.boards:
+            return Glance("No leaderboard.")
+        board = self.boards[0]
+        answer, *others = sentences(board, self.confidence)
+        names, shown = shown_names(board), range(len(board.places))
+        more = [f"{counted(len(self.boards) - 1, 'more leaderboard')}."] if len(self.boards) > 1 else []
+        missing = sum(standing.missing for standing in board.places)
+        lost = [f"{missing:,} of {counted(sum(each.planned for each in board.places), 'rollout')} missing."]
+        foot = " ".join([*others, *(lost if missing else []), *more, f"{self.digest[:19]}…"])
+        return Glance(f"{head(board)}: {answer}", _table(board, names, shown, self), foot)
 
     def headline(self) -> str:
         """What it says, in a line."""
@@ -288,30 +302,16 @@ def sentences(board: Board, confidence: float) -> list[str]:
     models = board.ranked
     if not models:
         return [f"No model is ranked: {plain_why(board.why or '')}."]
-    first, count = models[0], len(models)
+    first, count, digits = models[0], len(models), decimals(board)
     name = without_middle([clean(first.name, None)], NAME_IN_SENTENCE)[0]
-    places = decimals(board)
-    if first.tied_with:
-        tied = len(first.tied_with)
-        with_whom = "all others" if tied == count - 1 > 1 else "the other" if tied == count - 1 else f"{tied} of them"
-        answer = f"{name} leads {count:,} models, tied with {with_whom}."
-    else:
-        ends = f" ({to(first.interval, places)})" if first.interval else ""
-        answer = f"{name} is first of {count:,}: {figure(first.value, places)}{ends}."
-    total = len(board.pairs)
-    if total == 1:
-        ties = ["The only pair is a tie."] if board.ties else []
-    else:
-        ties = [f"{board.ties:,} of {total:,} pairs {'is a tie' if board.ties == 1 else 'are ties'}."]
-    return [answer, " ".join([*ties, _picked(board, count, places)])]
-
-
-def _picked(board: Board, count: int, places: int) -> str:
-    """What the best value owes to having been picked."""
+    answer = of_leaderboard(name, count, tied=len(first.tied_with), ties=board.ties, pairs=len(board.pairs))
+    line, ties = answer.sentence, answer.detail.removeprefix("Its lead is decided.").strip()
+    if not first.tied_with:  # its value says that it is decided, beside those of the others
+        ends = f" ({to(first.interval, digits)})" if first.interval else ""
+        line = f"{line.removesuffix('.')}: {minus(figure(first.value, digits))}{ends}."
     bias = abs(board.winner.bias) if board.winner else 0.0
-    least = 10**-places
-    size = f"about {figure(bias, places)}" if bias >= least / 2 else f"less than {figure(least, places)}"
-    return f"As the pick of {count:,} it is {size} too {'good' if board.higher_is_better else 'low'}."
+    pick = of_pick(count, bias, higher_is_better=board.higher_is_better, digits=digits)
+    return [line, " ".join(filter(None, (f"{ties}." if ties else "", pick)))]
 
 
 def _reasons(board: Board) -> list[str]:
@@ -402,7 +402,7 @@ def _about(board: Board, pairs: bool) -> str:
     """How the table is read, on a line."""
     if board.baseline is not None:
         return "Tied: cannot be told apart. ▲ better than the baseline, ▼ worse, ~ undecided"
-    drawn = COUNTED if len(_lanes(board.bars)) > LANES else JOINED
+    drawn = COUNTED if len(lanes_of(board.bars)) > LANES else JOINED
     return drawn if pairs else f"{drawn} Every pair: --pairs"
 
 
@@ -445,23 +445,6 @@ def decimals(board: Board) -> int:
     return min(max(3 - math.floor(math.log10(size)), 0), 12)
 
 
-def to(ends: tuple[float, float], places: int) -> str:
-    """``0.675 to 0.742``."""
-    return f"{figure(ends[0], places)} to {figure(ends[1], places)}"
-
-
-def signed(value: float, places: int) -> str:
-    """A difference with its sign.
-
-    >>> signed(0.11, 3), signed(-0.02, 3), signed(0.0, 3)
-    ('+0.110', '−0.020', '0.000')
-    """
-    text = figure(value, places)
-    if not any(digit in text for digit in "123456789"):
-        return text.removeprefix("-")
-    return f"+{text}" if value > 0 else text.replace("-", _MINUS)
-
-
 def dollars(amount: float | None) -> str:
     """Money with two significant digits.
 
@@ -483,7 +466,7 @@ def ranks(standing: Standing) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _lanes(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def lanes_of(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """The bars in as few lanes as they need: each in the first that is free."""
     lanes: list[list[tuple[int, int]]] = []
     for bar in bars:
@@ -497,7 +480,7 @@ def _lanes(bars: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
 
 def tie_lanes(board: Board) -> list[str]:
     """What joins tied models, for each place: bars in lanes, or with how many it is tied where there are too many."""
-    lanes = _lanes(board.bars)
+    lanes = lanes_of(board.bars)
     if len(lanes) > LANES:
         return [f"tied with {len(place.tied_with):,}" if place.tied_with else "" for place in board.places]
     return [

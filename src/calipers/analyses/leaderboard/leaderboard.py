@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -25,13 +24,13 @@ from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import ReadSource, read_source
 from calipers.analyses.leaderboard.document import Board, Leaderboard, Rivals, Standing
 from calipers.errors import InputError, UnknownName
+from calipers.formats.folder_of_runs import is_folder_of_runs, is_result, runs_inside
 from calipers.formats.format import Named
 from calipers.formats.read import Input
-from calipers.formats.run_plan import is_run
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly, score_rollouts
 from calipers.reports.page import load
-from calipers.reports.result import SCHEMA, Group, Result
+from calipers.reports.result import Group, Result
 from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.groups import total
 from calipers.rollouts.ledger import Ledger
@@ -45,9 +44,6 @@ COST: Final = "cost_usd"
 FINISHED: Final = "a finished result without its rollouts: ranks compare models task by task"
 STOPPED: Final = "its results stopped the run, so a rank over a fixed number of tasks is not valid"
 ALONE: Final = "no other run on this dataset has rollouts"
-DEEPEST = 3  # folders within each other in which runs are looked for
-_HEAD = 4_096  # bytes at the beginning of a file that say what it is
-_IS_RESULT = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"' + re.escape(SCHEMA.encode()) + rb'"')
 
 
 def leaderboard(
@@ -60,6 +56,7 @@ def leaderboard(
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     baseline: str | None = None,
@@ -90,7 +87,9 @@ def leaderboard(
     question = make_question(plan, test="default", adjust=SIDAK, margin=None, baseline=baseline, flips=0, tables=[])
     check_sources(sources)
     finished, others = _finished(_unfolded(sources))
-    read = [read_source(source, Named(columns or {}, truth), plan.labels, progress) for source in others]
+    read = [
+        read_source(source, Named(columns or {}, truth, input_format or ""), plan.labels, progress) for source in others
+    ]
     with quietly():
         boards, notes = _boards(read, finished, question)
     return Leaderboard(
@@ -127,23 +126,9 @@ def _unfolded(sources: Sequence[Source]) -> list[Source]:
     """The sources with the runs inside a folder in its place, where it is a folder of runs."""
     every: list[Source] = []
     for source in sources:
-        runs = []
-        if isinstance(source, (str, os.PathLike)) and os.path.isdir(source) and not is_run(os.fspath(source)):
-            runs = _runs_inside(os.fspath(source), DEEPEST)
-        every += runs or [source]
+        folder = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
+        every += runs_inside(folder) if folder and is_folder_of_runs(folder) else [source]
     return every
-
-
-def _runs_inside(folder: str, depth: int) -> list[str]:
-    with os.scandir(folder) as entries:
-        folders = sorted(entry.path for entry in entries if entry.is_dir())
-    runs: list[str] = []
-    for path in folders:
-        if is_run(path):
-            runs.append(path)
-        elif depth > 1:
-            runs += _runs_inside(path, depth - 1)
-    return runs
 
 
 def _finished(sources: Sequence[Source]) -> tuple[list[_FinishedResult], list[Source]]:
@@ -152,23 +137,13 @@ def _finished(sources: Sequence[Source]) -> tuple[list[_FinishedResult], list[So
     for source in sources:
         if isinstance(source, Result):
             finished.append(_FinishedResult("", source))
-        elif isinstance(source, (str, os.PathLike)) and _is_result(os.fspath(source)):
+        elif isinstance(source, (str, os.PathLike)) and is_result(os.fspath(source)):
             result = load(source)
             assert isinstance(result, Result)
             finished.append(_FinishedResult(os.fspath(source), result))
         else:
             others.append(source)
     return finished, others
-
-
-def _is_result(path: str) -> bool:
-    if not os.path.isfile(path):
-        return False
-    try:
-        with open(path, "rb") as file:
-            return _IS_RESULT.match(file.read(_HEAD)) is not None
-    except OSError:  # the reader says it better
-        return False
 
 
 def _inputs(read: Sequence[ReadSource], finished: Sequence[_FinishedResult]) -> list[list[Input]]:

@@ -11,6 +11,7 @@ from calipers.reports.document import (
     Blank,
     Block,
     Document,
+    Glance,
     Name,
     Row,
     Sentence,
@@ -22,6 +23,7 @@ from calipers.reports.document import (
 from calipers.reports.figures import counted, figure, percent
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
+from calipers.reports.sentences import money
 from calipers.reports.untrusted_text import clean
 
 SCHEMA = "calipers.plan/1"
@@ -100,6 +102,12 @@ class Study(Page):
     def page(self) -> Document:
         """The page and its data, for renderers."""
         return document(self)
+
+    def glance(self) -> Glance:
+        """The first advice, the designs, and the test, for a notebook."""
+        table = next((block for block in _blocks(self) if isinstance(block, Table)), None)
+        sentence = f"{self.advice[0]}." if self.advice else self.headline()
+        return Glance(sentence[0].upper() + sentence[1:], table, "; ".join(_facts(self)))
 
     def headline(self) -> str:
         """What it says, in a line."""
@@ -196,7 +204,7 @@ def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
             ]
             for design in dict.fromkeys(filter(None, (best, study.best_here)))
         ]
-        yield f"the best use of a budget of {figure(study.budget)}:", heads, rows
+        yield f"the best use of a budget of {money(study.budget or 0.0)}:", heads, rows
 
 
 def _tasks_range(design: Design) -> str:
@@ -222,7 +230,7 @@ def _counts(design: Design) -> list[str]:
 
 
 def _price(design: Design, priced: bool) -> list[str]:
-    return [figure(design.price)] if priced else []
+    return ["–" if design.price is None else money(design.price)] if priced else []
 
 
 def _power(design: Design) -> str:

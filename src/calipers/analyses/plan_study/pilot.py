@@ -167,8 +167,8 @@ def _reward(part: Rollouts, wanted: str | None, path: str) -> str:
         if wanted not in keys:
             raise UnknownName.of(f"reward in {path}", wanted, keys)
         return wanted
-    if "reward" in keys or not keys:
-        return "reward"
+    if part.usual_reward or not keys:
+        return part.usual_reward or "reward"
     if len(keys) > 1:
         raise InputError.at(path, f"has several rewards ({', '.join(keys)})", "choose one with --reward KEY")
     return keys[0]

@@ -13,6 +13,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure, percent
+from calipers.reports.sentences import money
 from calipers.request import either
 from calipers.stats.power import (
     APART,
@@ -72,6 +73,7 @@ def plan(
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
     missing: Literal["gap", "zero"] = "gap",
     cluster: str | None = None,
 ) -> Study:
@@ -97,7 +99,9 @@ def plan(
         "baseline_rate": baseline_rate,
     }
     _check_ranges(request, {**numbers, "correlation": correlation})
-    chosen = Chosen(chosen_metric, reward, agent, model, dataset, missing, cluster, Named(columns or {}, truth))
+    chosen = Chosen(
+        chosen_metric, reward, agent, model, dataset, missing, cluster, Named(columns or {}, truth, input_format or "")
+    )
     return study(_known(pilots, chosen, numbers, correlation, paired=not unpaired), request)
 
 
@@ -409,10 +413,10 @@ class _Study:
             else:
                 yield f"that is enough to show {figure(request.detect)}"
         if self._pair.divided:
-            sentence = self._dear_tasks(worth) or _wasted(worth, have, endless, self._units)
+            sentence = self._dear_tasks(worth) or _enough_samples(worth, have, endless, self._units)
             yield sentence if worth is None else so + sentence
         if best is not None and request.budget is not None:
-            yield f"a budget of {figure(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
+            yield f"a budget of {money(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:
                 yield f"with the available tasks it pays for {tasks_and_samples(here.tasks, here.samples)}"
         if request.paired and request.detect is not None and self._known.parts and self._known.correlation:
@@ -446,7 +450,7 @@ def _too_small(detect: float | None, designs: Sequence[Design]) -> list[str]:
     return [f"even {MOST_TASKS:,} tasks do not show a difference of {figure(detect)}"]
 
 
-def _wasted(worth: int | None, have: Design | None, endless: float | None, units: str) -> str:
+def _enough_samples(worth: int | None, have: Design | None, endless: float | None, units: str) -> str:
     """Advice on the number of samples per task."""
     if worth is None:
         return "the estimated variance between tasks is 0: if so, one more sample is worth as much as one more task"

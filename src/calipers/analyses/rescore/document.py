@@ -14,7 +14,8 @@ from calipers.reports.document import Blank, Block, Document, Name, Row, Sentenc
 from calipers.reports.figures import counted, decimals, ends, figure
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
-from calipers.reports.result import Result, Slice, named, title
+from calipers.reports.result import Result, Slice
+from calipers.reports.result_page import named, title
 from calipers.reports.untrusted_text import clean
 from calipers.stats.estimate import Estimate
 

@@ -42,7 +42,6 @@ class Checkpoint:
     batch: BatchPlan  # for the device that it is on
     options: LoadOptions = DEFAULT_OPTIONS  # how it was loaded, and is to be read
     linear: bool = False  # its scores are one matrix times its last hidden states, and nothing else
-    opening: str = ""  # the text of the prefix token
 
     @property
     def chats(self) -> bool:
@@ -56,7 +55,9 @@ class Checkpoint:
         """
         limit = {"truncation": True} if cut else {}
         try:
-            tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=self._opens(text, whole), **limit)
+            tokens: list[int] = self.tokenizer.encode(
+                text, add_special_tokens=self._opens(text, whole, self._opening), **limit
+            )
         except (TypeError, UnicodeError) as error:  # half a character
             raise ClientError("the text cannot be encoded: it is not valid Unicode", kind="prompt") from error
         return tokens
@@ -67,8 +68,9 @@ class Checkpoint:
         Empty where one of them cannot be encoded: then `encode` says which.
         """
         by_opening: dict[bool, list[tuple[str, bool]]] = {True: [], False: []}
+        opening = self._opening
         for key in dict.fromkeys(texts):
-            by_opening[self._opens(*key)].append(key)
+            by_opening[self._opens(*key, opening)].append(key)
         tokens: dict[tuple[str, bool], list[int]] = {}
         for special, keys in by_opening.items():
             if keys:
@@ -88,11 +90,14 @@ class Checkpoint:
         inner.no_padding()
         return [each.ids for each in inner.encode_batch_fast(texts, add_special_tokens=special)]
 
-    def _opens(self, text: str, whole: bool) -> bool:
-        """Whether the tokenizer puts its first token before a text."""
-        return (
-            whole and self.options.add_bos_token is not False and not (self.opening and text.startswith(self.opening))
-        )
+    @property
+    def _opening(self) -> str:
+        """The text of the prefix token."""
+        return "" if self.prefix_token is None else str(self.tokenizer.decode([self.prefix_token]))
+
+    def _opens(self, text: str, whole: bool, opening: str) -> bool:
+        """Whether the tokenizer puts its first token before a text: before a whole one that does not begin with it."""
+        return whole and self.options.add_bos_token is not False and not (opening and text.startswith(opening))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without those that only steer."""
@@ -167,22 +172,8 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
     longest = options.max_length or _longest(model, tokenizer)
     shares = _shares(model)
     gaps = shares and "position_ids" in takes and _sees_all(model)
-    opening = "" if prefix is None else tokenizer.decode([prefix])
-    return Checkpoint(
-        model,
-        tokenizer,
-        longest,
-        ends,
-        prefix,
-        pads,
-        takes,
-        shares,
-        gaps,
-        placement.batch,
-        options,
-        _is_linear(model),
-        opening,
-    )
+    linear, batch = _is_linear(model), placement.batch
+    return Checkpoint(model, tokenizer, longest, ends, prefix, pads, takes, shares, gaps, batch, options, linear)
 
 
 def _arguments(options: LoadOptions, placement: Placement) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from calipers.formats.format import BAD, Beginning, Format, Text
+from calipers.formats.extras import of_lines
+from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Text
 from calipers.formats.jsonl import JsonLines, texts
 from calipers.formats.lines import Block, read_lines
 from calipers.formats.source import Source
@@ -81,4 +82,10 @@ def _texts(path: str, columns: Mapping[str, str], wanted: Collection[str]) -> It
 
 
 _read: Callable[..., list[Part]] = partial(read_lines, "calipers.systems.evsys.read:lines")
-PREDICTIONS = Format("evsys_predictions", _read, _is_prediction, _texts)
+
+
+def _extras(part: Part, columns: Columns) -> Extras:
+    return of_lines(part, {**NAMES, **columns})
+
+
+PREDICTIONS = Format("evsys_predictions", _read, _is_prediction, _texts, extras=_extras)

@@ -16,7 +16,7 @@ from calipers.formats.repeated_keys import refuse_twice
 from calipers.rollouts.part import Part
 from calipers.systems.harbor import texts
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents, jobs_in
-from calipers.systems.harbor.rows import TrialRow, TrialRows, Who, numbered, row_of, spent_with
+from calipers.systems.harbor.rows import LABELS, TrialRow, TrialRows, Who, numbered, row_of, spent_with
 from calipers.systems.harbor.wire import (
     ADHOC,
     BAD,
@@ -164,7 +164,7 @@ LARGEST_BLAME: Final = 1 << 12  # bytes
 
 def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The trials of a job: those that ended, and `not_run` for those in progress or never started."""
-    if names:
+    if len(names):
         raise InputError.at("--columns", "a Harbor job has its own field names", "remove this option")
     return _JobReading(folder, labels).parts(progress)
 
@@ -352,4 +352,6 @@ JOB = Format(
     texts=lambda path, columns, wanted: texts.texts(path, wanted),
     folder=lambda path: (jobs_in(path), ()),
     join=numbered,
+    extras=texts.extras,
+    labels=LABELS,
 )

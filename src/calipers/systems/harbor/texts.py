@@ -10,10 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Text
+from calipers.formats.extras import placed
+from calipers.formats.format import BAD, Columns, Extras, Text
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
+from calipers.rollouts.part import Part
 from calipers.systems.harbor.folder import JobFolder, UnreadableFile, kind_of
-from calipers.systems.harbor.rows import TrialRow, row_of
+from calipers.systems.harbor.rows import HarborPart, TrialPlaces, TrialRow, row_of
 from calipers.systems.harbor.wire import (
     SpokenStep,
     SpokenTrajectory,
@@ -84,6 +86,27 @@ def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
             answer = next((item for item in answers if item is not None), None)
         if prompt is not None or answer is not None:
             yield Text(*row.who[:3], task, row.started, prompt=prompt, answer=answer)
+
+
+def extras(part: Part, columns: Columns) -> Extras:
+    """What each trial of a job says: the instruction and the answer; of one without a result, nothing."""
+    if not isinstance(part, HarborPart) or not isinstance(part.places, TrialPlaces):
+        return
+    folder = JobFolder(part.job, "trial" if kind_of(part.job) == "trial" else "job")
+    for directory in part.places.folders:
+        try:
+            trial = decode_result(folder.result(directory) or b"", directory) if directory else None
+        except (UnreadableFile, InputError):
+            trial = None
+        if trial is None:
+            yield {}
+            continue
+        parts = [_AgentFiles(folder, directory, step) for step in _steps(trial) or [""]]
+        answers = (each.answer() for each in reversed(parts))
+        completion = next((item for item in answers if item is not None), None)
+        raised = trial.exception_info
+        error = None if raised is None else {"kind": raised.exception_type, "message": raised.exception_message}
+        yield placed({"prompt": parts[0].instruction(), "completion": completion, "error": error}, {})
 
 
 def _trials(folder: JobFolder) -> Iterator[tuple[TrialRow, list[str]]]:

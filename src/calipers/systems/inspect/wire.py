@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -97,7 +98,6 @@ class InspectSample(msgspec.Struct, gc=False):
     id: int | str
     epoch: int = 1
     scores: dict[str, InspectScore] | None = None
-    metadata: Any = None
     output: InspectOutput | None = None
     model_usage: dict[str, InspectUsage] | None = None
     total_time: float | None = None
@@ -105,6 +105,12 @@ class InspectSample(msgspec.Struct, gc=False):
     error: InspectFailure | None = None
     limit: Limit | None = None
     invalidation: Any = None
+
+
+class LabelledSample(InspectSample, gc=False):
+    """The same with its metadata, which is decoded only for --by."""
+
+    metadata: Any = None
 
 
 class Header(msgspec.Struct, gc=False):
@@ -121,6 +127,12 @@ class InspectLog(Header, gc=False):
     """A log in one file."""
 
     samples: list[InspectSample] | None = None
+
+
+class LabelledLog(Header, gc=False):
+    """A log in one file, with the metadata of its samples."""
+
+    samples: list[LabelledSample] | None = None
 
 
 class TextMessage(msgspec.Struct, gc=False):
@@ -158,6 +170,19 @@ class TextSample(msgspec.Struct, gc=False):
     scores: dict[str, TextScore] | None = None
 
 
+class FullSample(TextSample, gc=False):
+    """One epoch of one sample, as far as a record has room for it."""
+
+    metadata: Any = None
+    error: InspectFailure | None = None
+
+
+class FullLog(Header, gc=False):
+    """A log in one file, as far as records have room for it."""
+
+    samples: list[FullSample] | None = None
+
+
 class TextLog(Header, gc=False):
     """A log in one file, as far as it says something."""
 
@@ -183,9 +208,29 @@ def _check_once(text: bytes, location: str) -> None:
     if not counted_once(text, values):
         refuse_twice(text, location)
     for part in parts:
-        refuse_twice(b'{"_":' + part + b"}", location, ("_",))
+        if not _plainly_once(part):
+            refuse_twice(b'{"_":' + part + b"}", location, ("_",))
     for sample in samples or ():
         _check_once(bytes(sample), location)
+
+
+_SPACED: Final = re.compile(rb'"\s+:')
+
+
+def _plainly_once(part: bytes) -> bool:
+    """Whether as many keys are written as there are, so that none is written twice; a cheap test, often enough."""
+    try:
+        value = msgspec.json.decode(part)
+        return part.count(b'":') == _keys(value) and _SPACED.search(part) is None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _keys(value: Any) -> int:
+    """How many keys a value has, and all values in it."""
+    if isinstance(value, dict):
+        return len(value) + sum(map(_keys, value.values()))
+    return sum(map(_keys, value)) if isinstance(value, list) else 0
 
 
 def _decoded(text: bytes, kind: type[Kind], location: str) -> Kind:

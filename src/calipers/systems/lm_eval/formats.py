@@ -51,6 +51,7 @@ SAMPLES = Format(
     _is_sample,
     texts=lambda path, columns, wanted: read.texts(path),
     provenance=lambda path, dataset: of_results(read.results_beside(path), dataset or read.task_of(path)),
+    extras=read.extras,
     has_documents=True,
 )
 RESULTS = Format(
@@ -61,5 +62,6 @@ RESULTS = Format(
     provenance=_settings,
     folder=newest,
     stands_for_others=True,
+    extras=read.extras,
     has_documents=True,
 )

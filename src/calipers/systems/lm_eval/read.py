@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import COMPARED, HASH_DIGITS, Progress, Text, target_hash
+from calipers.formats.extras import placed
+from calipers.formats.format import COMPARED, HASH_DIGITS, TARGET, Columns, Extras, Progress, Text, target_hash
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError
 from calipers.formats.repeated_keys import once_by_raws, refuse_twice, said_twice, twice
@@ -406,15 +407,35 @@ def _folders(path: str) -> list[str]:
 _GREEDY = ("True", "False")  # whether a choice is what the model would have said itself, written as text by some
 
 
+def extras(part: Part, columns: Columns) -> Extras:
+    """What each sample of a file says beside numbers: its document is the metadata."""
+    with Source(part.places.path) as source:
+        for row in rows_of(source):
+            answers = row["filtered_resps"]
+            known = {
+                "prompt": _prompt(row),
+                "completion": row["resps"],
+                "answer": answers[0] if isinstance(answers, list) and len(answers) == 1 else None,
+                "metadata": row["doc"] if isinstance(row["doc"], dict) else None,
+            }
+            known["answer"] = None if isinstance(known["answer"], dict) else known["answer"]
+            yield finite(placed(known, {} if row.get("target") is None else {TARGET: row["target"]}))
+
+
+def _prompt(row: Mapping[str, Any]) -> str | None:
+    arguments = row.get("arguments")
+    first = next(iter(arguments.values()), None) if isinstance(arguments, dict) else None
+    prompt = first.get("arg_0") if isinstance(first, dict) else None
+    return prompt if isinstance(prompt, str) else None
+
+
 def texts(path: str) -> Iterator[Text]:
     """The texts of every sample in a file; its prompt by its hash where the prompt itself is not kept."""
     task = task_of(path)
     with Source(path) as source:
         for row in rows_of(source):
             pipeline = row.get("filter", UNNAMED)
-            arguments = row.get("arguments")
-            first = next(iter(arguments.values()), None) if isinstance(arguments, dict) else None
-            prompt = first.get("arg_0") if isinstance(first, dict) else None
+            prompt = _prompt(row)
             yield Text(
                 agent=None if pipeline == UNNAMED else str(pipeline),
                 model=None,
@@ -423,7 +444,7 @@ def texts(path: str) -> Iterator[Text]:
                 sample=0,
                 document=str(row.get("doc_hash") or ""),
                 completion=_chosen(row["resps"]),
-                prompt=prompt if isinstance(prompt, str) else str(row.get("prompt_hash") or ""),
+                prompt=str(row.get("prompt_hash") or "") if prompt is None else prompt,
                 answer=_chosen(row["filtered_resps"]),
                 target=target_hash(row.get("target")) or str(row.get("target_hash") or "")[:HASH_DIGITS],
             )

@@ -7,6 +7,7 @@ which rollouts were planned.
 from __future__ import annotations
 
 import json
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,12 +20,13 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Format, Progress, Text
+from calipers.formats.extras import placed
+from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Text
 from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
 from calipers.formats.repeated_keys import Ends, once_by_raws
 from calipers.formats.rows import BadRow, Gather, Growing, GrowingLabels
-from calipers.formats.source import BLOCK, BOM, STDIN, Source, line_blocks
+from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
@@ -49,7 +51,19 @@ from calipers.systems.nemo_gym.wire import (
     index_fault,
     usages,
 )
-from calipers.systems.nemo_gym.words import FAILURE, FAILURES, INPUTS, KILLED, REWARD, ROLLOUT, TASK, beside, outcome_of
+from calipers.systems.nemo_gym.words import (
+    AGENT,
+    FAILURE,
+    FAILURES,
+    INPUTS,
+    KILLED,
+    PARAMS,
+    REWARD,
+    ROLLOUT,
+    TASK,
+    beside,
+    outcome_of,
+)
 
 _DICT = msgspec.json.Decoder(dict[str, Any])
 
@@ -476,6 +490,43 @@ def texts(path: str) -> Iterator[Text]:
             yield Text(agent, None, None, str(task), sample, completion=row.response, prompt=prompt)
 
 
+_NO_EXTRAS = frozenset({TASK, ROLLOUT, AGENT, FAILURE, REWARD, PARAMS, "response"})
+
+
+def _extras(part: Part, names: Columns) -> Extras:
+    """What each rollout of a file says beside numbers; of one that was planned and never ended, nothing."""
+    path = part.places.path
+    if path.endswith(INPUTS):
+        yield from ({} for _ in range(len(part)))
+        return
+    for block in blocks_of(Source(path)):
+        for line in filter(bytes.strip, bytes(block).split(b"\n")):
+            row = _quick_row(0, line)
+            params = row.get(PARAMS)
+            known = {
+                "prompt": params.get("input") if isinstance(params, dict) else None,
+                "completion": row.get("response"),
+                "answer": answer if not isinstance(answer := row.get(names.get("answer", "answer")), dict) else None,
+                "error": error if isinstance(error := row.get("error"), (str, dict)) else None,
+            }
+            taken = {*_NO_EXTRAS, *(key for key, value in known.items() if value is not None)}
+            others = {
+                key: value
+                for key, value in row.items()
+                if key not in taken and not isinstance(value, (int, float)) and value is not None
+            }
+            yield _finite(placed(known, others))
+
+
+def _finite(value: Any) -> Any:
+    """JSON without the numbers that only Python writes."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _is_rollout(start: Beginning) -> bool:
     """Whether a line carries an index of NeMo Gym's collector; an empty file, whether its companions do."""
     if not start.line:
@@ -491,4 +542,5 @@ ROLLOUTS = Format(
     _is_rollout,
     texts=lambda path, columns, wanted: texts(path),
     without_companions=without_companions,
+    extras=_extras,
 )

@@ -1,0 +1,338 @@
+"""The short page of a comparison: the verdict in a sentence, the numbers behind it, what changed, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Pair
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Cell,
+    Glance,
+    Name,
+    Picture,
+    Row,
+    Sentence,
+    Table,
+    TableColumn,
+)
+from calipers.reports.figures import NONE, POLICY, counted, figure, letters
+from calipers.reports.plain_words import plain_method, plain_why
+from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_line, fitted, head_blocks, round_axis
+from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
+from calipers.reports.terminal import FROM
+from calipers.reports.untrusted_text import clean, note_line, without_middle
+
+NAME: Final = 34  # columns of a name
+LOSSES: Final = 3  # tasks that are named of each kind
+NOTES: Final = 3  # that are shown
+SPARE: Final = 0.2  # of the range of a difference, on each side of its picture
+USUAL_TESTS: Final = ("floored_t", "default")
+MARKS: Final = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "~"}
+_LABEL = 17  # columns before the text of a line with a label
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+def blocks(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
+    """One pair of runs with what changed; of several pairs a row each."""
+    pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
+    if len(pairs) == 1:
+        yield from _one(comparison, *pairs[0], losses)
+    else:
+        yield from _several(comparison, pairs)
+    for note in comparison.notes:  # a terminal has them beside the output
+        yield Sentence("", markdown=note)
+
+
+def names_of(contest: Contest) -> list[str]:
+    """The names of the runs, long ones without their middle."""
+    return without_middle([clean(run.name, None) for run in contest.runs], NAME)
+
+
+def primary(pair: Pair) -> Finding | None:
+    """The finding that answers the primary question; else the first."""
+    return next((finding for finding in pair.findings if finding.role == "primary"), next(iter(pair.findings), None))
+
+
+def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
+    """The verdict on the primary question."""
+    names, finding = names_of(contest), primary(pair)
+    first, second = names[pair.first], names[pair.second]
+    if finding is None:
+        return Answer(f"{second} and {first} have no metric in common.")
+    return of_difference(
+        first,
+        second,
+        finding.verdict,
+        finding.delta,
+        finding.interval,
+        confidence=finding.confidence,
+        margin=comparison.margin,
+        why=plain_why(finding.why) if finding.why else None,
+        more_tasks=finding.more_tasks,
+    )
+
+
+def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> Iterator[Block]:
+    from calipers.analyses.compare.document import hints, survives
+
+    finding, labels = primary(pair), letters(len(contest.runs))
+    ours = labels[pair.first], labels[pair.second]
+    names = names_of(contest)
+    about = clean(contest.dataset, NAME) if contest.dataset else f"{ours[1]} against {ours[0]}"
+    head: list[Block] = [
+        *head_blocks(about, _what(pair, finding)),
+        *answer_blocks(answer_of(comparison, contest, pair)),
+    ]
+    if finding and finding.undone_by_one:
+        head.append(Sentence("One more task lost outright would undo this verdict; --test strict allows for that."))
+    head.append(Blank())
+    first, second = (Name(contest.runs[number].name, None, names[number]) for number in (pair.first, pair.second))
+    head += [Sentence((f"{ours[0]}  ", first, f"   {ours[1]}  ", second)), Blank()]
+    tail: list[Block] = [Blank(), Sentence(_tally(pair))]
+    tail += [*_changes(pair, losses), *_one_side(pair, ours)]
+    if finding and any(finding.missing):
+        tail.append(Sentence(_missing(finding, ours, comparison.missing), label="missing".ljust(_LABEL)))
+        if words := survives(finding, ours):
+            tail.append(Sentence(words, label=" " * _LABEL))
+    notes = [note for note in (hints(pair), *pair.notes) if note and not _says_missing(note)]
+    tail += [Sentence(note_line(note), markdown=note) for note in notes[:NOTES]]
+    tail += [Sentence(f"… {counted(len(notes) - NOTES, 'note')} more: --details", "note")] if notes[NOTES:] else []
+    yield from fitted(head, _findings(pair, ours, comparison), [*tail, Blank(), _foot(comparison)], "--details")
+
+
+def _what(pair: Pair, finding: Finding | None) -> str:
+    """``mean_reward, 40 common tasks``."""
+    metric = "" if finding is None else clean(finding.metric) + _cut(finding)
+    way = " (lower is better)" if finding is not None and finding.higher_is_better is False else ""
+    return ", ".join(filter(None, (f"{metric}{way}", counted(pair.alignment.common, "common task"))))
+
+
+def _cut(finding: Finding) -> str:
+    return "" if finding.by is None else f"[{clean(finding.by)}={clean(finding.slice or '')}]"
+
+
+def _tally(pair: Pair) -> str:
+    """``40 common tasks: 25 better, 6 same, 9 worse``."""
+    from calipers.analyses.compare.document import ways
+
+    how = "" if pair.alignment.by == "id" else ", paired by content, because their ids differ"
+    common, flips = f"{counted(pair.alignment.common, 'common task')}{how}", pair.flips
+    if flips is None:
+        return common
+    worse, better = ways(pair)
+    return f"{common}: {flips.better:,} {better}, {flips.same:,} same, {flips.worse:,} {worse}"
+
+
+def _one_side(pair: Pair, labels: tuple[str, str]) -> list[Block]:
+    """How many tasks only one of the runs has."""
+    sides = zip((pair.alignment.only_first, pair.alignment.only_second), labels, strict=True)
+    parts = [f"{side.count:,} only in {label}" for side, label in sides if side.count]
+    return [Sentence(f"{', '.join(parts)} (excluded)", label="other tasks".ljust(_LABEL))] if parts else []
+
+
+def _changes(pair: Pair, losses: int) -> Iterator[Block]:
+    """The largest losses and gains, by task."""
+    from calipers.analyses.compare.document import ways
+
+    if pair.flips is None:
+        return
+    usual = ways(pair) == ("worse", "better")
+    names = ("largest losses", "largest gains") if usual else ("furthest down", "furthest up")
+    for name, those in zip(names, (pair.flips.regressions, pair.flips.fixes), strict=True):
+        if those[:losses]:
+            yield Sentence(tuple(_moved(those[:losses])), label=f"  {name}".ljust(_LABEL + 2))
+
+
+def _moved(those: Sequence[Changed]) -> Iterator[Name | str]:
+    for number, task in enumerate(those):
+        yield ", " if number else ""
+        yield Name(task.task, plain=without_middle([clean(task.task, None)], 24)[0].replace(" ", _NO_BREAK))
+        yield f"{_NO_BREAK}{signed(task.second - task.first)}"
+
+
+def _missing(finding: Finding, labels: tuple[str, str], policy: str) -> str:
+    """``17 rollouts of A, 22 of B (excluded); bounds +0.038 to +0.159``: of the difference, whatever they are."""
+    first, second = finding.missing
+    parts = [f"{counted(first, 'rollout')} of {labels[0]}"] if first else []
+    parts += [f"{f'{second:,}' if first else counted(second, 'rollout')} of {labels[1]}"] if second else []
+    bounds = f"; bounds {signed_to(finding.bounds, _digits([finding]))}" if finding.bounds else ""
+    return f"{', '.join(parts)} ({POLICY.get(policy, policy)}){bounds}"
+
+
+def _says_missing(note: str) -> bool:
+    """Whether a note only says how many rollouts are missing, which the page says itself."""
+    return "rollouts of" in note and "missing" in note
+
+
+def _digits(findings: Sequence[Finding]) -> int:
+    """The decimals of all numbers of a table; four digits of numbers that are large or tiny."""
+    sizes = [abs(x) for each in findings for x in (each.first, each.second, *(each.interval or ())) if x is not None]
+    if sizes and max(sizes) >= 10:
+        return 1 if max(sizes) < 1000 else 0
+    if sizes and 0 < max(sizes) < 0.01:
+        return 6
+    return places(*(each.interval for each in findings))
+
+
+def _findings(pair: Pair, labels: tuple[str, str], comparison: Comparison) -> Table:
+    """A row for each metric over all tasks, then the slices."""
+    shown = sorted(pair.findings, key=lambda each: each.role != "primary")
+    axis = _axis(shown)
+    sliced = any(finding.by is not None for finding in shown)
+    columns = _columns("metric", labels, comparison)
+    if sliced:
+        columns.insert(1, TableColumn(heading=True, only="terminal"))
+    rows = []
+    for finding in shown:
+        down = " ↓" if finding.higher_is_better is False else ""
+        name: Name = Name(finding.metric, 80, plain=f"{_cell_name(finding.metric)}{down}")
+        heading: Cell = ""
+        if finding.by is not None:
+            whole = f"{finding.metric} | {finding.by}={finding.slice}"
+            name = Name(whole, 80, plain=_cell_name(finding.slice or ""))
+            heading = f"{_cell_name(finding.metric)} by {clean(finding.by)}"
+        rows.append(Row([name, *([heading] if sliced else []), *_cells(finding, axis)]))
+    return Table(columns, rows)
+
+
+def _columns(first: str, labels: tuple[str, str], comparison: Comparison) -> list[TableColumn]:
+    interval = level(comparison.confidence).replace(_NO_BREAK, " ")
+    adjusted = comparison.tests > 1
+    return [
+        TableColumn(first, after=3, middle=True),
+        TableColumn(labels[0], "right", after=3),
+        TableColumn(labels[1], "right", after=3),
+        TableColumn(f"{labels[1]} − {labels[0]}", "right", after=3),
+        TableColumn(interval, after=3, verbatim=True),
+        TableColumn(style="chart", only="terminal", optional=True, least=FROM, sizes=PICTURE),
+        TableColumn("p adjusted" if adjusted else "p", "right", after=3),
+        TableColumn("verdict", style="verdict"),
+    ]
+
+
+def _cell_name(name: str) -> str:
+    return without_middle([clean(name, None)], 20)[0]
+
+
+def _cells(finding: Finding, axis: Axis | None) -> list[Cell]:
+    digits = _digits([finding])
+    drawn: Cell = ""
+    if axis and finding.delta is not None and finding.interval is not None:
+        drawn = Picture(finding.delta, *finding.interval, axis)
+    p = finding.p if finding.p_adjusted is None else finding.p_adjusted
+    return [
+        minus(figure(finding.first, digits)),
+        minus(figure(finding.second, digits)),
+        NONE if finding.delta is None else signed(finding.delta, digits),
+        signed_to(finding.interval, digits) if finding.interval else NONE,
+        drawn,
+        NONE if p is None else p_value(p).removeprefix("p ").removeprefix("= "),
+        verdict_of(finding),
+    ]
+
+
+def verdict_of(finding: Finding) -> str:
+    """The verdict with its sign; a hint is called one."""
+    if finding.hint is not None:
+        return f"~ hint: {finding.hint}"
+    return " ".join(filter(None, (MARKS.get(finding.verdict, ""), finding.verdict)))
+
+
+def _axis(findings: Sequence[Finding]) -> Axis | None:
+    """An axis in round steps that holds zero and all intervals, with a fifth to spare."""
+    ends = [end for finding in findings for end in (*(finding.interval or ()), finding.delta) if end is not None]
+    return round_axis([*ends, 0.0], SPARE) if ends else None
+
+
+def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> Iterator[Block]:
+    """A row for each pair of runs, by the primary question."""
+    findings = [(contest, pair, finding) for contest, pair in pairs if (finding := primary(pair)) is not None]
+    decided = sum(finding.verdict != "undecided" for _, _, finding in findings)
+    datasets = list(dict.fromkeys(contest.dataset for contest, _ in pairs))
+    runs = list(dict.fromkeys(name for contest in comparison.contests for name in names_of(contest)))
+    where = clean(datasets[0] or "", NAME) if len(datasets) == 1 else counted(len(datasets), "dataset")
+    about = ", ".join(filter(None, (where, counted(len(runs), "run"))))
+    interval = level(comparison.confidence).replace(_NO_BREAK, " ")
+    metric = clean(findings[0][2].metric) if findings else ""
+    answer = f"{decided:,} of {counted(len(findings), 'difference')} {'is' if decided == 1 else 'are'} decided."
+    head = [
+        *head_blocks(about, ", ".join(filter(None, (metric, f"{interval}s")))),
+        *answer_blocks(Answer(answer)),
+        Blank(),
+    ]
+    named = dict(zip(runs, letters(len(runs)), strict=True))
+    if findings:
+        head += [Sentence((f"{label}  ", Name(name, None, name))) for name, label in named.items()] + [Blank()]
+    axis = _axis([finding for _, _, finding in findings])
+    columns = [
+        *([TableColumn("dataset", after=3, middle=True)] if len(datasets) > 1 else []),
+        TableColumn("runs", after=3),
+        TableColumn("first", "right", after=3),
+        TableColumn("second", "right", after=3),
+        TableColumn("difference", "right", after=3),
+        TableColumn(interval, after=3, verbatim=True),
+        TableColumn(style="chart", only="terminal", optional=True, least=FROM, sizes=PICTURE),
+        TableColumn("p adjusted" if comparison.tests > 1 else "p", "right", after=3),
+        TableColumn("verdict", style="verdict"),
+    ]
+    rows = []
+    for contest, pair, finding in findings:
+        names = names_of(contest)
+        which = f"{named[names[pair.second]]} − {named[names[pair.first]]}"
+        dataset: list[Cell] = [Name(contest.dataset or "", plain=_cell_name(contest.dataset or ""))]
+        rows.append(Row([*(dataset if len(datasets) > 1 else []), which, *_cells(finding, axis)]))
+    tail: list[Block] = [Blank()]
+    if len(runs) > 2:
+        tail.append(Sentence("Ranks, and what changed: --details. Which models are tied: calipers leaderboard", "note"))
+    yield from fitted(head, Table(columns, rows), [*tail, _foot(comparison)], "--details")
+
+
+def _foot(comparison: Comparison) -> Sentence:
+    settings = [] if comparison.test in USUAL_TESTS else [plain_method(comparison.test)]
+    settings += [f"margin {comparison.margin:g}"] if comparison.margin is not None else []
+    settings += [] if comparison.dialect == "native" else [f"{clean(comparison.dialect)} rules"]
+    settings += [f"missing rollouts {POLICY[comparison.missing]}"] if comparison.missing != "gap" else []
+    settings += [f"seed {comparison.seed}"] if comparison.seed else []
+    return digest_line(settings, comparison.digest, "--details")
+
+
+def glance(comparison: Comparison) -> Glance:
+    """A comparison for a notebook: the verdict, a row with the drawn difference, what is missing."""
+    pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
+    found = [(contest, pair, finding) for contest, pair in pairs for finding in pair.findings if finding.by is None]
+    found = found if len(pairs) == 1 else [(c, p, f) for c, p, f in found if f is primary(p)]
+    axis = _axis([finding for _, _, finding in found])
+    one = len(pairs) == 1
+    columns = [
+        TableColumn("metric" if one else "runs"),
+        *(TableColumn(name) for name in (_sides(*pairs[0]) if one else ("first", "second"))),
+        TableColumn("B − A" if one else "difference", style="value"),
+        TableColumn(level(comparison.confidence)),
+        TableColumn(style="chart"),
+        TableColumn("p"),
+        TableColumn("verdict"),
+    ]
+    rows = []
+    for contest, pair, finding in found:
+        names = names_of(contest)
+        first = Name(finding.metric, None) if one else Name(f"{names[pair.second]} − {names[pair.first]}", None)
+        rows.append(Row([first, *_cells(finding, axis)]))
+    if not one:
+        decided = sum(finding.verdict != "undecided" for _, _, finding in found)
+        sentence = f"{decided:,} of {counted(len(found), 'difference')} {'is' if decided == 1 else 'are'} decided."
+        return Glance(sentence, Table(columns, rows), f"{comparison.digest[:19]}…")
+    contest, pair = pairs[0]
+    answer, main = answer_of(comparison, contest, pair), primary(pair)
+    missing = ""
+    if main and any(main.missing):
+        old, new = (f"{number:,}" for number in main.missing)
+        missing = f" {old} and {new} rollouts missing ({POLICY.get(comparison.missing, comparison.missing)})."
+    return Glance(answer.line, Table(columns, rows), f"{_tally(pair)}.{missing} {comparison.digest[:19]}…")
+
+
+def _sides(contest: Contest, pair: Pair) -> tuple[str, str]:
+    names = names_of(contest)
+    return f"A {names[pair.first]}", f"B {names[pair.second]}"

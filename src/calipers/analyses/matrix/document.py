@@ -1,0 +1,429 @@
+"""A matrix as a Document: the sentence first, then a row for each benchmark, the mean, what is missing and the cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from calipers.analyses.matrix.result import FIELDS, MACRO_MEAN, Benchmark, Cell, Matrix, MatrixMean, PairDifference
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Document,
+    Glance,
+    Name,
+    Picture,
+    Row,
+    Sentence,
+    SentenceList,
+    Styled,
+    Table,
+    TableColumn,
+    Text,
+    Title,
+)
+from calipers.reports.document import Cell as TableCell
+from calipers.reports.figures import NONE, counted, figure, letters, percent
+from calipers.reports.plain_words import plain_why
+from calipers.reports.sentences import MINUS, Answer, level, money, of_difference, places, signed, signed_to, to
+from calipers.reports.untrusted_text import clean, without_middle
+
+SHORT = 15  # columns of a model's name that stands over its column; longer ones stand in a legend
+SIDE_BY_SIDE = 4  # models that have a column each; more have a row each
+COMPARED = 2  # models whose difference has a column
+FEW = 3  # names that a sentence lists
+ROWS = 12  # benchmarks that are shown unless all are asked for
+NAME = 40  # columns of a name
+WIDE = 110  # columns of a terminal that has room for a picture
+PICTURE = (0, 27)  # columns of a picture, narrow and wide
+MARKS: Final = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "~"}
+NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+DECIDED: Final = ("better", "worse")
+
+
+def document(matrix: Matrix, *, every: bool = False, where: str = "") -> Document:
+    """A matrix for people, with ``every`` benchmark; ``where`` is the path of the runs, for the commands it names."""
+    return Document(
+        partial(_blocks, matrix, every, where),
+        matrix.to_dict,
+        FIELDS,
+        matrix.rows,
+        escaped="\\`*_[]|#!~<@",
+        paged=True,
+    )
+
+
+def head(matrix: Matrix) -> str:
+    """``5 benchmarks, 2 models``."""
+    return f"{counted(len(matrix.benchmarks), 'benchmark')}, {counted(len(matrix.models), 'model')}"
+
+
+def answer(matrix: Matrix, names: Sequence[str] | None = None) -> Answer:
+    """What a matrix says: the mean over benchmarks is the answer; ``names`` are what its models are called."""
+    names = [clean(column.name, None) for column in matrix.models] if names is None else names
+    if len(matrix.models) == 1:
+        return _of_one(matrix, names[0])
+    if len(matrix.models) == COMPARED:
+        return _of_two(matrix, names)
+    return _of_many(matrix, names)
+
+
+def _row_of(matrix: Matrix) -> Benchmark | MatrixMean:
+    """The row that is the answer: the mean, or the only benchmark."""
+    return matrix.benchmarks[0] if matrix.mean is None else matrix.mean
+
+
+def _over(matrix: Matrix) -> str:
+    """``five benchmarks``; the name of the only one."""
+    if matrix.mean is None:
+        return clean(matrix.benchmarks[0].benchmark)
+    count = len(matrix.mean.benchmarks)
+    number = NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
+    return f"{number} benchmark{'' if count == 1 else 's'}"
+
+
+def _of_one(matrix: Matrix, name: str) -> Answer:
+    cell = _row_of(matrix).cells[0]
+    over = f"{'on' if matrix.mean is None else 'over'} {_over(matrix)}"
+    if cell.value is None:
+        return Answer(f"{name} has no {matrix.metric} {over}.", plain_why(cell.why or ""))
+    digits = decimals(matrix)
+    what = "scores" if matrix.metric == "mean_reward" else f"has a {matrix.metric} of"
+    sure = f"No interval: {plain_why(cell.why)}" if cell.why else "No interval"
+    if cell.interval:
+        of = "" if matrix.mean is None else " of the macro mean"
+        sure = f"{level(matrix.confidence)}{of}: {to(cell.interval, digits)}"
+    return Answer(f"{name} {what} {figure(cell.value, digits)} {over}.", sure)
+
+
+def _of_two(matrix: Matrix, names: Sequence[str]) -> Answer:
+    row = _row_of(matrix)
+    pair = row.pairs[0] if row.pairs else None
+    why = _why(matrix) if pair is None else pair.why
+    found = of_difference(
+        names[0],
+        names[1],
+        "undecided" if pair is None else pair.verdict,
+        None if pair is None else pair.delta,
+        None if pair is None else pair.interval,
+        confidence=matrix.confidence,
+        margin=matrix.margin,
+        why=plain_why(why) if why else None,
+        over="" if matrix.mean is None else _over(matrix),
+    )
+    return Answer(found.sentence, found.detail)
+
+
+def _why(matrix: Matrix) -> str:
+    """Why two models are not compared."""
+    reasons = [row.why or cell.why for row in matrix.benchmarks for cell in row.cells if row.why or cell.why]
+    return next(filter(None, reasons), "")
+
+
+def alone(matrix: Matrix) -> str:
+    """Whether single benchmarks are decided beside the mean of two models, a sentence or nothing."""
+    if matrix.mean is None or len(matrix.mean.pairs) != 1:
+        return ""
+    decided = [row for row in matrix.benchmarks if any(pair.verdict in DECIDED for pair in row.pairs)]
+    if not decided:
+        return "No single benchmark decides it." if matrix.mean.pairs[0].verdict in DECIDED else ""
+    named = ", ".join(clean(row.benchmark) for row in decided[:FEW]) + (", …" if len(decided) > FEW else "")
+    are = "is" if len(decided) == 1 else "are"
+    return f"Of {counted(len(matrix.benchmarks), 'benchmark')} {len(decided):,} {are} decided alone: {named}."
+
+
+def _of_many(matrix: Matrix, names: Sequence[str]) -> Answer:
+    row, digits = _row_of(matrix), decimals(matrix)
+    called = {column.name: name for column, name in zip(matrix.models, names, strict=True)}
+    over = f"{'on' if matrix.mean is None else 'over'} {_over(matrix)}"
+    count = f"{len(names):,} models"
+    if row.best is not None:
+        cell = next(cell for cell in row.cells if cell.model == row.best)
+        ends = f" ({to(cell.interval, digits)})" if cell.interval else ""
+        return Answer(
+            f"{called[row.best]} is the best of {count} {over}.",
+            f"{figure(cell.value, digits)}{ends}, better than each",
+        )
+    values = [cell for cell in row.cells if cell.value is not None]
+    if not values or not row.pairs:
+        return Answer(f"The {count} are not compared {over}.", plain_why(_why(matrix)))
+    sign = 1 if matrix.higher_is_better else -1
+    first = max(values, key=lambda cell: sign * (cell.value or 0.0))
+    ties = [
+        called[pair.second if pair.first == first.model else pair.first]
+        for pair in row.pairs
+        if first.model in (pair.first, pair.second) and pair.verdict not in DECIDED
+    ]
+    named = ", ".join(ties[:FEW]) + (f" and {len(ties) - FEW:,} more" if len(ties) > FEW else "")
+    return Answer(
+        f"No model is better than every other {over}.",
+        f"{called[first.model]} has the {'highest' if sign > 0 else 'lowest'} value, {figure(first.value, digits)}; "
+        f"undecided against {named}",
+    )
+
+
+def decimals(matrix: Matrix) -> int:
+    """Three for values between -1 and 1, four where an interval is narrower than 0.01; else what their size asks."""
+    cells = [cell for row in _rows(matrix) for cell in row.cells]
+    size = max((abs(cell.value) for cell in cells if cell.value is not None), default=0.0)
+    if size == 0 or 0.01 <= size <= 1:
+        return places(*(cell.interval for cell in cells))
+    return min(max(2 - math.floor(math.log10(size)), 0), 12)
+
+
+def _rows(matrix: Matrix) -> list[Benchmark | MatrixMean]:
+    return [*matrix.benchmarks, *([matrix.mean] if matrix.mean else [])]
+
+
+def _blocks(matrix: Matrix, every: bool, where: str) -> Iterator[Block]:
+    names = [clean(column.name, None) for column in matrix.models]
+    count = len(names)
+    turned = count > SIDE_BY_SIDE
+    lettered = 1 < count <= SIDE_BY_SIDE and any(len(name) > SHORT for name in names)
+    signs = letters(count)
+    way = "" if matrix.higher_is_better else " (lower is better)"
+    what = f"{clean(matrix.metric)}{way}, {percent(matrix.confidence)} intervals"
+    called, named = answer(matrix, signs if lettered else None), answer(matrix)
+    yield Title("", markdown=head(matrix))
+    yield Sentence(head(matrix), right=what, markdown=what)
+    yield Sentence(called.sentence, "strong", markdown=(Styled(named.sentence),))
+    beside = alone(matrix)
+    if named.detail or beside:
+        yield Sentence(_ended(called.detail), markdown=" ".join(filter(None, (_ended(named.detail), beside))))
+    if beside:
+        yield Sentence(beside, markdown="")
+    yield Blank()
+    if lettered:
+        shown = without_middle(names, 76)
+        for sign, name in zip(signs, shown, strict=True):
+            yield Sentence(f"{sign}  {name}", markdown="")
+        yield Blank()
+    heads: list[Text] = [sign if lettered else Name(name, None) for sign, name in zip(signs, names, strict=True)]
+    if turned:
+        yield _turned(matrix)
+    else:
+        if count == COMPARED and not lettered:
+            heads = [(f"{sign} ", Name(name, None)) for sign, name in zip(signs, names, strict=True)]
+        yield from _table(matrix, heads, None if every else ROWS)
+    below = list(_below(matrix, turned, where))
+    if below:
+        yield Blank()
+        yield from below
+    if matrix.notes:  # a terminal has them beside the output
+        yield SentenceList([Sentence("", markdown=note) for note in matrix.notes])
+
+
+def glance(matrix: Matrix) -> Glance:
+    """The answer, the matrix, and what its letters stand for, for a notebook."""
+    found = answer(matrix)
+    table = next(block for block in _blocks(matrix, every=True, where="") if isinstance(block, Table))
+    names = [clean(column.name, None) for column in matrix.models]
+    called = [f"{sign} {name}" for sign, name in zip(letters(len(names)), names, strict=True)]
+    legend = f"{', '.join(called)}." if 1 < len(names) <= SIDE_BY_SIDE else ""
+    foot = " ".join(filter(None, (_ended(found.detail), alone(matrix), legend, f"{matrix.digest[:19]}…")))
+    return Glance(found.sentence, table, foot)
+
+
+def _ended(text: str) -> str:
+    return text if not text or text.endswith(".") else f"{text}."
+
+
+def _below(matrix: Matrix, turned: bool, where: str) -> Iterator[Block]:
+    """How the table is read."""
+    if matrix.mean is not None and matrix.mean.excluded and matrix.mean.benchmarks:
+        count = f"{len(matrix.mean.benchmarks):,} of {len(matrix.benchmarks):,} benchmarks"
+        without = ", ".join(clean(name) for name in matrix.mean.excluded)
+        yield Sentence(f"The macro mean is over {count}: not every model was compared on {without}.", "note")
+    if turned:
+        command = f"calipers leaderboard {clean(where, None)}" if where else "calipers leaderboard"
+        yield Sentence("▲ better than every other model   (paired; Holm)", "note")
+        yield Sentence(f"Each benchmark: {command}", "note")
+        return
+    over = f"; Holm over {matrix.tests:,}" if matrix.tests > 1 else ""
+    if len(matrix.models) == COMPARED:
+        signs = "▲ B better   ▼ B worse   = equivalent   ~ undecided"
+        words = f"Verdicts are paired by task{', those of single benchmarks adjusted' if over else ''}"
+        adjusted = (
+            f" for {matrix.tests:,} tests (Holm); the macro mean is one test of its own. Intervals are each for itself."
+            if over
+            else "."
+        )
+        yield Sentence(f"{signs}   (paired{over})", "note", markdown=words + adjusted)
+    elif len(matrix.models) > COMPARED:
+        yield Sentence(f"▲ better than every other model   (paired{over})", "note")
+
+
+def _table(matrix: Matrix, heads: Sequence[Text], most: int | None) -> Iterator[Block]:
+    """A row for each benchmark, a column for each model, and the difference of two."""
+    rows = list(matrix.benchmarks)
+    hidden = 0
+    if most is not None and len(rows) > most + 2:
+        rows, hidden = rows[:most], len(rows) - most
+    digits = decimals(matrix)
+    compared, stacked = len(matrix.models) == COMPARED, len(matrix.models) > COMPARED
+    interval = f"{percent(matrix.confidence)} interval"
+    columns = [TableColumn("benchmark", style="strong", middle=True, after=1), TableColumn("tasks", "right")]
+    signs = letters(len(heads))
+    for sign, head_text, column in zip(signs, heads, matrix.models, strict=True):
+        name: Text = (f"{sign} ", Name(column.name, None)) if compared else Name(column.name, None)
+        columns += [
+            TableColumn(head_text, style="plain", only="terminal"),
+            TableColumn(name, "point", "value", only="markdown"),
+            TableColumn(interval, only="markdown"),
+        ]
+    if compared:
+        columns += [
+            TableColumn(f"B {MINUS} A", "right", "value"),
+            TableColumn(interval, only="terminal", least=WIDE, yields=2),
+            TableColumn(interval, only="markdown"),
+            TableColumn(style="chart", only="terminal", least=WIDE, sizes=PICTURE, after=1),
+            TableColumn("", style="verdict", only="terminal"),
+            TableColumn("verdict", only="markdown"),
+        ]
+    elif stacked:
+        columns.append(TableColumn("better than each", only="markdown"))
+    axis = _axis(_rows(matrix)) if compared else None
+    lines: list[Row] = []
+    for row in rows:
+        lines += _lines(row.benchmark, row, digits, axis, stacked, compared)
+    last: list[Row] = []
+    if matrix.mean is not None:
+        last += _lines(MACRO_MEAN, matrix.mean, digits, axis, stacked, compared, ruled=True)
+    last += _totals(matrix, len(columns))
+    yield Table(columns, [*lines, *last], across=True)
+    if hidden:
+        yield Sentence(
+            f"… {counted(hidden, 'benchmark')} more: --details", "note", markdown=f"{hidden:,} more: --details"
+        )
+
+
+def _lines(
+    name: str,
+    row: Benchmark | MatrixMean,
+    digits: int,
+    axis: tuple[float, float] | None,
+    stacked: bool,
+    compared: bool,
+    ruled: bool = False,
+) -> Iterator[Row]:
+    """The row of a benchmark; with several models their intervals stand on a line of their own."""
+    ours = isinstance(row, MatrixMean)
+    cells: list[TableCell] = [
+        name if ours else Name(name, NAME, plain=without_middle([clean(name, None)], NAME)[0]),
+        f"{row.tasks:,}",
+    ]
+    for cell in row.cells:
+        mark = " ▲" if stacked and cell.model == row.best else ""
+        value = _value(cell, digits)
+        shown = f"{value}{mark}" if stacked else " ".join(filter(None, (value, _ends(cell, digits))))
+        cells += [shown, value, to(cell.interval, digits) if cell.interval else NONE]
+    if compared:
+        pair = row.pairs[0] if row.pairs else None
+        cells += _difference(pair, digits, axis)
+    elif stacked:
+        cells.append(Name(row.best) if row.best else NONE)
+    yield Row(cells, ruled=ruled, notes=_remarks(row))
+    if stacked and any(cell.interval for cell in row.cells):
+        yield Row(["", "", *(text for cell in row.cells for text in (_ends(cell, digits), "", "")), ""], markdown="")
+
+
+def _remarks(row: Benchmark | MatrixMean) -> list[str]:
+    """Why a row lacks an interval or a difference."""
+    reasons = [cell.why for cell in row.cells if cell.why and cell.value is not None]
+    reasons += [pair.why for pair in row.pairs if pair.why]
+    reasons += [row.why] if isinstance(row, Benchmark) and row.why else []
+    return list(dict.fromkeys(plain_why(why) for why in reasons if why))
+
+
+def _value(cell: Cell, digits: int) -> str:
+    if cell.value is None:
+        return cell.why if cell.why == "not run" else NONE
+    return figure(cell.value, digits).replace("-", MINUS)
+
+
+def _ends(cell: Cell, digits: int) -> str:
+    """The interval in brackets, with a decimal less than the value."""
+    if cell.interval is None:
+        return ""
+    low, high = (figure(end, max(digits - 1, 0)).replace("-", MINUS) for end in cell.interval)
+    return f"[{low}, {high}]"
+
+
+def _difference(pair: PairDifference | None, digits: int, axis: tuple[float, float] | None) -> list[TableCell]:
+    if pair is None or pair.delta is None:
+        return [NONE, "", NONE, "", "", NONE]
+    ends = signed_to(pair.interval, digits) if pair.interval else ""
+    picture: TableCell = ""
+    if pair.interval and axis:
+        picture = Picture(pair.delta, *pair.interval, axis, PICTURE[1])
+    return [signed(pair.delta, digits), ends, ends or NONE, picture, MARKS[pair.verdict], pair.verdict]
+
+
+def _axis(rows: Sequence[Benchmark | MatrixMean]) -> tuple[float, float] | None:
+    """An axis in round steps that holds zero and all intervals of differences."""
+    ends = [end for row in rows for pair in row.pairs for end in pair.interval or ()]
+    low, high = min(ends, default=0.0), max(ends, default=0.0)
+    low, high = min(low, 0.0), max(high, 0.0)
+    if not 0 < high - low < math.inf:
+        return None
+    rough = (high - low) / 3
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(step for step in (size, 2 * size, 5 * size, 10 * size) if step >= rough)
+    first, last = math.floor(round(low / step, 9)), math.ceil(round(high / step, 9))
+    return round(min(first, -1) * step, 12), round(max(last, 1) * step, 12)
+
+
+def _totals(matrix: Matrix, columns: int) -> list[Row]:
+    """What is missing, and the cost, of each model over all benchmarks."""
+    cells = list(zip(*(row.cells for row in matrix.benchmarks), strict=True))
+    rows = []
+    for name, say in (("missing", _missing), ("cost", _cost)):
+        texts = [say(some) for some in cells]
+        line: list[TableCell] = [name, "", *(text for each in texts for text in (each, each, ""))]
+        rows.append(Row([*line, *[""] * (columns - len(line))], ruled=matrix.mean is None and name == "missing"))
+    return rows
+
+
+def _missing(cells: Sequence[Cell]) -> str:
+    missing, planned = sum(cell.missing for cell in cells), sum(cell.planned for cell in cells)
+    return f"{missing:,} of {planned:,}" if missing else "0"
+
+
+def _cost(cells: Sequence[Cell]) -> str:
+    run = [cell for cell in cells if cell.planned]
+    costs = [cell.cost_usd for cell in run if cell.cost_usd is not None]
+    if not costs:
+        return "not recorded"
+    part = "" if len(costs) == len(run) else f" ({len(costs)} of {len(run)})"
+    return f"{money(sum(costs))}{part}"
+
+
+def _turned(matrix: Matrix) -> Table:
+    """A row for each model, the best mean first."""
+    answer_row, digits = _row_of(matrix), decimals(matrix)
+    interval = f"{percent(matrix.confidence)} interval"
+    title = MACRO_MEAN if matrix.mean is not None else clean(matrix.benchmarks[0].benchmark)
+    columns = [
+        TableColumn("model", style="strong", middle=True),
+        TableColumn(title, "right", "value"),
+        TableColumn(interval),
+        TableColumn("", style="verdict", only="terminal"),
+        TableColumn("better than each", only="markdown"),
+        TableColumn("missing", "right"),
+        TableColumn("cost", "right"),
+    ]
+    sign = -1 if matrix.higher_is_better else 1
+    values = [cell.value for cell in answer_row.cells]
+    order = sorted(range(len(values)), key=lambda place: (values[place] is None, sign * (values[place] or 0.0), place))
+    rows = []
+    for place in order:
+        cell, column = answer_row.cells[place], matrix.models[place]
+        every = [row.cells[place] for row in matrix.benchmarks]
+        best = cell.model == answer_row.best
+        line: list[TableCell] = [Name(column.name, NAME, plain=without_middle([clean(column.name, None)], NAME)[0])]
+        line += [_value(cell, digits), to(cell.interval, digits) if cell.interval else NONE]
+        line += ["▲" if best else "", "yes" if best else ""]
+        rows.append(Row([*line, _missing(every), _cost(every)]))
+    return Table(columns, rows, across=True)

@@ -1,0 +1,42 @@
+"""``calipers convert``: rollouts of any format as JSON Lines or Parquet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from calipers.cli import options
+from calipers.cli.output import Progress, tell_notes
+from calipers.reports.untrusted_text import clean
+
+
+@click.command(cls=options.Command)
+@click.argument("source", metavar="IN", type=click.Path())
+@click.argument("target", metavar="OUT", type=click.Path())
+@options.columns
+@options.option("--no-texts", group=options.OUTPUT, is_flag=True, help="Leave out prompts and completions.")
+@options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace OUT if it exists.")
+@options.verbose
+def convert(source: str, target: str, columns: tuple[str, ...], no_texts: bool, force: bool, **settings: Any) -> None:
+    """Convert rollouts of any format to JSON Lines or Parquet.
+
+    IN is anything that calipers score reads. The ending of OUT says what is written: .jsonl, .jsonl.gz, .jsonl.zst
+    or .parquet. A score of OUT has the same numbers, outcomes and digest as a score of IN.
+    """
+    names = options.roles(columns)
+    with Progress() as progress:
+        from calipers.formats.convert import convert as converted
+
+        done = converted(
+            source,
+            target,
+            columns=names,
+            texts=not no_texts,
+            force=force,
+            **settings,
+            progress=progress if progress.wanted else None,
+        )
+    count = "1 rollout" if done.rollouts == 1 else f"{done.rollouts:,} rollouts"
+    click.echo(f"{clean(done.path, None)}: {count}, converted from {done.format}")
+    tell_notes(done.notes)

@@ -1,0 +1,78 @@
+"""``calipers report``: one HTML file about a run, two runs or many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, plugins_loaded, tell_notes, write
+
+
+@click.command(cls=options.GroupedCommand)
+@click.argument("paths", metavar="RUN|RESULT|COMPARISON...", nargs=-1, required=True, type=click.Path())
+@options.metrics("  [default: mean_reward, pass@1, and pass@k and pass^k if there are several samples]")
+@options.by
+@options.cluster
+@options.columns
+@options.reward()
+@options.missing_by_dialect
+@options.confidence(0.95)
+@options.seed(0)
+@options.option(
+    "-o",
+    "--out",
+    group=options.OUTPUT,
+    metavar="FILE",
+    default="report.html",
+    show_default=True,
+    type=click.Path(),
+    help="File to write.",
+)
+@options.option(
+    "--no-texts",
+    "texts",
+    group=options.OUTPUT,
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Leave prompts, completions and answers out of the file.",
+)
+@options.dialect
+@options.plugins
+@options.verbose
+def report(
+    paths: tuple[str, ...],
+    metrics: tuple[str, ...],
+    columns: tuple[str, ...],
+    plugins: tuple[str, ...],
+    out: str,
+    **settings: Any,
+) -> None:
+    """Write one HTML file about a run, a comparison of two runs, or a leaderboard of more. No model is called.
+
+    Each path is anything that calipers score reads, or a document that Calipers wrote. The file opens in a browser
+    without a network.
+    """
+    target = Target(out, paths)
+    names = options.roles(columns)
+    with plugins_loaded(plugins), Progress() as progress:
+        from calipers.web.report import report as make
+
+        page = make(
+            *paths,
+            metrics=metrics or None,
+            columns=names,
+            progress=progress if progress.wanted else None,
+            **settings,
+        )
+    content = page.html.encode()
+    target.write(content)
+    write(f"{out}: {size(len(content))}\n")
+    tell_notes(page.notes)
+
+
+def size(count: int) -> str:
+    """A number of bytes for people: ``84 KB``, ``2.1 MB``."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{max(count // 1000, 1)} KB"

@@ -1,0 +1,390 @@
+"""Converts rollouts of any format into our own: JSON Lines, packed or not, or Parquet.
+
+The numbers, outcomes and counts of a score are the same before and after. Records in JSON Lines pass line by line.
+Of any other format, what a score holds is held: the numbers of all rows; texts pass row by row.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import IO, Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.formats import parquet_writer
+from calipers.formats.carried import CARRIED, ROWS, Carried
+from calipers.formats.format import Extras, Format, Named, Raw, Text
+from calipers.formats.jsonl import JsonLines
+from calipers.formats.lines import LineError, odd_key
+from calipers.formats.read import Progress, begin, found_format, with_folders
+from calipers.formats.source import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks
+from calipers.rollouts.column import Column
+from calipers.rollouts.labels import SPLIT, STEP
+from calipers.rollouts.ledger import ERROR_KIND
+from calipers.rollouts.part import Labels, Part
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
+
+SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+CHECKED: Final = 64  # blocks of lines that one reader checks, so that what it gathers stays small
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_ROW: Final = msgspec.json.Decoder(dict[str, Raw])
+_BATCH: Final = 1 << 16  # rows whose numbers are Python's at once
+
+Record = dict[str, Any]
+Records = Callable[[], Iterator[Record]]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What was converted."""
+
+    path: str  # of the new file
+    format: str  # that was read, a name in FORMATS
+    rollouts: int  # rows, those that were planned and never run among them
+    notes: Sequence[str] = ()
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    texts: bool = True,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Write the rollouts of a file or folder to ``target``: ``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst`` or ``.parquet``.
+
+    A score of the new file has the same numbers, outcomes and digest. What was planned travels with it. Without
+    ``texts``, prompts and completions are left out. An existing target is replaced only with ``force``, and only when
+    everything is written. ``columns`` and ``truth`` are those of `score`.
+    """
+    path, out = os.fspath(source), os.fspath(target)
+    suffix = _checked(path, out, force)
+    names = Named(columns or {}, truth)
+    found = _streamed(path, names, progress) or _tabled(path, names, suffix, progress)
+    records = partial(_without_texts, found.records) if not texts else found.records
+    with _written(out) as beside:
+        rows = parquet_writer.write(records, beside) if suffix == ".parquet" else _write_lines(records, beside, suffix)
+    return Conversion(out, found.format, rows, found.notes)
+
+
+def _checked(path: str, out: str, force: bool) -> str:
+    """The suffix of the target; InputError for a target that cannot be."""
+    suffix = next((end for end in sorted(SUFFIXES, key=len, reverse=True) if out.endswith(end)), None)
+    if suffix is None:
+        raise InputError.at(out, "its ending names no format", f"expected {', '.join(SUFFIXES)}")
+    if path == STDIN:
+        raise InputError.at("-", "standard input passes only once", "expected a file or a folder")
+    if not os.path.exists(path):
+        raise InputError.at(path, "no such file", "expected a file or a folder of rollouts")
+    if os.path.realpath(path) == os.path.realpath(out):
+        raise InputError.at(out, "is the file to be converted", "expected another file")
+    if os.path.isdir(out):
+        raise InputError.at(out, "is a directory", "expected a file, such as rollouts.parquet")
+    if os.path.lexists(out) and not force:
+        raise InputError.at(out, "already exists", "--force replaces it")
+    folder = os.path.dirname(os.path.realpath(out))
+    if not os.path.isdir(folder):
+        raise InputError.at(out, f"there is no folder {os.path.dirname(out)!r}", "create it first")
+    if not os.access(folder, os.W_OK):
+        raise InputError.at(out, "is not writable", "expected a folder that you can write to")
+    return suffix
+
+
+@contextmanager
+def _written(out: str) -> Iterator[str]:
+    """The path of a file to write, which takes the place of the target when all of it is there."""
+    real = os.path.realpath(out)  # a link stays a link
+    beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)[:100]}.{os.urandom(4).hex()}.part")
+    try:
+        yield beside
+        with open(beside, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(beside, real)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(beside)
+        if isinstance(error, OSError):
+            raise InputError.at(out, f"cannot be written ({error.strerror or error})") from None
+        raise
+
+
+def _without_texts(records: Records) -> Iterator[Record]:
+    for record in records():
+        yield {key: value for key, value in record.items() if key not in TEXTS}
+
+
+def _write_lines(records: Records, path: str, suffix: str) -> int:
+    rows = 0
+    encode = msgspec.json.Encoder().encode
+    with open(path, "xb") as file, _packed(file, suffix) as packed:
+        for record in records():
+            packed.write(encode(record) + b"\n")
+            rows += 1
+    return rows
+
+
+@contextmanager
+def _packed(file: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
+    """A file that packs what is written to it; the same content gives the same bytes."""
+    if suffix == ".jsonl.gz":
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+            yield packed  # type: ignore[misc]  # it is one in all that is used here
+    elif suffix == ".jsonl.zst":
+        import zstandard
+
+        with zstandard.ZstdCompressor().stream_writer(file, closefd=False) as packed:
+            yield packed
+    else:
+        yield file
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is to be converted, as records that can be gone through more than once."""
+
+    records: Records
+    format: str
+    notes: Sequence[str] = ()
+
+
+def _streamed(path: str, names: Named, progress: Progress | None) -> _Found | None:
+    """Our own records in JSON Lines, line by line; None for anything else."""
+    if names or os.path.isdir(path):
+        return None
+    with Source(path) as source:
+        kind = found_format(source)
+    return _Found(partial(_lines, path, progress), kind.name) if kind.name == "native" else None
+
+
+def _lines(path: str, progress: Progress | None) -> Iterator[Record]:
+    """The records of a file as they are; InputError for the first that is no rollout, as in a score."""
+    with Source(path) as source:
+        source.head = source.head.removeprefix(BOM)
+        blocks = done = lines = 0
+        reader = JsonLines(path, {}, ())
+        try:
+            for block in line_blocks(source.readinto):
+                if blocks % CHECKED == 0:
+                    reader.finish()
+                    reader = JsonLines(path, {}, ())
+                    reader.lines = lines
+                reader.read(block)
+                for line in bytes(block).split(b"\n"):
+                    if line.strip():
+                        yield _ROW.decode(line)
+                lines, blocks, done = reader.lines, blocks + 1, done + len(block)
+                if progress is not None:
+                    progress(min(done, source.size) if source.size else done, source.size)
+            reader.finish()
+        except LongLine:
+            wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+            raise InputError.at(f"{path}:{lines + 1}", wrong, "expected one rollout per line") from None
+        except LineError as error:
+            raise error.at(path) from None
+
+
+def _tabled(path: str, names: Named, suffix: str, progress: Progress | None) -> _Found:
+    """The rollouts of any format, from what a score reads of it, with what its rows say beside numbers."""
+    sources = _sources([path], names)
+    labels = sorted({name for kind in sources.values() for name in kind.labels})
+    parts: list[Part] = []
+    rollouts, _ = begin([path], columns=names, labels=labels, progress=progress, kept=parts)
+    if suffix != ".parquet":
+        for part in parts:
+            _check_json(part)
+    format_read = next(iter(sources.values())).name
+    silent = sorted({kind.name for kind in sources.values() if not kind.extras and not kind.texts})
+    notes = [f"the texts of {name} files are not converted" for name in silent]
+    return _Found(partial(_rows, parts, sources, names), format_read, [*rollouts.notes, *notes])
+
+
+def records_of(paths: Sequence[str], columns: Mapping[str, str], parts: Sequence[Part]) -> Iterator[Record]:
+    """A record for each row of the parts that were read from these paths, with what the row says beside numbers."""
+    names = columns if isinstance(columns, Named) else Named(columns)
+    yield from _rows(parts, _sources(paths, names), names)
+
+
+def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:
+    """What is read of some paths, and the format of each."""
+    opened, _ = with_folders([path for path in paths if path != STDIN])
+    return {each if isinstance(each, str) else each.path: _kind(each, names) for each in opened}
+
+
+def _kind(opened: Any, names: Named) -> Format:
+    if not isinstance(opened, str):
+        return found_format(opened)
+    if os.path.isdir(opened):
+        from calipers.formats.run_folder import RUN
+
+        return RUN
+    with Source(opened) as source:
+        return found_format(source, names)
+
+
+def _check_json(part: Part) -> None:
+    """InputError for what a line of JSON cannot say."""
+    for name, column in {**part.columns, **part.rewards}.items():
+        if odd_key([name]) is not None:
+            wrong = f"{name!r} contains a quote, a backslash or a control character"
+            raise InputError.at(part.places.path, wrong, "no record can have such a key; convert to .parquet")
+        odd = np.flatnonzero(column.given & ~np.isfinite(column.values))
+        if len(odd):
+            wrong = f"{name} is {column.values[odd[0]]}"
+            raise InputError.at(part.places.of(int(odd[0])), wrong, "JSON has no such number; convert to .parquet")
+
+
+def _rows(parts: Sequence[Part], kinds: Mapping[str, Format], names: Named) -> Iterator[Record]:
+    """A record for each row of the parts."""
+    extras: dict[str, Extras | None] = {}
+    empty = _empty_tasks(parts)
+    spoken = _Spoken({path: kind for path, kind in kinds.items() if kind.extras is None}, names)
+    fallback = next(iter(kinds.values()), None)
+    for part in parts:
+        path = part.places.path
+        if path not in extras:
+            kind = kinds.get(path, fallback)
+            extras[path] = kind.extras(part, names) if kind and kind.extras else None
+            if path == STDIN:
+                extras[path] = repeat({})  # it has passed
+        beside = extras[path]
+        for record in _of_part(part):
+            more = spoken.of(record) if beside is None else next(beside, None)
+            if more is None:
+                raise RuntimeError(f"{path} has fewer rows than rollouts")
+            if empty:  # in the first row
+                record[CARRIED] = msgspec.structs.replace(record.get(CARRIED) or Carried(), empty_tasks=empty)
+                empty = []
+            yield _joined(record, more)
+
+
+def _empty_tasks(parts: Sequence[Part]) -> list[str]:
+    """The tasks that no row is of."""
+    every = dict.fromkeys(task for part in parts for task in part.tasks)
+    some = {part.tasks[code] for part in parts for code in np.unique(part.task).tolist()}
+    return [task for task in every if task not in some]
+
+
+def _joined(record: Record, more: Mapping[str, Any]) -> Record:
+    """A record with what its row says beside numbers: where both have a key, the row's own way to write it."""
+    for key, value in more.items():
+        if key == CARRIED and isinstance(value, dict):
+            record[key] = msgspec.structs.replace(record.get(key) or Carried(), **value)
+        elif key in record and isinstance(value, str):  # the cell of a table, of which the number is known
+            if _NUMBER.fullmatch(value.strip()):
+                record[key] = Raw(value.strip().encode())
+            elif value.strip().lower() in ("true", "false"):
+                record[key] = value.strip().lower() == "true"
+        else:
+            record[key] = value
+    return record
+
+
+def _of_part(part: Part) -> Iterator[Record]:
+    """A record for each row, with its numbers, outcome and group, and what it carries of its source."""
+    for start in range(0, len(part), _BATCH):
+        rows = slice(start, start + _BATCH)
+        task, sample, attempt = part.task[rows].tolist(), part.sample[rows].tolist(), part.attempt[rows].tolist()
+        outcome = part.outcome[rows].tolist()
+        rewards = [(name, *_lists(column, rows)) for name, column in part.rewards.items()]
+        columns = [(name, _place(name), *_lists(column, rows)) for name, column in part.columns.items()]
+        groups = [(name, _label(part.labels.get(name), rows)) for name in GROUP]
+        others = [
+            (name, _label(labels, rows)) for name, labels in part.labels.items() if name not in (*GROUP, ERROR_KIND)
+        ]
+        kinds = _label(part.labels.get(ERROR_KIND), rows)
+        steps = [(name, values) for name, values in others if name in (STEP, SPLIT) and values]
+        turns = None if part.turn is None else part.turn[rows].tolist()
+        datasets = dict(groups)["dataset"]
+        for row in range(len(task)):
+            name = part.tasks[task[row]]
+            record: Record = {"task": name, "sample": sample[row]}
+            if attempt[row] != 1:
+                record["attempt"] = attempt[row]
+            record |= {key: values[row] for key, values in groups if values and values[row] is not None}
+            if outcome[row] != UNSTATED:
+                record["outcome"] = OUTCOMES[outcome[row]]
+            for key, values, given in rewards:
+                if given[row]:
+                    if key == "reward":
+                        record[key] = values[row]
+                    else:
+                        record.setdefault("rewards", {})[key] = values[row]
+            for key, top, values, given in columns:
+                if given[row]:
+                    (record if top else record.setdefault("usage", {}))[key] = values[row]
+            record |= {key: values[row] for key, values in others if values and values[row] is not None}
+            dataset = (datasets[row] if datasets else None) or ""
+            carried = Carried(
+                planned_from=None if part.planned_from == ROWS else part.planned_from,
+                turn=None if turns is None else turns[row],
+                error_kind=kinds[row] if kinds else None,
+                digest=part.digests.get((dataset, name)),
+                stop=part.stop,
+                headline=part.headline or None,
+                labels={key: values[row] for key, values in steps if values[row] is not None},
+            )
+            if carried != Carried():
+                record[CARRIED] = carried
+            yield record
+
+
+def _lists(column: Column, rows: slice) -> tuple[list[float], list[bool]]:
+    return column.values[rows].tolist(), column.given[rows].tolist()
+
+
+def _label(labels: Labels | None, rows: slice) -> list[Any]:
+    """The value of each row, None where it has none; nothing where no row has one."""
+    if labels is None:
+        return []
+    values = [*labels.values, None]
+    return [values[code] for code in labels.code[rows].tolist()]
+
+
+def _place(name: str) -> bool:
+    """Whether a column of numbers is a key of the record itself; else it is usage, whose keys have no other meaning."""
+    return name not in USAGE and name not in ROLES and name != CARRIED and bool(name)
+
+
+class _Spoken:
+    """The texts of formats that give them by task and sample: held in memory until they are asked for."""
+
+    def __init__(self, kinds: Mapping[str, Format], names: Named) -> None:
+        self._kinds, self._names = kinds, names
+        self._texts: dict[tuple[str, float], list[Text]] | None = None
+
+    def of(self, record: Record) -> Mapping[str, Any]:
+        """The prompt, completion and answer of a rollout, as far as its file has them."""
+        if self._texts is None:
+            self._texts = self._read()
+        group = [record.get(name) for name in GROUP]
+        for text in self._texts.get((record["task"], record["sample"]), ()):
+            if all(said in (None, known) for said, known in zip(text[: len(GROUP)], group, strict=True)):
+                said = (("prompt", text.prompt), ("completion", text.completion), ("answer", text.answer))
+                return {key: value for key, value in said if value is not None and value != Raw(b"")}
+        return {}
+
+    def _read(self) -> dict[tuple[str, float], list[Text]]:
+        found: dict[tuple[str, float], list[Text]] = {}
+        for path, kind in self._kinds.items():
+            for text in kind.texts(path, self._names, _All()) if kind.texts else ():
+                found.setdefault((text.task, text.sample), []).append(text)
+        return found
+
+
+class _All(frozenset[str]):
+    """All tasks there are: every task is among them."""
+
+    def __contains__(self, task: object) -> bool:
+        return True

@@ -1,0 +1,109 @@
+"""A folder of runs: run folders, results and files of rollouts, in it and in the folders below it.
+
+::
+
+    runs/
+      arith-openai_m-1f0a4c2e/    a run: plan.json and its log
+      old/result.json             a finished result
+      gsm8k-m.jsonl               a file of rollouts
+      notes.md                    not looked at
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from calipers.errors import InputError
+from calipers.formats.run_plan import is_run
+from calipers.names import FOLDER_FORMATS, FORMATS
+
+DEEPEST = 3  # folders within each other in which runs are looked for
+ROLLOUTS: Final = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".eval")
+"""How the names of files of rollouts end in a folder; a path that is given by itself may have any name."""
+PACKED: Final = (".gz", ".zst")
+RESULT_SCHEMA: Final = "calipers.result/1"
+_HEAD = 4_096  # bytes at the beginning of a file that say what it is
+_SCHEMA = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"schema"\s*:\s*"(calipers\.[a-z_]+/\d+)"')
+EXPECTED = "expected run folders (with plan.json), results (result.json) or files of rollouts (.jsonl, .csv, .parquet)"
+
+
+def runs_inside(folder: str) -> list[str]:
+    """The paths of the runs in a folder, sorted; InputError where there are none.
+
+    A folder of another system's files is one path: their reader knows what belongs together.
+    """
+    paths = list(_inside(folder, DEEPEST))
+    if not paths:
+        raise InputError.at(folder, "has no runs", EXPECTED)
+    return paths
+
+
+def is_folder_of_runs(path: str) -> bool:
+    """Whether a path is a folder that no format reads as a whole."""
+    if not os.path.isdir(path) or is_run(path):
+        return False
+    return _of_calipers(path, DEEPEST) or not _is_read_whole(path)
+
+
+def schema_of(path: str) -> str | None:
+    """The schema of a document that Calipers wrote; None for any other file."""
+    try:
+        with open(path, "rb") as file:
+            match = _SCHEMA.match(file.read(_HEAD))
+    except OSError:  # whoever reads it says it better
+        return None
+    return match[1].decode() if match else None
+
+
+def is_result(path: str) -> bool:
+    """Whether a path is the file of a finished result."""
+    return os.path.isfile(path) and schema_of(path) == RESULT_SCHEMA
+
+
+def _inside(folder: str, depth: int) -> Iterator[str]:
+    for name, path in _entries(folder):
+        if os.path.isdir(path):
+            if is_run(path) or (not _of_calipers(path, depth - 1) and _is_read_whole(path)):
+                yield path
+            elif depth > 1:
+                yield from _inside(path, depth - 1)
+        elif _is_rollouts(name) or (name.endswith(".json") and _is_wanted(path)):
+            yield path
+
+
+def _entries(folder: str) -> list[tuple[str, str]]:
+    """Names and paths in a folder, sorted, without hidden ones."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise InputError.at(folder, f"cannot be read ({error.strerror})") from None
+    return [(name, os.path.join(folder, name)) for name in names if not name.startswith(".")]
+
+
+def _is_rollouts(name: str) -> bool:
+    stem, packing = os.path.splitext(name.lower())
+    return (stem if packing in PACKED else name.lower()).endswith(ROLLOUTS)
+
+
+def _is_wanted(path: str) -> bool:
+    """Whether a JSON file is a result, or of another system; other documents of Calipers are about runs."""
+    return schema_of(path) in (None, RESULT_SCHEMA)
+
+
+def _of_calipers(folder: str, depth: int) -> bool:
+    """Whether there is a run or a result of Calipers in a folder."""
+    for name, path in _entries(folder):
+        if os.path.isdir(path):
+            if is_run(path) or (depth > 1 and _of_calipers(path, depth - 1)):
+                return True
+        elif name.endswith(".json") and is_result(path):
+            return True
+    return False
+
+
+def _is_read_whole(folder: str) -> bool:
+    """Whether some format knows what a folder is."""
+    return any(FORMATS.load(name).folder(folder)[0] for name in FOLDER_FORMATS)

@@ -1,0 +1,123 @@
+"""Files of a result, one or more for each group: named safely, written all together or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Final
+
+from calipers.errors import InputError
+
+LONGEST: Final = 80  # characters of a name
+AT_ONCE: Final = 1 << 20  # bytes
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def safe_name(text: str | None, instead: str = "unnamed") -> str:
+    """A text as the name of a file or a folder on any system; a text that had to be changed keeps a hash.
+
+    >>> safe_name("tiny-1"), safe_name("../etc"), safe_name(None), safe_name(".")
+    ('tiny-1', 'etc-f7f9121f', 'unnamed', 'unnamed-cdb4ee2a')
+    """
+    if not text:
+        return instead
+    name = _UNSAFE.sub("_", text).strip("._-")[:LONGEST].rstrip("._-")
+    if name == text:
+        return name
+    return f"{name or instead}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+class OutFile:
+    """A file on its way; it is open only while it is written to, so that a thousand groups need no thousand handles."""
+
+    def __init__(self, part: str, path: str) -> None:
+        self._part, self._path = part, path
+        self._digest = hashlib.sha256()
+        self._held = bytearray()
+        with _told(path), open(part, "xb"):
+            pass
+
+    def write(self, data: bytes) -> None:
+        """Add to its end."""
+        self._digest.update(data)
+        self._held += data
+        if len(self._held) >= AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        with _told(self._path), open(self._part, "ab") as file:
+            file.write(self._held)
+            file.flush()
+            os.fsync(file.fileno())
+        self._held.clear()
+
+    def close(self) -> str:
+        """Write what is left; the SHA-256 of the whole."""
+        self._flush()
+        return self._digest.hexdigest()
+
+
+class GroupFiles:
+    """Files below a folder that appear together when all of them are written; an existing one only with ``force``."""
+
+    def __init__(self, folder: str, *, force: bool) -> None:
+        self.folder = folder
+        self._force = force
+        self._names: list[str] = []
+        self._made = not os.path.isdir(folder)
+        self._beside = os.path.join(folder, f".calipers-{os.urandom(4).hex()}.part")
+
+    def __enter__(self) -> GroupFiles:
+        with _told(self.folder):
+            if self._made:
+                os.mkdir(self.folder)
+            os.mkdir(self._beside)
+        return self
+
+    def open(self, name: str) -> OutFile:
+        """A file to be written, by its path below the folder; InputError where one is that may not be replaced."""
+        path = os.path.normpath(os.path.join(self.folder, name))
+        if name in self._names:
+            raise RuntimeError(f"two groups have the file {name}")
+        if os.path.lexists(path) and not self._force:
+            raise InputError.at(path, "already exists", "--force replaces it")
+        if os.path.isdir(path):
+            raise InputError.at(path, "is a directory", "expected a file, or nothing")
+        self._names.append(name)
+        return OutFile(os.path.join(self._beside, str(len(self._names) - 1)), path)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whose content is known."""
+        file = self.open(name)
+        file.write(content)
+        file.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                for number, name in enumerate(self._names):
+                    path = os.path.join(self.folder, name)
+                    with _told(path):
+                        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+                        os.replace(os.path.join(self._beside, str(number)), path)
+        finally:
+            shutil.rmtree(self._beside, ignore_errors=True)
+            if error is not None and self._made:
+                with suppress(OSError):
+                    os.rmdir(self.folder)
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Turn an error of the file system into one for the user."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError.at(path, f"cannot be written ({error.strerror})") from None

@@ -1,0 +1,90 @@
+r"""A document as LaTeX: every table with booktabs rules, for a paper; it needs \usepackage{booktabs}."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from calipers.reports.document import Document, Glyphs, Name, Picture, Styled, Table, TableColumn, Text, Title
+from calipers.reports.untrusted_text import clean
+
+_ESCAPES: Final = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
+    "−": "$-$", "·": r"$\cdot$", "–": "--", "…": r"\ldots{}", "→": r"$\to$", "\N{NO-BREAK SPACE}": "~",
+    "\N{REPLACEMENT CHARACTER}": "?", "\N{WORD JOINER}": "",
+}  # fmt: skip
+_TABLE: Final = str.maketrans(_ESCAPES)
+
+
+def render(document: Document) -> str:
+    """The tables of a document, each with the title above it as its caption."""
+    return "\n".join(_tables(document))
+
+
+def _tables(document: Document) -> Iterator[str]:
+    caption = ""
+    yield r"% needs \usepackage{booktabs}"
+    for block in document.blocks():
+        if isinstance(block, Title):
+            caption = _text(block.text if block.markdown is None else block.markdown)
+        elif isinstance(block, Table) and block.only != "terminal":
+            yield _table(block, caption)
+
+
+def _table(table: Table, caption: str) -> str:
+    places = [number for number, column in enumerate(table.columns) if column.only != "terminal"]
+    columns = [table.columns[number] for number in places]
+    heads = [_text(_head(column)) for column in columns]
+    rows = [[_cell(row.cells[number]) for number in places] for row in table.rows]
+    kept = [at for at, head in enumerate(heads) if head or any(row[at] for row in rows)]
+    sides = "".join("l" if columns[at].align == "left" else "r" for at in kept)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        *([rf"\caption{{{caption}}}"] if caption else []),
+        rf"\begin{{tabular}}{{{sides}}}",
+        r"\toprule",
+        _row([heads[at] for at in kept]),
+        r"\midrule",
+        *(_row([row[at] for at in kept]) for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _head(column: TableColumn) -> Text:
+    return column.head if column.markdown is None else column.markdown
+
+
+def _row(cells: list[str]) -> str:
+    line = " & ".join(cells)
+    return f"{{}}{line} \\\\" if line.startswith("[") else f"{line} \\\\"  # after \\ a bracket is a length
+
+
+def _cell(cell: Text | Picture) -> str:
+    return "" if isinstance(cell, Picture) else _text(cell)
+
+
+def _text(text: Text) -> str:
+    if isinstance(text, tuple):
+        return "".join(map(_text, text))
+    if isinstance(text, Name):
+        return escaped(clean(text.text, text.longest))
+    if isinstance(text, Styled):
+        return rf"\textbf{{{escaped(text.text)}}}" if text.style == "strong" and text.text else escaped(text.text)
+    return escaped(text.plain if isinstance(text, Glyphs) else text)
+
+
+def escaped(text: str) -> str:
+    r"""Text in which nothing is a command.
+
+    >>> escaped(r"100 % of $x_1^2 \input{a}")
+    '100 \\% of \\$x\\_1\\textasciicircum{}2 \\textbackslash{}input\\{a\\}'
+    """
+    return re.sub(r"\s+", " ", clean(text, None).translate(_TABLE))

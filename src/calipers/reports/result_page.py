@@ -1,0 +1,737 @@
+"""The page of a result: what it is about, the answer in a sentence, the numbers, the ledger; 25 lines at most."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from calipers.names import METRICS
+from calipers.reports import terminal
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Cell,
+    Document,
+    Glance,
+    Name,
+    Picture,
+    Row,
+    Sentence,
+    Styled,
+    Table,
+    TableColumn,
+    Text,
+    Title,
+)
+from calipers.reports.figures import (
+    NONE,
+    POLICY,
+    advice_of,
+    counted,
+    exceptions,
+    reason,
+    remarks,
+    size,
+    stopped,
+    too_few,
+)
+from calipers.reports.quantities import Quantity, digits, quantity, unit
+from calipers.reports.result import Group, Result, Slice
+from calipers.reports.sentences import (
+    ONE_SAMPLE,
+    Answer,
+    level,
+    of_quantity,
+    of_run,
+    of_suite,
+    outcomes,
+    planned,
+    samples_each,
+    spent,
+    to,
+    to_narrow,
+)
+from calipers.reports.untrusted_text import clean, width, without_middle
+from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.record import OUTCOMES
+from calipers.stats.estimate import Estimate
+
+LINES = 25  # of a page
+FEWEST = 4  # lines of a table that is cut: a heading, two rows, and how many more there are
+MANY_SLICES = 8  # beyond so many the worst come first
+WARNINGS = 3  # that are shown
+NAME = 34  # columns of a name in a line
+ROW_NAME = 30  # columns of a name in a table
+PICTURE = (19, 47)  # columns of an axis, on a narrow and on a wide page
+WIDE = terminal.FROM
+NOT_ADJUSTED = "intervals are not adjusted for the number of slices"
+SCALE = 10.0  # numbers up to this size share an axis with shares
+CASES = "if missing failed / passed"
+UNBIASED: Final = "unbiased estimate: "
+_LEDGER, _LABEL = 17, 13  # columns before the text of a line with a label
+_SAME = 1e-12  # numbers that differ by less are the same: they were added in another order
+
+
+def blocks(result: Result, economics_too: bool = False, every: bool = False, command: str = "") -> Iterator[Block]:
+    """The page: of one group its numbers, of several groups a row for each.
+
+    ``command`` stands before the options that the page names, where another command than score prints it.
+    """
+    one = len(result.groups) == 1
+    make = _one(result, result.groups[0], economics_too) if one else _several(result, economics_too)
+    yield from _fitted(make, every, command)
+    yield Blank()
+    yield _foot(result, command)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A page in parts: ``tables`` may lose rows to make the page fit, the first of them last."""
+
+    head: Sequence[Block]
+    tables: Sequence[_Cut]
+    tail: Sequence[Block]
+    extra: Sequence[Block] = ()  # what was asked for beyond the page: no row makes way for it
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A table that may lose its last rows, with what stands before and after it."""
+
+    table: Table
+    before: Sequence[Block] = ()
+    after: Sequence[Block] = ()
+    note: str = ""  # below it, on one line with how many rows are left
+
+
+def fitted(head: Sequence[Block], table: Table, tail: Sequence[Block], option: str) -> Iterator[Block]:
+    """A page of a head, a table with as many rows as fit, and a tail; ``option`` shows all rows."""
+    parts = _Parts(head, [_Cut(table)] if table.rows else [], tail)
+    yield from _fitted(parts, every=False, option=option, foot=0)
+
+
+def _fitted(parts: _Parts, every: bool, command: str = "", option: str = "--all", foot: int = 2) -> Iterator[Block]:
+    """The blocks of a page; without ``every``, with as many rows as fit. A foot of so many lines follows."""
+    around = [*parts.head, *parts.tail, *(block for cut in parts.tables for block in (*cut.before, *cut.after))]
+    noted = sum(bool(cut.note) for cut in parts.tables)
+    empty = [Table(cut.table.columns, [], across=True) for cut in parts.tables]
+    room = LINES - _lines([*around, *empty]) - noted - foot
+    yield from parts.head
+    for number, cut in enumerate(parts.tables):
+        later = sum(_least(each.table) - bool(each.note) for each in parts.tables[number + 1 :])
+        rows = cut.table.rows if every else _first_rows(cut.table, room - later, noted=bool(cut.note))
+        left = len(cut.table.rows) - len(rows)
+        shown = Table(cut.table.columns, rows, cut.table.notes_head, across=True)
+        yield from cut.before
+        yield shown
+        cut_off = f"… {left:,} more: {command}{option}" if left else ""
+        if words := "; ".join(filter(None, (cut_off, cut.note))):
+            yield Sentence(words, "note")
+        yield from cut.after
+        room -= _lines([shown]) - _lines([empty[number]]) + bool(left and not cut.note)
+    yield from (*parts.tail, *parts.extra)
+
+
+def _least(table: Table) -> int:
+    """Lines that the rows of a table keep where there is no room for all."""
+    return min(len(table.rows) + any(column.heading for column in table.columns), FEWEST)
+
+
+def _first_rows(table: Table, room: int, *, noted: bool) -> Sequence[Row]:
+    """As many rows as there is room for, with their headings, and with a line that says how many are left."""
+    bare = _lines([Table(table.columns, [], across=True)])
+    if len(table.rows) <= room and _lines([table]) - bare <= room:
+        return table.rows
+    rows = list(table.rows[: max(room, 2)])  # a row takes a line at least, and there may be a million of them
+    while len(rows) > 1 and _lines([Table(table.columns, rows, across=True)]) - bare + (not noted) > room:
+        rows.pop()
+    saved = len(table.rows) - len(rows) > 1 or noted  # a line that says so instead of one row would save nothing
+    return rows if saved else table.rows
+
+
+def _lines(blocks: Sequence[Block]) -> int:
+    page = Document(lambda: blocks, dict, paged=True)
+    return sum(1 for _ in terminal.lines(page, terminal.NARROW))
+
+
+def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
+    """The page of one group."""
+    answer = answer_of(result, group)
+    rows = list(same_rows(result, group))
+    named_width = min(max((len(name) for name, _, _ in rows), default=0), ROW_NAME)
+    cuts = list(_breakdowns(result, [("", group)], named_width))
+    head = [*head_blocks(_about(result, group), samples_each(group.ledger)), *answer_blocks(answer)]
+    if group.stop:
+        head.append(Sentence(Name(stopped(group.stop), None)))
+    head.append(Blank())
+    notes = _notes([(name, estimate) for name, estimate, _ in rows])
+    numbers = _Cut(_metrics(result, rows, named_width), (), notes)
+    tail: list[Block] = [Blank(), *_ledger(result, group)]
+    tail += [] if economics_too else _cost(group)
+    tail += [*_narrow(group), *_warnings(group)]
+    tables = [numbers, *cuts] if group.metrics else cuts
+    extra = list(economics(group, result)) if economics_too else []
+    return _Parts(head, tables, tail, extra)
+
+
+def head_blocks(about: str, right: str) -> list[Block]:
+    """The first line of a page: what it is about, and how much of it there is."""
+    return [Title("", markdown=Name(about, None)), Sentence(Name(about, None), right=right, markdown=right)]
+
+
+def answer_blocks(answer: Answer) -> list[Block]:
+    """The sentence, with how sure it is beside it, or below it where one line has no room for both."""
+    line, below = (answer.line, answer.below)
+    if answer.brackets and width(line) > terminal.NARROW:
+        line, below = answer.sentence, answer.detail if answer.detail.endswith(".") else f"{answer.detail}."
+    first: list[Block] = [Sentence(line, "strong", markdown=(Styled(line),))]
+    return [*first, Sentence(below)] if below else first
+
+
+def answer_of(result: Result, group: Group) -> Answer:
+    """What a result says of a group, by its first metric."""
+    name, estimate = next(iter(group.metrics.items()), ("", None))
+    who, dataset = (_short(text or "") for text in (group.model or group.agent, group.dataset))
+    if estimate is None:
+        return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
+    if unit(estimate) and estimate.value is not None:
+        shown = quantity(estimate)
+        return of_quantity(who, dataset, clean(name), shown.value, shown.interval, shown.per, result.confidence)
+    return of_run(
+        who,
+        dataset,
+        clean(name),
+        estimate,
+        planned=group.ledger.planned,
+        missing=group.ledger.gaps,
+        confidence=result.confidence,
+        solved=group.ledger.passed is not None,
+    )
+
+
+def _short(name: str) -> str:
+    return without_middle([clean(name, None)], NAME)[0]
+
+
+def _about(result: Result, group: Group) -> str:
+    """What a page is about: dataset, model and agent, or the file."""
+    names = [_short(part) for part in (group.dataset, group.model, group.agent) if part]
+    if not names and len(result.inputs) == 1:
+        names = [_short(os.path.basename(result.inputs[0].path))]
+    return " · ".join(names) or "rollouts"
+
+
+def same_rows(result: Result, group: Group) -> Iterator[tuple[str, Estimate, list[str]]]:
+    """The metrics of a group, each number once: with the other names it has."""
+    names = list(group.metrics)
+    taken: set[str] = set()
+    for name, estimate in group.metrics.items():
+        if name in taken:
+            continue
+        others = [each for each in names if each != name and each not in taken and _alike(estimate, group[each])]
+        taken |= {name, *others}
+        yield name, estimate, sorted({*others, *_known(result, group, name)} - {name}, key=_order)
+
+
+def _order(name: str) -> tuple[int, str]:
+    usual = ("mean_reward", "pass_rate", "pass@1")
+    return usual.index(name) if name in usual else len(usual), name
+
+
+def _alike(one: Estimate, other: Estimate) -> bool:
+    """Whether two metrics of one sample have the same value, interval and bounds."""
+    if not all(each.made.metric in ONE_SAMPLE and each.made.k in (None, 1) for each in (one, other)):
+        return False
+    if one.value is None:
+        return False
+    pairs = ((one.value,), (other.value,)), (one.interval, other.interval), (one.bounds, other.bounds)
+    return all(_equal(first, second) for first, second in pairs)
+
+
+def _equal(first: Sequence[float | None] | None, second: Sequence[float | None] | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return all(
+        a is b or (a is not None and b is not None and abs(a - b) < _SAME) for a, b in zip(first, second, strict=True)
+    )
+
+
+def _known(result: Result, group: Group, name: str) -> list[str]:
+    """Other names of a mean of 0/1 rewards that hold without being computed.
+
+    With one reward per sample that is 0 or 1, pass@1 is the mean reward of each task; the pooled pass rate is, too,
+    where all tasks have as many rewards. A given range makes other intervals of the mean reward.
+    """
+    estimate, usual = group.metrics[name], result.dialect == "native" and name == "mean_reward"
+    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
+    if not usual or group.ledger.passed is None or ranged or estimate.interval is None or group.stop:
+        return []
+    names = ["pass@1", *(["pass_rate"] if estimate.samples_per_task is None else [])]
+    return [each for each in names if each not in group.metrics]
+
+
+def _columns(first: Text, result: Result, width: int, last: Sequence[TableColumn]) -> list[TableColumn]:
+    return [
+        TableColumn(first, after=3, width=width, middle=True),
+        TableColumn("value", "right", after=3),
+        TableColumn(_level(result), after=4, width=len("0.000 to 0.000")),
+        TableColumn(style="chart", only="terminal", optional=True, sizes=PICTURE),
+        *last,
+    ]
+
+
+def _level(result: Result) -> str:
+    return level(result.confidence).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _metrics(result: Result, rows: Sequence[tuple[str, Estimate, Sequence[str]]], width: int) -> Table:
+    """A row for each number: value, interval, picture, and what else it is called; with the bounds on a wide page."""
+    estimates = [estimate for _, estimate, _ in rows]
+    decimals, axis = digits(estimates), axis_of(estimates)
+    bounded = any(estimate.bounds for estimate in estimates)
+    named_twice = any(same for _, _, same in rows)
+    cases = [TableColumn(CASES, only="markdown"), TableColumn(CASES, only="terminal", least=WIDE)] if bounded else []
+    beside_it = TableColumn("", optional=True, markdown="same as" if named_twice else "", below=WIDE if bounded else 0)
+    cells: list[Row] = []
+    for name, estimate, same in rows:
+        shown = quantity(estimate, decimals)
+        beside = f"= {', '.join(map(clean, same))}" if same else shown.per
+        bounds = to(estimate.bounds, decimals) if estimate.bounds else ""
+        both = [bounds, "  ".join(filter(None, (bounds, beside)))] if bounded else []
+        numbers: list[Cell] = [shown.value, _interval(estimate, shown), picture(estimate, axis), *both, beside]
+        cells.append(Row([Name(name, plain=_cell_name(name)), *numbers]))
+    return Table(_columns("metric", result, width, [*cases, beside_it]), cells)
+
+
+def _interval(estimate: Estimate, shown: Quantity) -> str:
+    """The interval, or the shortest word for why there is none."""
+    return shown.interval or ("one task" if estimate.tasks == 1 else NONE)
+
+
+def _cell_name(name: str) -> str:
+    return without_middle([clean(name, None)], ROW_NAME)[0]
+
+
+Axis = tuple[float, float]
+
+
+def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
+    """The axis of the pictures of a table: 0 to 1 where all numbers lie there, else one in round steps."""
+    pairs = [each.interval for each in estimates if each.interval and each.value is not None and not unit(each)]
+    inside = [pair for pair in pairs if pair[0] >= 0 and pair[1] <= 1]
+    beyond = [end for pair in pairs for end in pair]
+    if len(inside) == len(pairs) or max(map(abs, beyond)) > SCALE:  # numbers of other scales have no common axis
+        return (0.0, 1.0) if inside else round_axis(list(pairs[0])) if pairs else None
+    return round_axis(beyond)
+
+
+def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
+    """An axis that holds some numbers, and so much of their range to spare, between round numbers."""
+    low, high = min(ends), max(ends)
+    low, high = low - spare * (high - low), high + spare * (high - low)
+    if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
+        return None
+    step = 10 ** math.floor(math.log10(high - low))
+    step = step / 2 if (high - low) / step < 2 else step
+    first, last = math.floor(low / step + _SAME) * step, math.ceil(high / step - _SAME) * step
+    return round(first, 12) + 0.0, round(last, 12) + 0.0
+
+
+def picture(estimate: Estimate, axis: Axis | None) -> Cell:
+    """The interval of a number on an axis; "" where there is none, or it leaves the axis."""
+    ends, value = estimate.interval, estimate.value
+    if axis is None or ends is None or value is None or unit(estimate):
+        return ""
+    inside = axis[0] <= ends[0] <= ends[1] <= axis[1] and axis[0] <= value <= axis[1]
+    return Picture(value, *ends, axis, bounds=estimate.bounds) if inside else ""
+
+
+def _notes(numbers: Sequence[tuple[str, Estimate]]) -> list[Block]:
+    """Why numbers lack tasks or an interval, each reason once, with the metrics that it holds for."""
+    names: dict[str, list[str]] = {}
+    for name, estimate in numbers:
+        few = [] if estimate.value is None else too_few(estimate)
+        why = [] if estimate.tasks == 1 and estimate.value is not None else reason(estimate)  # the row says "one task"
+        for words in (*_meaning(name, estimate), *few, *why):
+            names.setdefault(words, []).append(_cell_name(name))
+    every = len(numbers)
+    return [
+        Sentence(words if len(those) == every > 1 else f"{', '.join(those)}: {words}", "note", indent=1)
+        for words, those in names.items()
+    ]
+
+
+def _meaning(name: str, estimate: Estimate) -> list[str]:
+    """What a number is, where its name means something else by other rules: EvSys' pass@3 is ours of another name."""
+    ours = METRICS.match(name.partition("(")[0])
+    return [described(estimate)] if ours and ours[0] != estimate.made.metric else []
+
+
+def _ledger(result: Result, group: Group) -> list[Block]:
+    """Where every planned rollout is, what counts as 0, and what the missing ones could change."""
+    ledger = group.ledger
+    lines: list[Block] = [Sentence(planned(ledger, result.missing))]
+    lines += _outcomes(ledger)
+    if ledger.gaps and (words := _bounds_line(group)):
+        lines.append(Sentence(words, label=" " * _LEDGER, markdown="", below=WIDE))
+    if ledger.attempts > ledger.planned:
+        lines.append(Sentence(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} excluded", indent=1))
+    for key, number in ledger.lacking.items():
+        lines.append(Sentence((f"{number:,} scored without reward ", Name(key)), indent=1))
+    if raised := exceptions(ledger):
+        lines.append(Sentence(raised, indent=1))
+    return lines
+
+
+def _outcomes(ledger: Ledger) -> list[Block]:
+    kinds: tuple[Literal["counted as 0", "missing"], ...] = ("counted as 0", "missing")
+    return [Sentence(words, label=f"  {kind}".ljust(_LEDGER)) for kind in kinds if (words := outcomes(ledger, kind))]
+
+
+def _bounds_line(group: Group) -> str:
+    """The first number with all missing rollouts failed, and passed."""
+    name, estimate = next(((name, each) for name, each in group.metrics.items() if each.bounds), ("", None))
+    if estimate is None or estimate.bounds is None:
+        return ""
+    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
+    worst, best = ("had the lowest", "the highest reward") if ranged else ("failed", "passed")
+    gaps = group.ledger.gaps
+    which = f"all {gaps:,}" if gaps > 1 else "it"
+    return f"{_cell_name(name)} {to(estimate.bounds, digits([estimate]))} if {which} {worst} / {best}"
+
+
+def _cost(group: Group) -> list[Block]:
+    words = spent(group.totals, group.economics)
+    return [Sentence(words, label="cost".ljust(_LABEL))] if words else []
+
+
+def economics(group: Group, result: Result) -> Iterator[Block]:
+    """Times, tokens and money as a table, with their units."""
+    yield Blank()
+    whys: dict[str, list[str]] = {}
+    rows = []
+    for name, estimate in group.economics.items():
+        shown = quantity(estimate)
+        rows.append(
+            Row(
+                [named(name, estimate), shown.value, shown.interval, shown.per, size(estimate)],
+                (),
+                "; ".join([described(estimate), *remarks(estimate)]),
+            )
+        )
+        for why in reason(estimate):
+            whys.setdefault(why, []).append(clean(name))
+    columns = [
+        TableColumn("economics"),
+        TableColumn("value", "right"),
+        TableColumn(_level(result), optional=True),
+        TableColumn("unit", optional=True),
+        TableColumn("n", optional=True, yields=1),
+    ]
+    if rows:
+        yield Table(columns, rows, notes_head="what it is")
+    for why, names in whys.items():
+        yield Sentence(f"{', '.join(names)}: {why}", "note", indent=1, markdown="")
+    if words := spent(group.totals, {}):
+        yield Sentence(words, label="total  ")
+
+
+def _narrow(group: Group) -> Iterator[Block]:
+    for key, split in advice_of(group.metrics, group.variance):
+        if words := to_narrow(split):
+            where: Text = (Name(key), f": {words}") if key else words
+            yield Sentence(where, label="to narrow".ljust(_LABEL))
+
+
+def _warnings(group: Group) -> Iterator[Block]:
+    for words in group.warnings[:WARNINGS]:
+        yield Sentence(f"warning: {words}", markdown=(Styled("Warning:"), f" {words}"))
+    if len(group.warnings) > WARNINGS:
+        yield Sentence(f"… {counted(len(group.warnings) - WARNINGS, 'warning')} more: --details", "note")
+
+
+def _foot(result: Result, command: str) -> Sentence:
+    """The settings that are not the usual ones, and the digest: equal digests mean equal numbers."""
+    settings = [] if result.dialect == "native" else [f"{clean(result.dialect)} rules"]
+    settings += [] if result.missing == "gap" else [f"missing rollouts {POLICY.get(result.missing, result.missing)}"]
+    settings += [f"seed {result.seed}"] if result.seed else []
+    return digest_line(settings, result.digest, f"{command}--details")
+
+
+def digest_line(settings: Sequence[str], digest: str, more: str) -> Sentence:
+    """The last line of a page: settings that are not the usual ones, the digest, and where there is more."""
+    said = f"{', '.join(settings)}; " if settings else ""
+    words = f"{said}{digest[:23]}…   more: {more}"
+    page = "   a page: calipers report"
+    whole = words + page if width(words + page) <= terminal.NARROW else words
+    return Sentence(whole, "note", markdown=(said, "digest ", Name(digest, None)))
+
+
+def _breakdowns(result: Result, groups: Sequence[tuple[str, Group]], width: int) -> Iterator[_Cut]:
+    """A table for each key of ``--by``: the slices under one another, a metric at a time."""
+    for key in dict.fromkeys(key for _, group in groups for key in group.breakdowns):
+        cuts = [(name, group.breakdowns.get(key, {})) for name, group in groups]
+        metrics = dict.fromkeys(name for _, cut in cuts for part in cut.values() for name in part.metrics)
+        rows = [row for metric in metrics for name, cut in cuts for row in _slices(name, metric, cut)]
+        if not rows:
+            yield _Cut(Table([TableColumn(Name(key))], []), [Blank()], [Sentence("no rollouts", indent=1)])
+            continue
+        estimates = [estimate for _, _, estimate in rows]
+        decimals, axis = digits(estimates), axis_of(estimates)
+        headed = len({heading for heading, _, _ in rows}) > 1
+        cells = []
+        for heading, value, estimate in rows:
+            shown = quantity(estimate, decimals)
+            numbers: list[Cell] = [
+                shown.value,
+                _interval(estimate, shown),
+                picture(estimate, axis),
+                f"{estimate.tasks:,}",
+            ]
+            over = [Name(heading, None, heading)] if headed else []
+            cells.append(Row([Name(value, plain=_cell_name(value)), *over, *numbers]))
+        named_width = max(width, *(min(len(value), ROW_NAME) for _, value, _ in rows))
+        last = [TableColumn("tasks", "right")]
+        columns = _columns(Name(key, plain=_cell_name(key)), result, named_width, last)
+        if headed:
+            columns.insert(1, TableColumn("metric", heading=True))
+        yield _Cut(Table(columns, cells), [Blank()], note=NOT_ADJUSTED if len(rows) > 1 else "")
+
+
+def _slices(name: str, metric: str, cut: Mapping[str, Slice]) -> list[tuple[str, str, Estimate]]:
+    """The numbers of the slices of a group by a metric: (heading, slice, number); of many slices the worst first."""
+    numbers = [(value, part[metric]) for value, part in cut.items() if metric in part.metrics]
+    if len(numbers) > MANY_SLICES:
+        numbers.sort(key=lambda item: _goodness(item[1]))
+    heading = " · ".join(filter(None, (name, _cell_name(metric))))
+    return [(heading, value, estimate) for value, estimate in numbers]
+
+
+def _goodness(estimate: Estimate) -> float:
+    """A key that puts the worst number first, and what has none last."""
+    if estimate.value is None or not math.isfinite(estimate.value):
+        return math.inf
+    return -estimate.value if estimate.higher_is_better is False else estimate.value
+
+
+def _several(result: Result, economics_too: bool) -> _Parts:
+    """The page of several groups: a metric at a time, a row for each group; the means over datasets after them."""
+    groups = result.groups
+    names = group_names(groups)
+    same = _same_everywhere(result)
+    metrics = list(same)
+    numbers: list[tuple[str, str, Estimate, str]] = []
+    for metric in metrics:
+        for name, group in zip(names, groups, strict=True):
+            if metric in group.metrics:
+                numbers.append((metric, name, group[metric], f"{group.ledger.gaps:,}"))
+        for suite in result.suites:
+            if metric in suite.metrics:
+                whose = " · ".join(filter(None, (suite.model, suite.agent))) if len(result.suites) > 1 else ""
+                mean = f"macro mean · {_short(whose)}" if whose else "macro mean"
+                numbers.append((metric, mean, suite.metrics[metric].macro, ""))
+    width = max((len(_cell_name(name)) for _, name, _, _ in numbers), default=0)
+    cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
+    one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
+    head = head_blocks(counts_of(groups), ", ".join(filter(None, (one_metric, f"{_level(result)}s"))))
+    head += [*answer_blocks(answer_of_several(result)), Blank()]
+    ledger = _added([group.ledger for group in groups])
+    tail: list[Block] = [Blank(), Sentence(planned(ledger, result.missing))]
+    tail += _outcomes(ledger)
+    extra: list[Block] = []
+    if economics_too:
+        for name, group in zip(names, groups, strict=True):
+            if group.economics or group.totals:
+                extra += [Blank(), Title(Name(name, None)), *economics(group, result)]
+    elif words := spent(_totals(groups), {}):
+        tail.append(Sentence(words, label="cost".ljust(_LABEL)))
+    tail += _group_warnings(names, groups)
+    tables = [_Cut(_group_table(result, numbers, width), (), _notes([(name, each) for _, name, each, _ in numbers]))]
+    return _Parts(head, [*(tables if numbers else []), *cuts], tail, extra)
+
+
+def _same_everywhere(result: Result) -> dict[str, list[str]]:
+    """The metrics of all groups -> other names that each has in every group."""
+    names = list(dict.fromkeys(name for group in result.groups for name in group.metrics))
+    found = [{name: others for name, _, others in same_rows(result, group)} for group in result.groups]
+    if all(each == found[0] for each in found):
+        return found[0] if found else {}
+    return {name: [] for name in names}
+
+
+def _group_table(result: Result, numbers: Sequence[tuple[str, str, Estimate, str]], width: int) -> Table:
+    estimates = [estimate for _, _, estimate, _ in numbers]
+    decimals, axis = digits(estimates), axis_of(estimates)
+    headed = len({metric for metric, _, _, _ in numbers}) > 1
+    rows = []
+    for metric, name, estimate, missing in numbers:
+        shown = quantity(estimate, decimals)
+        over = [Name(metric, None, _cell_name(metric))] if headed else []
+        cells: list[Cell] = [Name(name, None, _cell_name(name)), *over, shown.value, _interval(estimate, shown)]
+        rows.append(Row([*cells, picture(estimate, axis), f"{estimate.tasks:,}", missing]))
+    last = [TableColumn("tasks", "right"), TableColumn("missing", "right")]
+    columns = _columns("group", result, width, last)
+    if headed:
+        columns.insert(1, TableColumn("metric", heading=True))
+    return Table(columns, rows)
+
+
+def group_names(groups: Sequence[Group]) -> list[str]:
+    """What tells groups apart: the parts of their names in which they differ."""
+    keys = ("dataset", "model", "agent")
+    differ = [key for key in keys if len({getattr(group, key) for group in groups}) > 1] or list(keys)
+    names = [" · ".join(clean(getattr(group, key) or "", None) for key in differ) for group in groups]
+    return [name.strip(" ·") or "(unnamed)" for name in names]
+
+
+def counts_of(groups: Sequence[Group]) -> str:
+    """``2 datasets, 3 models``; with the dataset or the model that all groups share."""
+    parts = []
+    for key in ("dataset", "model", "agent"):
+        values = {getattr(group, key) for group in groups}
+        only = next(iter(values)) if len(values) == 1 else None
+        if len(values) > 1:
+            parts.append(counted(len(values), key))
+        elif only:
+            parts.append(_short(only))
+    return ", ".join(parts) or counted(len(groups), "group")
+
+
+def answer_of_several(result: Result) -> Answer:
+    """What a result of several groups says: the mean over datasets of a model, or what tells models apart."""
+    if len(result.suites) == 1 and (metrics := result.suites[0].metrics):
+        suite, (name, means) = result.suites[0], next(iter(metrics.items()))
+        who = _short(suite.model or suite.agent or "")
+        return of_suite(who, len(suite.datasets), clean(name), means.macro, confidence=result.confidence)
+    if not result.groups:
+        return Answer("There are no rollouts.")
+    models = len({(group.model, group.agent) for group in result.groups})
+    if models > 1:
+        return Answer(
+            f"{counted(models, 'model')}: calipers leaderboard says which of them differ.",
+            "Compare by differences on common tasks, not by whether these intervals overlap",
+        )
+    return Answer(f"{counted(len(result.groups), 'group')} of rollouts.")
+
+
+def _added(ledgers: Sequence[Ledger]) -> Ledger:
+    """The ledger of several groups together."""
+    every = [*ledgers]
+    words = [word for word in OUTCOMES if any(word in each.outcomes for each in every)]
+    kept = [word for word in OUTCOMES if any(word in each.rewarded for each in every)]
+    origins = {each.planned_from for each in every}
+    return Ledger(
+        planned=sum(each.planned for each in every),
+        planned_from=origins.pop() if len(origins) == 1 else "rows",
+        tasks=sum(each.tasks for each in every),
+        scored=sum(each.scored for each in every),
+        gaps=sum(each.gaps for each in every),
+        attempts=sum(each.attempts for each in every),
+        outcomes={word: sum(each.outcomes.get(word, 0) for each in every) for word in words},
+        rewarded={word: sum(each.rewarded.get(word, 0) for each in every) for word in kept},
+    )
+
+
+def _totals(groups: Sequence[Group]) -> dict[str, float]:
+    names = dict.fromkeys(name for group in groups for name in group.totals)
+    return {name: sum(group.totals.get(name, 0.0) for group in groups) for name in names}
+
+
+def _group_warnings(names: Sequence[str], groups: Sequence[Group]) -> list[Block]:
+    """The warnings and stopping rules of some groups, each with its group."""
+    said = [
+        (name, words)
+        for name, group in zip(names, groups, strict=True)
+        for words in (*([stopped(group.stop)] if group.stop else []), *(f"warning: {text}" for text in group.warnings))
+    ]
+    lines: list[Block] = [Sentence((Name(name, None, _cell_name(name)), f": {words}")) for name, words in said]
+    if len(said) > WARNINGS:
+        lines[WARNINGS:] = [Sentence(f"… {counted(len(said) - WARNINGS, 'warning')} more: --details", "note")]
+    return lines
+
+
+def glance(result: Result) -> Glance:
+    """A result for a notebook: the sentence, its numbers with pictures, and the ledger with the digest."""
+    if len(result.groups) == 1:
+        group = result.groups[0]
+        rows = list(same_rows(result, group))
+        estimates = [estimate for _, estimate, _ in rows]
+        decimals, axis = digits(estimates), axis_of(estimates)
+        numbers = [(f"{name}{_also(same)}", estimate) for name, estimate, same in rows]
+        answer, ledger, first = answer_of(result, group), group.ledger, "metric"
+    else:
+        names, metrics = group_names(result.groups), list(_same_everywhere(result))
+        numbers = [
+            (f"{name} {metric}" if len(metrics) > 1 else name, group[metric])
+            for metric in metrics
+            for name, group in zip(names, result.groups, strict=True)
+            if metric in group.metrics
+        ]
+        estimates = [estimate for _, estimate in numbers]
+        decimals, axis = digits(estimates), axis_of(estimates)
+        answer, ledger = answer_of_several(result), _added([group.ledger for group in result.groups])
+        first = "group"
+    columns = [
+        TableColumn(first),
+        TableColumn("value", style="value"),
+        TableColumn(_level(result)),
+        TableColumn(style="chart"),
+        TableColumn("tasks"),
+    ]
+    cells = []
+    for name, estimate in numbers:
+        shown = quantity(estimate, decimals)
+        per = f" {shown.per}" if shown.per else ""
+        cells.append(Row([name, f"{shown.value}{per}", shown.interval, picture(estimate, axis), f"{estimate.tasks:,}"]))
+    hollow = " Hollow: from all missing failed to all passed." if any(each.bounds for each in estimates) else ""
+    foot = f"{planned(ledger, result.missing)}.{hollow} {result.digest[:19]}…"
+    return Glance(str(answer) if not answer.brackets else answer.line, Table(columns, cells), foot)
+
+
+def headline(result: Result) -> str:
+    """A result on a line, for ``repr``."""
+    if len(result.groups) != 1:
+        return f"{counts_of(result.groups)}: {counted(len(result.groups), 'group')}"
+    group = result.groups[0]
+    decimals = digits(group.metrics.values())
+    first = [f"{clean(name)} {_brackets(estimate, decimals)}" for name, estimate in list(group.metrics.items())[:1]]
+    ledger = group.ledger
+    missing = f"{ledger.gaps:,} of {ledger.planned:,} missing" if ledger.gaps else f"{ledger.planned:,} rollouts"
+    return f"{_about(result, group)}: {', '.join([*first, counted(ledger.tasks, 'task'), missing])}"
+
+
+def _brackets(estimate: Estimate, decimals: int) -> str:
+    shown = quantity(estimate, decimals)
+    ends = f" [{shown.interval.replace(' to ', ', ')}]" if shown.interval else ""
+    return "without a value" if estimate.value is None else f"{shown.value}{ends}"
+
+
+def _also(same: Sequence[str]) -> str:
+    return f" = {', '.join(same)}" if same else ""
+
+
+def described(estimate: Estimate) -> str:
+    """What a number is, in a few words: the estimator in its signature, not the name it was requested by."""
+    from calipers.metrics.cards import CARDS, filled
+
+    card, k = CARDS.get(estimate.made.metric), estimate.made.k
+    if card is None or estimate.made.over:
+        script = estimate.made.metric == "metric_script"
+        return "computed by a metric script" if script else "computed by a plugin from all rewards"
+    beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
+    even = estimate.value is not None and not estimate.samples_per_task  # else sample counts may depend on results
+    unbiased = UNBIASED if card.unbiased and even else ""
+    return unbiased + filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
+
+
+def title(group: Group, result: Result) -> str:
+    """The name of a group; empty when it has none and is the only group."""
+    return clean(group.title, 200) or ("(unnamed)" if len(result.groups) > 1 else "")
+
+
+def named(name: str, estimate: Estimate) -> tuple[Name, str]:
+    """A metric's name with an arrow that shows which direction is better."""
+    return Name(name), {True: " ↑", False: " ↓", None: ""}[estimate.higher_is_better]

@@ -1,0 +1,73 @@
+"""The tasks of a score as test cases, for JUnit: a task passes if all of its rollouts do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.reports.junit import Case, Suite
+from calipers.reports.result import Group, Result
+from calipers.rollouts.column import Column
+from calipers.rollouts.ledger import contributed
+from calipers.rollouts.part import Part
+from calipers.rollouts.record import OUTCOMES, SCORED
+from calipers.rollouts.table import Rollouts, assemble
+
+
+def task_suites(result: Result, parts: Sequence[Part]) -> list[Suite]:
+    """A suite for each group, a case for each task and reward.
+
+    A task fails if a rollout has a number that is no pass. One whose rollouts are missing is an error, never a
+    failure: nothing is known of it.
+    """
+    tables = {tuple(table.keys[0]): table for table in assemble(parts).groups()}
+    suites = []
+    for group in result.groups:
+        table = tables.get((group.agent, group.model, group.dataset))
+        if table is not None:
+            name = group.title or "score"
+            suites.append(Suite(name, [case for key in _rewards(group) for case in _cases(table, key, name)]))
+    return suites
+
+
+def _rewards(group: Group) -> list[str]:
+    """The rewards that the numbers of a group are of."""
+    settings = (setting for estimate in group.metrics.values() for setting in estimate.made.settings)
+    return list(dict.fromkeys(each.removeprefix("reward:") for each in settings if each.startswith("reward:")))
+
+
+def _cases(table: Rollouts, key: str, suite: str) -> Iterator[Case]:
+    numbers, seconds = contributed(table, key), table.columns.get("latency_s")
+    ends = np.searchsorted(table.task, np.arange(len(table.tasks) + 1))
+    name = "" if key == "reward" else f" ({key})"
+    for task, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+        rows = slice(start, end)
+        yield _case(f"{table.tasks[task]}{name}", suite, numbers.take(rows), table.outcome[rows], _sum(seconds, rows))
+
+
+def _sum(seconds: Column | None, rows: slice) -> float | None:
+    if seconds is None or not seconds.given[rows].any():
+        return None
+    return float(seconds.take(rows).kept().sum())
+
+
+def _case(name: str, suite: str, numbers: Column, outcome: np.ndarray, seconds: float | None) -> Case:
+    values = numbers.kept()
+    passed, missing = int((values >= PASS_THRESHOLD).sum()), len(numbers) - len(values)
+    counts = _counts(outcome)
+    words = ", ".join(f"{word} {count}" for word, count in counts.items())
+    message = f"{passed} of {len(values)} rollouts passed" + (f"; {missing} missing" if missing else "")
+    message += f" ({words})" if words else ""
+    if passed < len(values):
+        return Case(name, suite, "failure", message, next(iter(counts), OUTCOMES[SCORED]), seconds)
+    if missing or not len(numbers):
+        return Case(name, suite, "error", message, "missing", seconds)
+    return Case(name, suite, seconds=seconds)
+
+
+def _counts(outcome: np.ndarray) -> dict[str, int]:
+    """The outcomes of a task's rollouts but for those that were scored, in words, with their counts."""
+    counts = dict(zip(OUTCOMES, np.bincount(outcome, minlength=len(OUTCOMES)).tolist(), strict=False))
+    return {word.replace("_", " "): count for word, count in counts.items() if count and word != OUTCOMES[SCORED]}

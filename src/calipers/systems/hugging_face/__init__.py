@@ -1,0 +1,1 @@
+"""Hugging Face model cards: files of evaluation results."""

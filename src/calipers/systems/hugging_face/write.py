@@ -1,0 +1,91 @@
+"""A result for a Hugging Face model card: ``.eval_results/<name>.yaml``, a file for each group.
+
+The format has one value for a benchmark and no place for an interval: both ends, the level, the method and the counts
+are in its notes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from calipers.errors import InputError
+from calipers.reports.figures import percent
+from calipers.reports.group_files import GroupFiles, safe_name
+from calipers.reports.result import Group, Result
+from calipers.reports.untrusted_text import clean
+from calipers.rollouts.part import Part
+from calipers.stats.estimate import Estimate
+from calipers.systems.system import ExportRequest
+
+FOLDER: Final = ".eval_results"
+RIGHT: Final = "expected hf=DATASET:TASK, such as hf=openai/gsm8k:gsm8k; the benchmark's page names both"
+_IDS: Final = re.compile(r"([\w.-]+/[\w.-]+):([\w./-]+)")
+
+
+class ModelCard:
+    """``--export hf=DATASET:TASK``: files in ``.eval_results`` of the current folder, a clone of the model's."""
+
+    def __init__(self, request: ExportRequest) -> None:
+        match = _IDS.fullmatch(request.target or "")
+        if match is None:
+            wrong = f"{request.target!r} is no benchmark and task" if request.target else "the benchmark is not named"
+            raise InputError.at("--export hf", wrong, RIGHT)
+        self.paths, self.files = request.paths, list[str]()
+        self._dataset, self._task, self._force = match[1], match[2], request.force
+
+    def begin(self) -> list[Part] | None:
+        """It needs nothing of the files but the result."""
+        return None
+
+    def contents(self, result: Result) -> tuple[list[Any], list[str]]:
+        """Write a file for each group; notes say where."""
+        with GroupFiles(FOLDER, force=self._force) as files:
+            notes = [note for group in result.groups for note in self._write(result, group, files)]
+        if len(result.groups) > 1:
+            notes.append(f"{FOLDER}: each file belongs in the repository of its own model")
+        return [], notes
+
+    def _write(self, result: Result, group: Group, files: GroupFiles) -> Iterator[str]:
+        name, estimate = next(iter(group.metrics.items()))
+        title = group.title or "the rollouts"
+        if estimate.value is None:
+            yield f"{title}: {name} has no value, so that no file is written"
+            return
+        parts = [group.dataset, group.model, group.agent] if len(result.groups) > 1 else [self._task]
+        file = "_".join(safe_name(part) for part in parts if part) or safe_name(None)
+        entry = {
+            "dataset": {"id": self._dataset, "task_id": self._task},
+            "value": estimate.value,
+            "date": datetime.now(UTC).date().isoformat(),
+            "notes": clean(_notes(name, estimate, group, result), None),
+        }
+        files.write(f"{file}.yaml", _yaml(entry).encode())
+        yield f"{os.path.join(FOLDER, file)}.yaml: {name} {estimate.value:.4g} for {self._dataset}"
+        if len(group.metrics) > 1:
+            others = ", ".join(list(group.metrics)[1:])
+            yield f"{title}: a card has one value for a benchmark, the first metric; not written: {others}"
+
+
+def _notes(name: str, estimate: Estimate, group: Group, result: Result) -> str:
+    """What the format has no place for, in a sentence."""
+    words = [name]
+    if estimate.interval:
+        low, high = estimate.interval
+        words.append(f"{percent(result.confidence)} interval {low:.4f} to {high:.4f} ({estimate.method})")
+    words.append(f"n = {estimate.tasks} tasks, {estimate.samples} samples")
+    if group.ledger.gaps:
+        words.append(f"{group.ledger.gaps} of {group.ledger.planned} rollouts missing")
+    return f"{'; '.join(words)}. Measured with Calipers, {result.digest[:23]}."
+
+
+def _yaml(entry: dict[str, Any]) -> str:
+    """A list of one entry as YAML; its texts are quoted as in JSON, which YAML contains."""
+    lines = ["- dataset:"]
+    lines += [f"    {key}: {json.dumps(value)}" for key, value in entry["dataset"].items()]
+    lines += [f"  {key}: {json.dumps(value)}" for key, value in entry.items() if key != "dataset"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,358 @@
+"""A result as logs that inspect opens: one for each group, ``.eval`` or ``.json``.
+
+A rollout is an epoch of a sample. An error is an error, a missing rollout is a sample without a score, and one that was
+never run is planned and not there. Outcomes that inspect has no word for are named in a note.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from calipers import __version__
+from calipers.errors import InputError
+from calipers.formats.carried import CARRIED, Carried
+from calipers.reports.figures import counted
+from calipers.reports.group_files import GroupFiles, OutFile, safe_name
+from calipers.reports.group_records import GroupRecords, Record, key_of, rewards_of
+from calipers.reports.result import Group, Result
+from calipers.rollouts.part import Part
+from calipers.systems.inspect.read import HEADER, OF_REASON, START
+from calipers.systems.inspect.wire import VERSION
+from calipers.systems.system import ExportRequest
+
+ENDS: Final = (".eval", ".json")
+LONGEST_ID: Final = 500  # characters, in the name of a member
+UNNAMED: Final = "none/unknown"  # inspect has no log without a model
+REASONS: Final = {outcome: reason for reason, outcome in OF_REASON.items()}
+STOPS: Final = {"truncated": "max_tokens", "refused": "content_filter"}
+ABSENT: Final = ("not_run", "stopped_early")  # planned, and no sample
+KNOWN: Final = frozenset({"scored", "client_failed", "timed_out", "cancelled", "missing", *STOPS, *REASONS, *ABSENT})
+USAGE: Final = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cached_tokens": "input_tokens_cache_read",
+    "reasoning_tokens": "reasoning_tokens",
+    "cost_usd": "total_cost",
+}
+
+
+class InspectLogs:
+    """``--export inspect[=PATH]``: a log for each group in the folder ``logs``, in PATH, or the log PATH itself."""
+
+    def __init__(self, request: ExportRequest) -> None:
+        self.paths, self.files = request.paths, list[str]()
+        target = request.target or "logs"
+        self._file = os.path.basename(target) if target.endswith(ENDS) else ""
+        self._folder = (os.path.dirname(target) or ".") if self._file else target
+        if self._file and not os.path.isdir(self._folder):
+            raise InputError.at(target, f"there is no folder {self._folder!r}", "create it first")
+        self._force = request.force
+        self._records = GroupRecords(request.paths, request.columns)
+
+    def begin(self) -> list[Part]:
+        """The samples are made of the parts that are read."""
+        return self._records.parts
+
+    def contents(self, result: Result) -> tuple[list[Any], list[str]]:
+        """Write a log for each group; notes say where, and what inspect has no word for."""
+        if self._file and len(result.groups) > 1:
+            wrong = f"there are {len(result.groups)} groups, and a log has one"
+            raise InputError.at(f"--export inspect={self._file}", wrong, "expected a folder, such as inspect=logs")
+        notes: list[str] = []
+        with GroupFiles(self._folder, force=self._force) as files:
+            logs = {key_of(group): self._log(result, group, files) for group in result.groups}
+            for key, record in self._records.each():
+                if key in logs:
+                    logs[key].add(record)
+            for log in logs.values():
+                notes += log.finish()
+        return [], notes
+
+    def _log(self, result: Result, group: Group, files: GroupFiles) -> _Log:
+        parts = [safe_name(part) for part in (group.dataset, group.model, group.agent) if part]
+        name = self._file or f"{'_'.join(parts) or 'rollouts'}.eval"
+        path = os.path.normpath(os.path.join(files.folder, name))
+        return (_Archive if name.endswith(".eval") else _Document)(_Content(result, group), files.open(name), path)
+
+
+class _Log(Protocol):
+    """A log while it is written."""
+
+    def add(self, record: Record) -> None:
+        """One more rollout."""
+        ...
+
+    def finish(self) -> Iterator[str]:
+        """Write what comes last; notes."""
+        ...
+
+
+class _Document:
+    """A log in one file; all samples are held, as what comes before them is known after the last."""
+
+    def __init__(self, content: _Content, file: OutFile, path: str) -> None:
+        self._content, self._file, self._path = content, file, path
+        self._samples: list[str] = []
+
+    def add(self, record: Record) -> None:
+        """One more rollout."""
+        if (sample := self._content.sample(record)) is not None:
+            self._samples.append(json.dumps(sample))
+
+    def finish(self) -> Iterator[str]:
+        """Write all of it; notes."""
+        header = json.dumps(self._content.header(), indent=1).removesuffix("\n}")
+        self._file.write(header.encode() + b',\n "samples": [\n')
+        for number, sample in enumerate(self._samples):
+            self._file.write(b"%s%s" % (b",\n" if number else b"", sample.encode()))
+        self._file.write(b"\n ]\n}\n")
+        self._file.close()
+        return self._content.notes(self._path)
+
+
+class _Archive:
+    """A log as an archive: a member for each sample."""
+
+    def __init__(self, content: _Content, file: OutFile, path: str) -> None:
+        self._content, self._file, self._path = content, file, path
+        self._sink = _Sink()
+        self._zip = zipfile.ZipFile(self._sink, "w", zipfile.ZIP_DEFLATED)
+        self._summaries: list[dict[str, Any]] = []
+
+    def add(self, record: Record) -> None:
+        """One more rollout."""
+        if (sample := self._content.sample(record)) is None:
+            return
+        self._member(f"samples/{_member_id(sample['id'])}_epoch_{sample['epoch']}.json", sample)
+        self._summaries.append(_summary(sample))
+
+    def finish(self) -> Iterator[str]:
+        """Write the header and the list of samples; notes."""
+        header = self._content.header()
+        self._member(START, {"version": VERSION, "eval": header["eval"], "plan": header["plan"]})
+        self._member("summaries.json", self._summaries)
+        self._member(HEADER, header)
+        self._zip.close()
+        self._file.write(self._sink.taken())
+        self._file.close()
+        return self._content.notes(self._path)
+
+    def _member(self, name: str, value: Any) -> None:
+        info = zipfile.ZipInfo(name)  # of no time of its own
+        info.compress_type = zipfile.ZIP_DEFLATED
+        self._zip.writestr(info, json.dumps(value))
+        self._file.write(self._sink.taken())
+
+
+class _Content:
+    """What a log says of a group."""
+
+    def __init__(self, result: Result, group: Group) -> None:
+        self._result, self._group = result, group
+        self._moment = datetime.now(UTC).isoformat()
+        self.samples = self.attempts = 0
+        self.unknown: Counter[str] = Counter()
+        self._ids: dict[str, int] = {}  # task -> the most samples planned of it
+        self._scorers: dict[str, None] = {}
+
+    def sample(self, record: Record) -> dict[str, Any] | None:
+        """A rollout as a sample of a log; None for one that was never run."""
+        task, outcome, rewards = record["task"], record.get("outcome"), rewards_of(record)
+        self._ids[task] = max(self._ids.get(task, 0), record["sample"] + 1)
+        outcome = outcome or ("scored" if rewards else "missing")
+        if outcome in ABSENT:
+            return None
+        self.samples += 1
+        self.attempts += record.get("attempt", 1) - 1
+        if outcome not in KNOWN:
+            self.unknown[outcome] += 1
+        scores: dict[str, dict[str, Any]] = {name: {"value": number} for name, number in rewards.items()}
+        reason = REASONS.get(outcome)
+        if reason or outcome not in KNOWN:
+            scores = scores or {"outcome": {"value": math.nan}}
+            for score in scores.values():
+                score |= {"reason": reason} if reason else {"metadata": {"outcome": outcome}}
+        self._scorers |= dict.fromkeys(scores)
+        completion = record.get("completion")
+        text = completion if isinstance(completion, str) else "" if completion is None else json.dumps(completion)
+        answer = record.get("answer")
+        if answer is not None and scores:
+            next(iter(scores.values()))["answer"] = answer if isinstance(answer, str) else json.dumps(answer)
+        model = self._group.model or UNNAMED
+        usage = record.get("usage") or {}
+        sample: dict[str, Any] = {
+            "id": task,
+            "epoch": record["sample"] + 1,
+            "input": _input(record.get("prompt")),
+            "target": _target(record),
+            "messages": [],
+            "output": {
+                "model": model,
+                "choices": [
+                    {
+                        "message": {"role": "assistant", "content": text, "source": "generate"},
+                        "stop_reason": STOPS.get(outcome, "stop"),
+                    }
+                ],
+                "completion": text,
+            },
+            "scores": scores if outcome != "missing" else None,
+            "metadata": record.get("metadata") or {},
+            "store": {},
+            "events": [],
+            "model_usage": {model: _usage(usage)} if any(key in usage for key in USAGE) else {},
+            "attachments": {},
+        }
+        if usage.get("latency_s") is not None:
+            sample["total_time"] = usage["latency_s"]
+        if outcome == "client_failed":
+            sample |= {"error": {"message": _error(record), "traceback": "", "traceback_ansi": ""}, "scores": None}
+        if outcome == "timed_out":
+            sample["limit"] = {"type": "time", "limit": 0}
+        if outcome == "cancelled":
+            sample["invalidation"] = {"timestamp": self._moment, "author": "calipers", "reason": "cancelled"}
+        return sample
+
+    def header(self) -> dict[str, Any]:
+        """The log without its samples; made when all of them have passed."""
+        group, model = self._group, self._group.model or UNNAMED
+        epochs = max(self._ids.values(), default=1)
+        return {
+            "version": VERSION,
+            "status": "success",
+            "eval": {
+                "eval_id": self._result.digest[7:29],
+                "run_id": self._result.digest[7:29],
+                "created": self._moment,
+                "task": group.dataset or "rollouts",
+                "task_id": self._result.digest[7:29],
+                "task_version": 0,
+                "task_attribs": {},
+                "task_args": {},
+                **({"solver": group.agent} if group.agent else {}),
+                "dataset": {"name": group.dataset, "samples": len(self._ids), "sample_ids": list(self._ids)},
+                "model": model,
+                "model_args": {},
+                "config": {"epochs": epochs},
+                "packages": {"calipers": __version__},
+                "metadata": {"calipers": {"digest": self._result.digest, "seed": self._result.seed}},
+            },
+            "plan": {"name": "plan", "steps": [], "config": {}},
+            "results": {
+                "total_samples": len(self._ids) * epochs,
+                "completed_samples": self.samples,
+                "scores": [*self._scores()],
+            },
+            "stats": {"started_at": self._moment, "completed_at": self._moment, "model_usage": {}},
+        }
+
+    def _scores(self) -> Iterator[dict[str, Any]]:
+        """The numbers of the result, by the scorer whose reward they are of."""
+        for scorer in self._scorers:
+            metrics = {}
+            for name, estimate in self._group.metrics.items():
+                if f"reward:{scorer}" in estimate.made.settings and estimate.value is not None:
+                    metrics[name] = {"name": name, "value": estimate.value, "params": {}}
+                    if estimate.stderr is not None:
+                        metrics[f"{name} stderr"] = {"name": "stderr", "value": estimate.stderr, "params": {}}
+            yield {"name": scorer, "scorer": scorer, "params": {}, "metrics": metrics}
+
+    def notes(self, path: str) -> Iterator[str]:
+        """Where the log is, and what inspect has no word for."""
+        yield f"{path}: {counted(self.samples, 'sample')} for inspect"
+        title = self._group.title or "the rollouts"
+        if self.unknown:
+            words = ", ".join(f"{word} {count}" for word, count in self.unknown.items())
+            yield f"{title}: inspect has no word for these outcomes, which stand in the metadata of scores: {words}"
+        if self.attempts:
+            yield f"{title}: inspect keeps the last attempt at a sample; {self.attempts} earlier ones are left out"
+
+
+class _Sink(io.RawIOBase):
+    """A file that is written from its start to its end, of which what was taken is gone."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        self._size += len(data)
+        return len(data)
+
+    def taken(self) -> bytes:
+        """What was written since it was last taken."""
+        data, self._pieces = b"".join(self._pieces), []
+        return data
+
+
+def _member_id(task: str) -> str:
+    """An id in the name of a member: as it is, as inspect has it, unless whoever unpacks it would write elsewhere."""
+    steps = task.replace("\\", "/").split("/")
+    harmless = task.isprintable() and len(task) <= LONGEST_ID and not {"", ".", ".."} & {*steps}
+    return task if harmless else safe_name(task)
+
+
+def _summary(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """A sample as inspect lists it."""
+    kept = {key: sample[key] for key in ("id", "epoch", "input", "target", "metadata", "scores", "model_usage")}
+    error = sample.get("error")
+    limit = sample.get("limit")
+    return {
+        **kept,
+        **({"error": error["message"]} if error else {}),
+        **({"limit": limit["type"]} if limit else {}),
+        "completed": True,
+    }
+
+
+def _input(prompt: Any) -> Any:
+    """A prompt as inspect has it: text, or messages with a role and a content."""
+    if isinstance(prompt, list) and prompt and all(_is_message(each) for each in prompt):
+        return [{"role": each["role"], "content": each["content"]} for each in prompt]
+    return prompt if isinstance(prompt, str) else "" if prompt is None else json.dumps(prompt)
+
+
+def _is_message(value: Any) -> bool:
+    roles = ("system", "user", "assistant")
+    return isinstance(value, dict) and value.get("role") in roles and isinstance(value.get("content"), str)
+
+
+def _target(record: Record) -> Any:
+    target = record.get("target")
+    if isinstance(target, list):
+        return [each if isinstance(each, str) else json.dumps(each) for each in target]
+    return target if isinstance(target, str) else "" if target is None else json.dumps(target)
+
+
+def _error(record: Record) -> str:
+    """What went wrong, beginning with the kind of error, as inspect writes it."""
+    error = record.get("error") or {}
+    known = {"message": error} if isinstance(error, str) else error
+    carried = record.get(CARRIED)
+    kind = (carried.error_kind if isinstance(carried, Carried) else None) or known.get("kind") or ""
+    message = str(known.get("message") or "")
+    if not kind or message.startswith(f"{kind}("):
+        return message or "the client failed"
+    return f"{kind}({json.dumps(message)})"
+
+
+def _usage(usage: Mapping[str, float]) -> dict[str, Any]:
+    used = {theirs: usage[ours] for ours, theirs in USAGE.items() if usage.get(ours) is not None}
+    whole = {name: value if name == "total_cost" else int(value) for name, value in used.items()}
+    tokens = whole.get("input_tokens", 0) + whole.get("output_tokens", 0)
+    return {"input_tokens": 0, "output_tokens": 0, **whole, "total_tokens": tokens}

@@ -1,0 +1,1 @@
+"""MLflow: a run for each group of a result."""

@@ -1,0 +1,1 @@
+"""NeMo-RL's training and validation data."""

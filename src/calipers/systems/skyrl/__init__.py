@@ -1,0 +1,1 @@
+"""SkyRL's dumped evaluations."""

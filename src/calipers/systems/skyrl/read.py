@@ -1,0 +1,135 @@
+"""SkyRL's dumped evaluations (``dumped_evals/global_step_20_evals/openai_gsm8k.jsonl``) as rollouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats.lines import ABSENT
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    STEP,
+    Layout,
+    PromptTasks,
+    RowBlock,
+    SystemLines,
+    raw_hash,
+    read_rows,
+    row_texts,
+    step_in,
+    with_notes,
+)
+from calipers.rollouts.part import Part
+from calipers.systems.skyrl.wire import FIELDS, TextRow
+
+SYSTEM: Final = "skyrl"
+UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null
+LAST: Final = "last_token_score"  # SkyRL's pass_at_n looks at it, and not at the score
+_STEP: Final = re.compile(r"global_step_([0-9]+)_evals\Z")
+_TAGS: Final = re.compile(r"<\|[^|>]*\|>")
+
+
+class _Spec(msgspec.Struct, gc=False):
+    ground_truth: Raw = Raw(b"")
+
+
+class _Extras(msgspec.Struct, gc=False):
+    reward_spec: _Spec | None = None
+
+
+_EXTRAS: Final = msgspec.json.Decoder(_Extras | None)
+
+
+def users_turn(prompt: str) -> str:
+    """A prompt without its special tokens."""
+    return _TAGS.sub(" ", prompt[-1000:]).strip()
+
+
+def take(rows: RowBlock) -> None:
+    """A block of rows, each a rollout."""
+    gather = rows.gather
+    tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
+    gather.tasks(tasks.of(rows["input_prompt"], _golds(rows)))
+    scores = rows["score"]
+    if list in set(map(type, scores)):
+        gather.numbers("reward", LAST, [_last(score) for score in scores])
+        scores = [_summed(score) if isinstance(score, list) else score for score in scores]
+    gather.numbers("reward", "score", scores)
+    gather.labels("dataset", [UNNAMED if name is ABSENT or name is None else name for name in rows["data_source"]])
+    step = rows.memory.setdefault("step", step_in(rows.path, _STEP))
+    if step is not None:
+        rows.labelled.add(STEP)
+        rows.constant(STEP, step)
+    rows.metadata(rows["env_extras"])
+
+
+def _golds(rows: RowBlock) -> Sequence[Any]:
+    """The gold answer of each row, raw; the same extras are decoded once."""
+    known: dict[bytes, bytes] = rows.memory.setdefault("golds", {})
+    if len(known) > 4096:
+        known.clear()
+    golds = []
+    for raw in map(bytes, rows["env_extras"]):
+        if raw not in known:
+            known[raw] = _gold(raw)
+        golds.append(known[raw])
+    return golds
+
+
+def _gold(raw: bytes) -> bytes:
+    try:
+        extras = _EXTRAS.decode(raw) if raw else None
+    except BAD:
+        return b""
+    return bytes(extras.reward_spec.ground_truth) if extras and extras.reward_spec else b""
+
+
+def _summed(scores: Sequence[Any]) -> float | None:
+    """The sum of the scores of the tokens; None where none has one."""
+    try:
+        return sum(scores) if scores else None
+    except TypeError:
+        given = [score for score in scores if score is not None]
+        return sum(given) if given else None
+
+
+def _last(score: Any) -> Any:
+    return (score[-1] if score else None) if isinstance(score, list) else score
+
+
+LAYOUT: Final = Layout(SYSTEM, FIELDS, take, headline="score")
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of rows, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
+
+
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file."""
+    maker = "calipers.systems.skyrl.read:lines"
+    return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
+
+
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say."""
+    tasks = PromptTasks(users_turn)
+
+    def said(row: TextRow) -> Text:
+        gold = Raw(_gold(bytes(row.env_extras)))
+        task, dataset = tasks.of([row.input_prompt], [gold])[0], row.data_source or UNNAMED
+        return Text(None, None, dataset, task, 0, "", raw_hash(gold), row.output_response, row.input_prompt)
+
+    return row_texts(path, TextRow, said, wanted)
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether the first row is one of SkyRL's: ``input_prompt output_response score``."""
+    return start.row is not None and {"input_prompt", "output_response", "score"} <= start.row.keys()
+
+
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True)

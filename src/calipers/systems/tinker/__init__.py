@@ -1,0 +1,1 @@
+"""tinker-cookbook's evaluations and rollout summaries."""

@@ -1,0 +1,110 @@
+"""tinker-cookbook's evaluations (``trajectories.jsonl``) and rollout summaries of its RL as rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from calipers.formats.format import Beginning, Columns, Format, Progress
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    SPLIT,
+    STEP,
+    Layout,
+    RowBlock,
+    SystemLines,
+    number,
+    read_rows,
+    with_notes,
+)
+from calipers.rollouts.part import Part
+from calipers.systems.tinker.wire import EVALUATION, SUMMARY
+
+EVALUATIONS: Final = "tinker_eval"
+SUMMARIES: Final = "tinker_rl"
+TRUNCATIONS: Final = ("max_tokens_reached", "context_overflow")
+SPENT: Final = {"_eval_ob_tokens": "input_tokens", "_eval_ac_tokens": "output_tokens"}  # its metrics -> our usage
+BATCH: Final = "tinker's rollout summaries have no prompts: a task is a place in the batch of one iteration"
+
+
+def take_evaluation(rows: RowBlock) -> None:
+    """A block of trajectories, each a rollout."""
+    gather = rows.gather
+    pairs = zip(rows["example_id"], rows["idx"], strict=True)
+    gather.tasks([("" if idx is None else idx) if example in (None, "") else example for example, idx in pairs])
+    gather.numbers("reward", "reward", rows["reward"])
+    gather.numbers("column", "latency_s", rows["time_seconds"])
+    gather.labels("dataset", rows["benchmark"])
+    if any(rows["error"]):
+        rows.outcomes([_outcome(error) for error in rows["error"]])
+        rows.error_kinds(
+            [error.partition("(")[0].partition(":")[0].strip() if error else None for error in rows["error"]]
+        )
+    metrics: list[dict[str, Any]] = [each or {} for each in rows["metrics"]]
+    rows.table("column", metrics, names=SPENT)
+    if "truncated" in rows.labels:
+        rows.labelled.add("truncated")
+        gather.labels("truncated", [any(number(each.get(name)) for name in TRUNCATIONS) for each in metrics])
+
+
+def _outcome(error: str | None) -> str | None:
+    if not error:
+        return None
+    return "timed_out" if error.startswith("timeout") else "client_failed"
+
+
+def take_summary(rows: RowBlock) -> None:
+    """A block of summaries, each a rollout; samples have numbers."""
+    gather = rows.gather
+    where = zip(rows["split"], rows["iteration"], rows["group_idx"], strict=True)
+    gather.tasks([f"{split or ''} iteration {step} group {group}".strip() for split, step, group in where])
+    gather.whole("sample", rows["traj_idx"])
+    gather.numbers("reward", "total_reward", rows["total_reward"])
+    gather.numbers("reward", "final_reward", rows["final_reward"])
+    gather.labels(STEP, rows["iteration"])
+    gather.labels(SPLIT, rows["split"])
+    rows.labelled.update((STEP, SPLIT))
+    rows.named_numbers("column", rows["trajectory_metrics"])
+    if "tags" in rows.labels:
+        rows.labelled.add("tags")
+        gather.labels("tags", [", ".join(map(str, tags)) if tags else None for tags in rows["tags"]])
+
+
+EVALUATION_LAYOUT: Final = Layout(EVALUATIONS, EVALUATION, take_evaluation)
+SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=False, headline="total_reward")
+
+
+def evaluation_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of trajectories, wherever in the file they stand."""
+    return SystemLines(path, EVALUATION_LAYOUT, labels, start)
+
+
+def summary_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of summaries, wherever in the file they stand."""
+    return SystemLines(path, SUMMARY_LAYOUT, labels, start)
+
+
+def read_evaluation(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file of trajectories."""
+    maker = "calipers.systems.tinker.read:evaluation_lines"
+    return with_notes(read_rows(maker, EVALUATIONS, source, names, labels, progress), source.path)
+
+
+def read_summaries(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file of summaries."""
+    maker = "calipers.systems.tinker.read:summary_lines"
+    return with_notes(read_rows(maker, SUMMARIES, source, names, labels, progress), source.path, [BATCH])
+
+
+def is_evaluation(start: Beginning) -> bool:
+    """Whether the first row is a trajectory of an evaluation: ``benchmark example_id turns reward``."""
+    return start.row is not None and {"benchmark", "example_id", "turns", "reward"} <= start.row.keys()
+
+
+def is_summary(start: Beginning) -> bool:
+    """Whether the first row is a rollout summary: ``schema_version group_idx traj_idx total_reward``."""
+    return start.row is not None and {"schema_version", "group_idx", "traj_idx", "total_reward"} <= start.row.keys()
+
+
+EVALUATED: Final = Format(EVALUATIONS, read_evaluation, is_evaluation, in_folders=True)
+SUMMARISED: Final = Format(SUMMARIES, read_summaries, is_summary, in_folders=True)

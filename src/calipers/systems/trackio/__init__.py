@@ -1,0 +1,1 @@
+"""Trackio: a run for each group of a result."""

@@ -1,0 +1,90 @@
+"""TRL's tables of completions (``completions_00020.parquet``, of ``log_completions=True``) as rollouts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from calipers.errors import InputError
+from calipers.formats.format import Beginning, Columns, Format, Progress
+from calipers.formats.rows import Gather
+from calipers.formats.source import Source
+from calipers.formats.system_rows import STEP, number, own_names, prompt_task
+from calipers.formats.tables import explained, scanned
+from calipers.rollouts.part import Part, Places
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SYSTEM: Final = "trl"
+BEFORE, AFTER = "completion", "advantage"
+KEYS: Final = frozenset({STEP, "prompt", BEFORE, AFTER})
+LAST_TABLE: Final = (
+    "TRL keeps the last table of a step, of training or of an evaluation, and only the last generation batch: "
+    "the means that it logged may cover other batches"
+)
+
+
+def reward_columns(schema: pl.Schema) -> list[str]:
+    """The columns of a table that are rewards, as far as one can tell: the floats between completion and advantage."""
+    names = list(schema)
+    return [name for name in names[names.index(BEFORE) + 1 : names.index(AFTER)] if schema[name].is_float()]
+
+
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a table: a row each, a reward for each reward function."""
+    own_names(names, "TRL")
+    with explained(source.path):
+        table = scanned(source)
+        schema = table.collect_schema()
+        rewards = reward_columns(schema)
+        extras = [name for name in schema if name not in KEYS and name not in rewards]
+        numeric = [name for name in extras if schema[name].is_numeric() or str(schema[name]) == "Boolean"]
+        kept = [name for name in extras if name in labels]
+        frame = table.select([STEP, "prompt", *rewards, AFTER, *dict.fromkeys([*numeric, *kept])]).collect()
+    progress(source.size)
+    if not frame.height:
+        return []
+    gather = Gather()
+    prompts = frame["prompt"]
+    tasks = {prompt: prompt_task(prompt) for prompt in dict.fromkeys(_plain(prompts))}
+    gather.tasks([tasks[prompt] for prompt in _plain(prompts)])
+    for name in rewards:
+        gather.numbers("reward", name, [number(value) for value in frame[name]])
+    for name in [AFTER, *numeric]:
+        gather.numbers("column", name, [number(value) for value in frame[name]])
+    gather.labels(STEP, frame[STEP].to_list())
+    for name in kept:
+        gather.labels(name, [value if isinstance(value, (str, int, float)) else None for value in frame[name]])
+    gather.rows = frame.height
+    places = Places(source.path, "row ")
+    places.add(0, 1)
+    if not rewards:
+        wrong = f"no column of floats between {BEFORE!r} and {AFTER!r}"
+        raise InputError.at(source.path, wrong, "expected one for each reward function")
+    taken = f"rewards: {', '.join(rewards)} (the float columns before {AFTER!r}; a float extra looks like a reward)"
+    return [replace(gather.finish(places), unnumbered=True, notes=[taken, LAST_TABLE])]
+
+
+def _plain(prompts: pl.Series) -> list[str]:
+    """Prompts as text; older tables have lists of messages."""
+    return [prompt if isinstance(prompt, str) else str(prompt) for prompt in prompts.to_list()]
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether a Parquet file has the columns of TRL's table."""
+    if "task" in start.columns or not os.path.isfile(start.path):
+        return False
+    import polars as pl
+
+    try:
+        schema = pl.scan_parquet(os.path.abspath(start.path), glob=False, hive_partitioning=False).collect_schema()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        return False
+    names = list(schema)
+    return schema.keys() >= KEYS and "task" not in schema and names.index(BEFORE) < names.index(AFTER)
+
+
+COMPLETIONS: Final = Format(SYSTEM, read, recognise, in_folders=True)

@@ -1,0 +1,1 @@
+"""The traces of verifiers and prime-rl, and the results of older verifiers."""

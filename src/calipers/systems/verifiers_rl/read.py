@@ -1,0 +1,291 @@
+"""The episodes of verifiers (0.4 on) and prime-rl as rollouts: ``traces.jsonl``, a rollout for each agent's trace."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.formats.format import BAD, Beginning, Columns, Format, Progress
+from calipers.formats.lines import kind_of
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    SPLIT,
+    STEP,
+    Layout,
+    RowBlock,
+    SystemLines,
+    SystemPart,
+    beside,
+    hashed,
+    planned,
+    read_rows,
+    with_notes,
+)
+from calipers.rollouts.column import Ints
+from calipers.rollouts.part import Labels, Part
+from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, Span, TaskData, TaskOf, Trace, Work
+
+SYSTEM: Final = "verifiers"
+TOTAL: Final = "reward"
+NO_TRACE: Final = "(no trace)"  # stands for the policy's agent until that is known
+POLICY: Final = "policy"  # what a count of traces by (agent, model) is called
+TRUNCATED: Final = frozenset({"max_turns", "context_length"})
+_FOLDERS: Final = re.compile(r"step_([0-9]+)[/\\](train|eval)[/\\]")
+_DATA: Final = msgspec.json.Decoder(TaskData)
+_SPENT: Final = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "completion_tokens",
+    "cached_tokens": "cached_input_tokens",
+    "reasoning_tokens": "reasoning_tokens",
+    "cost_usd": "cost",
+}
+
+
+def take(rows: RowBlock) -> Ints:
+    """A block of episodes: a rollout for each trace, and one for an episode that failed before an agent began."""
+    episodes = list(zip(rows["task"], rows["env"], rows["run"], strict=True))
+    origin, traces = _flat(rows["traces"])
+    gather = rows.gather
+    tasks = [_task(task) for task in rows["task"]]
+    gather.tasks([tasks[row] for row in origin])
+    agents = [NO_TRACE if trace is None else _agent(trace) for trace in traces]
+    models = [NO_TRACE if trace is None else _model(trace) for trace in traces]
+    trained = [trace is not None and (trace.agent is None or trace.agent.trainable is not False) for trace in traces]
+    who = Counter(pair for pair, counts in zip(zip(agents, models, strict=True), trained, strict=True) if counts)
+    rows.counts.update({f"{POLICY}\0{agent or ''}\0{model or ''}": count for (agent, model), count in who.items()})
+    gather.labels("agent", agents)
+    gather.labels("model", models)
+    gather.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
+    _take_run(rows, [episodes[row][2] for row in origin])
+    good = [trace is not None and _ok(trace) for trace in traces]
+    rows.outcomes(
+        [None if ok else _outcome(rows, row, trace) for row, trace, ok in zip(origin, traces, good, strict=True)]
+    )
+    rows.error_kinds(
+        [None if ok else _kind(rows, row, trace) for row, trace, ok in zip(origin, traces, good, strict=True)]
+    )
+    counted = [trace if ok else None for trace, ok in zip(traces, good, strict=True)]
+    rows.table("reward", [{} if trace is None else dict(_rewards(trace)) for trace in counted])
+    rows.named_numbers("column", [None if trace is None else trace.metrics for trace in counted])
+    _take_usage(rows, traces)
+    if "truncated" in rows.labels:
+        rows.labelled.add("truncated")
+        gather.labels("truncated", [None if trace is None else _truncated(trace) for trace in traces])
+    rows.metadata([episodes[row][0].data for row in origin])
+    ids = [rows["id"][row] if trace is None else trace.id for row, trace in zip(origin, traces, strict=True)]
+    rows.ids.extend([-1 if each is None else hashed(each) for each in ids])
+    return np.array(origin, dtype=np.int64)
+
+
+def _flat(column: Sequence[Sequence[Trace]]) -> tuple[list[int], list[Trace | None]]:
+    """The episode of each rollout, and its trace."""
+    origin = [row for row, traces in enumerate(column) for _ in traces or (None,)]
+    return origin, [trace for traces in column for trace in traces or (None,)]
+
+
+def _task(task: TaskOf) -> str:
+    if task.key is not None:
+        return str(task.key)
+    if task.hash is not None:
+        return str(task.hash)
+    try:
+        data = _DATA.decode(task.data or b"{}")
+    except BAD:
+        data = TaskData()
+    name = data.idx if data.id is None else data.id
+    return "" if name is None else str(name)
+
+
+def _agent(trace: Trace) -> str | None:
+    return trace.agent.name if trace.agent else None
+
+
+def _model(trace: Trace) -> str | None:
+    config = trace.agent.config if trace.agent else None
+    if config and config.model:
+        return config.model
+    return trace.calls[0].model if trace.calls else None
+
+
+def _dataset(env: Any) -> str | None:
+    return None if env is None else env.name or env.id
+
+
+def _take_run(rows: RowBlock, runs: Sequence[RunOf | None]) -> None:
+    """What says when and for what an episode was run, as labels."""
+    unsaid = rows.memory.setdefault("folder", _work_of(rows.path))
+    works = [run.work if run and run.work else unsaid for run in runs]
+    labels: dict[str, list[Any]] = {
+        STEP: [work.step if work else None for work in works],
+        SPLIT: [work.type if work else None for work in works],
+    }
+    if "run" in rows.labels:
+        labels["run"] = [run.id if run else None for run in runs]
+    for end in {"policy_start", "policy_end"} & {*rows.labels}:
+        policies = [work.policy if work else None for work in works]
+        labels[end] = [getattr(policy, end.removeprefix("policy_")) if policy else None for policy in policies]
+    for name, values in labels.items():
+        rows.labelled.add(name)
+        if any(value is not None for value in values):
+            rows.gather.labels(name, values)
+
+
+def _work_of(path: str) -> Work | None:
+    """The step and the split that prime-rl's folders name, for episodes that do not say them."""
+    found = _FOLDERS.search(os.path.abspath(path))
+    return Work(type=found[2], step=int(found[1])) if found else None
+
+
+def _ok(trace: Trace) -> bool:
+    return not trace.errors if trace.ok is None else trace.ok
+
+
+def _outcome(rows: RowBlock, row: int, trace: Trace | None) -> str:
+    late = rows["is_timeout"][row] if trace is None else trace.is_timeout
+    return "timed_out" if late else "client_failed"
+
+
+def _kind(rows: RowBlock, row: int, trace: Trace | None) -> str:
+    errors = (trace.errors if trace is not None else None) or rows["errors"][row] or ()
+    kinds = [error.type for error in errors if error.type]
+    return kinds[-1] if kinds else (trace.stop_condition if trace is not None else None) or "error"
+
+
+def _rewards(trace: Trace) -> Iterator[tuple[str, float]]:
+    """The score of each reward by its name, and their total: the sum of score x weight over those that are there."""
+    parts = []
+    for name, reward in (trace.rewards or {}).items():
+        scored = reward if isinstance(reward, Score) else Score(reward)
+        score, weight = scored.score, scored.weight
+        if score is not None:
+            parts.append(score * (1.0 if weight is None else weight))
+            if name != TOTAL:
+                yield name, score
+    if parts:
+        yield TOTAL, sum(parts)
+
+
+def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
+    """The tokens, the cost and the time of each trace, as far as it says."""
+    calls = [
+        (row, call.usage)
+        for row, trace in enumerate(traces)
+        if trace is not None and trace.calls
+        for call in trace.calls
+        if call.usage is not None
+    ]
+    owners, used = np.array([row for row, _ in calls], dtype=np.int64), [usage for _, usage in calls]
+    for name, key in _SPENT.items():
+        counts = np.array(list(map(attrgetter(key), used)), dtype=np.float64)  # None becomes NaN, which JSON has not
+        there = ~np.isnan(counts)
+        if there.any():
+            sums = np.bincount(owners[there], counts[there], len(traces)).tolist()
+            some = np.bincount(owners[there], minlength=len(traces)).tolist()
+            values = [total if count else None for total, count in zip(sums, some, strict=True)]
+            rows.gather.numbers("column", name, values)
+    spans = [trace.timing.agent if trace is not None and trace.timing else None for trace in traces]
+    rows.gather.numbers("column", "latency_s", [_seconds(span) for span in spans])
+
+
+def _seconds(span: Span | None) -> float | None:
+    if span is None or not span.start or not span.end:  # 0: it never began
+        return None
+    return span.end - span.start
+
+
+def _truncated(trace: Trace) -> bool:
+    stop = trace.stop_condition or ""
+    last = trace.calls[-1].finish_reason if trace.calls else None
+    return stop in TRUNCATED or (stop.startswith("max_") and stop.endswith("_tokens")) or last == "length"
+
+
+LAYOUT: Final = Layout(SYSTEM, EPISODE, take)
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of episodes, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
+
+
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file, and `not_run` for those that verifiers planned and the file does not have."""
+    maker = "calipers.systems.verifiers_rl.read:lines"
+    parts, agent, model = _with_policy(read_rows(maker, SYSTEM, source, names, labels, progress))
+    notes = []
+    if _is_effective(source.path):
+        notes.append(
+            f"{source.path}: 'effective' is a filtered copy without failed rollouts: "
+            "its failures are not counted; 'all' has them"
+        )
+    config = beside(source.path, "configs/resolved/eval.json", "configs/eval.json")
+    datasets = {value for part in parts for value in part.labels["dataset"].values} if config else set()
+    if config and len(datasets) < 2:
+        group = {"agent": agent, "model": model, "dataset": next(iter(datasets), None)}
+        own = planned(parts, source.path, config.get("num_tasks"), config.get("num_rollouts"), group)
+        return [*with_notes(own[: len(parts)], source.path, notes), *own[len(parts) :]]  # type: ignore[arg-type]
+    return with_notes(parts, source.path, notes)
+
+
+def _with_policy(parts: Sequence[SystemPart]) -> tuple[list[SystemPart], str | None, str | None]:
+    """The parts with the policy's agent and model for episodes without a trace; and these two."""
+    counts = Counter[str]()
+    for part in parts:
+        counts.update({key: count for key, count in part.counts.items() if key.startswith(f"{POLICY}\0")})
+    agent, model = counts.most_common(1)[0][0].split("\0")[1:] if counts else ("", "")
+    who = {"agent": agent or None, "model": model or None}
+    named = []
+    for part in parts:
+        labels = {**part.labels, **{name: _instead(part.labels[name], value) for name, value in who.items()}}
+        named.append(replace(part, labels=labels))
+    return named, who["agent"], who["model"]
+
+
+def _instead(labels: Labels, value: str | None) -> Labels:
+    """Labels with a value in the place of `NO_TRACE`."""
+    if NO_TRACE not in labels.values:
+        return labels
+    at = labels.values.index(NO_TRACE)
+    if value is None:
+        return Labels(np.where(labels.code == at, -1, labels.code), labels.values)
+    values = list(labels.values)
+    if value not in values:
+        values[at] = value
+        return Labels(labels.code, values)
+    return Labels(np.where(labels.code == at, values.index(value), labels.code), values)
+
+
+def _is_effective(path: str) -> bool:
+    return os.path.basename(os.path.dirname(os.path.abspath(path))) == "effective"
+
+
+def of_folder(paths: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Of the files in a folder, all but the filtered copies of others; and a note on these."""
+    there = {os.path.realpath(path) for path in paths}
+    copies = [path for path in paths if _is_effective(path) and os.path.realpath(_all_of(path)) in there]
+    kept = [path for path in paths if path not in copies]
+    note = f"'all' is read, and not 'effective', its filtered copy without failed rollouts ({len(copies)} files)"
+    return kept, [note] if copies else []
+
+
+def _all_of(path: str) -> str:
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.dirname(folder), "all", name)
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether the first row is an episode: ``traces`` is a list and ``task`` an object."""
+    row = start.row
+    if row is None or not {"traces", "task"} <= row.keys():
+        return False
+    return kind_of(row["traces"]) == "list" and kind_of(row["task"]) == "object"
+
+
+TRACES: Final = Format(SYSTEM, read, recognise, in_folders=True, of_folder=of_folder)

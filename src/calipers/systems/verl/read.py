@@ -1,0 +1,164 @@
+"""verl's generation files (``rollout_data_dir``, ``validation_data_dir``) as rollouts.
+
+A task is its prompt and its ground truth: the ``uid`` of a prompt is new at every validation.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from calipers.formats.format import Beginning, Columns, Format, Progress, Text
+from calipers.formats.lines import ABSENT
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    SPLIT,
+    STEP,
+    Layout,
+    PromptTasks,
+    RowBlock,
+    SystemLines,
+    SystemPart,
+    extra_columns,
+    hashed,
+    number,
+    raw_hash,
+    read_rows,
+    row_texts,
+    some_rows,
+    with_notes,
+)
+from calipers.rollouts.part import Labels, Part
+from calipers.systems.verl.wire import FIELDS, TextRow
+
+SYSTEM: Final = "verl"
+HEADLINE: Final = "score"
+_OUTPUT: Final = re.compile(r"(.+_[0-9]+)_([0-9]{1,9})")  # {uuid}_{session}_{output}
+
+
+def users_turn(prompt: str) -> str:
+    r"""What the user said last in a prompt whose special tokens are gone.
+
+    >>> users_turn("system\nBe brief.\nuser\nWhat is 2+2?\nassistant\n")
+    'What is 2+2?'
+    """
+    turn = prompt.rpartition("\nuser\n")[2].removeprefix("user\n")
+    return turn.rstrip().removesuffix("\nassistant").strip()
+
+
+def take(rows: RowBlock) -> None:
+    """A block of rows, each the output of a rollout."""
+    tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
+    rows.gather.tasks(tasks.of(rows["input"], rows["gts"]))
+    scores = rows[HEADLINE]
+    if str in set(map(type, scores)):
+        scores = [_number(score) if isinstance(score, str) else score for score in scores]
+    rows.gather.numbers("reward", HEADLINE, scores)
+    rows.gather.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
+    extra_columns(rows, "reward", texts=True)
+    _take_ids(rows)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return number(float(text))
+    except ValueError:
+        return None
+
+
+def _take_ids(rows: RowBlock) -> None:
+    """Which rollout each row belongs to, and its place among the outputs of that rollout."""
+    uids, requests = rows["uid"], rows["request_id"]
+    if str in set(map(type, uids)):
+        parted = [_OUTPUT.fullmatch(uid) if isinstance(uid, str) else None for uid in uids]
+        rows.gather.whole("attempt", [1 if match is None else int(match[2]) + 1 for match in parted])
+        sessions = [None if match is None else match[1] for match in parted]
+    elif str in set(map(type, requests)):
+        sessions = list(requests)
+    else:
+        return
+    rows.ids.extend([-1] * (rows.gather.rows - len(rows.ids)))
+    rows.ids.extend([hashed(session) if isinstance(session, str) else -1 for session in sessions])
+
+
+LAYOUT: Final = Layout(SYSTEM, FIELDS, take, extras=True, headline=HEADLINE)
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of rows, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
+
+
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file: of several outputs of one session, the last."""
+    maker = "calipers.systems.verl.read:lines"
+    parts = read_rows(maker, SYSTEM, source, names, labels, progress)
+    parts, dropped = last_outputs(parts)
+    notes = []
+    if dropped:
+        rows = "1 row is an earlier output" if dropped == 1 else f"{dropped:,} rows are earlier outputs"
+        notes.append(f"{source.path}: {rows} of a session: a session is one rollout, and its last output counts")
+    return with_notes(parts, source.path, notes)
+
+
+def last_outputs(parts: list[SystemPart]) -> tuple[list[SystemPart], int]:
+    """The parts with one row for each session, that of its last output; and how many other rows there were."""
+    if all(part.rollout_ids is None or not (part.attempt > 1).any() for part in parts):
+        return parts, 0
+    nobody = [
+        np.full(len(part), -1, dtype=np.int64) if part.rollout_ids is None else part.rollout_ids for part in parts
+    ]
+    ids, output = np.concatenate(nobody), np.concatenate([part.attempt for part in parts])
+    order = np.lexsort((output, ids))
+    last = np.append(np.diff(ids[order]) != 0, True) | (ids[order] < 0)
+    kept = np.zeros(len(ids), dtype=bool)
+    kept[order[last]] = True
+    remaining, start = [], 0
+    for part in parts:
+        rows = np.flatnonzero(kept[start : start + len(part)])
+        some = some_rows(part, rows)
+        some.attempt[:] = 1
+        remaining.append(some)
+        start += len(part)
+    return remaining, int(len(kept) - kept.sum())
+
+
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say."""
+    tasks = PromptTasks(users_turn)
+
+    def said(row: TextRow) -> Text:
+        task = tasks.of([row.input], [row.gts])[0]
+        return Text(None, None, None, task, 0, target=raw_hash(row.gts), completion=row.output, prompt=row.input)
+
+    return row_texts(path, TextRow, said, wanted)
+
+
+def in_folders(parts: Sequence[Part]) -> list[Part]:
+    """The parts of files in several folders with the folder as the split: rows do not say train or validation."""
+    folders = [os.path.basename(os.path.dirname(os.path.abspath(part.places.path))) for part in parts]
+    own = [isinstance(part, SystemPart) and part.system == SYSTEM for part in parts]
+    if len({folder for folder, mine in zip(folders, own, strict=True) if mine}) < 2:
+        return list(parts)
+    return [
+        replace(part, labels={**part.labels, SPLIT: Labels(np.zeros(len(part), dtype=np.int64), [folder])})
+        if mine
+        else part
+        for part, folder, mine in zip(parts, folders, own, strict=True)
+    ]
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether the first row is one of verl's: ``input output score step``, and not a record of ours."""
+    row = start.row
+    return (
+        row is not None and {"input", "output", "score", "step"} <= row.keys() and not {"task", "task_id"} & row.keys()
+    )
+
+
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders)

@@ -1,0 +1,1 @@
+"""Weights & Biases: a run for each group of a result."""

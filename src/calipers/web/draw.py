@@ -1,0 +1,483 @@
+"""Pictures of numbers as inline SVG. Positions are percentages: a picture stretches with the page, its text does not.
+
+One form for one idea, in every picture: a line with end marks is an interval, a hollow bar below it the bounds for
+missing rollouts, hatched is missing, a hollow point is another population or a what-if, grey is a baseline or
+undecided. Every picture has a sentence that says the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from calipers.reports.sentences import MINUS
+from calipers.web.markup import Markup, element, text
+
+Tone = Literal["blue", "orange", "grey"]
+Ends = tuple[float, float]
+LEAST_PART = 0.7  # per cent of a bar that its smallest part has: 5 px of 720
+LEAST_BOUNDS = 1.0  # per cent of a row's axis, about 3 px
+FEWEST_STEPS = 4
+NAMED_STRETCH, NARROW_STRETCH = 22, 14  # per cent of a picture that the long and the short name of a stretch need
+ROUND = (1, 2, 2.5, 5, 10)  # times a power of ten
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What an axis shows, from one end to the other, and where it has marks."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...] = ()
+
+    def at(self, value: float) -> float:
+        """The place of a value, in per cent; what lies outside is at the end."""
+        share = (value - self.low) / (self.high - self.low)
+        return min(max(100 * share, 0.0), 100.0)
+
+
+UNIT = Scale(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
+
+
+def scale_of(values: Iterable[float | None], *, zero: bool = False, spare: float = 0.0) -> Scale:
+    """A scale that holds the values: 0 to 1 where all lie there, else round steps; with ``zero``, zero too.
+
+    ``spare`` is the share of the range to leave free at both ends.
+    """
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not zero and all(0 <= value <= 1 for value in known):
+        return UNIT
+    low, high = min([*known, 0.0] if zero else known), max([*known, 0.0] if zero else known)
+    wide = high - low
+    if not wide:  # one value: something on both sides of it
+        wide, spare = abs(high) or 1.0, max(spare, 0.2)
+    low, high = low - spare * wide, high + spare * wide
+    step = _round_step((high - low) / FEWEST_STEPS)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    ticks = tuple(round(number * step, 12) for number in range(first, last + 1))
+    return Scale(ticks[0], ticks[-1], ticks)
+
+
+def _round_step(wide: float) -> float:
+    power = 10.0 ** math.floor(math.log10(wide))
+    return next(factor * power for factor in ROUND if factor * power >= wide - 1e-12 * power)
+
+
+def tick_text(value: float, *, signed: bool = False) -> str:
+    """A number at an axis, as short as it can be; a true minus."""
+    shown = f"{abs(value):,.6g}"
+    sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
+    return sign + shown
+
+
+def pc(share: float) -> str:
+    """A place in per cent.
+
+    >>> pc(44.01786), pc(100.0)
+    ('44.02%', '100%')
+    """
+    return f"{share:.2f}".rstrip("0").rstrip(".") + "%"
+
+
+def svg(*inner: Markup, label: str, class_: str, height: int | None = None) -> Markup:
+    """A picture with its sentence."""
+    return element("svg", inner, role="img", aria_label=label, class_=class_, height=height, width="100%")
+
+
+def line(x1: float, x2: float, y1: float | str, y2: float | str, class_: str) -> Markup:
+    """A line between two places in per cent; heights are pixels."""
+    return Markup(f'<line class="{class_}" x1="{pc(x1)}" x2="{pc(x2)}" y1="{y1}" y2="{y2}"/>')
+
+
+def words(x: float, y: float | str, said: str, class_: str = "", anchor: str = "middle") -> Markup:
+    """Text at a place in per cent, y pixels down."""
+    named = f' class="{class_}"' if class_ else ""
+    return Markup(f'<text{named} x="{pc(x)}" y="{y}" text-anchor="{anchor}">{text(said)}</text>')
+
+
+def centred(*inner: Markup) -> Markup:
+    """Marks around the middle of a row: y = 0 is half way down."""
+    return Markup(f'<svg y="50%" overflow="visible">{"".join(inner)}</svg>')
+
+
+def glyph(
+    value: float | None,
+    interval: Ends | None,
+    bounds: Ends | None,
+    scale: Scale,
+    *,
+    tone: Tone = "blue",
+    hollow: bool = False,
+    large: bool = False,
+    y: float = 0,
+) -> Markup:
+    """Interval, point and bounds, centred on y: the marks of every row."""
+    half, radius = (9, 9) if large else (4.5, 5)
+    size = " large" if large else ""
+    marks: list[Markup] = []
+    if interval is not None:
+        low, high = scale.at(interval[0]), scale.at(interval[1])
+        marks.append(line(low, high, y, y, f"ci {tone}{size}"))
+        marks += [line(end, end, y - half, y + half, f"end {tone}{size}") for end in (low, high)]
+    if bounds is not None:
+        low, high = scale.at(bounds[0]), scale.at(bounds[1])
+        wide = max(high - low, 0.4 if large else LEAST_BOUNDS)
+        left = min(max((low + high - wide) / 2, 0.0), 100 - wide)
+        top, tall = (y + 31, 8) if large else (y + 7.5, 5)
+        marks.append(
+            Markup(
+                f'<rect class="bounds" x="{pc(left)}" width="{pc(wide)}" y="{top}" height="{tall}" rx="{tall / 2}"/>'
+            )
+        )
+    if value is not None:
+        plain = hollow or interval is None
+        kind = f"point {tone if interval is not None or hollow else 'grey'}{size}{' hollow' if plain else ''}"
+        marks.append(Markup(f'<circle class="{kind}" cx="{pc(scale.at(value))}" cy="{y}" r="{radius}"/>'))
+    return Markup("".join(marks))
+
+
+def interval_row(
+    value: float | None,
+    interval: Ends | None,
+    bounds: Ends | None,
+    scale: Scale,
+    *,
+    label: str,
+    tone: Tone = "blue",
+    hollow: bool = False,
+    zero: bool = False,
+    whole: float | None = None,
+    why: str = "",
+) -> Markup:
+    """The axis cell of one row: value and interval, bounds below, and why there is no interval.
+
+    ``zero`` draws the zero line of a difference, ``whole`` the dashed line of the whole benchmark, both unbroken
+    through all rows.
+    """
+    marks = [line(0, 100, "50%", "50%", "track")]
+    if zero:
+        marks.append(line(scale.at(0), scale.at(0), 0, "100%", "zero"))
+    if whole is not None:
+        marks.append(line(scale.at(whole), scale.at(whole), 0, "100%", "whole"))
+    marks.append(centred(glyph(value, interval, bounds, scale, tone=tone, hollow=hollow)))
+    if why and value is not None and interval is None:
+        place = scale.at(value)
+        right = place < 55
+        offset = "12" if right else "-12"
+        anchor = "start" if right else "end"
+        marks.append(
+            Markup(
+                f'<svg x="{pc(place)}" y="50%" overflow="visible"><text class="why" x="{offset}" y="4" '
+                f'text-anchor="{anchor}">{text(why)}</text></svg>'
+            )
+        )
+    return svg(*marks, label=label, class_="row")
+
+
+def around_zero(scale: Scale) -> Scale:
+    """The same axis with its ends and zero as the only marks."""
+    return Scale(scale.low, scale.high, tuple(sorted({scale.low, 0.0, scale.high})))
+
+
+def axis_head(scale: Scale, *, signed: bool = False) -> Markup:
+    """The numbers above a column of rows: the ends of the scale and what is between."""
+    ticks = scale.ticks or (scale.low, scale.high)
+    if scale is UNIT:
+        ticks = (0.0, 0.5, 1.0)
+    elif len(ticks) > 5:
+        ticks = ticks[:: math.ceil(len(ticks) / 5)]
+    shown = [words(scale.at(tick), 11, tick_text(tick, signed=signed), "tick", _anchor(scale, tick)) for tick in ticks]
+    return element("svg", shown, class_="axis-head", width="100%", height=16, aria_hidden="true")
+
+
+def _anchor(scale: Scale, tick: float) -> str:
+    place = scale.at(tick)
+    return "start" if place < 3 else "end" if place > 97 else "middle"
+
+
+def headline(
+    value: float,
+    interval: Ends | None,
+    bounds: Ends | None,
+    scale: Scale,
+    *,
+    label: str,
+    figure: Callable[[float], str],
+    remark: str = "",
+    tone: Tone = "blue",
+    ticks: Callable[[float], str] = tick_text,
+    zero: bool = False,
+    margin: float | None = None,
+    sides: tuple[str, str] | None = None,
+) -> Markup:
+    """The answer on an axis over the full width: value large, ends of the interval, bounds below with their remark.
+
+    ``margin`` is a band around zero, ``sides`` says what lies to the left and to the right of zero.
+    """
+    y = 40
+    marks: list[Markup] = []
+    if margin is not None:
+        left, right = scale.at(-margin), scale.at(margin)
+        marks.append(
+            Markup(f'<rect class="margin" x="{pc(left)}" width="{pc(right - left)}" y="{y - 18}" height="36"/>')
+        )
+    marks.append(line(0, 100, y, y, "axis"))
+    for tick in scale.ticks:
+        place = scale.at(tick)
+        marks.append(line(place, place, y, y + 5, "axis"))
+        marks.append(words(place, y + 21, ticks(tick), "tick", _anchor(scale, tick)))
+    if zero:
+        marks.append(line(scale.at(0), scale.at(0), y - 20, y + 6, "zero"))
+    marks.append(glyph(value, interval, bounds, scale, tone=tone, large=True, y=y))
+    place = scale.at(value)
+    marks.append(words(place, y - 18, figure(value), "value", _inside(place)))
+    if interval is not None:
+        for end, anchor in zip(interval, ("end", "start"), strict=True):
+            at = scale.at(end)
+            apart = abs(at - place)
+            if apart < 4.5:  # beside the value instead of above the end
+                at = place - 4.5 if anchor == "end" else place + 4.5
+            anchor = "middle" if apart > 6 else anchor
+            marks.append(words(min(max(at, 0), 100), y - 18, figure(end), "end-text", _inside(at, anchor)))
+    if bounds is not None and remark:
+        high = scale.at(bounds[1])
+        room = high < 60
+        at = high if room else scale.at(bounds[0])
+        marks.append(
+            Markup(
+                f'<svg x="{pc(at)}" overflow="visible"><text class="remark" x="{12 if room else -12}" y="{y + 39}" '
+                f'text-anchor="{"start" if room else "end"}">{text(remark)}</text></svg>'
+            )
+        )
+    if sides is not None:
+        marks.append(words(0, y + 42, f"◀ {sides[0]}", "worse", "start"))
+        marks.append(words(100, y + 42, f"{sides[1]} ▶", "better", "end"))
+    height = 86 if bounds is not None or sides is not None else 66
+    return svg(*marks, label=label, class_="headline", height=height)
+
+
+def _inside(place: float, anchor: str = "middle") -> str:
+    return "start" if place < 2 else "end" if place > 98 else anchor
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a ledger bar."""
+
+    state: str  # passed, scored, wrong, zero or missing: how it looks
+    count: int
+    word: str
+
+
+def ledger_bar(parts: Sequence[Part], *, label: str, height: int = 26) -> Markup:
+    """Every planned rollout in one bar; each part has at least a few pixels, so that none is hidden."""
+    parts = [part for part in parts if part.count]
+    whole = sum(part.count for part in parts)
+    shares = [max(100 * part.count / whole, LEAST_PART) for part in parts]
+    shares = [100 * share / sum(shares) for share in shares]
+    gap = 0.2
+    drawn, left = [], 0.0
+    for part, share in zip(parts, shares, strict=True):
+        wide = max(share - gap, gap)
+        title = element("title", f"{part.count:,} {part.word}")
+        drawn.append(
+            Markup(
+                f'<rect class="{part.state}" data-state="{part.state}" x="{pc(left + gap / 2)}" width="{pc(wide)}" '
+                f'y="1" height="{height - 2}" rx="2">{title}</rect>'
+            )
+        )
+        left += share
+    return svg(*drawn, label=label, class_="bar", height=height)
+
+
+def square(state: str) -> Markup:
+    """The state of one rollout, as a mark before its word."""
+    return Markup(
+        f'<svg class="square" width="12" height="12" aria-hidden="true"><rect class="{state}" x="1" y="1" width="10" '
+        'height="10" rx="2"/></svg>'
+    )
+
+
+MANY_COLUMNS = 60  # of more, squares are so narrow that round corners would make circles of them
+LETTER = {"passed": "p", "scored": "s", "wrong": "w", "zero": "z", "missing": "m"}
+
+
+def squares(
+    columns: Sequence[Sequence[str]], *, label: str, titles: Sequence[str] = (), tasks: Sequence[int] = ()
+) -> Markup:
+    """A column of squares for each task, the first state at the bottom; ``titles`` and ``tasks`` name the columns."""
+    step = 10
+    tallest = max(map(len, columns), default=0)
+    wide = 100 / max(len(columns), 1)
+    gap = min(0.22 * wide, 0.35)
+    drawn = []
+    for number, column in enumerate(columns):
+        rects = "".join(
+            f'<rect class="{LETTER[state]}" y="{step * (tallest - 1 - row) + 1}" width="100%" height="8"/>'
+            for row, state in enumerate(column)
+        )
+        title = str(element("title", titles[number])) if titles else ""
+        place = f'x="{pc(number * wide + gap / 2)}" width="{pc(wide - gap)}" overflow="visible"'
+        key = tasks[number] if tasks else number
+        drawn.append(Markup(f'<svg data-task="{key}" {place}>{title}{rects}</svg>'))
+    dense = " dense" if len(columns) > MANY_COLUMNS else ""
+    return svg(*drawn, label=label, class_=f"squares{dense}", height=step * tallest)
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """A stretch of sorted tasks with one name."""
+
+    start: float  # per cent
+    end: float
+    word: str
+    short: str = ""  # where the stretch is narrow
+
+
+def brackets(stretches: Sequence[Bracket]) -> Markup:
+    """Names below stretches of a picture."""
+    marks = []
+    for stretch in stretches:
+        if stretch.end <= stretch.start:
+            continue
+        start, end = stretch.start + 0.15, stretch.end - 0.15
+        marks.append(line(start, end, 4, 4, "axis"))
+        wide, short = end - start, stretch.short or stretch.word
+        said = stretch.word if wide > NAMED_STRETCH else short
+        middle, anchor = (start + end) / 2, "middle"
+        if wide < NARROW_STRETCH:  # its name would leave the picture
+            middle, anchor = (start, "start") if middle < 50 else (end, "end")
+        marks += [words(middle, 20, said, "tick long", anchor), words(middle, 20, short, "tick short", anchor)]
+    return element("svg", marks, class_="brackets", width="100%", height=26, aria_hidden="true")
+
+
+def histogram(counts: Sequence[int], *, label: str) -> Markup:
+    """Counts in bins of equal width from 0 to 1, with numbers above the bars."""
+    tall, most = 96, max(counts, default=0) or 1
+    wide = 100 / max(len(counts), 1)
+    marks = []
+    for number, count in enumerate(counts):
+        if not count:
+            continue
+        height = max(round(tall * count / most, 1), 1.5)
+        marks.append(
+            Markup(
+                f'<rect class="passed" x="{pc(number * wide + 0.3)}" width="{pc(wide - 0.6)}" '
+                f'y="{16 + tall - height:.1f}" height="{height:.1f}" rx="1"/>'
+            )
+        )
+        marks.append(words((number + 0.5) * wide, f"{12 + tall - height:.1f}", f"{count:,}", "tick bin"))
+    marks.append(line(0, 100, 16 + tall, 16 + tall, "axis"))
+    marks += [
+        words(100 * tick, 16 + tall + 16, tick_text(tick), "tick", _anchor(UNIT, tick)) for tick in (0.0, 0.5, 1.0)
+    ]
+    return svg(*marks, label=label, class_="histogram", height=16 + tall + 20)
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One point of a curve."""
+
+    x: float  # 0 to 1 along the axis
+    y: float
+    interval: Ends | None
+    firm: bool  # over the same population as the first; else it is hollow and the line to it is dashed
+    marked: bool = True  # with a dot
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One curve: its name at the end of the line, and a word below it."""
+
+    name: str
+    word: str
+    tone: Tone
+    points: Sequence[CurvePoint]
+
+
+def curves(
+    series: Sequence[Series],
+    scale: Scale,
+    *,
+    label: str,
+    below: Sequence[tuple[float, str, str]] = (),
+    names: tuple[str, str] = ("", ""),
+) -> Markup:
+    """Curves with bands on a common axis; ``below`` are (x, first line, second line) under the axis."""
+    tall, top = 200, 10
+    left, wide = 7.0, 77.0  # per cent: numbers stand left, names right
+
+    def y(value: float) -> float:
+        return top + tall * (1 - scale.at(value) / 100)
+
+    def x(share: float) -> float:
+        return left + wide * share
+
+    marks = []
+    for tick in scale.ticks:
+        marks.append(line(left, left + wide, f"{y(tick):.1f}", f"{y(tick):.1f}", "track"))
+        marks.append(words(left - 2.4, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end"))
+    shapes = []
+    for one in series:
+        banded = [point for point in one.points if point.interval]
+        if len(banded) > 1:
+            upper = [f"{100 * point.x:.2f},{y(point.interval[1]) - top:.2f}" for point in banded if point.interval]
+            lower = [f"{100 * point.x:.2f},{y(point.interval[0]) - top:.2f}" for point in banded if point.interval]
+            shapes.append(f'<polygon class="band {one.tone}" points="{" ".join([*upper, *reversed(lower)])}"/>')
+    for one in series:
+        firm = [point for point in one.points if point.firm]
+        for some, style in ((firm, ""), (one.points[max(len(firm) - 1, 0) :], " dashed")):
+            path = " ".join(f"{100 * point.x:.2f},{y(point.y) - top:.2f}" for point in some)
+            if len(some) > 1:
+                shapes.append(f'<polyline class="curve {one.tone}{style}" points="{path}"/>')
+    marks.append(
+        Markup(
+            f'<svg x="{pc(left)}" y="{top}" width="{pc(wide)}" height="{tall}" viewBox="0 0 100 {tall}" '
+            f'preserveAspectRatio="none" overflow="visible">{"".join(shapes)}</svg>'
+        )
+    )
+    for one in series:
+        for point in filter(lambda each: each.marked, one.points):
+            kind = f"dot {one.tone}{'' if point.firm else ' hollow'}"
+            marks.append(Markup(f'<circle class="{kind}" cx="{pc(x(point.x))}" cy="{y(point.y):.1f}" r="3.5"/>'))
+        if one.points:
+            last = one.points[-1]
+            marks.append(words(x(last.x) + 1.6, f"{y(last.y):.1f}", one.name, f"series {one.tone}", "start"))
+            marks.append(words(x(last.x) + 1.6, f"{y(last.y) + 15:.1f}", one.word, "tick word", "start"))
+    bottom = top + tall
+    for share, first, second in below:
+        marks.append(words(x(share), bottom + 20, first, "tick k"))
+        marks.append(words(x(share), bottom + 36, second, "tick tasks"))
+    marks += [words(left - 2.4, bottom + 20 + 16 * row, said, "tick", "end") for row, said in enumerate(names)]
+    return svg(*marks, label=label, class_="curves", height=bottom + 44)
+
+
+def share_bar(shares: Sequence[tuple[float, str]], *, label: str) -> Markup:
+    """Shares of a whole in one bar, the first dark, with a word below each."""
+    marks, left = [], 0.0
+    for number, (share, word) in enumerate(shares):
+        wide = 100 * share
+        tone = ("dark", "light", "middle")[min(number, 2)]
+        marks.append(
+            Markup(
+                f'<rect class="share {tone}" x="{pc(left)}" width="{pc(max(wide - 0.2, 0.2))}" y="0" '
+                'height="14" rx="1"/>'
+            )
+        )
+        first = number == 0
+        last = number == len(shares) - 1
+        place, anchor = (0.0, "start") if first else (100.0, "end") if last else (left + wide / 2, "middle")
+        marks.append(words(place, 32, word, "tick dark", anchor))
+        left += wide
+    return svg(*marks, label=label, class_="shares", height=38)
+
+
+def hatch() -> Markup:
+    """The pattern of what is missing; it takes its colours from where it is defined, so it stands in the page."""
+    return Markup(
+        '<svg class="defs" width="0" height="0" aria-hidden="true"><defs><pattern id="hatch" width="6" height="6" '
+        'patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-paper" width="6" height="6"/>'
+        '<line class="hatch-line" x1="3" x2="3" y1="0" y2="6"/></pattern></defs></svg>'
+    )

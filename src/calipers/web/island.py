@@ -1,0 +1,327 @@
+"""Per-task counts for the what-if panel: what its script needs to compute a number of the page again.
+
+`what_if_data` is the value ``data["what_if"]`` of a page, `what_if_section` the panel's place in it. The value is a
+pure function of rollouts and the result that was made of them::
+
+    {
+      "kind": "run" | "pair",
+      "names": [run] | [first run, second run],
+      "command": ["calipers", "score", "arith.jsonl"],      without what a switch adds: metric, missing, cluster
+      "missing": "gap" | "zero",  "confidence": 0.95,  "cluster": KEY | null,  "native": true,
+      "why": null,                                          or why nothing can be computed again here
+      "metrics": [{"text", "definition", "k", "threshold", "reward", "value", "interval", "why",
+                   of a pair also "p", "verdict", "alone": not adjusted for others}],
+      "tasks": T,  "samples": the most rollouts of a task,
+      "runs": [{"rewards": [distinct], "distinct": [T], "code": [..], "count": [..], "missing": [T]}],
+      "slices": [{"key", "values": [names], "code": [T]}],
+      "flagged": [[task, id], ..]
+    }
+
+Of each task a run has the distinct rewards, as codes into ``rewards``, with a count each: task t has the next
+``distinct[t]`` of ``code`` and ``count``. A metric without a definition is not computed in the page.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from calipers.analyses.compare.align import by_id
+from calipers.analyses.compare.result import Comparison, Finding, Pair
+from calipers.formats.format import worths
+from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.names import DIALECTS
+from calipers.reports.result import Group, Result
+from calipers.request import NATIVE, Dialect
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.labels import has, slices
+from calipers.rollouts.ledger import contributed
+from calipers.rollouts.table import Rollouts
+from calipers.stats.estimate import Estimate, Signature
+from calipers.stats.paired import FLOORED_T
+from calipers.web.gather import LARGEST_K, PairData, RunData
+from calipers.web.markup import element, joined
+from calipers.web.page import Section
+
+CONFIDENCE: Final = 0.95  # where the command names none
+
+COMPUTED: Final = ("mean_reward", "pass_rate", "solved_rate", "pass@{k}", "pass^{k}")
+"""The metrics that the page computes."""
+
+MOST_COUNTS: Final = 200_000
+"""Numbers of an island; more would make the file too large to open."""
+
+STOPPED: Final = "a run was stopped by what it showed"
+NOT_FINITE: Final = "some rewards are not finite numbers"
+OTHER_TASKS: Final = "the tasks were not paired by their ids alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a result was made with and does not say itself."""
+
+    command: Sequence[str]  # its words, without metrics, missing, cluster and by
+    cluster: str | None = None
+    keys: Sequence[str] = ()  # whose slices can be excluded, and by which tasks can be grouped
+    flagged: Sequence[str] = ()  # ids of tasks that `items` finds suspicious
+
+
+def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
+    """The island of what a page shows; None where its rollouts are not there."""
+    if isinstance(shown, RunData):
+        if shown.rollouts is None:
+            return None
+        keys = [*shown.group.breakdowns, *([shown.cluster] if shown.cluster else [])]
+        words = command_words("score", [shown], shown.result)
+        return of_run(shown.rollouts.table, shown.result, shown.group, Settings(words, shown.cluster, keys))
+    contests = shown.comparison.contests
+    runs = [run for run in (shown.first, shown.second) if run is not None and run.rollouts is not None]
+    if len(runs) < 2 or len(contests) != 1 or len(contests[0].pairs) != 1:
+        return None
+    tables = [run.rollouts.table for run in runs if run.rollouts is not None]
+    pair = contests[0].pairs[0]
+    names = contests[0].runs[pair.first].name, contests[0].runs[pair.second].name
+    cluster = shown.comparison.cluster
+    keys = list(dict.fromkeys(finding.by for finding in pair.findings if finding.by is not None))
+    words = command_words("compare", runs, shown.comparison)
+    settings = Settings(words, cluster, [*keys, *([cluster] if cluster else [])])
+    return of_pair((tables[0], tables[1]), names, shown.comparison, pair, settings)
+
+
+def what_if_section(shown: RunData | PairData) -> Section | None:
+    """The panel, which a script fills; None where there is nothing to compute again."""
+    island = what_if_data(shown)
+    if island is None or not any(metric["definition"] for metric in island["metrics"]):
+        return None
+    command = shlex.join([*island["command"], "--metric", island["metrics"][0]["text"]]) if island["command"] else ""
+    missing = " --missing zero" if island["missing"] == "gap" else " --missing gap"
+    example = element("code", command + missing) if command else None
+    if island["why"]:
+        words = f"These numbers are not computed again in the page: {island['why']}. Run the command for this: "
+        return Section("What if", element("p", words, example), id="what-if")
+    panel = element("div", id="what-if-panel", class_="what-if", hidden=True)
+    without = element("noscript", element("p", "The switches need JavaScript. Run the command for this: ", example))
+    note = "Recomputed here, in the page. The result above does not change."
+    return Section("What if", joined([panel, without]), note, "what-if")
+
+
+def command_words(verb: str, runs: Sequence[RunData], made: Result | Comparison) -> list[str]:
+    """The words of the command that made a result, without metrics, missing, cluster and by; none of a table."""
+    sources = list({id(run.rollouts.source): run.rollouts.source for run in runs if run.rollouts is not None}.values())
+    if not all(source.path for source in sources):
+        return []
+    words = ["calipers", verb, *(source.path for source in sources)]
+    columns = sources[0].columns
+    if columns:
+        words += ["--columns", ",".join(f"{role}={key}" for role, key in columns.items())] if len(columns) else []
+        truth = worths(columns)
+        words += ["--truth", ",".join(f"{word}={_number(reward)}" for word, reward in truth.items())] if truth else []
+    first = runs[0].rollouts
+    if first is not None and len(first.table.rewards) > 1 and first.reward != "reward":
+        words += ["--reward", first.reward]
+    if made.dialect != NATIVE.name:
+        words += ["--dialect", made.dialect]
+    if made.confidence != CONFIDENCE:
+        words += ["--confidence", f"{made.confidence}"]
+    return words
+
+
+def of_run(rollouts: Rollouts, result: Result, group: Group, settings: Settings) -> dict[str, Any]:
+    """The island of one run: ``rollouts`` are those of the group."""
+    dialect = _dialect(result.dialect)
+    rollouts = dialect.seen(rollouts) if dialect.seen else rollouts
+    key = next((name for each in group.metrics.values() if (name := _reward(each.made)) is not None), None)
+    metrics = [_metric_of_run(text, estimate, key) for text, estimate in group.metrics.items()]
+    why = STOPPED if group.stop else None
+    island = _island([rollouts], [key or "reward"], metrics, settings, dialect, why)
+    name = group.model or group.agent or ""
+    shared = {"kind": "run", "names": [name], "missing": result.missing, "confidence": result.confidence}
+    return shared | island
+
+
+def of_pair(
+    runs: tuple[Rollouts, Rollouts], names: tuple[str, str], comparison: Comparison, pair: Pair, settings: Settings
+) -> dict[str, Any]:
+    """The island of two runs: ``runs`` are all rollouts of the pair's first and of its second on the dataset."""
+    dialect, common = _dialect(comparison.dialect), by_id(*runs)
+    whole = [finding for finding in pair.findings if finding.by is None]
+    made = [Signature.of(_plain(finding)) for finding in whole]
+    key = next((name for each in made if (name := _reward(each)) is not None), None)
+    metrics = [
+        _metric_of_pair(finding, each, key, comparison.confidence) for finding, each in zip(whole, made, strict=True)
+    ]
+    why = None
+    if any(run.stop for run in runs):
+        why = STOPPED
+    elif comparison.test != FLOORED_T:
+        why = f"the test is {comparison.test}, which the page does not have"
+    elif comparison.margin is not None:
+        why = "the margin has a test of its own, which the page does not have"
+    elif pair.alignment.by != "id" or pair.alignment.common != common.alignment.common:
+        why = OTHER_TASKS
+    elif not metrics or metrics[0]["definition"] is None or not metrics[0]["alone"]:
+        why = "the page does not compute its first metric"
+    if whole and comparison.dialect == NATIVE.name:
+        metrics += _more(common.sides, key or "reward", metrics)
+    keys = [key if key in run.rewards else next(iter(run.rewards), "reward") for run in common.sides]
+    island = _island(common.sides, [key or "reward" for key in keys], metrics, settings, dialect, why)
+    shared = {"kind": "pair", "names": list(names), "missing": comparison.missing, "confidence": comparison.confidence}
+    return shared | island
+
+
+def _island(
+    runs: Sequence[Rollouts],
+    rewards: Sequence[str],
+    metrics: Sequence[dict[str, Any]],
+    settings: Settings,
+    dialect: Dialect,
+    why: str | None,
+) -> dict[str, Any]:
+    """What islands of one run and of two share."""
+    columns = [contributed(run, key) for run, key in zip(runs, rewards, strict=True)]
+    if not all(bool(np.isfinite(column.kept()).all()) for column in columns):
+        why = NOT_FINITE
+    counts = [] if why else [_counts(run, column) for run, column in zip(runs, columns, strict=True)]
+    if sum(len(run["count"]) + len(run["missing"]) for run in counts) > MOST_COUNTS:
+        why = "there are too many tasks for one file"
+    number = {task: index for index, task in enumerate(runs[0].tasks)}
+    return {
+        "command": list(settings.command),
+        "cluster": settings.cluster,
+        "native": dialect.name == "native",
+        "undefined": dialect.undefined,
+        "why": why,
+        "metrics": list(metrics),
+        "tasks": len(runs[0].tasks),
+        "samples": max(int(np.diff(run.by_task.starts).max(initial=0)) for run in runs),
+        "runs": [] if why else counts,
+        "slices": [] if why else [cut for key in _keys(settings) if (cut := _slices(runs, key, dialect.label))],
+        "flagged": [[number[task], task] for task in settings.flagged if task in number],
+    }
+
+
+def _dialect(name: str) -> Dialect:
+    words: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
+    return words
+
+
+def _keys(settings: Settings) -> list[str]:
+    every = dict.fromkeys([*settings.keys, *([settings.cluster] if settings.cluster else [])])
+    return [key for key in every if "=" not in key and key == key.strip()]  # the others --exclude cannot name
+
+
+def _counts(run: Rollouts, column: Column) -> dict[str, Any]:
+    """The distinct rewards of each task, with a count each, and its missing rollouts."""
+    given = column.given
+    rewards, code = np.unique(column.values[given], return_inverse=True)
+    pairs, count = np.unique(np.stack([run.task[given], code.reshape(-1)]), axis=1, return_counts=True)
+    size = len(run.tasks)
+    return {
+        "rewards": [_number(reward) for reward in rewards.tolist()],
+        "distinct": np.bincount(pairs[0], minlength=size).tolist(),
+        "code": pairs[1].tolist(),
+        "count": count.tolist(),
+        "missing": np.bincount(run.task[~given], minlength=size).tolist(),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """What JSON can write: a value that is no number is none."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _number(value: float) -> int | float:
+    """Whole numbers as integers: they are shorter in JSON."""
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+
+
+def _slices(runs: Sequence[Rollouts], key: str, label: Callable[[Any], str]) -> dict[str, Any] | None:
+    """The slice of each task; None where a task has several, or two runs do not agree, or nobody has the key."""
+    known = [_of_tasks(run, key, label) for run in runs if has(run, key)]
+    if not known or any(each is None for each in known):
+        return None
+    first = known[0]
+    if first is None or any(
+        each is not None and (each[0] != first[0] or (each[1] != first[1]).any()) for each in known
+    ):
+        return None
+    return {"key": key, "values": first[0], "code": first[1].tolist()} if len(first[0]) > 1 else None
+
+
+def _of_tasks(run: Rollouts, key: str, label: Callable[[Any], str]) -> tuple[list[str], Ints] | None:
+    code, names = slices(run, key, label)
+    lowest, highest = np.full(len(run.tasks), len(names)), np.full(len(run.tasks), -1)
+    np.minimum.at(lowest, run.task, code)
+    np.maximum.at(highest, run.task, code)
+    return None if (lowest != highest).any() else (names, lowest)
+
+
+def _metric_of_run(text: str, estimate: Estimate, reward: str | None) -> dict[str, Any]:
+    return {
+        **_metric(text, estimate.made, reward),
+        "value": _finite(estimate.value),
+        "interval": estimate.interval and list(estimate.interval),
+        "why": estimate.why,
+    }
+
+
+def _metric_of_pair(finding: Finding, made: Signature, reward: str | None, confidence: float) -> dict[str, Any]:
+    """A finding that is adjusted for others is shown as it is, and computed by itself."""
+    metric = _metric(finding.metric, made, reward)
+    return {
+        **metric,
+        "value": _finite(finding.delta),
+        "interval": finding.interval and list(finding.interval),
+        "p": finding.p,
+        "verdict": finding.verdict,
+        "alone": finding.confidence == confidence and math.isclose(finding.p_adjusted or 0.0, finding.p or 0.0),
+        "why": finding.why,
+    }
+
+
+def _more(runs: Sequence[Rollouts], reward: str, metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """pass@k and pass^k, which a page can compute even if nobody asked for them: for a k that most tasks have."""
+    counts = [run.by_task.count(contributed(run, reward).given) for run in runs]
+    fewest = min(int(count[count > 0].min(initial=LARGEST_K)) for count in counts)
+    k = 1 << max(fewest.bit_length() - 1, 0)
+    known = {metric["text"] for metric in metrics}
+    shared = {"k": k, "threshold": PASS_THRESHOLD, "reward": None, "value": None, "interval": None, "why": None}
+    shared |= {"p": None, "verdict": None, "alone": False}
+    return [
+        {"text": definition.replace("{k}", str(k)), "definition": definition, **shared}
+        for definition in ("pass@{k}", "pass^{k}")
+        if k > 1 and definition.replace("{k}", str(k)) not in known
+    ]
+
+
+def _metric(text: str, made: Signature, reward: str | None) -> dict[str, Any]:
+    """A metric as the page computes it; without a definition where it cannot."""
+    settings = _settings(made)
+    computed = made.metric in COMPUTED and _reward(made) == reward
+    return {
+        "text": text,
+        "definition": made.metric if computed else None,
+        "k": made.k,
+        "threshold": float(settings.get("threshold", PASS_THRESHOLD)),
+        "reward": reward if "reward=" in text else None,
+    }
+
+
+def _settings(made: Signature) -> dict[str, str]:
+    return dict(part.partition(":")[::2] for part in made.settings)
+
+
+def _reward(made: Signature) -> str | None:
+    """The reward that a metric of rewards reads; None for others."""
+    return _settings(made).get("reward") if made.metric in COMPUTED else None
+
+
+def _plain(finding: Finding) -> str:
+    """The signature of a difference as that of the metric: ``delta(pass@{k})|k:4|...``."""
+    head, _, rest = finding.signature.partition("|")
+    return f"{head.removeprefix('delta(').removesuffix(')')}|{rest}"

@@ -1,0 +1,122 @@
+"""HTML and SVG as values: text is escaped here and nowhere else.
+
+Texts of models and files are hostile. Whatever is no `Markup` is escaped, and characters that could hide or
+reorder text are shown as what they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+JOINERS = "\u200c\u200d"  # letters and emoji need them
+# control, format (bidi among them), half characters, private, unassigned; ends of lines and paragraphs
+_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
+_IN_SCRIPT = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+_HIDDEN = re.compile(  # controls, marks of direction, other invisible characters, half characters
+    "[\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+_EMPTY = frozenset(("br", "col", "input", "link", "meta", "hr"))  # elements without an end tag
+
+
+class Markup(str):
+    """Text that is HTML already, and is not escaped again."""
+
+    __slots__ = ()
+
+
+Child = str | int | None | Iterable["Child"]
+"""What may stand inside an element: text, which is escaped, `Markup`, or several of them; None is nothing."""
+
+
+def visible(value: str) -> str:
+    """The text with control, bidi and ANSI characters shown as what they are; line ends and tabs stay.
+
+    >>> visible("a\\x1b[31mb\\u202ec\\r\\nd")
+    'a␛[31mb⟨U+202E⟩c\\nd'
+    """
+    if value.isascii() and value.isprintable():
+        return value
+    return "".join(map(_seen, value.replace("\r\n", "\n")))
+
+
+def _seen(character: str) -> str:
+    if character in "\n\t" or character in JOINERS or unicodedata.category(character) not in _HARMFUL:
+        return character
+    return "␛" if character == "\x1b" else f"⟨U+{ord(character):04X}⟩"
+
+
+def text(value: str | int) -> Markup:
+    """A text as HTML: escaped, for elements and quoted attributes alike.
+
+    >>> text("a < b & \\u202ec")
+    'a &lt; b &amp; ⟨U+202E⟩c'
+    """
+    if isinstance(value, Markup):
+        return value
+    return Markup(visible(str(value)).translate(_ESCAPES))
+
+
+def attr(value: str | int | float) -> str:
+    """The value of an attribute, in quotes.
+
+    >>> attr('say "x"')
+    '"say &quot;x&quot;"'
+    """
+    return f'"{text(str(value))}"'
+
+
+def element(tag: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
+    """An element with its children and attributes.
+
+    An underscore at the end of an attribute's name is dropped, others become hyphens. None and False leave an attribute
+    out, True gives it no value.
+
+    >>> element("a", "x < y", href="#1", class_="term", data_k=None)
+    '<a href="#1" class="term">x &lt; y</a>'
+    """
+    parts = [tag]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        key = key.rstrip("_").replace("_", "-")
+        parts.append(key if value is True else f"{key}={attr(value)}")
+    opening = f"<{' '.join(parts)}>"
+    if tag in _EMPTY:
+        return Markup(opening)
+    return Markup(f"{opening}{joined(children)}</{tag}>")
+
+
+def joined(children: Child) -> Markup:
+    """Children one after another, texts among them escaped."""
+    if children is None:
+        return Markup("")
+    if isinstance(children, (str, int)):
+        return text(children)
+    return Markup("".join(map(joined, children)))
+
+
+def island(name: str, value: Any) -> Markup:
+    """A value for scripts: JSON that cannot end its element, whatever its texts hold."""
+    content = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_IN_SCRIPT)
+    content = _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", content)
+    return Markup(f'<script type="application/json" id="{name}">{content}</script>')
+
+
+def name(value: str, most: int = 48) -> Markup:
+    """A name of somebody else's: it stands for itself, is never broken, and is cut in the middle where it is long."""
+    shown = value if len(value) <= most else f"{value[: most - 9]}…{value[-8:]}"
+    return element("bdi", shown, class_="name", title=None if shown == value else value)
+
+
+def identifier(value: str) -> str:
+    """A text as the id of an element: letters, digits and hyphens; different texts have different ones.
+
+    >>> identifier("pass@4"), identifier("pass^4")
+    ('pass-40-4', 'pass-5e-4')
+    """
+    return re.sub(r"[^A-Za-z0-9_]", lambda found: f"-{ord(found[0]):x}-", value)

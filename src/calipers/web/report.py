@@ -1,0 +1,107 @@
+"""The report: reads what there is to show, chooses the page, and makes one file of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calipers.errors import InputError
+from calipers.pipeline import Progress
+from calipers.pipeline import Source as Rewarded
+from calipers.web.gather import Gathered, ManyData, PairData, RunData, gather, with_less_text
+from calipers.web.page import Page, html
+
+LARGEST = 3_000_000  # bytes of a file; texts are left out until it fits
+SPARE = 20_000  # bytes by which texts may take more room in a file than by themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report: one HTML file that needs no network and no library."""
+
+    html: str = field(repr=False)
+    title: str = ""
+    notes: Sequence[str] = ()  # for the reader of the command
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the file; InputError where that is not possible."""
+        try:
+            Path(path).write_text(self.html, encoding="utf-8", newline="")
+        except OSError as error:
+            raise InputError.at(os.fspath(path), f"cannot be written ({error.strerror})") from None
+
+
+def report(
+    *sources: Rewarded,
+    metrics: str | Sequence[str] | None = None,
+    by: str | Sequence[str] = (),
+    texts: bool = True,
+    cluster: str | None = None,
+    dialect: str | None = None,
+    missing: str | None = None,
+    reward: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Report:
+    """Report on one run, two runs or many, as one HTML file.
+
+    A source is anything that `score` reads, or a document: a result, a comparison or a leaderboard, of which the
+    report shows what it has. Two runs of one dataset are compared, the later with the earlier; more are ranked.
+    Without ``texts``, no prompt, completion or answer is in the file. Without ``metrics``, the mean reward and, where
+    there are several samples, pass@k and pass^k are shown.
+
+    >>> report([[1, 0], [1, 1], [0, 0]], texts=False).title
+    'The run solves 50\\xa0% of the tasks.'
+    """
+    data = gather(
+        sources,
+        metrics=metrics,
+        by=by,
+        texts=texts,
+        columns=columns,
+        truth=truth,
+        progress=progress,
+        cluster=cluster,
+        dialect=dialect,
+        missing=missing,
+        reward=reward,
+        confidence=confidence,
+        seed=seed,
+    )
+    page = page_of(data)
+    content = html(page)
+    if texts and (over := len(content.encode()) - LARGEST) > 0:
+        page = page_of(with_less_text(data, over + SPARE))
+        content = html(page)
+    return Report(content, page.title, notes_of(data))
+
+
+def page_of(data: Gathered) -> Page:
+    """The page for what was gathered."""
+    if isinstance(data, RunData):
+        from calipers.web.run_page import run_page
+
+        return run_page(data)
+    if isinstance(data, PairData):
+        from calipers.web.pair_page import pair_page
+
+        return pair_page(data)
+    from calipers.web.many_page import many_page
+
+    return many_page(data)
+
+
+def notes_of(data: Gathered) -> list[str]:
+    """What the readers passed over, for the user of the command."""
+    runs: list[Any] = [data] if isinstance(data, RunData) else []
+    if isinstance(data, ManyData):
+        runs = list(data.runs)
+    if isinstance(data, PairData):
+        runs = [run for run in (data.first, data.second) if run is not None]
+    return list(dict.fromkeys(note for run in runs for note in run.result.notes))

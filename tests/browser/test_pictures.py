@@ -1,0 +1,27 @@
+"""The pictures of the docs; ``CALIPERS_PICTURES=1 make test-browser ARGS=tests/browser/test_pictures.py`` makes them.
+
+Without that variable nothing is written: a run of the tests leaves the tree as it is.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+LARGEST = 150_000  # bytes
+PICTURES = {
+    "report-run.png": ("run", "light", 1000),
+    "report-compare.png": ("pair", "dark", 1000),
+    "report-leaderboard.png": ("board", "light", 820),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_small(name, opened, reports, tmp_path):
+    kind, scheme, height = PICTURES[name]
+    page = opened(reports[kind], color_scheme=scheme, viewport={"width": 1152, "height": height})
+    folder = IMAGES if os.environ.get("CALIPERS_PICTURES") else tmp_path
+    folder.mkdir(exist_ok=True)
+    page.screenshot(path=folder / name)
+    assert 10_000 < (folder / name).stat().st_size < LARGEST

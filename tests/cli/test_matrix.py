@@ -1,0 +1,182 @@
+"""``calipers score`` and ``calipers compare`` of a folder of runs, and several runs at once, as a user types them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from analyses.matrix.rows import NEW, OLD, rows_of, share, suite_rows
+from cli.running import ARITH, calipers, lines, refused
+
+NEXT = ARITH.replace("arith.jsonl", "arith_next.jsonl")
+BENCHMARK = ARITH.removesuffix(".jsonl")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder of files, one for each benchmark and model."""
+    folder = tmp_path_factory.mktemp("matrix")
+    (folder / "runs").mkdir()
+    rows = suite_rows()
+    for dataset, model in {(row["dataset"], row["model"]) for row in rows}:
+        some = [row for row in rows if (row["dataset"], row["model"]) == (dataset, model)]
+        lines(folder / "runs", *some, name=f"{dataset}-{model}.jsonl")
+    (folder / "runs" / "notes.md").write_text("# not a run\n")
+    return folder
+
+
+def test_a_folder_of_runs_is_a_matrix(home):
+    done = calipers("score", "runs", cwd=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = done.stdout.splitlines()
+    assert page[0].startswith("5 benchmarks, 2 models")
+    assert page[1] == "B is better than A by 0.030 over five benchmarks."
+    assert len(page) == 21
+
+
+def test_every_format_and_the_file_agree(home, tmp_path):
+    path = str(tmp_path / "matrix.json")
+    done = calipers("score", "runs", "--format", "json", "--out", path, cwd=home)
+    document = json.loads(done.stdout)
+    assert document["schema"] == "calipers.matrix/1"
+    with open(path, encoding="utf-8") as file:
+        assert json.load(file) == document
+    rows = list(csv.DictReader(io.StringIO(calipers("score", "runs", "--format", "csv", cwd=home).stdout)))
+    assert float(rows[-1]["delta"]) == document["mean"]["delta"]
+    assert "| macro mean |" in calipers("score", "runs", "--format", "md", cwd=home).stdout
+
+
+def test_details_follow_on_request(home):
+    done = calipers("score", "runs", "--details", cwd=home)
+    assert done.stdout.startswith("5 benchmarks, 2 models")
+    assert f"leetcode-hard · {NEW}" in done.stdout
+
+
+def test_by_shows_the_ordinary_page(home):
+    done = calipers("score", "runs", "--by", "model", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert "5 benchmarks, 2 models" not in done.stdout
+
+
+def test_further_metrics_are_named(home):
+    done = calipers("score", "runs", "--metric", "pass@1", "--metric", "mean_reward", cwd=home)
+    assert "pass@1, 95 % intervals" in done.stdout
+    assert "the matrix shows pass@1; --details also shows mean_reward" in done.stderr
+
+
+def test_one_run_in_a_folder_has_its_own_page(tmp_path):
+    (tmp_path / "runs").mkdir()
+    lines(tmp_path / "runs", *rows_of({("x", "a"): share(0.5)}), name="x.jsonl")
+    assert calipers("score", "runs", cwd=tmp_path).stdout == calipers("score", "runs/x.jsonl", cwd=tmp_path).stdout
+
+
+def test_compare_takes_models_in_their_order(home):
+    done = calipers("compare", "runs", "--models", f"{NEW},{OLD}", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert "B is worse than A by 0.030 over five benchmarks." in done.stdout
+    failing = ("compare", "runs", "--models", f"{NEW},{OLD}", "--fail-on", "worse")
+    assert calipers(*failing, cwd=home).returncode == 1
+    assert calipers("compare", "runs", "--models", f"{OLD},{NEW}", "--fail-on", "worse", cwd=home).returncode == 0
+
+
+def test_compare_of_one_benchmark_is_the_comparison_of_its_runs(tmp_path):
+    (tmp_path / "runs").mkdir()
+    for model, rate in (("a", 0.5), ("b", 0.7)):
+        lines(tmp_path / "runs", *rows_of({("x", model): share(rate)}), name=f"{model}.jsonl")
+    whole = calipers("compare", "runs", "--models", "b,a", cwd=tmp_path)
+    assert whole.stdout == calipers("compare", "runs/b.jsonl", "runs/a.jsonl", cwd=tmp_path).stdout
+
+
+def test_compare_for_ci_has_a_case_for_each_benchmark_and_their_mean(home):
+    done = calipers("compare", "runs", "--models", f"{NEW},{OLD}", "--format", "junit", cwd=home)
+    assert 'tests="6" failures="1" errors="0" skipped="5"' in done.stdout
+    assert 'testcase name="mean_reward · macro mean"' in done.stdout
+    noted = calipers("compare", "runs", "--models", f"{NEW},{OLD}", "--format", "github", cwd=home)
+    assert noted.stdout.startswith("### 5 benchmarks, 2 models")
+    assert noted.stderr.count("::error") == 1
+    assert noted.stderr.count("::notice") == 5
+
+
+def test_compare_takes_models_of_one_file_too(tmp_path):
+    lines(tmp_path, *suite_rows(), name="all.jsonl")
+    done = calipers("compare", "all.jsonl", "--models", f"{OLD},{NEW}", cwd=tmp_path)
+    assert "B is better than A by 0.030 over five benchmarks." in done.stdout
+
+
+def test_runs_results_and_files_of_rollouts_are_one_set(tmp_path):
+    """Folders as calipers run writes them, a finished result, and a file of rollouts."""
+    for name, file in (("a", ARITH), ("b", NEXT)):
+        done = calipers(
+            "run", BENCHMARK, "--model", f"replay/{file}", "--samples", "8", "--out", f"runs/{name}", cwd=tmp_path
+        )
+        assert done.returncode in (0, 3), done.stderr
+    other = rows_of({("other", "x"): share(0.5)})
+    lines(tmp_path / "runs", *other, name="other.jsonl")
+    lines(tmp_path, *rows_of({("other", "y"): share(0.6)}), name="y.jsonl")
+    assert calipers("score", "y.jsonl", "--out", "runs/y.json", cwd=tmp_path).returncode == 0
+    document = json.loads(calipers("score", "runs", "--format", "json", cwd=tmp_path).stdout)
+    assert [row["benchmark"] for row in document["benchmarks"]] == ["arith", "other"]
+    assert len(document["models"]) == 4
+    assert document["benchmarks"][0]["delta"] == pytest.approx(0.11, abs=0.01)
+    assert document["benchmarks"][1]["why"].startswith("a finished result")
+
+
+def test_several_runs_end_with_a_matrix_and_details_on_request(tmp_path):
+    lines(
+        tmp_path,
+        *({"id": f"q{n}", "question": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(12)),
+        name="q.jsonl",
+    )
+    (tmp_path / "model.py").write_text("def right(prompt):\n    return str(int(prompt.split()[0]) + 1)\n")
+    (tmp_path / "other.py").write_text("def wrong(prompt):\n    return '0'\n")
+    models = ("--model", "python/model.py:right", "--model", "python/other.py:wrong")
+    for name in ("q2", "q3"):
+        (tmp_path / f"{name}.jsonl").write_bytes((tmp_path / "q.jsonl").read_bytes())
+    done = calipers(
+        "run", "q.jsonl", "q2.jsonl", "q3.jsonl", *models, "--verifier", "exact_match", "--trust", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("3 benchmarks, 2 models")
+    assert len(done.stdout.splitlines()) < 25
+    again = calipers(
+        "run",
+        "q.jsonl",
+        "q2.jsonl",
+        "q3.jsonl",
+        *models,
+        "--verifier",
+        "exact_match",
+        "--trust",
+        "--details",
+        cwd=tmp_path,
+    )
+    assert again.stdout.startswith(done.stdout)
+    assert "mean_reward ↑" in again.stdout
+    programs = calipers(
+        "run", "q.jsonl", "q2.jsonl", *models, "--verifier", "exact_match", "--trust", "--format", "json", cwd=tmp_path
+    )
+    assert json.loads(programs.stdout)["schema"] == "calipers.result/1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("score", "empty"), "empty: has no runs; expected run folders"),
+        (("score", "twice"), "is a second run of 'x' by 'a', beside twice/1.jsonl; expected one run of each"),
+        (("score", "broken"), "broken/result.json: not JSON"),
+        (("compare", "two", "--models", "a,modle-b"), "no model named 'modle-b' in these runs; did you mean 'model-b'"),
+        (("compare", "two", "--models", "a"), "a is the only model; expected two models or more"),
+        (("compare", "two", "--test", "strict"), "--test: is for one benchmark, and two has 2"),
+        (("score", "two", "--metric", "max(column=reward)"), "no mean over tasks"),
+    ],
+)
+def test_wrong_input_is_a_line(tmp_path, arguments, message):
+    for name in ("empty", "twice", "broken", "two"):
+        (tmp_path / name).mkdir()
+    for number in (1, 2):
+        lines(tmp_path / "twice", *rows_of({("x", "a"): share(0.5)}), name=f"{number}.jsonl")
+    (tmp_path / "broken" / "result.json").write_text('{"schema": "calipers.result/1", "dialect"')
+    lines(tmp_path / "two", *rows_of({(d, m): share(0.5) for d in "xy" for m in ("a", "model-b")}), name="all.jsonl")
+    assert message in refused(*arguments, cwd=tmp_path)

@@ -1,0 +1,73 @@
+"""Logs for inspect: read again they are the same score; tests/exports has them opened by inspect itself."""
+
+import json
+import zipfile
+
+import pytest
+from cli.running import calipers, refused
+from formats.given import seen
+from systems.inspect.made import LOGS
+
+import calipers as library
+from calipers.formats.read import read
+from calipers.rollouts.record import OUTCOMES
+
+
+@pytest.mark.parametrize("out", ["out.eval", "out.json"])
+@pytest.mark.parametrize("name", ["one_scorer.eval", "three_scorers.eval", "three_scorers.json"])
+def test_a_log_that_goes_out_and_comes_back_is_the_same_score(tmp_path, name, out):
+    assert calipers("score", str(LOGS / name), "--export", f"inspect={out}", cwd=tmp_path).returncode == 0
+    before, after = (library.score(path, by="level") for path in (LOGS / name, tmp_path / out))
+    assert after.digest == before.digest
+
+
+WORDLESS = {"broke_verifier", "tampered", "filter_timeout", "stopped_early"}
+
+
+def test_outcomes_come_back_as_they_were(tmp_path):
+    rows = [
+        {"task": word, "sample": sample, "outcome": word, **({"reward": 1} if word == "scored" else {}), "model": "m"}
+        for word in OUTCOMES
+        for sample in (0, 1)
+        if word not in WORDLESS
+    ]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert calipers("score", "r.jsonl", "--export", "inspect=out.eval", cwd=tmp_path).returncode == 0
+    before, after = (seen(read([str(tmp_path / name)])[0]) for name in ("r.jsonl", "out.eval"))
+    outcomes = [[(row["task"], row["sample"], row["outcome"]) for row in table] for table in (before, after)]
+    assert outcomes[1] == outcomes[0]
+
+
+def test_what_inspect_has_no_word_for_is_said(tmp_path):
+    rows = [{"task": "a", "outcome": "tampered", "reward": 1}, {"task": "b", "reward": 1, "attempt": 3}]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = calipers("score", "r.jsonl", "--export", "inspect", cwd=tmp_path)
+    assert "inspect has no word for these outcomes, which stand in the metadata of scores: tampered 1" in done.stderr
+    assert "inspect keeps the last attempt at a sample; 2 earlier ones are left out" in done.stderr
+
+
+def test_no_member_of_an_archive_leads_out_of_it(tmp_path):
+    tasks = ["../../evil", "/etc/passwd", "a/b", "..\\x", "x" * 1000, "a\u202eb"]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps({"task": task, "reward": 1}) + "\n" for task in tasks))
+    calipers("score", "r.jsonl", "--export", "inspect=out.eval", cwd=tmp_path)
+    with zipfile.ZipFile(tmp_path / "out.eval") as archive:
+        names = [name.removeprefix("samples/") for name in archive.namelist() if name.startswith("samples/")]
+    assert len(names) == 6
+    assert "a/b_epoch_1.json" in names
+    assert not [name for name in names if ".." in name.split("/") or name.startswith("/") or "\\" in name]
+    assert {row["task"] for row in seen(read([str(tmp_path / "out.eval")])[0])} == {*tasks}
+
+
+def test_several_groups_are_several_logs(tmp_path):
+    rows = [{"task": "a", "reward": 1, "model": model, "dataset": "d"} for model in ("x/y", "z", "..")]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    message = refused("score", "r.jsonl", "--export", "inspect=out.eval", cwd=tmp_path)
+    assert (
+        message
+        == "--export inspect=out.eval: there are 3 groups, and a log has one; expected a folder, such as inspect=logs"
+    )
+    assert calipers("score", "r.jsonl", "--export", "inspect", cwd=tmp_path).returncode == 0
+    assert len(list((tmp_path / "logs").iterdir())) == 3
+    assert refused("score", "r.jsonl", "--export", "inspect", cwd=tmp_path).endswith("--force replaces it")
+    wrong = refused("score", "r.jsonl", "--export", "inspect=no/out.eval", cwd=tmp_path)
+    assert wrong == "no/out.eval: there is no folder 'no'; create it first"

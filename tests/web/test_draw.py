@@ -1,0 +1,97 @@
+import re
+
+import pytest
+
+from calipers.web import draw
+from calipers.web.draw import UNIT, Bracket, CurvePoint, Part, Series, scale_of
+
+
+def places(markup, kind, *names):
+    """The places of the marks of a class, in per cent."""
+    found = re.findall(rf'<\w+ class="{kind}[^"]*"([^>]*)>', markup)
+    return [tuple(float(re.search(rf'{name}="([\d.]+)%"', attributes)[1]) for name in names) for attributes in found]
+
+
+def test_an_interval_is_where_its_numbers_are():
+    row = draw.interval_row(0.44, (0.339, 0.546), (0.422, 0.475), UNIT, label="0.440")
+    assert places(row, "ci", "x1", "x2") == [(33.9, 54.6)]
+    assert places(row, "end", "x1", "x2") == [(33.9, 33.9), (54.6, 54.6)]
+    assert places(row, "point", "cx") == [(44.0,)]
+    assert places(row, "bounds", "x", "width") == [(42.2, 5.3)]
+    assert 'role="img"' in row
+    assert 'aria-label="0.440"' in row
+
+
+def test_bounds_that_coincide_can_still_be_seen_and_stay_inside():
+    ((left, wide),) = places(draw.interval_row(1, (0.9, 1), (1, 1), UNIT, label=""), "bounds", "x", "width")
+    assert wide >= 1
+    assert left + wide <= 100
+
+
+def test_a_value_without_an_interval_is_hollow_and_grey_and_says_why():
+    row = draw.interval_row(1.0, None, None, UNIT, label="", why="no interval: one task")
+    assert 'class="point grey hollow"' in row
+    assert ">no interval: one task</text>" in row
+    assert "ci " not in row
+
+
+@pytest.mark.parametrize(
+    ("values", "zero", "low", "high"),
+    [
+        ([0.2, 0.9], False, 0, 1),
+        ([], False, 0, 1),
+        ([1.5, 7.0], False, 0, 8),
+        ([-3.0, 2.0], False, -4, 2),
+        ([0.052, 0.168], True, 0, 0.2),  # a difference is seen against zero
+        ([-0.013, 0.159], True, -0.05, 0.2),
+        ([5.0, 5.0], False, 4, 6),
+    ],
+)
+def test_a_scale_holds_every_value_in_round_steps(values, zero, low, high):
+    scale = scale_of(values, zero=zero)
+    assert scale.low <= min(values, default=0)
+    assert scale.high >= max(values, default=0)
+    assert scale.ticks[0] == pytest.approx(scale.low)
+    assert scale.ticks[-1] == pytest.approx(scale.high)
+    assert len(scale.ticks) <= 8
+    assert (scale.low, scale.high) == pytest.approx((low, high))
+
+
+@pytest.mark.parametrize(("value", "text"), [(-0.05, "−0.05"), (0.1, "+0.1"), (0.0, "0"), (1500.0, "+1,500")])
+def test_ticks_are_short_and_signed(value, text):
+    assert draw.tick_text(value, signed=True) == text
+
+
+def test_no_part_of_a_ledger_is_hidden_and_together_they_are_all():
+    bar = draw.ledger_bar(
+        [Part("passed", 9_999, "passed"), Part("missing", 1, "missing"), Part("wrong", 0, "wrong")], label=""
+    )
+    found = [(float(x), float(wide)) for x, wide in re.findall(r'x="([\d.]+)%" width="([\d.]+)%"', bar)]
+    assert len(found) == 2
+    assert min(wide for _, wide in found) > 0.4
+    assert sum(wide for _, wide in found) == pytest.approx(100, abs=0.5)
+
+
+def test_the_first_state_of_a_task_is_at_the_bottom():
+    grid = draw.squares([["passed", "wrong"], ["missing"]], label="", tasks=[7, 3])
+    tops = {letter: int(y) for letter, y in re.findall(r'<rect class="(\w)" y="(\d+)"', grid)}
+    assert tops["p"] == tops["m"] > tops["w"]
+    assert re.findall(r'data-task="(\d)"', grid) == ["7", "3"]
+
+
+def test_a_curve_is_dashed_and_hollow_once_tasks_leave_it():
+    points = [
+        CurvePoint(0, 0.4, (0.3, 0.5), True),
+        CurvePoint(0.5, 0.6, (0.5, 0.7), True),
+        CurvePoint(1, 0.7, None, False),
+    ]
+    picture = draw.curves([Series("pass@k", "", "blue", points)], UNIT, label="")
+    solid, dashed = re.findall(r'<polyline class="curve blue(?: dashed)?" points="([^"]*)"', picture)
+    assert solid.split()[-1] == dashed.split()[0]
+    assert picture.count('class="dot blue hollow"') == 1
+
+
+def test_an_empty_stretch_has_no_name():
+    drawn = draw.brackets([Bracket(0, 0, "none"), Bracket(0, 100, "all tasks", "all")])
+    assert "none" not in drawn
+    assert "all tasks" in drawn

@@ -1,0 +1,179 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.running import ARITH, lines
+
+import calipers
+from calipers.errors import InputError
+from calipers.web.gather import STATES, ManyData, PairData, RunData, gather, ledger_parts, with_less_text, with_texts
+
+JOB = Path(__file__).parents[1] / "golden" / "harbor" / "job_small"
+NEXT = ARITH.replace("arith.jsonl", "arith_next.jsonl")
+
+
+def written(folder, *rows):
+    """The path of a file of these rollouts."""
+    return str(folder / lines(folder, *rows))
+
+
+@pytest.fixture(scope="module")
+def arith():
+    return gather([ARITH], by="difficulty")
+
+
+def test_its_numbers_are_those_of_score(arith):
+    result = calipers.score(ARITH, list(arith.group.metrics), by="difficulty")
+    assert arith.result.digest == result.digest
+    assert list(arith.group.metrics) == ["mean_reward", "pass@1", "pass@4", "pass^4"]  # 5 samples at least: k is 4
+
+
+def test_every_planned_rollout_is_in_exactly_one_part(arith):
+    parts = ledger_parts(arith)
+    assert sum(part.count for part in parts) == arith.group.ledger.planned == 320
+    assert [(part.count, part.word) for part in parts] == [
+        (135, "passed"),
+        (146, "wrong"),
+        (8, "refused"),
+        (7, "truncated"),
+        (7, "unparsed"),
+        (12, "verifier failed"),
+        (5, "client failed"),
+    ]
+
+
+def test_counts_of_tasks_agree_with_the_ledger(arith):
+    tasks = arith.rollouts.tasks
+    assert int(tasks.passed.sum()) == 135
+    assert int(tasks.missing.sum()) == arith.group.ledger.gaps
+    assert tasks.mean.kept().mean() == pytest.approx(arith.group["mean_reward"].value)
+
+
+def test_texts_are_those_of_their_rollouts(arith):
+    rolled = arith.rollouts
+    with open(ARITH) as file:
+        records = [json.loads(line) for line in file]
+    said = {(record["task"], record["sample"]): record for record in records}
+    assert len(rolled.texts) == 320  # five of them an error, and no completion
+    for row, text in rolled.texts.items():
+        record = said[rolled.table.tasks[int(rolled.table.task[row])], int(rolled.table.sample[row])]
+        error = record.get("error")
+        words = f"{error['kind']}: {error['message']}" if isinstance(error, dict) else error
+        assert text.completion == record.get("completion")
+        assert text.answer == record.get("answer")
+        assert text.error == words
+    assert not rolled.texts_cut
+
+
+def test_a_small_budget_keeps_failures_first(arith):
+    few = with_texts(arith, budget=4_000).rollouts
+    assert 10 < len(few.texts) < 100
+    assert few.texts_cut
+    assert "passed" not in {STATES[few.states[row]] for row in few.texts}
+    fewer = with_less_text(arith, 5_000).rollouts
+    assert 0 < len(fewer.texts) < len(arith.rollouts.texts)
+
+
+def test_the_later_attempt_has_the_say(tmp_path):
+    path = written(
+        tmp_path,
+        {"task": "a", "sample": 0, "attempt": 1, "reward": 0, "completion": "first"},
+        {"task": "a", "sample": 0, "attempt": 2, "reward": 1, "completion": "second"},
+    )
+    assert [text.completion for text in gather([path]).rollouts.texts.values()] == ["second"]
+
+
+def test_texts_with_times_have_rows_only_where_every_trial_of_the_task_has_one():
+    rolled = gather([str(JOB)]).rollouts
+    task = rolled.table.tasks.index("json-merge")  # one of its three trials says nothing
+    assert sorted(rolled.texts) == [row for row in range(18) if rolled.table.task[row] != task]
+
+
+def test_a_long_text_is_cut_and_says_how_much(tmp_path):
+    path = written(tmp_path, {"task": "a", "reward": 1, "completion": "x" * 5_000})
+    (text,) = gather([path]).rollouts.texts.values()
+    assert text.completion.endswith("x\n[… 1,000 more characters]")
+
+
+def test_a_truncated_rollout_with_a_reward_is_not_counted_as_0(tmp_path):
+    rows = [
+        {"task": "a", "sample": 0, "outcome": "truncated", "reward": 1},
+        {"task": "a", "sample": 1, "outcome": "truncated"},
+        {"task": "b", "sample": 0, "reward": 0},
+    ]
+    parts = ledger_parts(gather([written(tmp_path, *rows)]))
+    assert [(part.state, part.word) for part in parts] == [
+        ("passed", "truncated, passed"),
+        ("wrong", "wrong"),
+        ("zero", "truncated"),
+    ]
+
+
+def test_graded_rewards_are_one_solid_part():
+    run = gather([[[0.2, 0.7], [1.0, 0.4]]])
+    assert not run.outright
+    assert [part.word for part in ledger_parts(run)] == ["scored"]
+    assert gather([[[0.2, 0.7], [0.3, 0.4]]]).group.metrics.keys() == {"mean_reward"}  # nothing passes: no pass@k
+
+
+@pytest.mark.parametrize("samples", [1, 3, 8])
+def test_k_is_a_power_of_two_that_every_task_has(samples):
+    metrics = list(gather([[[1] * samples, [0] * samples]]).group.metrics)
+    ks = {1: [], 3: ["pass@2", "pass^2"], 8: ["pass@8", "pass^8"]}
+    assert metrics == ["mean_reward", "pass@1", *ks[samples]]
+
+
+def test_a_result_has_its_numbers_and_no_rollouts(tmp_path, arith):
+    path = tmp_path / "result.json"
+    path.write_text(arith.result.to_json())
+    run = gather([str(path)])
+    assert isinstance(run, RunData)
+    assert run.rollouts is None
+    assert run.result.digest == arith.result.digest
+    assert [(part.state, part.count) for part in ledger_parts(run)] == [
+        ("scored", 281), ("zero", 8), ("zero", 7), ("zero", 7), ("missing", 12), ("missing", 5),
+    ]  # fmt: skip
+
+
+def test_two_runs_of_one_dataset_are_a_pair():
+    data = gather([ARITH, NEXT])
+    assert isinstance(data, PairData)
+    assert (data.first.name, data.second.name) == ("tiny-calculator", "next-calculator")
+    assert data.comparison["mean_reward"].verdict == "better"
+
+
+def test_three_are_many():
+    rows = [
+        {"task": f"t{task}", "model": model, "dataset": "d", "reward": float(task % size > 0)}
+        for task in range(40)
+        for model, size in (("a", 2), ("b", 3), ("c", 5))
+    ]
+    data = gather([rows], texts=False)
+    assert isinstance(data, ManyData)
+    assert [run.name for run in data.runs] == ["a", "b", "c"]
+    assert [place.name for place in data.ranking.boards[0].places] == ["c", "b", "a"]
+
+
+def test_a_comparison_stands_alone(tmp_path):
+    path = tmp_path / "comparison.json"
+    path.write_text(calipers.compare(ARITH, NEXT).to_json())
+    data = gather([str(path)])
+    assert isinstance(data, PairData)
+    assert data.first is data.second is None
+    with pytest.raises(InputError, match="a comparison beside other inputs; expected it alone"):
+        gather([str(path), ARITH])
+
+
+def test_a_document_of_another_kind_has_no_report(tmp_path):
+    path = tmp_path / "curves.json"
+    path.write_text(calipers.curve(ARITH).to_json())
+    with pytest.raises(InputError, match=r"curves\.json: a Curves has no report; expected rollouts, a result"):
+        gather([str(path)])
+
+
+def test_missing_rollouts_stay_missing_whatever_they_count_as():
+    run = gather([ARITH], missing="zero")
+    assert int((run.rollouts.states == STATES.index("missing")).sum()) == 17
+    assert run.group["mean_reward"].value == pytest.approx(0.421875)
+    assert np.diff(run.rollouts.table.by_task.starts).tolist() == run.rollouts.tasks.planned.tolist()

@@ -1,0 +1,119 @@
+import json
+import re
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from calipers.analyses.compare.compare import compare
+from calipers.web.gather import PairData, gather
+from calipers.web.page import html
+from calipers.web.pair_page import pair_page
+from calipers.web.report import report
+
+ARITH, NEXT = (str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl"))
+
+
+def heads(page):
+    return [section.head for section in page.sections]
+
+
+def words(markup):
+    return re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", markup))
+
+
+def test_the_answer_and_its_badge_come_first():
+    page = pair_page(gather([ARITH, NEXT], by="difficulty"))
+    said = words(page.top)
+    assert page.title == "next-calculator is better than tiny-calculator by 0.110."
+    assert "▲ Better" in said
+    assert "Paired over 40 common tasks" in said
+    assert "17 rollouts of A and 22 of B are missing and excluded." in said
+    assert "If all of them speak against it, the verdict is undecided." in said
+    assert "B is worse" in said
+
+
+def test_the_slices_say_their_verdicts_and_what_would_decide():
+    page = pair_page(gather([ARITH, NEXT], by="difficulty"))
+    section = next(section for section in page.sections if section.head == "By difficulty")
+    assert "Each p is adjusted for the number of slices; the headline is not." in section.note
+    said = words(section.body)
+    assert ("~ undecided" in said, "▲ better" in said) == (True, True)
+    assert re.search(r"easy is undecided: about \d+ more tasks, or \d+ more samples per task, would decide it", said)
+
+
+def test_a_single_pass_or_fail_each_has_the_table_of_mcnemar():
+    first = [[1]] * 30 + [[0]] * 20
+    second = [[1]] * 22 + [[0]] * 8 + [[1]] * 15 + [[0]] * 5
+    page = pair_page(gather([first, second]))
+    section = next(section for section in page.sections if section.head == "Both, one, neither")
+    cells = re.findall(r"<b>(\d+)</b>", section.body)
+    assert cells == ["22", "8", "15", "5"]  # both, only A, only B, neither
+    assert "8 tasks only A solved, 15 only B." in words(section.body)
+    assert "Both, one, neither" not in heads(pair_page(gather([ARITH, NEXT])))
+
+
+def test_a_margin_is_a_band_and_equivalence_a_verdict():
+    many = [[1, 1, 0, 1]] * 150 + [[0, 1, 0, 0]] * 150
+    comparison = compare(many, many, margin=0.05)
+    page = pair_page(PairData(comparison, None, None))
+    assert "= Equivalent" in page.top
+    assert '<rect class="margin"' in page.top
+
+
+def test_a_comparison_from_a_document_shows_what_it_has(tmp_path):
+    comparison = compare(ARITH, NEXT, by="difficulty")
+    (tmp_path / "comparison.json").write_text(comparison.to_json())
+    made = report(str(tmp_path / "comparison.json"))
+    assert made.title == "next-calculator is better than tiny-calculator by 0.110."
+    page = pair_page(gather([str(tmp_path / "comparison.json")]))
+    assert {"Both runs", "By difficulty", "Task by task", "What changed", "Provenance"} <= set(heads(page))
+    assert not {"Ledger", "Score against cost", "What if"} & set(heads(page))
+
+
+def test_several_pairs_stand_in_a_table():
+    comparison = compare(ARITH, NEXT)
+    contest = comparison.contests[0]
+    doubled = replace(comparison, contests=[replace(contest, pairs=[*contest.pairs, *contest.pairs])])
+    page = pair_page(PairData(doubled, None, None))
+    assert page.title == "2 pairs of runs were compared."
+    assert words(page.sections[0].body).count("▲ better") == 2
+
+
+def test_no_common_value_has_no_axis():
+    comparison = compare(ARITH, NEXT)
+    contest = comparison.contests[0]
+    pair = contest.pairs[0]
+    empty = replace(pair.findings[0], delta=None, interval=None, p=None, verdict="undecided", why="no task has a value")
+    page = pair_page(
+        PairData(replace(comparison, contests=[replace(contest, pairs=[replace(pair, findings=[empty])])]), None, None)
+    )
+    assert page.title == "Not decided: next-calculator against tiny-calculator."
+    assert 'class="headline"' not in page.top
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_the_command_gives_the_same_numbers(texts):
+    page = html(pair_page(gather([ARITH, NEXT], by="difficulty", texts=texts, missing="zero")))
+    command = re.search(r'data-copy="([^"]*)"', page)[1]
+    assert command == (
+        f"calipers compare {ARITH} {NEXT} --metric mean_reward --metric pass_rate --by difficulty --missing zero"
+    )
+
+
+def test_the_island_has_the_texts_of_both_runs_for_each_listed_task():
+    page = pair_page(gather([ARITH, NEXT]))
+    tasks = json.loads(json.dumps(page.data["changed"]))
+    assert len(tasks) == 40
+    assert {len(task["runs"]) for task in tasks} == {2}
+    assert all(task["prompt"].startswith("What is ") for task in tasks)
+
+
+def test_a_run_of_nothing_has_a_page():
+    assert report([]).title == "The run has no mean_reward."
+
+
+def test_runs_without_any_reward_have_a_page():
+    first = [{"task": task, "sample": 0, "model": "p", "outcome": "client_failed"} for task in "ab"]
+    second = [{"task": task, "sample": 0, "model": "q", "reward": 1} for task in "ab"]
+    assert report(first, second).title == "Not decided: q against p."
