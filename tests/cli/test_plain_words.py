@@ -135,7 +135,6 @@ SAME_NAME = {
     "--limit": "tasks, lines or rows",
     "--metric": "what plan compares by",
     "--model": "a model to run, or the model of a group",
-    "--no-texts": "a report leaves out answers too; converted rollouts need them for votes",
     "--out": "a folder, a file beside the page, or the file itself",
     "--dataset": "the dataset of a group, or one to create",
     "--dialect": "the word that is explained",
