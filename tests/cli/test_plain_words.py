@@ -135,6 +135,7 @@ SAME_NAME = {
     "--limit": "tasks, lines or rows",
     "--metric": "what plan compares by",
     "--model": "a model to run, or the model of a group",
+    "--no-texts": "a report leaves out answers too; converted rollouts need them for votes",
     "--out": "a folder, a file beside the page, or the file itself",
     "--dataset": "the dataset of a group, or one to create",
     "--dialect": "the word that is explained",
@@ -147,6 +148,7 @@ SAME_NAME = {
     "--token-env": "the client's token, or the server's",
     "--verifier": "what is verified",
     "--num-repeats": "another name of --samples in run",
+    "--no-texts": "a converted file keeps its answers, which votes count; a report shows texts only",
 }
 """Options of one name that are not the same in every command, and what differs."""
 
