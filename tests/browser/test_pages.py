@@ -15,7 +15,7 @@ SECTIONS = {
         *("What if", "Notes", "Provenance"),
     ],
     "board": ["Every pair", "Each run", "Provenance"],
-    "suite": ["Each run", "Provenance"],
+    "suite": ["Each run", "Notes", "Provenance"],
 }
 PHONES = (390, 320)
 

@@ -251,7 +251,7 @@ def test_a_cache_asks_nothing_twice(home, server):
         (["--model", "hf"], "--model_args: does not name a model; expected pretrained=PATH"),
         (
             ["--model", "hf", "--model_args", "pretrained=m,delta=x"],
-            "--model_args: delta has no effect here; expected one of",
+            "--model_args: delta is not supported; add the delta to the weights first",
         ),
         (
             ["--model_args", "pretrained=m,dtype=int3"],
@@ -262,8 +262,12 @@ def test_a_cache_asks_nothing_twice(home, server):
             "--model_args: max_length=x cannot be read; expected an integer",
         ),
         (
-            ["--model_args", "pretrained=m,parallelize=true"],
-            "--model_args: parallelize=True has no effect here; expected parallelize=False",
+            ["--model_args", "pretrained=m,parallelize=4"],
+            "--model_args: parallelize=4 cannot be read; expected true or false",
+        ),
+        (
+            ["--model_args", "pretrained=m,backend=seq2seq"],
+            "--model_args: backend=seq2seq has no effect here; expected backend=default or causal",
         ),
         (
             ["--model", "local-completions", "--model_args", "model=m"],

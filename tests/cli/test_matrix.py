@@ -89,6 +89,16 @@ def test_compare_of_one_benchmark_is_the_comparison_of_its_runs(tmp_path):
     assert whole.stdout == calipers("compare", "runs/b.jsonl", "runs/a.jsonl", cwd=tmp_path).stdout
 
 
+def test_compare_for_ci_has_a_case_for_each_benchmark_and_their_mean(home):
+    done = calipers("compare", "runs", "--models", f"{NEW},{OLD}", "--format", "junit", cwd=home)
+    assert 'tests="6" failures="1" errors="0" skipped="5"' in done.stdout
+    assert 'testcase name="mean_reward · macro mean"' in done.stdout
+    noted = calipers("compare", "runs", "--models", f"{NEW},{OLD}", "--format", "github", cwd=home)
+    assert noted.stdout.startswith("### 5 benchmarks, 2 models")
+    assert noted.stderr.count("::error") == 1
+    assert noted.stderr.count("::notice") == 5
+
+
 def test_compare_takes_models_of_one_file_too(tmp_path):
     lines(tmp_path, *suite_rows(), name="all.jsonl")
     done = calipers("compare", "all.jsonl", "--models", f"{OLD},{NEW}", cwd=tmp_path)

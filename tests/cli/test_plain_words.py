@@ -147,6 +147,7 @@ SAME_NAME = {
     "--token-env": "the client's token, or the server's",
     "--verifier": "what is verified",
     "--num-repeats": "another name of --samples in run",
+    "--no-texts": "a converted file keeps its answers, which votes count; a report shows texts only",
 }
 """Options of one name that are not the same in every command, and what differs."""
 

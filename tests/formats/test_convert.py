@@ -58,7 +58,7 @@ def test_an_example_of_every_format_keeps_its_digest(tmp_path, kind, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-@pytest.mark.parametrize("part", ["harbor", "lm_eval"])
+@pytest.mark.parametrize("part", ["formats", "harbor", "lm_eval"])
 def test_everything_of_other_systems_keeps_its_digest(tmp_path, part, suffix):
     paths = readable(HERE / "golden" / part)
     assert len(paths) >= 8

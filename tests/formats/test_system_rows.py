@@ -66,7 +66,7 @@ def test_content_says_whose_file_it_is(tmp_path, name):
 
 @pytest.mark.parametrize("insist", [False, True])
 @pytest.mark.parametrize("name", WHOLE)
-@examples(60)
+@examples(25)
 @given(changes=st.lists(EDIT, min_size=1, max_size=4))
 def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, insist, changes):
     content = (GOLDEN / WHOLE[name]).read_bytes()
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, i
 
 
 @pytest.mark.parametrize("name", FILES)
-@examples(60)
+@examples(25)
 @given(data=st.data())
 def test_any_value_in_any_place_is_read_or_refused_in_one_line(tmp_path_factory, name, data):
     """Type confusion: a number where a text should be, a list where an object should be, at any depth."""
@@ -176,6 +176,13 @@ def test_steps_by_number_and_as_one_set(tmp_path):
     assert list(result.groups[0].breakdowns["step"]) == ["2", "10"]
     assert not result.groups[0].metrics  # a mean over a training run is nobody's number
     assert calipers.score(tmp_path, by="gts")["mean_reward"].value == 0.5
+
+
+def test_a_gate_over_several_steps_asks_for_one_of_them():
+    folder = GOLDEN / "verl" / "validation"
+    with pytest.raises(UnknownName, match=r"its numbers are by step: mean_reward\[step=0\]"):
+        calipers.gate(folder, require="mean_reward >= 0.3")
+    assert calipers.gate(folder, require="mean_reward[step=40] >= 0.3").exit_code == 0
 
 
 def test_training_and_evaluation_are_never_one_number():

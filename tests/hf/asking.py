@@ -14,6 +14,20 @@ def request(prompt: Any = "the cat", **settings: Any) -> Request:
     return Request("t", settings.pop("sample", 0), prompt, **{"max_tokens": 12, **settings})
 
 
+def batch_plan(**sizes: int) -> dict[str, Any]:
+    """A batch plan for the processor, as a run keeps it."""
+    plan = {"device": "cpu", "name": "", "devices": 1, "memory": None}
+    return plan | {"tokens": 2**11, "cached": 2**20, "places": 2**20} | sizes
+
+
+def connected(path: str, batch: Any = None, **connection: Any) -> HfModel:
+    """The client of a checkpoint, with the batch plan that a run has kept."""
+    model = connect(path, Connection(**connection))
+    if batch is not None:
+        model.batch_plan(batch)
+    return model
+
+
 def ask(path: str, *requests: Request, **connection: Any) -> list[Any]:
     """The ends of some calls, errors included."""
     return asked(path, *requests, **connection)[0]
@@ -21,7 +35,7 @@ def ask(path: str, *requests: Request, **connection: Any) -> list[Any]:
 
 def asked(path: str, *requests: Request, **connection: Any) -> tuple[list[Any], HfModel]:
     async def together() -> tuple[list[Any], HfModel]:
-        model = connect(path, Connection(**connection))
+        model = connected(path, **connection)
         try:
             return await asyncio.gather(*[_end(model.complete(one)) for one in requests]), model
         finally:
@@ -34,7 +48,7 @@ def score(path: str, *calls: Any, **connection: Any) -> list[Any]:
     """The ends of some calls for likelihoods, each a list of texts."""
 
     async def together() -> list[Any]:
-        model = connect(path, Connection(**connection))
+        model = connected(path, **connection)
         try:
             return await asyncio.gather(*[_end(model.score(call)) for call in calls])
         finally:
@@ -47,7 +61,7 @@ def in_turn(path: str, calls: Any, **connection: Any) -> list[Any]:
     """The ends of some calls for likelihoods, one after the other, of one model."""
 
     async def one_by_one() -> list[Any]:
-        model = connect(path, Connection(**connection))
+        model = connected(path, **connection)
         try:
             return [await _end(model.score(call)) for call in calls]
         finally:

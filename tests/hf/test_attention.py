@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from calipers.clients.huggingface.attention import grouped
 
@@ -14,7 +12,11 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 @pytest.mark.parametrize("keys", [1, 2, 8])
 @pytest.mark.parametrize("length", [1, 5])
 @pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.usefixtures("packages")
 def test_equal_to_the_attention_of_transformers(keys, length, masked):
+    import torch
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
     torch.manual_seed(0)
     query = torch.randn(3, 8, length, 16)
     key, value = torch.randn(3, keys, 7, 16), torch.randn(3, keys, 7, 16)

@@ -1,10 +1,22 @@
 """Calls gathered into batches, with a thread that does no more than a test wants; none of it needs torch."""
 
 import asyncio
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from calipers.clients import pace
+from calipers.clients.client import Callers, Completion, Request
+from calipers.clients.huggingface import client
 from calipers.clients.huggingface.client import Batching
+from calipers.errors import ClientError
+from calipers.running.log import Log
+from calipers.running.loop import Loop, RunLimits, Status
+from calipers.running.rollout import Outstanding
+from calipers.tasks.task import Task
+from calipers.verifiers.verifier import Verdict
 
 
 class Scene:
@@ -102,3 +114,138 @@ def test_it_can_be_asked_from_one_loop_after_another():
     scene = Scene()
     scene.go.set()
     assert [asyncio.run(scene.gathering.ask(n)) for n in (1, 2)] == [10, 20]
+
+
+class Model:
+    """A client of a run whose calls are gathered; it notes the tasks of each batch."""
+
+    def __init__(self, fails=()):
+        self.callers, self.batches, self.fails = Callers(), [], list(fails)
+        order = lambda request: (request.task, request.sample)  # noqa: E731
+        self.gathering = Batching(ThreadPoolExecutor(1), self.work, self.callers, order)
+
+    def work(self, batch):
+        self.batches.append([request.task for request in batch])
+        return [self.answer(request) for request in batch]
+
+    def answer(self, request):
+        if request.task in self.fails:
+            self.fails.remove(request.task)
+            return ClientError("once", kind="hf", retry=True)
+        return Completion(request.task)
+
+    async def complete(self, request):
+        return await self.gathering.ask(request)
+
+    async def close(self):
+        pass
+
+
+class Slow:
+    """A verifier that takes as many turns of the loop as the dice say."""
+
+    name, rerunnable = "slow", True
+
+    def __init__(self, seed):
+        self.dice = random.Random(seed)
+
+    def check(self, task):
+        pass
+
+    async def verify(self, task, completion):
+        for _ in range(self.dice.randrange(50)):
+            await asyncio.sleep(0)
+        return Verdict(1.0)
+
+
+class Nobody:
+    """Watches, and stops nothing."""
+
+    def settled(self, position, sample, outcome, reward):
+        pass
+
+    def look(self, status):
+        return ""
+
+
+def run(tmp_path, model, tasks, verifier, concurrency=4):
+    async def scene():
+        log = Log(tmp_path / "log.jsonl", lambda data: data)
+        loop = Loop(
+            model,
+            {"slow": verifier},
+            lambda one: Request(one.task.id, one.sample, "q"),
+            log,
+            dataset="d",
+            model="m",
+            status=Status(tasks),
+            observer=Nobody(),
+            limits=RunLimits(concurrency),
+            endpoint="sha256:0",
+            callers=model.callers,
+        )
+        try:
+            await loop.run(iter([Outstanding(n, Task(f"t{n}", "q", "slow", "a"), 0) for n in range(tasks)]))
+        finally:
+            await log.close()
+
+    asyncio.run(scene())
+    return model.batches
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_follow_the_order_of_the_run_however_slow_a_verifier_is(tmp_path, seed):
+    model = Model()
+    batches = run(tmp_path, model, 10, Slow(seed))
+    assert not model.gathering.impatient
+    assert batches == [["t0"], ["t1", "t2", "t3", "t4"], ["t5", "t6", "t7", "t8"], ["t9"]]
+
+
+def test_workers_without_a_task_are_not_waited_for(tmp_path):
+    assert run(tmp_path, Model(), 3, Slow(0), concurrency=500) == [["t0"], ["t1", "t2"]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_call_that_is_tried_again_is_waited_for(tmp_path, monkeypatch, seed):
+    monkeypatch.setattr(pace, "FIRST_WAIT", 0.0)
+    batches = run(tmp_path, Model(fails=["t2"]), 8, Slow(seed))
+    assert batches == [["t0"], ["t1", "t2", "t3", "t4"], ["t2", "t5", "t6", "t7"]]
+
+
+def test_a_verifier_that_waits_for_the_next_batch_holds_nobody_up_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "PATIENCE", 0.01)
+    asked = asyncio.Event()
+
+    class Waiting(Slow):
+        async def verify(self, task, completion):
+            if task.id == "t5":
+                asked.set()
+            if task.id == "t1":
+                await asked.wait()
+            return Verdict(1.0)
+
+    model = Model()
+    batches = run(tmp_path, model, 8, Waiting(0))
+    assert sorted(task for batch in batches for task in batch) == [f"t{n}" for n in range(8)]
+    assert "t5" in batches[2]
+    assert model.gathering.impatient
+
+
+def test_callers_who_go_away_are_not_waited_for():
+    scene, callers = Scene(), Callers()
+    scene.gathering = Batching(scene.thread, scene.work, callers)
+    scene.go.set()
+
+    async def all_of_them():
+        callers.begin(3)
+        first, gone = (asyncio.create_task(scene.gathering.ask(n)) for n in (1, 2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        callers.leave()
+        assert not callers.all_wait
+        second = asyncio.create_task(scene.gathering.ask(3))
+        return await asyncio.gather(first, second)
+
+    assert asyncio.run(all_of_them()) == [10, 30]
+    assert scene.batches == [[1, 3]]

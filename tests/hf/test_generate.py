@@ -2,17 +2,23 @@
 
 import asyncio
 import json
+import random
 import re
+import threading
 from pathlib import Path
 
 import pytest
-from hf.asking import ask, asked, request
+from hf import tiny
+from hf.asking import ask, asked, batch_plan, request
 from hf.parity import EXAMPLES
 from hf.tiny import LENGTH
 
 from calipers.clients.client import Connection, Price
 from calipers.clients.huggingface import batches
+from calipers.clients.huggingface.batches import BatchBounds
 from calipers.clients.huggingface.client import NO_TEMPLATE, connect
+from calipers.clients.huggingface.generate import Prompted, _Ends
+from calipers.clients.huggingface.placement import BatchPlan
 
 CHAT = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sat"}]
 
@@ -254,3 +260,95 @@ def test_examples_before_several_prompts_are_read_once(checkpoints, monkeypatch)
     apart = [ask(checkpoints["long"], one)[0] for one in prompts]
     assert [end.text for end in together] == [end.text for end in apart]
     assert len({end.text for end in together}) > 1
+
+
+STOPS = ["\n\n", ". ", "the ", " ", "the cat", "t s", "é", "日本", "ée", " é ", "a.", ", not", "\N{BROOM}!", "sat\n"]
+TEXTS = [*tiny.WORDS, " ", "  ", "\n", "\n\n", ".", ",", "é", "日", "本", "\N{BROOM}", "!", " the", " cat", " é", "e"]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "pieces"])
+@pytest.mark.usefixtures("packages")
+def test_a_stop_is_found_at_the_token_that_completes_it(kind):
+    """However it is cut into tokens: half characters, spaces that a single token does not show, tokens without text.
+
+    The plain way is to decode the whole answer after every token.
+    """
+    import torch
+
+    words = tiny.pieces() if kind == "pieces" else tiny.tokenizer(kind)
+
+    def decode(tokens):
+        return words.decode(list(tokens), skip_special_tokens=True)
+
+    dice, found = random.Random(kind), 0
+    bounds = BatchBounds(1, 1e9, threading.Event(), BatchPlan(**batch_plan()))
+    for _ in range(300):
+        text = "".join(dice.choice(TEXTS) for _ in range(20))
+        tokens = words(text, add_special_tokens=False)["input_ids"]
+        for place in range(0, len(tokens), 9):
+            tokens.insert(place, words.eos_token_id)  # has no text
+        stops = dice.sample(STOPS, 4)
+        plain = next((n for n in range(1, len(tokens)) if any(s in decode(tokens[:n]) for s in stops)), None)
+        row = Prompted(0, (5,), 10**6, stops, frozenset(), None)
+        ends = _Ends([row], decode, 1, bounds)
+        for made in range(1, len(tokens)):
+            ends(torch.tensor([[5, *tokens[:made]]]), None)
+        assert (None if ends.found[0] is None else ends.found[0].tokens) == plain, (text, stops)
+        found += plain is not None
+    assert found > 100
+
+
+@pytest.fixture
+def model_of(checkpoints):
+    """A function that gives the torch model of a kind, loaded and idle, as the next call will take it."""
+    from calipers.clients.huggingface import client
+
+    def idle(kind):
+        ask(checkpoints[kind], request())
+        return client._idle[0][1].model
+
+    yield idle
+    client._idle.clear()
+
+
+def rows_of(model, bears):
+    """The numbers of rows that a model is given at once; more than it ``bears`` are too much for its memory."""
+    import torch
+
+    seen = []
+
+    def before(module, args, kwargs):
+        seen.append(len(kwargs["input_ids"] if "input_ids" in kwargs else args[0]))
+        if seen[-1] > bears:
+            raise torch.OutOfMemoryError("out of memory")
+
+    model.base_model.register_forward_pre_hook(before, with_kwargs=True)
+    return seen
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_out_of_memory_halves_the_batch_and_changes_no_answer(checkpoints, model_of, temperature):
+    prompts = [
+        request("the cat" + " sat on the mat" * (n % 4), temperature=temperature, seed=n, sample=n) for n in range(9)
+    ]
+    plain = [end.text for end in ask(checkpoints["llama"], *prompts)]
+    seen = rows_of(model_of("llama"), bears=2)
+    assert [end.text for end in ask(checkpoints["llama"], *prompts)] == plain
+    assert [seen[0], max(seen[3:])] == [9, 2]
+    assert seen[1] == 4
+
+
+def test_one_prompt_that_is_too_much_fails_with_the_reason(checkpoints, model_of):
+    rows_of(model_of("llama"), bears=0)
+    (end,) = ask(checkpoints["llama"], request())
+    assert (end.kind, str(end)) == ("hf", "OutOfMemoryError: out of memory")
+
+
+@pytest.mark.parametrize(("most", "largest"), [(2048, 12), (5, 5), (1, 1)])
+def test_a_batch_is_as_large_as_the_plan_unless_concurrency_bounds_it(checkpoints, model_of, most, largest):
+    seen = rows_of(model_of("llama"), bears=99)
+    ask(checkpoints["llama"], *[request(sample=n) for n in range(12)], most=most)
+    assert max(seen) == largest
+    seen.clear()
+    ask(checkpoints["llama"], *[request(sample=n) for n in range(12)], most=most, batch=batch_plan(tokens=9))
+    assert max(seen) == min(largest, 3)  # of three tokens each

@@ -87,6 +87,14 @@ def test_multiple_choice_from_file_to_numbers(checkpoints, kind, tmp_path, monke
     assert [line for line in brier if " from 10,000 resamples" in line]
 
 
+def test_the_same_command_gives_the_same_digits(checkpoints, tmp_path, monkeypatch):
+    """All of them: who shares a batch follows from the plan, whatever the verifiers and the disk are doing."""
+    monkeypatch.chdir(tmp_path)
+    docs = [{"q": LONG[: 9 + 5 * n], "c": [" sat on", " the dog", " not", " ran away"], "n": n % 3} for n in range(40)]
+    first, second = (run(tmp_path, "mc", checkpoints["llama"], docs, out)[0] for out in "ab")
+    assert first == second
+
+
 def test_a_text_that_lm_eval_stops_at_is_a_gap_and_the_rest_is_scored(checkpoints, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     docs = [

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from calipers.clients.client import Connection
 from calipers.clients.client import connect as connect_any
 from calipers.clients.huggingface.checkpoint import load
 from calipers.clients.huggingface.client import connect
-from calipers.clients.huggingface.options import LoadOptions
+from calipers.clients.huggingface.options import ELSEWHERE, LoadOptions
 from calipers.clients.likelihood import Continuation, Rolling
 from calipers.errors import ClientError, InputError, UnknownName
 
@@ -118,6 +119,26 @@ def test_one_checkpoint_in_two_dtypes_is_loaded_twice(paths):
         ({"max_length": True}, "--model-args: max_length=True cannot be read; expected an integer >= 1"),
         ({"add_bos_token": "maybe"}, "--model-args: add_bos_token=maybe cannot be read; expected true or false"),
         ({"tokenizer": []}, r"--model-args: tokenizer=\[\] cannot be read; expected a name"),
+        ({"device": "gpu"}, "--model-args: device=gpu is unknown; expected cpu, cuda, cuda:N or mps"),
+        ({"device": 0}, "--model-args: device=0 is unknown; expected cpu, cuda, cuda:N or mps"),
+        ({"device_map": "all"}, "--model-args: device_map=all is unknown; expected auto, balanced, balanced_low_0"),
+        ({"device_map": {}}, r"--model-args: device_map=\{\} is unknown; expected auto"),
+        ({"parallelize": "yes"}, "--model-args: parallelize=yes cannot be read; expected true or false"),
+        ({"attn_implementation": "flash"}, "--model-args: attn_implementation=flash is unknown; expected eager, sdpa"),
+        ({"load_in_4bit": 4}, "--model-args: load_in_4bit=4 cannot be read; expected true or false"),
+        ({"quantization_config": "4bit"}, "--model-args: quantization_config=4bit cannot be read; expected a mapping"),
+        ({"device": "cpu", "parallelize": True}, "--model-args: device and parallelize exclude each other"),
+        (
+            {"load_in_8bit": True, "load_in_4bit": True},
+            "--model-args: load_in_8bit and load_in_4bit exclude each other; expected one of the two",
+        ),
+        (
+            {"trust_remote_code": True},
+            "--model-args: trust_remote_code=true runs code that comes with the checkpoint; add --trust",
+        ),
+        ({"batch_size": 8}, "--model-args: batch_size is not supported; use --concurrency N"),
+        ({"torch_dtype": "float16"}, "--model-args: torch_dtype is not supported; use dtype"),
+        ({"pretrained": "m"}, "--model-args: pretrained is not supported; name the model with --model hf/PATH"),
         (
             {"tokenizer": "nowhere"},
             "--model-args: nowhere: no such checkpoint; expected a directory with token",
@@ -147,6 +168,148 @@ def test_without_peft_it_says_what_to_install(paths, monkeypatch):
     with pytest.raises(InputError) as raised:
         connect(paths["llama"], Connection(model_args={"peft": "adapter"}))
     assert str(raised.value) == "--model-args: peft=adapter needs the package peft; pip install peft"
+
+
+@pytest.mark.parametrize(
+    ("given", "package", "said"),
+    [
+        ({"attn_implementation": "flash_attention_2"}, "flash_attn", "pip install flash-attn --no-build-isolation"),
+        ({"load_in_4bit": True}, "bitsandbytes", "pip install bitsandbytes"),
+        ({"quantization_config": {"load_in_8bit": True}}, "bitsandbytes", "pip install bitsandbytes"),
+        ({"quantization_config": {"quant_method": "torchao"}}, "torchao", "pip install torchao"),
+        ({"quantization_config": {"quant_method": "quanto"}}, "optimum.quanto", "pip install optimum-quanto"),
+        ({"parallelize": True}, "accelerate", "pip install accelerate"),
+        ({"device_map": "auto"}, "accelerate", "pip install accelerate"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named(paths, monkeypatch, given, package, said):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        "calipers.clients.huggingface.options.find_spec", lambda name: None if name == package else there("json")
+    )
+    with pytest.raises(InputError) as raised:
+        connect(paths["llama"], Connection(model_args=given))
+    assert str(raised.value).startswith("--model-args: ")
+    assert str(raised.value).endswith(f" needs the package {package}; {said}")
+
+
+def test_a_quantization_that_transformers_does_not_know(paths):
+    with pytest.raises(InputError, match=r"--model-args: quantization_config cannot be used \(Unknown quantization"):
+        connect(paths["llama"], Connection(model_args={"quantization_config": {"quant_method": "none such"}}))
+
+
+def test_a_device_that_is_not_here(paths, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    with pytest.raises(InputError, match=r"--model-args: device=cuda:1: torch finds no such device; expected cpu$"):
+        connect(paths["llama"], Connection(model_args={"device": "cuda:1"}))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    connect(paths["llama"], Connection(model_args={"device": "cuda:1"}))
+    with pytest.raises(InputError, match="device=cuda:2: there are 2 devices; expected cuda:0 to cuda:1"):
+        connect(paths["llama"], Connection(model_args={"device": "cuda:2"}))
+
+
+def test_every_argument_of_lm_evaluation_harness_is_taken_or_refused_by_name():
+    """Those of its ``hf`` model, 0.4.13, in their order; what it passes on to transformers is in the other tests."""
+    theirs = [
+        "pretrained",
+        "backend",
+        "revision",
+        "subfolder",
+        "tokenizer",
+        "truncation",
+        "logits_cache",
+        "max_length",
+        "device",
+        "dtype",
+        "softmax_dtype",
+        "mixed_precision_dtype",
+        "batch_size",
+        "max_batch_size",
+        "trust_remote_code",
+        "use_fast_tokenizer",
+        "add_bos_token",
+        "prefix_token_id",
+        "parallelize",
+        "max_memory_per_gpu",
+        "max_cpu_memory",
+        "offload_folder",
+        "tp_plan",
+        "peft",
+        "delta",
+        "autogptq",
+        "gptqmodel",
+        "gguf_file",
+        "think_end_token",
+        "enable_thinking",
+        "chat_template_args",
+    ]
+    taken = {field.name for field in fields(LoadOptions)}
+    assert [name for name in theirs if (name in taken) == (name in ELSEWHERE)] == []
+
+
+def test_the_table_of_arguments_in_the_documentation_is_complete():
+    page = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
+    table = page.partition("| key | value | default |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1].strip(" `") for line in table.splitlines()[2:]]
+    assert rows == [field.name for field in fields(LoadOptions)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"device": "cpu"},
+        {"attn_implementation": "eager"},
+        {"attn_implementation": "sdpa"},
+        {"device_map": "auto"},
+        {"device_map": {"": "cpu"}},
+        {"parallelize": True},
+        {"trust_remote_code": True},  # there is no code in it
+    ],
+)
+def test_how_it_is_computed_changes_no_answer(paths, given):
+    if {"device_map", "parallelize"} & {*given}:
+        pytest.importorskip("accelerate")
+    pairs = [[Continuation("the cat", " sat"), Continuation("the cat", " ran away and then")]]
+    plain, ours = (score(paths["llama"], *pairs, model_args=args, trust=True)[0] for args in ({}, given))
+    assert [one.logprob for one in ours] == pytest.approx([one.logprob for one in plain], **CLOSE)
+    (text,), (same,) = (ask(paths["llama"], request(), model_args=args, trust=True) for args in ({}, given))
+    assert same.text == text.text
+
+
+def test_the_attention_is_the_one_that_was_asked_for(paths):
+    loaded = load(paths["llama"], LoadOptions.of({"attn_implementation": "eager"}))
+    assert loaded.model.config._attn_implementation == "eager"
+
+
+def test_the_code_of_a_checkpoint_runs_only_if_it_is_trusted(paths, tmp_path, monkeypatch):
+    """And is part of the endpoint then."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    from calipers.clients.address import endpoint
+
+    home = shutil.copytree(paths["llama"], tmp_path / "own")
+    config = json.loads((home / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Model"}}
+    (home / "config.json").write_text(json.dumps(config))
+    code = (
+        "from transformers import LlamaConfig, LlamaForCausalLM\n"
+        "class Own(LlamaConfig):\n    model_type = 'own'\n"
+        "class Model(LlamaForCausalLM):\n    config_class = Own\n"
+    )
+    (home / "own.py").write_text(code)
+    (closed,) = ask(str(home), request())
+    assert isinstance(closed, ClientError)
+    trusted = {"model_args": {"trust_remote_code": True}, "trust": True}
+    (opened,), (plain,) = ask(str(home), request(), **trusted), ask(paths["llama"], request())
+    assert opened.text == plain.text
+    before, unread = (endpoint(f"hf/{home}", None, args) for args in ({"trust_remote_code": True}, {}))
+    (home / "own.py").write_text(code + "# another line\n")
+    assert endpoint(f"hf/{home}", None, {"trust_remote_code": True}) != before
+    assert endpoint(f"hf/{home}", None, {}) == unread
 
 
 def test_an_adapter_that_is_not_there(paths):

@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from hf.asking import in_turn, score
+from hf.asking import batch_plan, in_turn, score
 from hf.parity import CHOICES, EXAMPLES, LONG
 
 from calipers.clients.huggingface import batches
@@ -93,23 +93,19 @@ def test_examples_before_several_questions_are_read_once(checkpoints, read):
     assert sum(read) < 3 * examples  # alone, the first two read all; then the second's beginning is known
 
 
-def test_a_family_too_large_for_one_call_is_parted(checkpoints, read, monkeypatch):
+def test_a_family_too_large_for_one_call_is_parted(checkpoints, read):
     """Its context is read once more for each part; no call asks for more than it may."""
-    monkeypatch.setattr(batches, "CPU_TOKENS", 60)
     choices = [Continuation(LONG[:89], f" the dog {n}") for n in range(30)]
-    (ours,) = score(checkpoints["llama"], choices)
+    (ours,) = score(checkpoints["llama"], choices, batch=batch_plan(tokens=60))
     assert max(read) <= 60
-    monkeypatch.undo()
     (whole,) = score(checkpoints["llama"], choices)
     assert [one.logprob for one in ours] == pytest.approx([one.logprob for one in whole], **CLOSE)
 
 
-def test_calls_are_cut_to_what_a_processor_reads_at_once(checkpoints, read, monkeypatch):
-    monkeypatch.setattr(batches, "CPU_TOKENS", 40)
+def test_calls_are_cut_to_what_a_processor_reads_at_once(checkpoints, read):
     texts = [Rolling(LONG[:length]) for length in range(20, 60, 4)]
-    (ours,) = score(checkpoints["llama"], texts)
+    (ours,) = score(checkpoints["llama"], texts, batch=batch_plan(tokens=40))
     assert max(read) <= 40
-    monkeypatch.undo()
     (whole,) = score(checkpoints["llama"], texts)
     assert [one.logprob for one in ours] == pytest.approx([one.logprob for one in whole], **CLOSE)
 

@@ -76,6 +76,29 @@ def tokenizer(kind: str) -> Any:
     return made
 
 
+def pieces() -> Any:
+    """A tokenizer as SentencePiece makes them: a space is the beginning of a piece, and unknown letters are bytes."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghijklmnopqrstuvwxyz.,"]
+    vocabulary = {name: place for place, name in enumerate(names)}
+    merges = []
+    for word in WORDS:
+        pieces = [*((word[:end], word[end]) for end in range(1, len(word))), ("▁", word)]
+        merges += [pair for pair in pieces if pair not in merges]
+        for left, right in pieces:
+            vocabulary.setdefault(left + right, len(vocabulary))
+    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True))
+    inner.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    inner.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    inner.add_special_tokens(["<s>", "</s>"])
+    inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
 def config(kind: str, words: Any) -> Any:
     import transformers
 

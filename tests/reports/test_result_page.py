@@ -10,8 +10,10 @@ from reports.shown import HARMFUL, estimate, group, hostile, ledger, result
 
 import calipers
 from calipers.formats.read import Input
+from calipers.metrics.cards import CARDS
 from calipers.reports import markdown, terminal
 from calipers.reports.document import Picture
+from calipers.reports.quantities import OF_METRIC
 from calipers.reports.result import Slice, document
 from calipers.reports.result_page import round_axis
 from calipers.reports.terminal import drawn
@@ -320,3 +322,7 @@ def test_one_slice_of_a_page_that_has_no_rollouts():
     assert "  no rollouts" in page(result(group(breakdowns={"level": {}})))
     parts = {"easy": Slice(ledger(), {"pass@3": estimate()})}
     assert "easy " in page(result(group(breakdowns={"level": parts})))
+
+
+def test_the_units_of_pages_are_those_of_the_cards():
+    assert {name: card.unit for name, card in CARDS.items() if card.unit} == OF_METRIC

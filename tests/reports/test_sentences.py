@@ -116,11 +116,6 @@ def test_a_difference(verdict, delta, interval, settings, expected):
     assert str(answer).replace("\xa0", " ") == expected
 
 
-def test_a_gate():
-    assert str(sentences.of_gate(4, 4)) == "Passed: 4 of 4 rules."
-    assert str(sentences.of_gate(3, 4, "pass@1 is too low")) == "Failed: 1 of 4 rules. pass@1 is too low."
-
-
 @pytest.mark.parametrize(("p", "text"), [(0.00048, "p = 0.0005"), (0.1, "p = 0.10"), (0.00001, "p < 0.0001")])
 def test_p(p, text):
     assert sentences.p_value(p) == text
@@ -129,3 +124,48 @@ def test_p(p, text):
 @pytest.mark.parametrize("seconds", [-1.0, 0.0])
 def test_a_time_is_never_below_zero(seconds):
     assert sentences.duration(seconds) == "0 s"
+
+
+def price(value, metric="cost_per_solved"):
+    return Estimate(value, None, None, None, 40, 320, 0, None, False, None, Signature(metric))
+
+
+@pytest.mark.parametrize(
+    ("totals", "economics", "said"),
+    [
+        ({}, {}, ""),
+        ({"latency_s": 856.0}, {}, "14 min 16 s"),
+        ({"cost_usd": 0.00001}, {}, "less than $0.0001"),  # no page has a row of zeros
+        ({"cost_usd": 3.0}, {"c": price(None)}, "$3.00; no task was solved"),
+        ({"cost_usd": 3.0}, {"c": price(0.5)}, "$3.00; per solved task $0.50"),
+        (
+            {"input_tokens": 1000.0, "output_tokens": 500.0, "cost_usd": 0.01},
+            {"c": price(0.0002), "t": price(3.0, "time_per_solved")},
+            "1,500 tokens, $0.010; $0.20 per 1,000 solved tasks, 3.0 s per solved task",
+        ),
+    ],
+)
+def test_what_a_run_took(totals, economics, said):
+    assert sentences.spent(totals, economics).replace("\xa0", " ") == said
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (sentences.of_gate(4, 4), "Passed: 4 of 4 rules."),
+        (sentences.of_gate(3, 4, "a > 1: it is 0.5"), "Failed: 1 of 4 rules. a > 1: it is 0.5."),
+        (sentences.of_gate(3, 4, word="passed", failed=1), "Passed: 3 of 4 rules."),  # one failure is allowed
+        (sentences.of_gate(2, 4, word="failed", failed=1), "Failed: 1 of 4 rules."),  # the other has no answer
+        (sentences.of_gate(2, 4, word="undefined", failed=1), "No answer: 1 of 4 rules."),
+    ],
+)
+def test_a_gate(answer, expected):
+    assert str(answer) == expected
+
+
+def test_how_sure_it_is_stands_in_brackets_and_the_rest_below():
+    answer = sentences.of_run(
+        "tiny", "arith", "mean_reward", estimate(), planned=320, missing=40, confidence=0.95, solved=True
+    )
+    assert answer.line.replace("\xa0", " ") == "tiny solves 44 % of arith (95 % interval: 34 to 55 %)."
+    assert answer.below == "40 of 320 rollouts are missing."

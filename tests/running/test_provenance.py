@@ -37,6 +37,29 @@ def test_what_makes_a_run_this_run(more, same):
     assert (identity(replace(JOB, **more), SUITE) == identity(JOB, SUITE)) is same
 
 
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        ({"device": "cuda:1"}, True),  # where it is computed, not what
+        ({"device_map": "auto"}, True),
+        ({"parallelize": True}, True),
+        ({"dtype": "float16"}, False),
+        ({"attn_implementation": "eager"}, False),
+        ({"load_in_4bit": True}, False),
+        ({"trust_remote_code": True}, False),
+    ],
+)
+def test_which_arguments_of_a_local_model_make_a_run_this_run(given, same):
+    assert (identity(replace(JOB, model_args=given), SUITE) == identity(JOB, SUITE)) is same
+    both = identity(replace(JOB, model_args={"max_length": 9, **given}), SUITE)
+    assert (both == identity(replace(JOB, model_args={"max_length": 9}), SUITE)) is same
+
+
+def test_a_plan_has_the_batches_of_a_local_model():
+    assert plan(JOB, SUITE, SUITE.tasks, None, {"tokens": 7})["batch"] == {"tokens": 7}
+    assert "batch" not in plan(JOB, SUITE, SUITE.tasks)
+
+
 def test_where_the_answers_come_from_makes_a_run_this_run():
     here, there = (identity(JOB, SUITE, url) for url in ("http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"))
     assert here == identity(JOB, SUITE, "http://127.0.0.1:1/v1") != there

@@ -25,6 +25,23 @@ def test_the_command_line_beats_the_file_and_the_plan_says_so(tmp_path):
     assert settings["retries"] == {"value": 8, "from": "default"}
 
 
+@pytest.mark.parametrize(
+    ("model", "given", "in_flight"),
+    [
+        ("openai/m", {}, 32),
+        ("openai/m", {"concurrency": 5}, 5),
+        ("hf/m", {}, 2048),  # enough for any batch, whose size is automatic
+        ("hf/m", {"concurrency": 5}, 5),
+        ("hf/m", {"concurrency": 32}, 32),  # the default of a server, but given
+        ("hf/m", {"until": "width(mean_reward) <= 0.1"}, 128),  # few enough to stop early
+        ("hf/m", {"until": "width(mean_reward) <= 0.1", "concurrency": 500}, 500),
+    ],
+)
+def test_requests_in_flight(model, given, in_flight):
+    (job,), _ = jobs_of(["a"], {"model": (model,), **given})
+    assert job.in_flight == in_flight
+
+
 @pytest.mark.parametrize(("given", "kept"), [(20.0, 20), (1.0, 1), (0.25, 0.25), (3, 3)])
 def test_a_limit_is_kept_as_it_is_meant(given, kept):
     """The command line reads a number with a point; a plan that says 20.0 tasks would be odd."""

@@ -152,7 +152,7 @@ def test_three_are_many():
     data = gather([rows], texts=False)
     assert isinstance(data, ManyData)
     assert [run.name for run in data.runs] == ["a", "b", "c"]
-    assert [place.name for place in data.leaderboard.boards[0].places] == ["c", "b", "a"]
+    assert [place.name for place in data.ranking.boards[0].places] == ["c", "b", "a"]
 
 
 def test_a_comparison_stands_alone(tmp_path):

@@ -6,13 +6,14 @@ import pytest
 
 from calipers.analyses.leaderboard.document import LANES, lanes_of
 from calipers.analyses.leaderboard.leaderboard import leaderboard
-from calipers.reports.sentences import of_leaderboard
+from calipers.analyses.matrix.matrix import matrix
+from calipers.reports.sentences import of_leaderboard, signed
 from calipers.web.board import board_table, pairs_section
 from calipers.web.gather import gather
 from calipers.web.many_page import many_page
 from calipers.web.page import html
 from calipers.web.report import report
-from calipers.web.suite import answer_of, number, of_leaderboards, suite_table
+from calipers.web.suite import number, suite_table, tied_of
 
 CALCULATORS = str(files("calipers") / "examples" / "calculators.csv")
 
@@ -117,41 +118,52 @@ def test_too_many_lanes_are_counted_instead():
 
 
 def test_a_suite_has_a_row_for_each_benchmark_and_the_mean():
-    data = gather([rows(["a", "b"])])
-    suite = of_leaderboards(data.leaderboard, data.runs)
-    assert [row.title for row in suite.rows] == ["easy", "hard"]
-    assert suite.models == ["a", "b"]
-    for row in suite.rows:
-        assert row.difference.delta == pytest.approx(row.cells["b"].value - row.cells["a"].value)
-    values = [row.cells["a"].value for row in suite.rows]
-    assert suite.mean.cells["a"].value == pytest.approx(sum(values) / 2)
-    table = words(suite_table(suite))
-    assert ("Mean of two" in table, "Missing" in table, "not recorded" in table) == (True, True, True)
-    assert answer_of(suite).sentence == "Two models on two benchmarks."
+    data = gather([rows(["a", "b"], tasks=200)])
+    page = many_page(data)
+    found = data.ranking
+    pair = found.mean.pairs[0]
+    assert page.title == f"b is better than a by {pair.delta:.3f} over two benchmarks."
+    table = words(suite_table(found))
+    for said in ("easy", "hard", "Mean of two", "Missing 0 of 400 0 of 400", "Cost not recorded not recorded"):
+        assert said in table
+    assert signed(pair.delta) in table
+    assert "adjusted for two tests (Holm); the mean is one test of its own." in table
 
 
 def test_three_models_have_no_difference_and_a_bar_under_ties():
-    data = gather([rows(["a", "b", "c"])])
-    suite = of_leaderboards(data.leaderboard, data.runs)
-    assert {row.difference for row in suite.rows} == {None}
-    assert "B − A" not in suite_table(suite)
-    tied = [row for row in suite.rows if row.tied]
-    assert suite_table(suite).count("tied-cell") == sum(len(row.tied) for row in tied)
+    found = gather([rows(["a", "b", "c"])]).ranking
+    table = suite_table(found)
+    assert "B − A" not in table
+    every = [*found.benchmarks, found.mean]
+    assert table.count("tied-cell") == sum(len(tied_of(row, True)) for row in every) > 0
+    assert table.count("▲") == sum(row.best is not None for row in every) + 1  # and once in the note
 
 
-def test_a_model_that_lacks_a_benchmark_has_no_mean():
+def test_a_model_that_lacks_a_benchmark_is_not_run_there():
     made = [row for row in rows(["a", "b", "c"]) if (row["model"], row["dataset"]) != ("c", "hard")]
-    data = gather([made])
-    suite = of_leaderboards(data.leaderboard, data.runs)
-    assert suite.mean is None
-    assert "not run" in suite_table(suite)
-    many_page(data)
+    page = many_page(gather([made]))
+    assert "not run" in words(page.top)
+    assert "not in the mean" in words(page.top)
 
 
-def test_one_model_on_several_benchmarks_is_listed():
+def test_one_model_on_several_benchmarks_has_a_mean():
     page = many_page(gather([rows(["a"])]))
-    assert page.title == "a on 2 benchmarks."
+    assert page.title.startswith("a scores 0.")
+    assert "Over 80 tasks , nothing missing." in words(page.top)
     assert html(page).count('<details class="folded">') == 2
+
+
+def test_a_matrix_from_a_document_has_no_runs(tmp_path):
+    (tmp_path / "matrix.json").write_text(matrix(rows(["a", "b"])).to_json())
+    page = report(str(tmp_path / "matrix.json")).html
+    assert "Mean of two" in page
+    assert 'class="folded"' not in page
+
+
+def test_leaderboards_of_several_benchmarks_are_folded(tmp_path):
+    (tmp_path / "boards.json").write_text(leaderboard(rows(["a", "b"])).to_json())
+    page = html(many_page(gather([str(tmp_path / "boards.json")])))
+    assert page.count('<table class="board">') == 2
 
 
 @pytest.mark.parametrize(("count", "said"), [(2, "two"), (12, "twelve"), (13, "13")])

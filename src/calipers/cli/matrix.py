@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from calipers.cli.output import Progress, Target, show, tell_notes
+from calipers.cli.output import Progress, Target, annotate, show, tell_notes, write_junit
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
@@ -108,13 +108,24 @@ def show_matrix(
     metrics: Sequence[str] = (),
     target: Target | None = None,
     details: bool = False,
+    judged: bool = False,
 ) -> None:
-    """Print a matrix and its notes; write it to ``target``."""
+    """Print a matrix and its notes; write it to ``target``. ``judged``: its verdicts are for CI, too."""
     from calipers.analyses.matrix.document import document
 
     if target:
         target.write(safe_json(matrix.to_json()).encode())
-    show(document(matrix, every=details, where=where), shape)
+    page = document(matrix, every=details, where=where)
+    if shape == "junit":
+        from calipers.analyses.matrix.ci import suites
+
+        write_junit("calipers compare", suites(matrix))
+    else:
+        show(page, shape)
+    if shape == "github" and judged:
+        from calipers.analyses.matrix.ci import annotated
+
+        annotate(page, annotated(matrix))
     if len(metrics) > 1 and not details:
         tell_notes([f"the matrix shows {matrix.metric}; --details also shows {', '.join(metrics[1:])}"])
     tell_notes(matrix.notes)

@@ -418,7 +418,7 @@ asking = _together(
         "--model-args",
         group=MODEL,
         metavar="KEY=VALUE,...",
-        help="Arguments for loading an hf/ model, such as dtype=float16,peft=DIR, or JSON.",
+        help="Arguments for loading an hf/ model, such as dtype=float16,device=cuda:1, or JSON.",
     ),
     option(
         "--api",

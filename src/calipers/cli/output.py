@@ -72,13 +72,14 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
     from calipers.reports.github import result_annotations
     from calipers.reports.result import document
 
+    shown = shown or {"command": "calipers score RUN "}
     page = None
     if result.dialect in SYSTEMS.entries:
         from calipers.systems.system import own_page
 
         page = own_page(result, shape, paths, trust=trust)
     if page is None or not page.alone:
-        show(document(result, **(shown or {"command": "calipers score RUN "})), shape)
+        show(document(result, **shown), shape)
     if shape == "github":
         annotate(document(result, **shown), result_annotations(result))
     if page is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class Watch:
     """
 
     _latest: ClassVar[Watch | None] = None  # whose plain line was the last
+    _turn: ClassVar[threading.Lock] = threading.Lock()  # to write plain lines
 
     def __init__(
         self,
@@ -144,11 +146,12 @@ class Watch:
         if self._drawn:
             self._draw(parts, state)
             return
-        if self._title and Watch._latest is not self:
-            self._stream.write(guarded(f"{self._title}\n"))
-            Watch._latest = self
-        self._stream.write(guarded(f"{_fitted(parts, COLUMNS, ', ')}\n"))
-        self._stream.flush()
+        with Watch._turn:  # a title and its line are one, whoever else writes
+            if self._title and Watch._latest is not self:
+                self._stream.write(guarded(f"{self._title}\n"))
+                Watch._latest = self
+            self._stream.write(guarded(f"{_fitted(parts, COLUMNS, ', ')}\n"))
+            self._stream.flush()
 
     def _draw(self, parts: Parts, state: State) -> None:
         from rich.console import Console

@@ -227,12 +227,14 @@ def file_sha256(path: Path) -> str:
         raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
 
 
-def checkpoint_sha256(folder: Path) -> str:
+def checkpoint_sha256(folder: Path, code: bool = False) -> str:
     """The SHA-256 of a checkpoint: names, sizes and SHA-256 of the files that a model is loaded from.
+
+    With ``code``, Python files are among them: they are run.
 
     The weights are read whole. Their index would be faster, but it is the same for every checkpoint of a training.
     """
-    files = sorted(_read_by_loading(folder))
+    files = sorted({*_read_by_loading(folder), *(folder.glob("*.py") if code else ())})
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         digests = list(threads.map(_blob_sha256, files))
     hasher = sha256()
@@ -265,8 +267,9 @@ def _read_by_loading(folder: Path) -> Iterable[Path]:
 
 def _loaded_sha256(name: str, model_args: Mapping[str, Any]) -> str:
     """The SHA-256 of a checkpoint, together with those of the tokenizer and the adapter that are loaded with it."""
-    folders = LoadOptions.of(model_args).folders(name)
-    digests = [checkpoint_sha256(folder) for _, folder in folders if folder is not None]
+    options = LoadOptions.of(model_args)
+    folders = [folder for _, folder in options.folders(name) if folder is not None]
+    digests = [checkpoint_sha256(folder, options.trust_remote_code) for folder in folders]
     return digests[0] if len(digests) == 1 else sha256("\n".join(digests).encode()).hexdigest()
 
 

@@ -5,7 +5,7 @@ A spec is ``KIND/NAME``: ``openai/gpt-x``, ``replay/rollouts.jsonl``, ``python/m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, cast
 
@@ -69,6 +69,50 @@ class Price:
         return (usage["input_tokens"] * self.input + usage["output_tokens"] * self.output) / 1e6
 
 
+class Callers:
+    """Who calls a client: how many workers there are, and how many of them wait for an answer.
+
+    A worker waits for one answer at a time. When all of them wait, no more calls can come, so a client that answers in
+    batches knows that a batch is whole. ``workers`` is None if nobody says how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.workers: int | None = None
+        self._waiting = 0
+        self._observers: list[Callable[[], None]] = []
+
+    @property
+    def all_wait(self) -> bool:
+        """Whether every worker waits for an answer."""
+        return self.workers is not None and self._waiting >= self.workers
+
+    def begin(self, workers: int) -> None:
+        """So many workers may call from now on."""
+        self.workers = workers
+        self._tell()
+
+    def leave(self) -> None:
+        """A worker will not call again."""
+        self.begin(max((self.workers or 0) - 1, 0))
+
+    def wait(self) -> None:
+        """A worker waits for an answer."""
+        self._waiting += 1
+        self._tell()
+
+    def answered(self) -> None:
+        """A worker has its answer, or has given up."""
+        self._waiting -= 1
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        """Have a function called whenever a worker begins to wait, or their number changes."""
+        self._observers.append(changed)
+
+    def _tell(self) -> None:
+        for changed in self._observers:
+            changed()
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """How to reach a model: the argument of every ``connect(name, connection) -> Client``."""
@@ -81,6 +125,8 @@ class Connection:
     secrets: Secrets = field(default_factory=Secrets)  # a client adds the keys it uses
     template: str | None = None  # of a local model, for chats as lm-evaluation-harness writes them; "": its own
     model_args: Mapping[str, Any] = field(default_factory=dict)  # how a local model is loaded, by its own names
+    trust: bool = False  # the user trusts code that comes with the model
+    callers: Callers = field(default_factory=Callers)  # of a local model, which answers in batches
 
 
 class Client(Protocol):

@@ -16,7 +16,6 @@ import numpy as np
 
 from calipers.formats.format import BAD
 from calipers.formats.rows import BadRow, Growing, GrowingLabels
-from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.stop import Stop
@@ -37,9 +36,8 @@ class Carried(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     digest: str | None = None  # of the content of its task
     target: str | None = None  # the hash of its task's target
     stop: Stop | None = None  # of its run, where a stopping rule ended that
-    headline: str | None = None  # the reward that its system calls the score, where nobody picks one
-    step: int | float | str | None = None  # of a training run, whose numbers are by step where nobody says otherwise
-    split: str | None = None  # of a training run: whether it was for training or an evaluation
+    headline: str | None = None  # the reward to read where nobody picks one
+    labels: dict[str, int | float | str] = {}  # a training run's step and split, by which its numbers are shown
     empty_tasks: list[str] = []  # in the first row: planned tasks that have no rollout
     keys: dict[str, Any] = {}  # in a table: values of keys whose column has numbers only
 
@@ -57,8 +55,8 @@ class CarriedRows:
         self._turns = 0  # rows that have one
         self._stops: dict[Stop | None, int] = {}  # -> the first row that it is of
         self._empty: list[str] = []
-        self._headline = ""  # of the first row that has one
-        self._training = {STEP: GrowingLabels(), SPLIT: GrowingLabels()}
+        self._headlines: dict[str, None] = {}
+        self._labels: dict[str, GrowingLabels] = {}  # of values as JSON, in which 1 and 1.0 are two
 
     def put(self, start: int, raws: Sequence[bytes | None]) -> None:
         """What the rows from there on carry, as JSON; None or nothing where a row has none. BadRow for what is none."""
@@ -69,16 +67,18 @@ class CarriedRows:
             self._planned_from = rows[0].planned_from
         self._kinds.put(start, [row.error_kind for row in rows])
         self._digests.put(start, [row.digest for row in rows])
-        for name, labels in self._training.items():
-            labels.put(start, [getattr(row, name) for row in rows])
         turns = [row.turn for row in rows if row.turn is not None]
         if len(turns) == len(rows):
             self._turn.put(start, np.array(turns))
             self._turns += len(turns)
         for at, row in enumerate(rows):
             self._empty += row.empty_tasks
-            self._headline = self._headline or row.headline or ""
+            self._headlines[row.headline or ""] = None
             self._stops.setdefault(row.stop, start + at)
+
+        for name in {name for row in rows for name in row.labels}:
+            values = [msgspec.json.encode(row.labels[name]) if name in row.labels else None for row in rows]
+            self._labels.setdefault(name, GrowingLabels()).put(start, values)
 
     def finish(self, part: Part) -> Part:
         """The part with what its rows carry; BadRow where some of them are of a stopped run and others are not."""
@@ -86,18 +86,21 @@ class CarriedRows:
             row = sorted(self._stops.values())[1]
             raise BadRow(row, "it is of another run, and one of them was stopped early", "expected one run in a file")
         kinds, digests = self._kinds.finish(len(part)), self._digests.finish(len(part))
-        training = {name: labels.finish(len(part)) for name, labels in self._training.items()}
-        known = {name: labels for name, labels in {ERROR_KIND: kinds, **training}.items() if labels.values}
         return replace(
             part,
             tasks=list(dict.fromkeys((*part.tasks, *self._empty))),
             planned_from=self._planned_from or ROWS,
-            labels={**part.labels, **known},
-            headline=self._headline,
+            labels={**self._finished_labels(len(part)), **part.labels, **({ERROR_KIND: kinds} if kinds.values else {})},
+            headline=next(iter(self._headlines)) if len(self._headlines) == 1 else "",
             digests=_by_task(part, digests),
             turn=self._turn.finish(len(part)) if self._turns == len(part) else None,
             stop=next(iter(self._stops), None),
         )
+
+    def _finished_labels(self, rows: int) -> dict[str, Labels]:
+        """The labels of all rows."""
+        coded = {name: labels.finish(rows) for name, labels in self._labels.items()}
+        return {name: Labels(each.code, [*map(msgspec.json.decode, each.values)]) for name, each in coded.items()}
 
     @staticmethod
     def _decoded(row: int, raw: bytes | None) -> Carried:

@@ -216,7 +216,7 @@ def records_of(paths: Sequence[str], columns: Mapping[str, str], parts: Sequence
 
 def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:
     """What is read of some paths, and the format of each."""
-    opened, _ = with_folders([path for path in paths if path != STDIN])
+    opened, _ = with_folders([path for path in paths if path != STDIN], names)
     return {each if isinstance(each, str) else each.path: _kind(each, names) for each in opened}
 
 
@@ -334,7 +334,8 @@ def _of_part(part: Part) -> Iterator[Record]:
         others = [
             (name, _label(labels, rows)) for name, labels in part.labels.items() if name not in (*GROUP, ERROR_KIND)
         ]
-        kinds, steps, splits = (_label(part.labels.get(name), rows) for name in (ERROR_KIND, STEP, SPLIT))
+        kinds = _label(part.labels.get(ERROR_KIND), rows)
+        steps = [(name, values) for name, values in others if name in (STEP, SPLIT) and values]
         turns = None if part.turn is None else part.turn[rows].tolist()
         datasets = dict(groups)["dataset"]
         for row in range(len(task)):
@@ -363,8 +364,7 @@ def _of_part(part: Part) -> Iterator[Record]:
                 digest=part.digests.get((dataset, name)),
                 stop=part.stop,
                 headline=part.headline or None,
-                step=steps[row] if steps else None,
-                split=splits[row] if splits else None,
+                labels={key: values[row] for key, values in steps if values[row] is not None},
             )
             if carried != Carried():
                 record[CARRIED] = carried

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
@@ -183,4 +184,9 @@ def _reported(values: Sequence[float | None]) -> Column:
     return Column.of([0.0 if value is None else float(value) for value in values], [v is not None for v in values])
 
 
-REWARDS = Format("evsys_rewards", read_rewards, lambda start: start.line[:1] == b"[")
+REWARDS = Format(
+    "evsys_rewards",
+    read_rewards,
+    lambda start: start.line[:1] == b"[",
+    extras=lambda part, columns: repeat({}),  # rewards say nothing
+)

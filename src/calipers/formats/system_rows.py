@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, Final
 
 import msgspec
@@ -61,6 +61,7 @@ UNREAL: Final = "values that are NaN or infinite"
 TORN: Final = "incomplete last lines"
 SHOWN: Final = 40  # characters of a prompt in the name of its task
 HASH_DIGITS: Final = 16
+LARGEST: Final = 1 << 63  # of integers that are taken as they are
 UUID_DIGITS: Final = 32
 LARGEST_COMPANION: Final = 64 << 20  # bytes
 MOST_PLANNED: Final = 100_000_000
@@ -134,15 +135,22 @@ class RowBlock:
         """The numbers of an object of each rollout, as rewards or columns by their names."""
         self.table(kind, [{} if each is None or each is ABSENT else each for each in objects])
 
-    def table(self, kind: str, rows: Sequence[Mapping[str, Any]], but: Collection[str] = ()) -> None:
-        """As `named_numbers`, where every rollout has an object; ``but`` for some names."""
+    def table(
+        self,
+        kind: str,
+        rows: Sequence[Mapping[str, Any]],
+        but: Collection[str] = (),
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """As `named_numbers`, where every rollout has an object; ``but`` for some names, and with our ``names``."""
         for name in dict.fromkeys(chain.from_iterable(rows)):
             if name in but:
                 continue
             values = [row.get(name) for row in rows]
-            if not set(map(type, values)) <= _PLAIN:
+            kinds = set(map(type, values))
+            if not (kinds <= _PLAIN or (kinds <= {*_PLAIN, int} and _fit(values))):
                 values = [number(value) for value in values]
-            self.gather.numbers(kind, name, values)
+            self.gather.numbers(kind, names.get(name, name), values)
 
     def metadata(self, objects: Sequence[Raw | bytes]) -> None:
         """The object of each rollout that --by looks into; b"" where a rollout has none."""
@@ -155,6 +163,12 @@ class RowBlock:
             if any(raws):
                 self.labelled.add(name)
                 self.gather.labels(f"raw:metadata.{name}", [raw or None for raw in raws])
+
+
+def _fit(values: Sequence[Any]) -> bool:
+    """Whether all integers among some numbers fit a double."""
+    whole = [value for value in values if type(value) is int]
+    return min(whole) > -LARGEST and max(whole) < LARGEST
 
 
 def number(value: Any) -> float | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Page(ABC):
-    """A report: ``print`` shows the page of the command, a notebook shows it as a table."""
+    """A report: ``print`` shows the page of the command, a notebook its sentence, one table and one line."""
 
     __slots__ = ()
 

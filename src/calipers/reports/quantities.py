@@ -20,6 +20,18 @@ PER = {
     "time_per_solved": "solved task",
 }
 """What one of a metric is for: the released names say task, and mean one sample of a task."""
+OF_METRIC = {
+    "time_per_task": "s",
+    "tokens_per_task": "tokens",
+    "cost_per_task": "USD",
+    "total_cost_per_task": "USD",
+    "cost_per_solved": "USD",
+    "time_per_solved": "s",
+    "latency_p50": "s",
+    "latency_p90": "s",
+    "latency_p99": "s",
+}
+"""The units of the metrics that have one, as their cards say; no page has to read all cards for it."""
 _OF_A_SAMPLE = ("mean", "median", "min", "max", "percentile")  # statistics of a column over rollouts
 
 
@@ -35,11 +47,8 @@ class Quantity:
 
 def unit(estimate: Estimate) -> str:
     """The unit of a number: ``s``, ``USD``, ``tokens``; "" for a reward or a share."""
-    from calipers.metrics.cards import CARDS
-
     column = next((part[7:] for part in estimate.made.settings if part.startswith("column:")), "")
-    card = CARDS.get(estimate.made.metric)
-    return UNITS.get(column) or (card.unit if card else "")
+    return UNITS.get(column) or OF_METRIC.get(estimate.made.metric, "")
 
 
 def digits(estimates: Iterable[Estimate]) -> int:
@@ -87,8 +96,9 @@ def _times(low: float, high: float) -> str:
 
 
 def _size(estimate: Estimate) -> float:
-    numbers = (estimate.value, *(estimate.interval or ()))
-    return max((abs(x) for x in numbers if x is not None and math.isfinite(x)), default=0.0)
+    """The largest of a number and the ends of its interval, without its sign."""
+    numbers = (estimate.value or 0.0, *(estimate.interval or ()))
+    return max(map(abs, filter(math.isfinite, numbers)), default=0.0)
 
 
 def _plain(estimate: Estimate) -> bool:

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import sub
 from typing import Final, Literal
 
 from calipers.names import METRICS
@@ -114,25 +115,36 @@ def fitted(head: Sequence[Block], table: Table, tail: Sequence[Block], option: s
 
 
 def _fitted(parts: _Parts, every: bool, command: str = "", option: str = "--all", foot: int = 2) -> Iterator[Block]:
-    """The blocks of a page; without ``every``, with as many rows as fit. A foot of so many lines follows."""
-    around = [*parts.head, *parts.tail, *(block for cut in parts.tables for block in (*cut.before, *cut.after))]
-    noted = sum(bool(cut.note) for cut in parts.tables)
-    empty = [Table(cut.table.columns, [], across=True) for cut in parts.tables]
-    room = LINES - _lines([*around, *empty]) - noted - foot
+    """The blocks of a page; without ``every``, with as many rows as fit. A foot of so many lines follows.
+
+    Tables of few rows keep all of them, so that most pages need not be measured.
+    """
+    few = sum(len(cut.table.rows) for cut in parts.tables) <= FEWEST
+    kept = [cut.table.rows for cut in parts.tables] if every or few else _rows_that_fit(parts, foot)
     yield from parts.head
-    for number, cut in enumerate(parts.tables):
-        later = sum(_least(each.table) - bool(each.note) for each in parts.tables[number + 1 :])
-        rows = cut.table.rows if every else _first_rows(cut.table, room - later, noted=bool(cut.note))
+    for cut, rows in zip(parts.tables, kept, strict=True):
         left = len(cut.table.rows) - len(rows)
-        shown = Table(cut.table.columns, rows, cut.table.notes_head, across=True)
         yield from cut.before
-        yield shown
+        yield Table(cut.table.columns, rows, cut.table.notes_head, across=True)
         cut_off = f"… {left:,} more: {command}{option}" if left else ""
         if words := "; ".join(filter(None, (cut_off, cut.note))):
             yield Sentence(words, "note")
         yield from cut.after
-        room -= _lines([shown]) - _lines([empty[number]]) + bool(left and not cut.note)
     yield from (*parts.tail, *parts.extra)
+
+
+def _rows_that_fit(parts: _Parts, foot: int) -> Iterator[Sequence[Row]]:
+    """The rows of each table that a page has room for."""
+    around = [*parts.head, *parts.tail, *(block for cut in parts.tables for block in (*cut.before, *cut.after))]
+    empty = [Table(cut.table.columns, [], across=True) for cut in parts.tables]
+    room = LINES - _lines([*around, *empty]) - sum(bool(cut.note) for cut in parts.tables) - foot
+    for number, cut in enumerate(parts.tables):
+        later = sum(_least(each.table) - bool(each.note) for each in parts.tables[number + 1 :])
+        rows = _first_rows(cut.table, room - later, noted=bool(cut.note))
+        yield rows
+        shown = Table(cut.table.columns, rows, cut.table.notes_head, across=True)
+        left = len(rows) < len(cut.table.rows)
+        room -= _lines([shown]) - _lines([empty[number]]) + bool(left and not cut.note)
 
 
 def _least(table: Table) -> int:
@@ -143,12 +155,13 @@ def _least(table: Table) -> int:
 def _first_rows(table: Table, room: int, *, noted: bool) -> Sequence[Row]:
     """As many rows as there is room for, with their headings, and with a line that says how many are left."""
     bare = _lines([Table(table.columns, [], across=True)])
-    if _lines([table]) - bare <= room:
+    if len(table.rows) <= room and _lines([table]) - bare <= room:
         return table.rows
-    rows = list(table.rows)
+    rows = list(table.rows[: max(room, 2)])  # a row takes a line at least, and there may be a million of them
     while len(rows) > 1 and _lines([Table(table.columns, rows, across=True)]) - bare + (not noted) > room:
         rows.pop()
-    return rows if len(rows) + 1 < len(table.rows) else table.rows  # the line instead of one row would save nothing
+    saved = len(table.rows) - len(rows) > 1 or noted  # a line that says so instead of one row would save nothing
+    return rows if saved else table.rows
 
 
 def _lines(blocks: Sequence[Block]) -> int:
@@ -244,20 +257,15 @@ def _order(name: str) -> tuple[int, str]:
 
 def _alike(one: Estimate, other: Estimate) -> bool:
     """Whether two metrics of one sample have the same value, interval and bounds."""
-    if not all(each.made.metric in ONE_SAMPLE and each.made.k in (None, 1) for each in (one, other)):
+    for each in (one, other):
+        if each.value is None or each.made.metric not in ONE_SAMPLE or each.made.k not in (None, 1):
+            return False
+    if (one.interval is None, one.bounds is None) != (other.interval is None, other.bounds is None):
         return False
-    if one.value is None:
-        return False
-    pairs = ((one.value,), (other.value,)), (one.interval, other.interval), (one.bounds, other.bounds)
-    return all(_equal(first, second) for first, second in pairs)
-
-
-def _equal(first: Sequence[float | None] | None, second: Sequence[float | None] | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return all(
-        a is b or (a is not None and b is not None and abs(a - b) < _SAME) for a, b in zip(first, second, strict=True)
-    )
+    first = one.value, *(one.interval or ()), *(one.bounds or ())
+    second = other.value, *(other.interval or ()), *(other.bounds or ())
+    differences: list[float] = list(map(abs, map(sub, first, second)))
+    return max(differences) < _SAME
 
 
 def _known(result: Result, group: Group, name: str) -> list[str]:

@@ -13,6 +13,7 @@ from calipers.errors import InputError
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
 
 IN_PROCESS = 2048  # requests in flight to a model in this process: its batches take as many as the device bears
+IN_PROCESS_UNTIL = 128  # the same with --until: what is in flight when the rule is reached is still answered
 MEANT = "expected a number of tasks, or a fraction below 1, such as 0.1"
 
 
@@ -157,7 +158,9 @@ class Job:
     def in_flight(self) -> int:
         """Requests in flight: as many as were asked for; for a model in this process, enough to fill its batches."""
         local = self.model.partition("/")[0] == LOCAL_KIND and "concurrency" not in self.origins
-        return IN_PROCESS if local else self.concurrency
+        if not local:
+            return self.concurrency
+        return IN_PROCESS if self.until is None else IN_PROCESS_UNTIL
 
     @property
     def from_library(self) -> bool:

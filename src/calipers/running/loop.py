@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Protocol
 
-from calipers.clients.client import Client, Completion, Request
+from calipers.clients.client import Callers, Client, Completion, Request
 from calipers.clients.pace import Pace, Shut, retry_wait
 from calipers.errors import ClientError, VerifierError
 from calipers.running.blame import Blame
@@ -98,6 +98,7 @@ class Loop:
         observer: Observer,
         limits: RunLimits,
         endpoint: str | None = None,
+        callers: Callers | None = None,
         clock: Callable[[], float] = monotonic,
         dice: random.Random | None = None,
     ) -> None:
@@ -111,6 +112,7 @@ class Loop:
         self._outstanding: Iterator[Outstanding] = iter(())
         self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
         self._refusals = 0
+        self._callers = callers or Callers()  # told how many workers there are
         self._opened = asyncio.Event()  # the first call was answered, well or badly
         self._stopping = asyncio.Event()
 
@@ -129,6 +131,7 @@ class Loop:
         if (first := self._next()) is None:
             return
         ready(self._verifiers.values())
+        self._callers.begin(1)  # the first call goes out alone
         looking = asyncio.create_task(self._look())
         try:
             async with asyncio.TaskGroup() as workers:
@@ -166,13 +169,22 @@ class Loop:
         return rollout
 
     async def _worker(self, first: Outstanding | None = None) -> None:
-        if first is not None:
-            await self._rollout(first)
-            self._opened.set()  # also where no call was made of it, as the run was stopped: the others wait for this
-        else:
-            await self._opened.wait()
-        while (rollout := self._next()) is not None:
-            await self._rollout(rollout)
+        try:
+            if first is not None:
+                await self._rollout(first)
+                self._open()  # also where no call was made of it, as the run was stopped: the others wait for this
+            else:
+                await self._opened.wait()
+            while (rollout := self._next()) is not None:
+                await self._rollout(rollout)
+        finally:
+            self._callers.leave()
+
+    def _open(self) -> None:
+        """Let the other workers begin."""
+        if not self._opened.is_set():
+            self._opened.set()
+            self._callers.begin(self._limits.concurrency)
 
     async def _rollout(self, rollout: Outstanding) -> None:
         request = self._ask(rollout)
@@ -217,7 +229,7 @@ class Loop:
             except ClientError as error:
                 if error.hopeless and not self._opened.is_set():
                     raise
-                self._opened.set()
+                self._open()
                 if error.slow_down:
                     self._pace.too_many(error.wait)
                     self._status.trouble = error.kind
@@ -229,7 +241,7 @@ class Loop:
                 tried += 1
                 self._status.retries += 1
             else:
-                self._opened.set()
+                self._open()
                 self._refusals = 0
                 self._pace.succeeded()
                 return completion, tried

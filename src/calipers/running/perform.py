@@ -25,11 +25,11 @@ from zlib import crc32
 import msgspec
 
 from calipers.clients.address import endpoint
-from calipers.clients.client import Connection, Price, Request, connect
+from calipers.clients.client import Client, Connection, Price, Request, connect
 from calipers.clients.likelihood import NONE_HERE
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
-from calipers.formats.run_plan import DOCUMENTS, RunStop
+from calipers.formats.run_plan import DOCUMENTS, PLAN, RunStop
 from calipers.names import AGENT_RUNS, load
 from calipers.pipeline import score_plan
 from calipers.reports.result import Result
@@ -45,7 +45,7 @@ from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, 
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
 from calipers.running.questions import MemoryBenchmark, code_of
-from calipers.running.resume import find_folder
+from calipers.running.resume import find_folder, kept_batch
 from calipers.running.rollout import Outstanding
 from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
@@ -237,8 +237,9 @@ def perform(
         name: ExactMatchOfRun() if judge is EXACT_MATCH else opened(judge, secrets) for name, judge in named.items()
     }
     reached_by = job.base_url, job.api, job.timeout, job.in_flight, job.price, secrets, benchmark.template
-    connection = Connection(*reached_by, job.model_args)
-    client = benchmark.client(connect(job.model, connection))
+    connection = Connection(*reached_by, job.model_args, job.trust)
+    model = connect(job.model, connection)
+    client = benchmark.client(model)
     order = shuffled(questions, job.seed)
     source = endpoint(job.model, job.base_url, job.model_args)
     identity, path, begins = _run_folder(
@@ -250,7 +251,7 @@ def perform(
         for note in begins:
             tell(secrets.scrub(note))
         begins = []
-    plan = provenance.plan(job, suite, order, source)
+    plan = provenance.plan(job, suite, order, source, _batch_plan(model, path))
     with Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder:
         order.sort(key=lambda task: folder.position[task.id])  # what was planned before is done first
 
@@ -271,6 +272,7 @@ def perform(
             observer=watcher,
             limits=RunLimits(job.in_flight, job.retries, job.max_cost, job.max_time),
             endpoint=source,
+            callers=connection.callers,
         )
         logged = status.done
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
@@ -322,6 +324,13 @@ def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
     ]
     _judges(questions, benchmark.verifiers, _scoring(job).dialect.lenient, benchmark.suite.places)
     return benchmark.suite, questions
+
+
+def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:
+    """The batches of a local model: as the run in a folder has planned them, else for this device; None for others."""
+    plan = getattr(model, "batch_plan", None)
+    batch: Mapping[str, Any] | None = None if plan is None else plan(kept_batch(folder), str(folder / PLAN))
+    return batch
 
 
 def _first_call_failed(model: str, error: ClientError) -> ClientError:

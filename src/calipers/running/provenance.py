@@ -16,6 +16,7 @@ import msgspec
 
 from calipers import __version__
 from calipers.clients.address import file_sha256, source_file
+from calipers.clients.huggingface.options import PLACEMENT
 from calipers.formats.format import target_hash
 from calipers.names import TASK_LIBRARY_NAME, code_file
 from calipers.running.job import Job
@@ -37,14 +38,15 @@ def identity(
     ``judges`` are the models that judge and where the environment says they are: the tasks name them, and no place.
     ``code`` is the hash of the user's own code that judges.
 
-    Not how much of it (samples, limit), how fast (concurrency, retries) or what is made of it (metrics).
+    Not how much of it (samples, limit), how fast (concurrency, retries, device) or what is made of it (metrics).
     """
+    model_args = {name: value for name, value in job.model_args.items() if name not in PLACEMENT}
     return {
         "benchmark": suite.name,
         "tasks": _content(suite.tasks),
         "model": job.model,
         **({} if endpoint is None else {ENDPOINT: endpoint}),
-        **({"model_args": dict(job.model_args)} if job.model_args else {}),
+        **({"model_args": model_args} if model_args else {}),
         "prompt": {
             "system": job.system_prompt,
             "template": job.user_template,
@@ -65,7 +67,13 @@ def identity(
     }
 
 
-def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = None) -> dict[str, Any]:
+def plan(
+    job: Job,
+    suite: Suite,
+    order: Sequence[Task],
+    endpoint: str | None = None,
+    batch: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The plan of a run: every setting and where it came from, the tasks in their order, and what made them.
 
     Its settings, versions and inputs are those of the latest start; ``starts`` has all of them.
@@ -87,6 +95,7 @@ def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = N
         **made,
         "created_at": now,
         "starts": [{"at": now, ENDPOINT: endpoint, "settings": given, **made}],
+        **({} if batch is None else {"batch": batch}),
         **{name: suite.metadata[name] for name in (TASK_LIBRARY_NAME,) if name in suite.metadata},
         "tasks": PlannedTasks(order),
     }

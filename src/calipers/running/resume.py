@@ -107,6 +107,7 @@ class _Begun(msgspec.Struct):
     created_at: str | None = None
     inputs: list[dict[str, str]] = []
     starts: list[dict[str, Any]] | None = None
+    batch: dict[str, Any] | None = None  # of a local model
 
 
 def find_folder(root: Path, identity: Mapping[str, Any], same_model: bool) -> tuple[Path, list[str]]:
@@ -148,6 +149,11 @@ def continued(folder: Path, wanted: Mapping[str, Any], same_model: bool) -> tupl
             f"{wanted.get(ENDPOINT)}; every rollout records its endpoint"
         )
     ]
+
+
+def kept_batch(folder: Path) -> dict[str, Any] | None:
+    """The batch plan of the run in a folder; None if there is no run, or it has none."""
+    return _read(folder).batch if is_run(str(folder)) else None
 
 
 def all_starts(folder: Path, latest: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -21,6 +21,8 @@ from calipers.analyses.compare.result import Comparison
 from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said, texts_by_group
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
+from calipers.analyses.matrix.matrix import matrix, unfolded
+from calipers.analyses.matrix.result import Matrix
 from calipers.errors import InputError
 from calipers.formats.format import Named
 from calipers.metrics.metric import PASS_THRESHOLD
@@ -127,7 +129,7 @@ class PairData:
 class ManyData:
     """Several runs: ranked on each dataset, and each by itself."""
 
-    leaderboard: Leaderboard | None  # None where no two runs share a dataset
+    ranking: Leaderboard | Matrix  # of one benchmark; of several
     runs: Sequence[RunData]
 
 
@@ -149,6 +151,7 @@ def gather(
     if not sources:
         raise InputError("nothing to report on; expected rollouts, a run folder, a result or a comparison")
     runs: list[RunData] = []
+    sources = unfolded(sources)
     changes = {"--metric": metrics, "--by": by, **{f"--{key}": settings.get(key) for key in CHANGING}}
     for source in sources:
         document = _document(source)
@@ -174,10 +177,8 @@ def gather(
         wanted = _changed(comparison)
         first, second = (with_texts(run, TEXT_BUDGET // 2, _codes(run, wanted)) if texts else run for run in runs)
         return PairData(comparison, first, second)
-    datasets = [run.group.dataset for run in runs]
-    if len(set(datasets)) == len(datasets):  # nothing is shared by two of them
-        return ManyData(None, runs)
-    return ManyData(leaderboard(*sources, metrics=_first(metrics), **asked), runs)
+    rank = matrix if len({run.group.dataset for run in runs}) > 1 else leaderboard
+    return ManyData(rank(*sources, metrics=_first(metrics), **asked), runs)
 
 
 def _comparable(first: RunData, second: RunData) -> bool:
@@ -205,7 +206,7 @@ def of_document(result: Result, group: Group, path: str = "") -> RunData:
     return RunData(result, group, group.model or group.agent or path, outright)
 
 
-def _document(source: Rewarded) -> Result | Comparison | Leaderboard | None:
+def _document(source: Rewarded) -> Result | Comparison | Leaderboard | Matrix | None:
     """The document that a path is of; None for everything else."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
         return None
@@ -216,7 +217,7 @@ def _document(source: Rewarded) -> Result | Comparison | Leaderboard | None:
     except OSError:
         return None  # reading the rollouts names the error
     page = load(source)
-    if isinstance(page, (Result, Comparison, Leaderboard)):
+    if isinstance(page, (Result, Comparison, Leaderboard, Matrix)):
         return page
     wrong = f"a {type(page).__name__} has no report"
     raise InputError.at(os.fspath(source), wrong, "expected rollouts, a result, a comparison or a leaderboard")

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Sequence
 
 from calipers.analyses.leaderboard.document import Board, Leaderboard, decimals
+from calipers.analyses.matrix.document import alone, answer
+from calipers.analyses.matrix.result import Matrix
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_leaderboard, places, to
@@ -17,32 +19,28 @@ from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import Page, Section, heading
 from calipers.web.pair_page import badge, spent_of
 from calipers.web.run_page import bar_parts, command_line, cost_words, foot, ledger_label, ledger_sentence, state_counts
-from calipers.web.suite import Suite, answer_of, of_leaderboards, suite_table
+from calipers.web.suite import suite_table
 
 MOST_FOLDED = 40  # runs that have their own part below
 
 
 def many_page(data: ManyData) -> Page:
     """The page of many runs: ranked where they share a benchmark, a suite where there are several."""
-    report = data.leaderboard
-    if report is None or not report.boards:
-        names = {run.name for run in data.runs}
-        who = f"{next(iter(names))} on " if len(names) == 1 else f"{counted(len(names), 'model')} on "
-        said = Answer(
-            f"{who}{counted(len(data.runs), 'benchmark')}.", "No two runs share a benchmark, so none is ranked"
-        )
-        return _page(data, said, [counted(len(data.runs), "run")], Markup(""), [])
-    if len(report.boards) > 1:
-        return _suite_page(data, report)
-    board = report.boards[0]
-    sections = [pairs_section(board, report.confidence), _cost(data, board, report)]
+    ranking = data.ranking
+    if isinstance(ranking, Matrix):
+        return _suite_page(data, ranking)
+    if len(ranking.boards) > 1:
+        title = Answer(f"{counted(len(ranking.boards), 'leaderboard')}.", "Each benchmark by itself")
+        return _page(data, title, [counted(len(ranking.boards), "benchmark")], Markup(""), [_boards(ranking)])
+    board = ranking.boards[0]
+    sections = [pairs_section(board, ranking.confidence), _cost(data, board, ranking)]
     about = [
         *([board.dataset] if board.dataset else []),
         counted(len(board.places), "model"),
         counted(board.tasks, "task"),
     ]
-    basis = element("p", _basis(board, report), class_="basis")
-    body = joined([basis, element("div", board_table(board, report.confidence), class_="board-top")])
+    basis = element("p", _basis(board, ranking), class_="basis")
+    body = joined([basis, element("div", board_table(board, ranking.confidence), class_="board-top")])
     return _page(data, answer_of_board(board), about, body, sections)
 
 
@@ -104,55 +102,53 @@ def _cost(data: ManyData, board: Board, report: Leaderboard) -> Section | None:
     )
 
 
-def _suite_page(data: ManyData, report: Leaderboard) -> Page:
-    suite = of_leaderboards(report, data.runs)
-    tasks = sum(row.tasks for row in suite.rows)
-    about = [counted(len(suite.rows), "benchmark"), counted(len(suite.models), "model"), counted(tasks, "task")]
-    basis = element("p", _suite_basis(suite, tasks), class_="basis")
-    body = joined([basis, element("div", suite_table(suite), class_="board-top")])
-    return _page(data, answer_of(suite), about, body, [_boards(report)])
+def _suite_page(data: ManyData, matrix: Matrix) -> Page:
+    tasks = sum(row.tasks for row in matrix.benchmarks)
+    about = [counted(len(matrix.benchmarks), "benchmark"), counted(len(matrix.models), "model"), counted(tasks, "task")]
+    basis = element("p", _suite_basis(matrix, tasks), class_="basis")
+    body = joined([basis, element("div", suite_table(matrix), class_="board-top")])
+    said = answer(matrix)
+    detail = ". ".join(filter(None, [said.detail, alone(matrix).rstrip(".")]))
+    return _page(data, Answer(said.sentence, detail), about, body, [])
 
 
-def _suite_basis(suite: Suite, tasks: int) -> list[Child]:
-    pair = suite.mean.difference if suite.mean else None
-    lost = sum(cell.missing for row in suite.rows for cell in row.cells.values())
+def _suite_basis(matrix: Matrix, tasks: int) -> list[Child]:
+    pairs = (matrix.mean or matrix.benchmarks[0]).pairs
+    lost = sum(cell.missing for row in matrix.benchmarks for cell in row.cells)
     missing = f", {counted(lost, 'rollout')} missing" if lost else ", nothing missing"
-    words: list[Child] = [badge(pair.verdict), " "] if pair else []
-    words += ["Paired by task within each benchmark, ", element("b", counted(tasks, "common task")), f"{missing}."]
-    return [*words, " Each benchmark weighs the same."] if suite.mean else words
+    words: list[Child] = [badge(pairs[0].verdict), " "] if len(pairs) == 1 else []
+    common = "common task" if len(matrix.models) > 1 else "task"
+    words.append("Paired by task within each benchmark, " if len(matrix.models) > 1 else "Over ")
+    words += [element("b", counted(tasks, common)), f"{missing}."]
+    return [*words, " Each benchmark weighs the same."] if matrix.mean else words
 
 
 def _boards(report: Leaderboard) -> Section | None:
     """The leaderboard of each benchmark with three models or more, folded."""
     folded = []
     for board in report.boards:
-        if len(board.ranked) > 2:
+        if board.places:
             said = answer_of_board(board).sentence
             summary = element("summary", element("b", name(board.dataset or "(unnamed)")), element("span", said))
             folded.append(element("details", summary, board_table(board, report.confidence), class_="folded"))
     return Section("Each benchmark", joined(folded), "Who is ahead of whom on it.", "boards") if folded else None
 
 
-def _page(
-    data: ManyData, answer: Answer, about: Sequence[str], body: Markup, sections: Sequence[Section | None]
-) -> Page:
-    title = heading(answer.sentence, answer.detail)
-    report = data.leaderboard
+def _page(data: ManyData, said: Answer, about: Sequence[str], body: Markup, sections: Sequence[Section | None]) -> Page:
+    title = heading(said.sentence, said.detail)
+    ranking = data.ranking
     every = [section for section in sections if section is not None]
     if data.runs:
         every.append(_runs(data.runs))
-    if report is not None:
-        if report.notes:
-            every.append(
-                Section("Notes", element("ul", [element("li", note) for note in report.notes], class_="notes"))
-            )
-        every.append(_provenance(report))
+    if ranking.notes:
+        every.append(Section("Notes", element("ul", [element("li", note) for note in ranking.notes], class_="notes")))
+    every.append(_provenance(ranking))
     return Page(
-        title=answer.sentence,
+        title=said.sentence,
         about=about,
         top=element("div", title, body, class_="top"),
         sections=every,
-        foot=foot([], report.digest) if report else [],
+        foot=foot([], ranking.digest),
     )
 
 
@@ -207,7 +203,7 @@ def _metrics(run: RunData) -> Markup:
     )
 
 
-def _provenance(report: Leaderboard) -> Section:
+def _provenance(report: Leaderboard | Matrix) -> Section:
     from calipers import __version__
 
     files = [file for some in report.inputs for file in some]
@@ -238,8 +234,11 @@ def _provenance(report: Leaderboard) -> Section:
     return Section("Provenance", joined(body), note, "provenance")
 
 
-def _command(report: Leaderboard, paths: Sequence[str]) -> str:
-    words = ["calipers", "leaderboard", *paths, "--metric", report.boards[0].metric]
+def _command(report: Leaderboard | Matrix, paths: Sequence[str]) -> str:
+    """The command that gives the same numbers; of several benchmarks in several files it is this one."""
+    ranked = isinstance(report, Leaderboard)
+    words = ["calipers", "leaderboard" if ranked else "report", *paths]
+    words += ["--metric", report.boards[0].metric if isinstance(report, Leaderboard) else report.metric]
     if report.cluster:
         words += ["--cluster", report.cluster]
     if report.dialect != "native":

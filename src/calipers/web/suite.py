@@ -2,140 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from calipers.analyses.leaderboard.document import Board, Leaderboard
+from calipers.analyses.matrix.result import Benchmark, Cell, Matrix, MatrixMean, PairDifference
 from calipers.reports.figures import NONE, counted, figure
-from calipers.reports.sentences import Answer, level, money, of_difference, places, signed, signed_to, to
-from calipers.stats.estimate import Estimate
-from calipers.stats.suite import means
-from calipers.web.draw import Ends, Scale, Tone, around_zero, axis_head, interval_row, line, scale_of
-from calipers.web.gather import RunData
+from calipers.reports.plain_words import plain_why
+from calipers.reports.sentences import level, money, places, signed, signed_to, to
+from calipers.web.draw import Scale, Tone, around_zero, axis_head, interval_row, line, scale_of
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.pair_page import TONES, verdict_word
 
 NUMBERS: Final = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
+    *("no", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
 )
+FEW: Final = 5  # models that fit beside each other on a page
 
-
-@dataclass(frozen=True, slots=True)
-class SuiteCell:
-    """One model on one benchmark, or its mean over them."""
-
-    value: float | None
-    interval: Ends | None
-    missing: int = 0
-    planned: int = 0
-    cost_usd: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteDifference:
-    """The second of two models less the first, on their common tasks."""
-
-    delta: float | None
-    interval: Ends | None
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteRow:
-    """A benchmark, or the mean over all of them."""
-
-    title: str
-    tasks: int
-    cells: Mapping[str, SuiteCell]  # by model
-    difference: SuiteDifference | None = None  # of two models
-    best: str | None = None  # the model that is better than every other
-    tied: Sequence[str] = ()  # the models that cannot be told apart from the one with the best value
-
-
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """Models by benchmarks."""
-
-    metric: str
-    confidence: float
-    higher_is_better: bool
-    models: Sequence[str]
-    rows: Sequence[SuiteRow]
-    mean: SuiteRow | None  # None where not every model has every benchmark
-    adjusted: bool  # verdicts of single benchmarks are adjusted for their number
-    margin: float | None = None
-
-
-def of_leaderboards(report: Leaderboard, runs: Sequence[RunData]) -> Suite:
-    """A suite of the leaderboards of several benchmarks: every benchmark is tested by itself."""
-    boards = report.boards
-    by_board = [{standing.name: standing for standing in board.places} for board in boards]
-    there = {standing.name for board in boards for standing in board.places}
-    known = [run.name for run in runs if run.name in there]
-    models = list(dict.fromkeys([*known, *(standing.name for board in boards for standing in board.places)]))
-    rows = []
-    for board, standings in zip(boards, by_board, strict=True):
-        cells = {
-            model: SuiteCell(each.value, each.interval, each.missing, each.planned, each.cost_usd)
-            for model, each in standings.items()
-        }
-        ranked = board.ranked
-        best = ranked[0].name if ranked and not ranked[0].tied_with else None
-        tied = [ranked[0].name, *ranked[0].tied_with] if ranked and ranked[0].tied_with else []
-        rows.append(SuiteRow(board.dataset or "(unnamed)", board.tasks, cells, _difference(board, models), best, tied))
-    return Suite(
-        metric=boards[0].metric,
-        confidence=report.confidence,
-        higher_is_better=boards[0].higher_is_better,
-        models=models,
-        rows=rows,
-        mean=_mean(boards, models, runs),
-        adjusted=False,
-    )
-
-
-def _difference(board: Board, models: Sequence[str]) -> SuiteDifference | None:
-    """The difference of the only two models, second less first, as the leaderboard has it."""
-    if len(models) != 2 or len(board.pairs) != 1:
-        return None
-    pair = board.pairs[0]
-    turned = pair.first == models[0]
-    delta = -pair.difference if turned else pair.difference
-    ends = (-pair.interval[1], -pair.interval[0]) if turned and pair.interval else pair.interval
-    verdict = pair.verdict
-    if verdict == "better":
-        verdict = "worse" if turned else "better"
-    return SuiteDifference(delta, ends, verdict)
-
-
-def _mean(boards: Sequence[Board], models: Sequence[str], runs: Sequence[RunData]) -> SuiteRow | None:
-    """Each model's mean over the benchmarks, with its interval; no test of their difference."""
-    metric = boards[0].metric
-    estimates: dict[str, dict[str, Estimate | None]] = {model: {} for model in models}
-    for run in runs:
-        if run.name in estimates and run.group.dataset is not None:
-            estimates[run.name][run.group.dataset] = run.group.metrics.get(metric)
-    datasets = {board.dataset for board in boards}
-    if any(set(each) != datasets or not all(each.values()) for each in estimates.values()):
-        return None
-    cells = {}
-    for model, each in estimates.items():
-        mean = means(each).macro
-        cells[model] = SuiteCell(mean.value, mean.interval)
-    return SuiteRow(f"Mean of {number(len(boards))}", sum(board.tasks for board in boards), cells)
+Row = Benchmark | MatrixMean
 
 
 def number(count: int) -> str:
@@ -143,99 +27,94 @@ def number(count: int) -> str:
     return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
 
 
-def answer_of(suite: Suite) -> Answer:
-    """The sentence of a suite: of two models, which is better over all benchmarks."""
-    over = f"{number(len(suite.rows))} benchmarks"
-    pair = suite.mean.difference if suite.mean else None
-    if pair is None:
-        decided = [row for row in suite.rows if row.best]
-        said = (
-            f"On {number(len(decided))} of them one model is better than every other"
-            if decided
-            else "No benchmark is decided"
-        )
-        return Answer(f"{number(len(suite.models)).capitalize()} models on {over}.", said)
-    first, second = suite.models
-    found = of_difference(
-        first,
-        second,
-        pair.verdict,
-        pair.delta,
-        pair.interval,
-        confidence=suite.confidence,
-        margin=suite.margin,
-        over=over,
-    )
-    alone = sum(row.difference is not None and row.difference.verdict != "undecided" for row in suite.rows)
-    single = "No single benchmark decides it" if not alone else f"{number(alone).capitalize()} decided alone"
-    return Answer(found.sentence, f"{found.detail}. {single}")
-
-
-def suite_table(suite: Suite) -> Markup:
+def suite_table(matrix: Matrix) -> Markup:
     """The table: values and small axes, differences of two models, then missing rollouts and cost."""
-    rows = [*suite.rows, *([suite.mean] if suite.mean else [])]
-    values = scale_of(
-        [end for row in rows for cell in row.cells.values() for end in (cell.value, *(cell.interval or ()))]
-    )
-    paired = any(row.difference for row in rows)
-    ends = [end for row in rows if row.difference for end in (row.difference.delta, *(row.difference.interval or ()))]
-    deltas = around_zero(scale_of(ends, zero=True))
-    letters = len(suite.models) == 2
+    rows: list[Row] = [*matrix.benchmarks, *([matrix.mean] if matrix.mean else [])]
+    models = [column.name for column in matrix.models]
+    values = scale_of([end for row in rows for cell in row.cells for end in (cell.value, *(cell.interval or ()))])
+    paired = len(models) == 2 and any(row.pairs for row in rows)
+    ends = [end for row in rows for pair in row.pairs for end in (pair.delta, *(pair.interval or ()))]
+    deltas = around_zero(scale_of(ends, zero=True)) if paired else values
+    letters = "AB" if len(models) == 2 else " " * len(models)
     heads: list[Child] = [element("th", "benchmark", scope="col")]
-    for letter, model in zip("AB" if letters else [""] * len(suite.models), suite.models, strict=True):
-        heads.append(element("th", f"{letter} " if letter else None, name(model, 28), scope="col"))
+    heads += [
+        element("th", f"{letter} " if letter.strip() else None, name(model, 28), scope="col")
+        for letter, model in zip(letters, models, strict=True)
+    ]
     if paired:
         heads.append(element("th", "B − A", axis_head(deltas, signed=True), scope="col"))
         heads.append(element("th", element("span", "verdict", class_="hidden"), scope="col", class_="verdict-cell"))
-    body = [_row(row, suite, values, deltas, paired, mean=row is suite.mean) for row in rows]
-    body += [_counts(suite, paired), _costs(suite, paired)]
+    body = [_row(row, matrix, values, deltas, paired) for row in rows]
+    body += [_total("Missing", matrix, paired, _missing), _total("Cost", matrix, paired, _cost)]
     table = element(
         "table",
-        element("caption", f"{suite.metric} by benchmark and model"),
+        element("caption", f"{matrix.metric} by benchmark and model"),
         element("thead", element("tr", heads)),
         element("tbody", body),
-        class_="suite",
+        class_="suite" if len(models) <= FEW else "suite many",
     )
-    return joined(
-        [element("div", table, class_="suite-frame"), element("div", element("p", _note(suite)), class_="below")]
-    )
+    frame = element("div", table, class_="suite-frame", tabindex="0", role="region", aria_label="Benchmarks and models")
+    return joined([frame, element("div", element("p", _note(matrix)), class_="below")])
 
 
-def _row(row: SuiteRow, suite: Suite, values: Scale, deltas: Scale, paired: bool, *, mean: bool) -> Markup:
-    digits = places(*(cell.interval for cell in row.cells.values()))
-    cells: list[Child] = [element("th", name(row.title, 24), element("small", counted(row.tasks, "task")), scope="row")]
-    for model in suite.models:
-        cell = row.cells.get(model)
-        if cell is None or cell.value is None:
-            cells.append(
-                element(
-                    "td", element("span", "not run" if cell is None else "no value", class_="why"), data_model=model
-                )
-            )
-            continue
-        best = row.best == model
-        tone: Tone = "blue" if best else "grey"
-        ends = to(cell.interval, digits) if cell.interval else "no interval"
-        label = f"{model} on {row.title}: {figure(cell.value, digits)}, {level(suite.confidence)} {ends}"
-        shown = element("b", figure(cell.value, digits), " ▲" if best else None)
-        words = element("div", shown, element("span", ends), class_="cell")
-        axis = interval_row(cell.value, cell.interval, None, values, label=label, tone=tone)
-        joined_cell = "tied-cell" if len(suite.models) > 2 and model in row.tied else None
-        cells.append(
-            element("td", words, element("div", axis, class_="strip-axis"), class_=joined_cell, data_model=model)
-        )
+def _title(row: Row) -> str:
+    return row.benchmark if isinstance(row, Benchmark) else f"Mean of {number(len(row.benchmarks))}"
+
+
+def tied_of(row: Row, higher_is_better: bool) -> list[str]:
+    """The models that cannot be told apart from the one with the best value; none where one is better than all."""
+    known = [cell for cell in row.cells if cell.value is not None]
+    if row.best is not None or not row.pairs or not known:
+        return []
+    sign = 1 if higher_is_better else -1
+    first = max(known, key=lambda cell: sign * (cell.value or 0.0)).model
+    decided = ("better", "worse")
+    pairs = [pair for pair in row.pairs if first in (pair.first, pair.second) and pair.verdict not in decided]
+    return [first, *(pair.second if pair.first == first else pair.first for pair in pairs)]
+
+
+def _row(row: Row, matrix: Matrix, values: Scale, deltas: Scale, paired: bool) -> Markup:
+    digits = places(*(cell.interval for cell in row.cells))
+    out = isinstance(row, Benchmark) and not row.in_mean and matrix.mean is not None
+    small = counted(row.tasks, "task") + (", not in the mean" if out else "")
+    tied = tied_of(row, matrix.higher_is_better) if len(matrix.models) > 2 else []
+    title = _title(row)
+    cells: list[Child] = [element("th", name(title, 24), element("small", small), scope="row")]
+    cells += [
+        _cell(cell, title, values, digits, matrix.confidence, best=row.best == cell.model, tied=cell.model in tied)
+        for cell in row.cells
+    ]
     if paired:
-        cells += _delta(row, deltas, suite.confidence)
-    return element("tr", cells, class_="mean" if mean else None)
+        why = row.why if isinstance(row, Benchmark) else None
+        cells += _delta(row.pairs[0] if row.pairs else None, title, deltas, matrix.confidence, why)
+    return element("tr", cells, class_="mean" if isinstance(row, MatrixMean) else None)
 
 
-def _delta(row: SuiteRow, scale: Scale, confidence: float) -> list[Child]:
-    pair = row.difference
+def _cell(cell: Cell, title: str, scale: Scale, digits: int, confidence: float, *, best: bool, tied: bool) -> Markup:
+    if cell.value is None:
+        return element(
+            "td", element("span", plain_why(cell.why) if cell.why else "no value", class_="why"), data_model=cell.model
+        )
+    tone: Tone = "blue" if best else "grey"
+    ends = to(cell.interval, digits) if cell.interval else "no interval"
+    label = f"{cell.model} on {title}: {figure(cell.value, digits)}, {level(confidence)} {ends}"
+    shown = element("b", figure(cell.value, digits), " ▲" if best else None)
+    words = element("div", shown, element("span", ends), class_="cell")
+    axis = interval_row(cell.value, cell.interval, None, scale, label=label, tone=tone)
+    kind = "tied-cell" if tied else None
+    return element("td", words, element("div", axis, class_="strip-axis"), class_=kind, data_model=cell.model)
+
+
+def _delta(pair: PairDifference | None, title: str, scale: Scale, confidence: float, why: str | None) -> list[Child]:
     if pair is None or pair.delta is None:
-        return [element("td", NONE, class_="delta"), element("td", class_="verdict-cell")]
+        reason = plain_why(why or (pair.why if pair else None) or "")
+        return [
+            element("td", element("span", reason or NONE, class_="why"), class_="delta"),
+            element("td", class_="verdict-cell"),
+        ]
     digits = places(pair.interval)
     ends = signed_to(pair.interval, digits) if pair.interval else "no interval"
-    label = f"{row.title}: difference {signed(pair.delta, digits)}, {level(confidence)} {ends}, {pair.verdict}"
+    label = f"{title}: difference {signed(pair.delta, digits)}, {level(confidence)} {ends}, {pair.verdict}"
     axis = interval_row(pair.delta, pair.interval, None, scale, label=label, tone=TONES.get(pair.verdict, "grey"))
     words = element("div", element("b", signed(pair.delta, digits)), element("span", ends), class_="cell")
     zero = element("svg", line(scale.at(0), scale.at(0), 0, "100%", "zero"), class_="zero-line", aria_hidden="true")
@@ -245,37 +124,33 @@ def _delta(row: SuiteRow, scale: Scale, confidence: float) -> list[Child]:
     ]
 
 
-def _counts(suite: Suite, paired: bool) -> Markup:
-    """The row of missing rollouts."""
-    cells = []
-    for model in suite.models:
-        known = [row.cells[model] for row in suite.rows if model in row.cells]
-        missing, planned = sum(cell.missing for cell in known), sum(cell.planned for cell in known)
-        cells.append(element("td", f"{missing:,} of {planned:,}", data_model=model))
-    return element("tr", element("th", "Missing", scope="row"), cells, element("td", colspan=2) if paired else None)
+def _total(head: str, matrix: Matrix, paired: bool, said: Callable[[Sequence[Cell]], str]) -> Markup:
+    """A row below the benchmarks: something counted over all of them, for each model."""
+    cells = [
+        element("td", said([row.cells[place] for row in matrix.benchmarks]), data_model=column.name)
+        for place, column in enumerate(matrix.models)
+    ]
+    return element("tr", element("th", head, scope="row"), cells, element("td", colspan=2) if paired else None)
 
 
-def _costs(suite: Suite, paired: bool) -> Markup:
-    """The row of costs."""
-    cells = []
-    for model in suite.models:
-        known = [row.cells[model].cost_usd for row in suite.rows if model in row.cells]
-        spent = [cost for cost in known if cost is not None]
-        words = money(sum(spent)) if spent else "not recorded"
-        part = f" on {len(spent)} of {len(known)}" if spent and len(spent) < len(known) else ""
-        cells.append(element("td", f"{words}{part}", data_model=model))
-    return element("tr", element("th", "Cost", scope="row"), cells, element("td", colspan=2) if paired else None)
+def _missing(cells: Sequence[Cell]) -> str:
+    return f"{sum(cell.missing for cell in cells):,} of {sum(cell.planned for cell in cells):,}"
 
 
-def _note(suite: Suite) -> str:
+def _cost(cells: Sequence[Cell]) -> str:
+    run = [cell for cell in cells if cell.planned]
+    spent = [cell.cost_usd for cell in run if cell.cost_usd is not None]
+    part = f" on {len(spent)} of {len(run)}" if spent and len(spent) < len(run) else ""
+    return f"{money(sum(spent))}{part}" if spent else "not recorded"
+
+
+def _note(matrix: Matrix) -> str:
+    if len(matrix.models) == 1:
+        return "Each benchmark weighs the same in the mean."
     marks = "▲ marks a better run only where the paired test says so."
-    if len(suite.models) > 2:
+    if len(matrix.models) > 2:
         marks = (
             "▲ marks a model that is better than every other by the paired tests; a bar joins models tied for first."
         )
-    tests = number(len(suite.rows))
-    if not suite.adjusted:
-        return f"{marks} Each benchmark is tested by itself, not adjusted for {tests} tests; the mean is not tested."
-    return (
-        f"{marks} Verdicts of single benchmarks are adjusted for {tests} tests (Holm); the mean is one test of its own."
-    )
+    adjusted = f"Verdicts of single benchmarks are adjusted for {number(matrix.tests)} tests (Holm)"
+    return f"{marks} {adjusted}{'; the mean is one test of its own' if matrix.mean else ''}."

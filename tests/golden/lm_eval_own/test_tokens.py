@@ -11,11 +11,13 @@ from golden.lm_eval_own.ported import ported
 from calipers.clients.client import Request
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.generate import _prompted
+from calipers.clients.huggingface.placement import BatchPlan
 from calipers.clients.huggingface.score import spans
 from calipers.clients.likelihood import Continuation, Rolling
 from calipers.errors import ClientError
 
 BOS, FIRST = "<s>", 0
+BATCH = BatchPlan("cpu", "", 1, None, 1, 1, 1)  # no batch is read in these tests
 
 
 class Words:
@@ -40,7 +42,7 @@ class Words:
 
 
 def checkpoint(begins, longest=100):
-    return Checkpoint(None, Words(begins), longest, frozenset(), FIRST, FIRST, frozenset(), True, True)
+    return Checkpoint(None, Words(begins), longest, frozenset(), FIRST, FIRST, frozenset(), True, True, BATCH)
 
 
 @ported(

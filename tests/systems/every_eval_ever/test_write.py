@@ -60,6 +60,17 @@ def test_the_samples_give_the_same_mean_again(tmp_path):
     assert {sample["metadata"]["outcome"] for sample in samples} == {"scored", "refused", "truncated", "unparsed"}
 
 
+def test_reading_the_files_again_gives_the_same_numbers(tmp_path):
+    done = calipers("score", ARITH, "--format", "json", "--export", "every_eval_ever", cwd=tmp_path)
+    (samples,) = map(str, tmp_path.glob("data/*/*/*/*_samples.jsonl"))
+    again = calipers("score", samples, "--format", "json", cwd=tmp_path)
+    before, after = (json.loads(each.stdout)["groups"][0] for each in (done, again))
+    for name in ("mean_reward", "pass_rate"):
+        for key in ("value", "stderr", "interval", "tasks", "samples"):
+            assert after["metrics"][name][key] == before["metrics"][name][key]
+    assert (before["ledger"]["gaps"], after["ledger"]["gaps"]) == (17, 0)  # what is missing has no line
+
+
 HOSTILE = ["../../etc/passwd", "a/b/c", ".", "x" * 300, "\u202egnp.exe", "CON", "a\nb", "ü"]
 
 

@@ -21,7 +21,7 @@ from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
-from calipers.reports.sentences import CHEAP, money, planned
+from calipers.reports.sentences import CHEAP, money, planned, to
 from calipers.reports.untrusted_text import clean, width
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.curve import Curve, FirstSuccess, Point
@@ -311,7 +311,7 @@ def _values(shown: Sequence[Curve], ks: Sequence[int], confidence: float) -> Tab
 def _cells(point: Point | None) -> list[str]:
     if point is None:
         return [NONE, ""]
-    ends = NONE if point.interval is None else "–".join(figure(end, PLACES) for end in point.interval)
+    ends = NONE if point.interval is None else to(point.interval, PLACES)
     return [figure(point.value, PLACES), ends]
 
 

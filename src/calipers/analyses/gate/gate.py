@@ -540,7 +540,9 @@ def _number(
     numbers = part.numbers() if isinstance(part, GateGroup) else part.metrics if part else {}
     number = number_of(wanted, numbers) or result.of_table(group, wanted)
     if number is None:
-        raise UnknownName.of(f"metric in {result.path}", wanted.metric, [*numbers, *result.known])
+        cut = next(((by, name) for by, slices in group.breakdowns.items() for name in slices), None)
+        hint = f"its numbers are by {cut[0]}: {wanted.metric}[{cut[0]}={cut[1]}]" if cut and not numbers else ""
+        raise UnknownName.of(f"metric in {result.path}", wanted.metric, [*numbers, *result.known], hint)
     return part, number
 
 

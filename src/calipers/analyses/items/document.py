@@ -203,7 +203,7 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
             [
                 letter,
                 clean(run.name, 40),
-                figure(run.mean, 4),
+                figure(run.mean, 3),
                 f"{run.tasks:,}",
                 f"{run.samples:,}",
                 figure(run.split.tasks if run.split else None, 4),

@@ -129,9 +129,11 @@ def alone(matrix: Matrix) -> str:
     decided = [row for row in matrix.benchmarks if any(pair.verdict in DECIDED for pair in row.pairs)]
     if not decided:
         return "No single benchmark decides it." if matrix.mean.pairs[0].verdict in DECIDED else ""
+    if len(decided) == len(matrix.benchmarks):
+        return "Each benchmark is decided alone, too."
     named = ", ".join(clean(row.benchmark) for row in decided[:FEW]) + (", …" if len(decided) > FEW else "")
     are = "is" if len(decided) == 1 else "are"
-    return f"Of {counted(len(matrix.benchmarks), 'benchmark')} {len(decided):,} {are} decided alone: {named}."
+    return f"{len(decided):,} of {counted(len(matrix.benchmarks), 'benchmark')} {are} decided alone: {named}."
 
 
 def _of_many(matrix: Matrix, names: Sequence[str]) -> Answer:

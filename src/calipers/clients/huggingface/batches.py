@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from calipers.clients.huggingface.attention import kernels
 from calipers.clients.huggingface.checkpoint import Checkpoint
+from calipers.clients.huggingface.placement import BatchPlan
 from calipers.errors import ClientError
 
 Row = TypeVar("Row")
@@ -61,42 +62,14 @@ def in_batches(
     return done
 
 
-NUMBERS = 2**28  # scores computed at once: places by words of the vocabulary, a GiB in all
-CPU_CACHE = 2**31  # bytes of memory of what was read, that a batch on a processor may go on from
-CPU_TOKENS = 2**11  # tokens a processor reads at once: more are no faster, and fall out of its caches
-TOKENS = 2**16  # tokens an accelerator reads at once: as many keep any of today's busy
-OTHER_DEVICE = 2**34  # bytes of an accelerator that does not say how many it has
-SHARE = 8  # of an accelerator's memory beside the weights, the part for what is read, and that for the cache
-
-
 @dataclass(frozen=True, slots=True)
-class BatchPlan:
-    """How much goes into one batch. It follows from the model and the kind of device, never from what is free there."""
+class BatchBounds:
+    """What batches may use."""
 
-    tokens: int  # that are read at once
-    cached: int  # tokens in the cache of all rows together
-    places: int  # at which the scores of the whole vocabulary are computed at once
-
-    @classmethod
-    def of(cls, model: Any) -> BatchPlan:
-        """The plan of a model on the device where it lies."""
-        config = model.config.get_text_config()
-        places = max(NUMBERS // config.vocab_size, 1)
-        total = _device_memory(model.device)
-        if total is None:
-            return cls(CPU_TOKENS, CPU_CACHE // _bytes_per_token(model), places)
-        weights = sum(each.numel() * each.element_size() for each in model.parameters())
-        part = max(total - weights, total // SHARE) // SHARE
-        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-        read = (8 * config.hidden_size + 4 * inner) * model.dtype.itemsize  # what one token takes on its way through
-        return cls(min(TOKENS, max(part // read, 1)), max(part // _bytes_per_token(model), 1), places)
-
-    def rows(self, width: int, before: int = 0) -> int:
-        """How many rows of a width are read at once, behind so many tokens of the cache; one always is."""
-        limits = [self.tokens // max(width, 1)]
-        if before:
-            limits.append(self.cached // (before + width))
-        return max(1, min(limits))
+    most: int  # rows at once
+    seconds: float  # for the answers of one
+    closed: threading.Event  # set when nobody waits for the answers any more
+    plan: BatchPlan
 
 
 class Wanted:
@@ -137,9 +110,8 @@ Likelihoods = tuple[list[float], list[bool]]
 class ForwardPass:
     """Reads rows until it is told to close."""
 
-    def __init__(self, checkpoint: Checkpoint, closed: threading.Event) -> None:
-        self._checkpoint, self._closed = checkpoint, closed
-        plan = BatchPlan.of(checkpoint.model)
+    def __init__(self, checkpoint: Checkpoint, bounds: BatchBounds) -> None:
+        self._checkpoint, self._closed, plan = checkpoint, bounds.closed, bounds.plan
         # scores that are no linear function of hidden states come for whole rows
         self.plan = plan if checkpoint.linear else replace(plan, tokens=min(plan.tokens, plan.places))
 
@@ -175,48 +147,27 @@ class ForwardPass:
         """
         import torch
 
-        device, head, width = states.device, self._checkpoint.model.get_output_embeddings(), states.shape[1]
+        head, width = self._checkpoint.model.get_output_embeddings(), states.shape[1]
         places, index = wanted.numbered(first + width)
         rows, columns = places // (first + width), places % (first + width) - first
         flat = states.flatten(0, 1)
         order = index.argsort(stable=True)
-        tokens = torch.tensor(wanted.tokens)[order].to(device)
+        tokens = torch.tensor(wanted.tokens)[order].to(states.device)
         sorted_index = index[order]
         parts = []
         for begin in range(0, len(places), self.plan.places):
             some = slice(begin, begin + self.plan.places)
             start, end = torch.searchsorted(sorted_index, torch.tensor([begin, some.stop])).tolist()
-            states_here = flat[(rows[some] * width + columns[some]).to(device)]
+            states_here = flat[(rows[some] * width + columns[some]).to(states.device)]
             scores = (head(states_here) if self._checkpoint.linear else states_here).float()
-            place, token = (sorted_index[start:end] - begin).to(device), tokens[start:end]
+            # the output layer of a model that is spread may be on another device than the states
+            place, token = (sorted_index[start:end] - begin).to(scores.device), tokens[start:end].to(scores.device)
             likely = scores.log_softmax(-1)[place, token]
             parts.append(torch.stack([likely, (scores.argmax(-1)[place] == token).to(likely.dtype)]))
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order))
         logs, greedy = torch.cat(parts, 1).cpu()[:, back].tolist()
         return logs, [best == 1.0 for best in greedy]
-
-
-def _device_memory(device: Any) -> int | None:
-    """All memory of an accelerator in bytes, whoever uses it; None for a processor."""
-    import torch
-
-    if device.type == "cpu":
-        return None
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(torch.mps.recommended_max_memory()) if device.type == "mps" else OTHER_DEVICE
-
-
-def _bytes_per_token(model: Any) -> int:
-    """What a model keeps of each token that it has read: a key and a value in every layer; 1 without attention."""
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
-    if heads is None:
-        return 1
-    each = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    size: int = 2 * config.num_hidden_layers * heads * each * model.dtype.itemsize
-    return size
 
 
 Tokens = tuple[int, ...]
@@ -270,8 +221,9 @@ def _alike(first: Tokens, other: Tokens) -> int:
 class PrefixCache:
     """A checkpoint's memory of prefixes. The latest is kept, as the next texts are likely to begin with it too."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, plan: BatchPlan) -> None:
         self._checkpoint = checkpoint
+        self._worth = WORTH if plan.device == "cpu" else WORTH_ON_DEVICE  # by the plan: it outlives a device
         self._latest: Tokens = ()
         self._tokens: Tokens = ()
         self._memory: Any = None
@@ -285,7 +237,7 @@ class PrefixCache:
             return [((), list(dict.fromkeys(texts)))]
         known = [text for text in (self._tokens, self._latest if len(texts) == 1 else ()) if text]
         self._latest = texts[-1] if texts else ()
-        return branches(texts, known, WORTH if self._checkpoint.model.device.type == "cpu" else WORTH_ON_DEVICE)
+        return branches(texts, known, self._worth)
 
     def memory(self, prefix: Tokens, rows: int, read: ForwardPass) -> Any:
         """The model's memory of a prefix, once for each of some rows; None for no prefix."""

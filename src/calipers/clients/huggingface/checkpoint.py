@@ -9,9 +9,17 @@ from typing import Any
 
 from calipers.clients.client import Request, as_text
 from calipers.clients.huggingface.attention import use_grouped
-from calipers.clients.huggingface.options import ADAPTER, DEFAULT_OPTIONS, LoadOptions, folder_of, load_tokenizer
+from calipers.clients.huggingface.options import (
+    ADAPTER,
+    DEFAULT_OPTIONS,
+    LoadOptions,
+    folder_of,
+    load_tokenizer,
+    quantization_config,
+)
+from calipers.clients.huggingface.placement import BatchPlan, Placement, place
 from calipers.clients.huggingface.template import Template
-from calipers.errors import ClientError
+from calipers.errors import ClientError, InputError
 from calipers.tasks.task import Message
 
 DEFAULT_LENGTH = 2048  # tokens of a model that does not say how many it reads; lm-eval's number
@@ -31,6 +39,7 @@ class Checkpoint:
     takes: frozenset[str]  # what its forward pass can be told
     shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
     gaps: bool  # that memory may have gaps, which are passed over: every layer sees all of it, by given positions
+    batch: BatchPlan  # for the device that it is on
     options: LoadOptions = DEFAULT_OPTIONS  # how it was loaded, and is to be read
     linear: bool = False  # its scores are one matrix times its last hidden states, and nothing else
 
@@ -131,23 +140,28 @@ class Checkpoint:
 
 
 def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
-    """Load a checkpoint from a directory or the hub's local cache; nothing is downloaded, none of its code is run."""
-    import torch
+    """Load a checkpoint from a directory or the hub's local cache; nothing is downloaded.
+
+    ClientError, before the weights are read, if they do not fit where they are to go.
+    """
     import transformers
 
     transformers.utils.logging.set_verbosity_error()  # it writes advice and progress where our own are shown
     transformers.utils.logging.disable_progress_bar()
     try:
+        placement = place(path, options)
         tokenizer = load_tokenizer(path, options)
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=options.dtype, **options.local())
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, **_arguments(options, placement))
         model = model if options.peft is None else _adapted(model, len(tokenizer), options)
     except ClientError:
         raise
+    except InputError as error:  # it names the model, and so does whoever asks for it
+        raise ClientError(str(error).removeprefix(f"hf/{path}: "), kind="model", hopeless=True) from error
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError and those of three file formats
         raise ClientError(f"the model cannot be loaded: {error}", kind="model", hopeless=True) from error
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    model = model.to(accelerator or "cpu").eval()
-    use_grouped(model)
+    model = (model if placement.device_map is not None else model.to(placement.device)).eval()
+    if options.attn_implementation is None:
+        use_grouped(model)
     ends = _ends(model, tokenizer)
     pads = next((token for token in (tokenizer.pad_token_id, *sorted(ends)) if token is not None), 0)
     # What is asked for is what is done: a checkpoint's own taste in sampling stays out of it.
@@ -158,8 +172,19 @@ def load(path: str, options: LoadOptions = DEFAULT_OPTIONS) -> Checkpoint:
     longest = options.max_length or _longest(model, tokenizer)
     shares = _shares(model)
     gaps = shares and "position_ids" in takes and _sees_all(model)
-    linear = _is_linear(model)
-    return Checkpoint(model, tokenizer, longest, ends, prefix, pads, takes, shares, gaps, options, linear)
+    linear, batch = _is_linear(model), placement.batch
+    return Checkpoint(model, tokenizer, longest, ends, prefix, pads, takes, shares, gaps, batch, options, linear)
+
+
+def _arguments(options: LoadOptions, placement: Placement) -> dict[str, Any]:
+    """The arguments of ``from_pretrained``; what is not given is left to transformers."""
+    optional = {
+        "attn_implementation": options.attn_implementation,
+        "device_map": placement.device_map,
+        "quantization_config": None if options.quantization is None else quantization_config(options.quantization),
+    }
+    given = {name: value for name, value in optional.items() if value is not None}
+    return {"dtype": options.dtype, **options.local(), **given}
 
 
 def _is_linear(model: Any) -> bool:

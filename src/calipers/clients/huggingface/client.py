@@ -11,12 +11,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from calipers.clients.client import Completion, Connection, Request
+import msgspec
+
+from calipers.clients.client import Callers, Completion, Connection, Request
 from calipers.clients.failure import cleaned
-from calipers.clients.huggingface.batches import PrefixCache
+from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
 from calipers.clients.huggingface.checkpoint import Checkpoint, load
-from calipers.clients.huggingface.generate import BatchBounds, completions
+from calipers.clients.huggingface.generate import completions
 from calipers.clients.huggingface.options import ADAPTER, CONFIG, DEFAULT_OPTIONS, LoadOptions, folder_of
+from calipers.clients.huggingface.placement import BatchPlan, place
 from calipers.clients.huggingface.score import Texts, scores
 from calipers.clients.huggingface.template import Template
 from calipers.clients.likelihood import Scored
@@ -27,18 +30,32 @@ Given = TypeVar("Given")
 Work = Callable[[Sequence[Asked]], Sequence[Given | Exception]]
 """Answers to some calls, in their order; an exception among them is raised to its caller."""
 
-LINGER = 0.005  # seconds without another arrival after which a batch is taken to be whole
+LINGER = 0.005  # seconds without another arrival after which a batch is whole, if nobody says how many may come
+PATIENCE = 60.0  # seconds without another arrival after which a batch begins without those that are still to come
 
 
 class Batching(Generic[Asked, Given]):
     """A queue before one thread. What arrives while the thread is busy goes in together when it is free.
 
-    Workers that were answered together come back together, but not in the same instant: each has its
-    answer judged and logged first. So a batch waits as long as there are still some arriving.
+    Workers that were answered together come back together, but not in the same instant: each has its answer verified
+    and logged first. So a batch begins when all workers wait, and which calls it has depends on their order and not on
+    their timing. Only a worker that is away for longer than anybody has patience is left behind.
+
+    ``order`` sorts the calls of a batch.
     """
 
-    def __init__(self, thread: Executor, work: Work[Asked, Given]) -> None:
-        self._thread, self._work = thread, work
+    def __init__(
+        self,
+        thread: Executor,
+        work: Work[Asked, Given],
+        callers: Callers | None = None,
+        order: Callable[[Asked], Any] | None = None,
+    ) -> None:
+        self._thread, self._work, self._order = thread, work, order
+        self._callers = callers or Callers()
+        self.impatient = False  # a batch began although a worker was still to come
+        self._arrival: asyncio.Event | None = None  # of the loop that is waited in
+        self._callers.observe(self._arrived)
         self._waiting: list[tuple[Asked, asyncio.Future[Given]]] = []
         self._draining: asyncio.Task[None] | None = None
 
@@ -49,23 +66,41 @@ class Batching(Generic[Asked, Given]):
         self._waiting.append((request, answer))
         if self._draining is None:
             self._draining = loop.create_task(self._drain())
-        return await answer
+        self._callers.wait()
+        try:
+            return await answer
+        finally:
+            if answer.cancelled():  # its caller has gone
+                self._callers.answered()
 
     async def _drain(self) -> None:
         try:
             while self._waiting:
                 await self._arrivals()
                 batch, self._waiting = self._waiting, []
-                await self._answer([(request, answer) for request, answer in batch if not answer.done()])
+                present = [(request, answer) for request, answer in batch if not answer.done()]
+                if (order := self._order) is not None:
+                    present.sort(key=lambda call: order(call[0]))
+                if present:
+                    await self._answer(present)
         finally:
             self._draining = None
 
     async def _arrivals(self) -> None:
-        """Wait until nobody has come for a while."""
-        seen = 0
-        while len(self._waiting) > seen:
-            seen = len(self._waiting)
-            await asyncio.sleep(LINGER)
+        """Wait until all workers wait; without their number, or beyond all patience, until nobody comes any more."""
+        self._arrival = asyncio.Event()
+        while not self._callers.all_wait:
+            self._arrival.clear()
+            try:
+                async with asyncio.timeout(LINGER if self._callers.workers is None else PATIENCE):
+                    await self._arrival.wait()
+            except TimeoutError:
+                self.impatient |= self._callers.workers is not None
+                return
+
+    def _arrived(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
 
     async def _answer(self, batch: Sequence[tuple[Asked, asyncio.Future[Given]]]) -> None:
         requests = [request for request, _ in batch]
@@ -77,6 +112,7 @@ class Batching(Generic[Asked, Given]):
         for end, (_, answer) in zip(ends, batch, strict=True):
             if answer.done():
                 continue  # its caller has gone
+            self._callers.answered()
             if isinstance(end, Exception):
                 answer.set_exception(end)
             else:
@@ -153,6 +189,10 @@ def _stamp(path: str, options: LoadOptions) -> Stamp:
 
 T = TypeVar("T")
 
+IMPATIENT = (
+    f"some batches started without a rollout whose verification took longer than {PATIENCE:g} s; "
+    "in another run the last digits of scores may differ"
+)
 NO_TEMPLATE = "the model has no chat template; chat messages are joined with blank lines"
 
 
@@ -173,7 +213,7 @@ def connect(name: str, connection: Connection) -> HfModel:
         raise InputError.at(f"hf/{name}", wrong, "expected a directory with a config.json")
     if not (folder / CONFIG).is_file():
         raise InputError.at(f"hf/{name}", "it has no config.json", "expected a directory with a checkpoint")
-    options.check(name)
+    options.check(name, connection.trust)
     return HfModel(str(path) if path.exists() else name, connection)
 
 
@@ -190,8 +230,18 @@ class HfModel:
         self._taken: tuple[Stamp, Checkpoint] | ClientError | None = None
         self._cache: PrefixCache | None = None
         self._template = None if connection.template is None else Template(connection.template, self.notes)
-        self._completions: Batching[Request, Completion] = Batching(self._thread, self._complete)
-        self._scores: Batching[Texts, list[Scored]] = Batching(self._thread, self._score)
+        self._plan: BatchPlan | None = None
+        callers = connection.callers
+        self._completions: Batching[Request, Completion] = Batching(
+            self._thread, self._complete, callers, lambda request: (request.task, request.sample)
+        )
+        self._scores: Batching[Texts, list[Scored]] = Batching(self._thread, self._score, callers)
+
+    def batch_plan(self, kept: Any = None, where: str = "") -> dict[str, Any]:
+        """The batch plan to use, as JSON: the one that a run has ``kept``, else the one for the device that is here."""
+        self._plan = place(self._path, self._options).batch if kept is None else BatchPlan.read(kept, where)
+        plan: dict[str, Any] = msgspec.to_builtins(self._plan)
+        return plan
 
     async def complete(self, request: Request) -> Completion:
         """The model's answer; `ClientError` for every other end of a call."""
@@ -204,6 +254,8 @@ class HfModel:
     async def close(self) -> None:
         """Let the thread go; what it is busy with ends at the next token. The next model may have the checkpoint."""
         self._closed.set()
+        if self._completions.impatient or self._scores.impatient:
+            self.notes.append(IMPATIENT)
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._busy.acquire(blocking=False) and isinstance(self._taken, tuple):
             leave(self._taken)
@@ -217,17 +269,16 @@ class HfModel:
             turns = bare and any(not isinstance(request.prompt, str) for request in requests)
             if turns and NO_TEMPLATE not in self.notes:
                 self.notes.append(NO_TEMPLATE)
-            bounds = BatchBounds(connection.most, connection.timeout, self._closed)
-            cache, price = self._cache_of(checkpoint), connection.price
-            return completions(checkpoint, cache, requests, chat, bounds, price, self._template)
+            bounds = self._bounds(checkpoint)
+            cache = self._cache_of(checkpoint, bounds)
+            return completions(checkpoint, cache, requests, chat, bounds, connection.price, self._template)
 
         return self._with_model(work, len(requests))
 
     def _score(self, calls: Sequence[Texts]) -> Sequence[list[Scored] | Exception]:
-        most = self._connection.most
-
         def work(checkpoint: Checkpoint) -> Sequence[list[Scored] | Exception]:
-            return scores(checkpoint, self._cache_of(checkpoint), calls, most, self._closed, self._template)
+            bounds = self._bounds(checkpoint)
+            return scores(checkpoint, self._cache_of(checkpoint, bounds), calls, bounds, self._template)
 
         return self._with_model(work, len(calls))
 
@@ -246,10 +297,20 @@ class HfModel:
             message = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
             return [ClientError(message, kind="hf")] * calls
 
-    def _cache_of(self, checkpoint: Checkpoint) -> PrefixCache:
+    def _cache_of(self, checkpoint: Checkpoint, bounds: BatchBounds) -> PrefixCache:
         """What it remembers from one batch to the next."""
-        self._cache = self._cache or PrefixCache(checkpoint)
+        self._cache = self._cache or PrefixCache(checkpoint, bounds.plan)
         return self._cache
+
+    def _bounds(self, checkpoint: Checkpoint) -> BatchBounds:
+        """What batches may use: by the plan that was set, else the one for the device that the checkpoint is on."""
+        here = checkpoint.batch
+        plan = self._plan or here
+        if plan.where != here.where:
+            note = f"the run was planned for {plan.device_words} and now uses {here.device_words}; its batches stay as "
+            note += "planned, but the last digits of scores may differ"
+            self.notes += [note] if note not in self.notes else []
+        return BatchBounds(self._connection.most, self._connection.timeout, self._closed, plan)
 
     def _loaded(self) -> Checkpoint:
         """The checkpoint, loaded once; one that cannot be loaded is not tried again."""

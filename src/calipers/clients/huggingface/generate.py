@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any
 
 from calipers.clients.client import Completion, Price, Request
 from calipers.clients.huggingface.attention import kernels
-from calipers.clients.huggingface.batches import ForwardPass, PrefixCache, Takes, Tokens, in_batches
+from calipers.clients.huggingface.batches import BatchBounds, ForwardPass, PrefixCache, Takes, Tokens, in_batches
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.template import Template
 from calipers.errors import ClientError
@@ -138,15 +137,6 @@ class Ended:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class BatchBounds:
-    """What a batch may use."""
-
-    most: int  # rows at once
-    seconds: float
-    closed: threading.Event  # set when nobody waits for the answers any more
-
-
 def completions(
     checkpoint: Checkpoint,
     cache: PrefixCache,
@@ -165,7 +155,7 @@ def completions(
         except ClientError as error:
             ends[index] = error
     most = bounds.most if checkpoint.shares else 1  # a row that is filled up would be misread
-    reader = ForwardPass(checkpoint, bounds.closed)
+    reader = ForwardPass(checkpoint, bounds)
     plan = reader.plan
 
     def room(before: int, first: Prompted) -> Takes[Prompted]:

@@ -14,13 +14,20 @@ begin with is a prefix, and is read before them.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 
-from calipers.clients.huggingface.batches import ForwardPass, Likelihoods, PrefixCache, Takes, Wanted, in_batches
+from calipers.clients.huggingface.batches import (
+    BatchBounds,
+    ForwardPass,
+    Likelihoods,
+    PrefixCache,
+    Takes,
+    Wanted,
+    in_batches,
+)
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.template import Template
 from calipers.clients.likelihood import Continuation, Rolling, Scored
@@ -141,8 +148,7 @@ def scores(
     checkpoint: Checkpoint,
     cache: PrefixCache,
     calls: Sequence[Texts],
-    most: int,
-    closed: threading.Event,
+    bounds: BatchBounds,
     template: Template | None = None,
 ) -> list[list[Scored] | ClientError]:
     """The likelihoods of the texts of some calls; an error in the place of a call that has none."""
@@ -154,7 +160,7 @@ def scores(
         except ClientError as error:
             cut.append(error)
     wanted = [span for call in cut if not isinstance(call, ClientError) for text in call for span in text]
-    likelihoods = Scorer(checkpoint, cache, most, closed).find(wanted)
+    likelihoods = Scorer(checkpoint, cache, bounds).find(wanted)
     return [call if isinstance(call, ClientError) else [_joined(text, likelihoods) for text in call] for call in cut]
 
 
@@ -170,14 +176,18 @@ def _joined(text: Sequence[Span], likelihoods: Found) -> Scored:
 class Scorer:
     """Scores spans in batches: prefix by prefix, first the families that share a context, then the rest."""
 
-    def __init__(self, checkpoint: Checkpoint, cache: PrefixCache, most: int, closed: threading.Event) -> None:
-        self._checkpoint, self._cache, self._reader = checkpoint, cache, ForwardPass(checkpoint, closed)
-        self._most = most if checkpoint.shares else 1
+    def __init__(self, checkpoint: Checkpoint, cache: PrefixCache, bounds: BatchBounds) -> None:
+        self._checkpoint, self._cache, self._reader = checkpoint, cache, ForwardPass(checkpoint, bounds)
+        self._most = bounds.most if checkpoint.shares else 1
+        self._on_one_device = bounds.plan.devices == 1
 
     def find(self, wanted: Sequence[Span]) -> Found:
-        """The likelihood of each span; the same span twice is scored once."""
+        """The likelihood of each span; the same span twice is scored once.
+
+        Spans are sorted, so that who shares a batch does not depend on whose call came first.
+        """
         families: dict[Tokens, list[Span]] = {}
-        for span in dict.fromkeys(wanted):
+        for span in sorted({*wanted}, key=lambda span: (span.context, span.scored)):
             families.setdefault(span.context, []).append(span)
         batches: list[list[tuple[Span, Scored]]] = []
         for prefix, contexts in self._cache.branches(list(families)):
@@ -250,7 +260,7 @@ class Scorer:
         if rests:
             owner = torch.tensor([index for index, _ in rests])
             length = max(len(rest) for _, rest in rests)
-            memory.batch_select_indices(owner.to(self._checkpoint.model.device))
+            memory.batch_select_indices(owner.to(memory.layers[0].keys.device) if self._on_one_device else owner)
             followed, _ = self._reader(
                 [[*rest, *[self._checkpoint.pads] * (length - len(rest))] for _, rest in rests],
                 following,

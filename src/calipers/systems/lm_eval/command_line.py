@@ -18,7 +18,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -602,8 +602,8 @@ API_ALIKE: Final[
     **{"truncate": (False,), "add_bos_token": (False,), "verify_certificate": (True,), "max_gen_toks": (256,)},
 }
 HF_ALIKE: Final[Mapping[str, Sequence[Any] | None]] = {
-    **dict.fromkeys(("pretrained", "batch_size", "max_batch_size", "device", "trust_remote_code", "logits_cache")),
-    **{"backend": ("default", "causal"), "parallelize": (False,), "use_fast_tokenizer": (True,)},
+    **dict.fromkeys(("pretrained", "batch_size", "max_batch_size", "device", "logits_cache")),
+    **{"backend": ("default", "causal"), "use_fast_tokenizer": (True,)},
 }
 KINDS: Final = {  # kind of model -> the route it is asked by; None: it is no server
     "hf": None,
@@ -649,9 +649,9 @@ def _local(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise InputError.at(
             "--model_args", "does not name a model", "expected pretrained=PATH, or a name in the hub's cache"
         )
-    loaded = {field.name: given[field.name] for field in fields(LoadOptions) if field.name in given}
-    _refuse_unused(given, HF_ALIKE, [field.name for field in fields(LoadOptions)])
+    loaded = {key: value for key, value in given.items() if key not in HF_ALIKE}
     LoadOptions.of(loaded, "--model_args")
+    _refuse_unused(given, HF_ALIKE, list(loaded))
     settings: dict[str, Any] = {"model_args": loaded} if loaded else {}
     _use_device(str(given.get("device", options["device"])))
     size = given.get("batch_size", options["batch_size"])

@@ -43,8 +43,12 @@ def take(rows: RowBlock) -> Ints | None:
     contents = [each for content in rows["content"] for each in content]
     tasks = rows.memory.setdefault("tasks", PromptTasks())
     rows.gather.tasks(tasks.of([_prompt(content) for content in contents], [b""] * len(contents)))
-    given = zip(rows[REWARD], rows["filtered_rewards"], sizes, strict=True)
-    rows.gather.numbers("reward", REWARD, [reward for each in given for reward in _rewards(*each)])
+    if alone and all(len(rewards) == 1 for rewards in rows[REWARD]):
+        rewards = [rewards[0] for rewards in rows[REWARD]]
+    else:
+        given = zip(rows[REWARD], rows["filtered_rewards"], sizes, strict=True)
+        rewards = [reward for each in given for reward in _rewards(*each)]
+    rows.gather.numbers("reward", REWARD, rewards)
     _label(rows, len(contents))
     return None if alone else np.repeat(np.arange(rows.size), sizes)
 
@@ -60,6 +64,11 @@ def _rewards(rewards: list[Any], kept: list[Any] | None, size: int) -> list[Any]
 def _prompt(content: Any) -> bytes:
     """What stands before the model's first turn, as JSON: messages, or the first of several texts."""
     if isinstance(content, list) and content and isinstance(content[0], Message):
+        second = content[1] if len(content) > 1 else None
+        if isinstance(second, Message) and second.role == "assistant" and content[0].role != "assistant":
+            raw = bytes(content[0].content)  # as most are: one text of the user's
+            if raw[:1] == b'"':
+                return raw
         turns = []
         for message in content:
             if not isinstance(message, Message) or message.role == "assistant":

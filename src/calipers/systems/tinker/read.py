@@ -44,7 +44,7 @@ def take_evaluation(rows: RowBlock) -> None:
             [error.partition("(")[0].partition(":")[0].strip() if error else None for error in rows["error"]]
         )
     metrics: list[dict[str, Any]] = [each or {} for each in rows["metrics"]]
-    rows.table("column", [{SPENT.get(name, name): value for name, value in each.items()} for each in metrics])
+    rows.table("column", metrics, names=SPENT)
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
         gather.labels("truncated", [any(number(each.get(name)) for name in TRUNCATIONS) for each in metrics])

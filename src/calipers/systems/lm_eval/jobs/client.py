@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final, cast
 
@@ -88,7 +89,10 @@ def local(job: Job) -> Local | None:
     name = template(job)
     if name is None or not job.model.startswith(LOCAL):
         return None
-    return Local.load(job.model.removeprefix(LOCAL), name, LoadOptions.of(job.model_args))
+    options = LoadOptions.of(job.model_args)
+    # the plan of a run may say that its code is to be trusted; whoever reads the plan has to say so too
+    options = replace(options, trust_remote_code=options.trust_remote_code and job.trust)
+    return Local.load(job.model.removeprefix(LOCAL), name, options)
 
 
 def about(job: Job, local: Local | None) -> dict[str, Any]:
