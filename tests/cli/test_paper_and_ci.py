@@ -30,11 +30,15 @@ def test_latex_has_the_rows_of_markdown(tmp_path, command):
 
 
 def test_no_name_is_a_command_in_latex(tmp_path):
-    rows = [{"task": "a", "reward": 1, "model": model} for model in (r"\input{a}", "5% $x_1^2$ &#~{}", HOSTILE)]
+    rows = [
+        {"task": "a", "reward": 1, "model": model}
+        for model in (r"\input{a}", "5% $x_1^2$ &#~{}", '*"starred"', HOSTILE)
+    ]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     latex = calipers("score", "r.jsonl", "--format", "latex", cwd=tmp_path).stdout
     assert r"\textbackslash{}input\{a\}" in latex
     assert r"5\% \$x\_1\textasciicircum{}2\$ \&\#\textasciitilde{}\{\}" in latex
+    assert r"{}*\char34{}starred\char34{}" in latex  # \textquotedbl is unknown in LaTeX's own encoding
     assert "\u202e" not in latex
     assert not [line for line in latex.splitlines() if line.startswith("::")]
 

@@ -364,3 +364,11 @@ def test_an_empty_error_is_none(tmp_path, row, error, outcome):
     path.write_text(row % error + "\n")
     [group] = calipers.score(path).groups
     assert group.ledger.outcomes == {outcome: 1}
+
+
+def test_a_comparison_of_whole_trainings_says_that_its_numbers_are_over_their_steps():
+    steps = str(GOLDEN / "verl" / "validation")
+    zero, one = f"{steps}/0.jsonl", f"{steps}/40.jsonl"
+    said = f"{steps}: its numbers are over several training steps, the score of no policy; give the file of one step"
+    assert said in calipers.compare(steps, one).notes
+    assert not any("training steps" in note for note in calipers.compare(zero, one).notes)

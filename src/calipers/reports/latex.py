@@ -12,7 +12,7 @@ from calipers.reports.untrusted_text import clean
 _ESCAPES: Final = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
+    "|": r"\textbar{}", '"': r"\char34{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
     "−": "$-$", "·": r"$\cdot$", "–": "--", "…": r"\ldots{}", "→": r"$\to$", "\N{NO-BREAK SPACE}": "~",
     "\N{REPLACEMENT CHARACTER}": "?", "\N{WORD JOINER}": "",
 }  # fmt: skip
@@ -64,7 +64,7 @@ def _head(column: TableColumn) -> Text:
 
 def _row(cells: list[str]) -> str:
     line = " & ".join(cells)
-    return f"{{}}{line} \\\\" if line.startswith("[") else f"{line} \\\\"  # after \\ a bracket is a length
+    return f"{{}}{line} \\\\" if line.startswith(("[", "*")) else f"{line} \\\\"  # after \\ they are its arguments
 
 
 def _cell(cell: Text | Picture) -> str:
