@@ -8,7 +8,6 @@ their keys as it meets them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -18,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from hashlib import blake2b, sha256
 from itertools import chain
 from types import MappingProxyType, NoneType
 from typing import Any, Final
@@ -65,7 +65,7 @@ LARGEST: Final = 1 << 63  # of integers that are taken as they are
 UUID_DIGITS: Final = 32
 LARGEST_COMPANION: Final = 64 << 20  # bytes
 MOST_PLANNED: Final = 100_000_000
-REMEMBERED: Final = 4096  # prompts whose tasks are remembered: the samples of a prompt stand near each other
+REMEMBERED: Final = 4096  # prompts, whose tasks are remembered: the samples of a prompt stand near each other
 _NEWLINE: Final = ord(b"\n")
 _PLAIN: Final = {float, bool, NoneType}  # an integer may be too large
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
@@ -187,7 +187,25 @@ def hashed(text: str) -> int:
     if len(text) == UUID_DIGITS and text.isalnum():
         with suppress(ValueError):
             return int(text[: UUID_DIGITS // 2], 16) >> 1
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
+    return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
+
+
+class Remembered(dict[Any, Any]):
+    """What a function says of values, most of which were met not long ago."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, value: Any) -> Any:
+        self[value] = said = self._function(value)
+        return said
+
+    def of(self, values: Iterable[Any]) -> list[Any]:
+        """What the function says of each value of a block."""
+        if len(self) > REMEMBERED:
+            self.clear()
+        return list(map(self.__getitem__, values))
 
 
 class PromptTasks:
@@ -198,25 +216,20 @@ class PromptTasks:
 
     def __init__(self, shown: Callable[[str], str] = str.strip, *, tokens: bool = False) -> None:
         self._shown, self._tokens = shown, tokens  # prompts that are lists of token ids are not decoded
-        self._known: dict[tuple[bytes, bytes], str] = {}
+        self._alone, self._known = Remembered(self._task), Remembered(lambda pair: self._task(*pair))
 
     def of(self, prompts: Sequence[Any], golds: Sequence[Any]) -> list[str]:
         """The task of each pair of raw JSON values."""
-        known = self._known
-        if len(known) > REMEMBERED:
-            known.clear()
-        tasks = []
-        for prompt, gold in zip(map(bytes, prompts), map(bytes, golds), strict=True):
-            task = known.get((prompt, gold))
-            if task is None:
-                known[prompt, gold] = task = self._task(prompt, gold)
-            tasks.append(task)
-        return tasks
+        return self._known.of(zip(map(bytes, prompts), map(bytes, golds), strict=True))
 
-    def _task(self, prompt: bytes, gold: bytes) -> str:
+    def without_golds(self, prompts: Iterable[bytes]) -> list[str]:
+        """The task of each raw JSON value, of rows without gold answers."""
+        return self._alone.of(prompts)
+
+    def _task(self, prompt: bytes, gold: bytes = b"") -> str:
         if self._tokens:
             content = prompt.translate(None, b" ") + b"\0" + gold.translate(None, b" ")
-            return f"#{hashlib.sha256(content).hexdigest()[:HASH_DIGITS]}"
+            return f"#{sha256(content).hexdigest()[:HASH_DIGITS]}"
         try:
             text = msgspec.json.decode(prompt) if prompt else ""
             answer = msgspec.json.decode(gold) if gold else None
@@ -233,7 +246,7 @@ def prompt_task(prompt: Any, gold: Any = None, shown: Callable[[str], str] = str
     """
     text = prompt if isinstance(prompt, str) else _ENCODER.encode(prompt).decode()
     answer = b"" if gold is None else _ENCODER.encode(gold)
-    digest = hashlib.sha256(text.encode("utf-8", "replace") + b"\0" + answer).hexdigest()[:HASH_DIGITS]
+    digest = sha256(text.encode("utf-8", "replace") + b"\0" + answer).hexdigest()[:HASH_DIGITS]
     end = " ".join(shown(text)[-4 * SHOWN :].split())[-SHOWN:]
     return f"{end} #{digest}" if end else f"#{digest}"
 
