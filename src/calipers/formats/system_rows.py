@@ -49,11 +49,11 @@ from calipers.formats.lines import (
 )
 from calipers.formats.rows import BadRow, Gather
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
-from calipers.rollouts.column import Ints
+from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
 from calipers.rollouts.labels import STEP as STEP
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.part import Part, Places
+from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
 
 Number = float | bool | None
@@ -585,6 +585,74 @@ def planned(parts: Sequence[SystemPart], path: str, tasks: Any, samples: Any, gr
         places.add(0, 1)
         every.append(replace(gather.finish(places), planned_from="plan", unnumbered=True))
     return every
+
+
+def ranks(codes: Ints) -> Ints:
+    """The place of each row among those of the same code.
+
+    >>> ranks(np.array([0, 1, 0, 0])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes) if len(codes) else codes
+    places = np.empty(len(codes), dtype=np.int64)
+    places[order] = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[order]]
+    return places
+
+
+def joined(parts: Sequence[SystemPart]) -> SystemPart:
+    """The parts of one file as one, for a reader whose rollouts have rows in several places."""
+    if len(parts) == 1:
+        return parts[0]
+    first, counts = parts[0], Counter[str]()
+    for part in parts:
+        counts.update(part.counts)
+    tasks = _labels_of([Labels(part.task, part.tasks) for part in parts])
+    places = np.concatenate([part.places.lines(len(part)) for part in parts])
+    return replace(
+        first,
+        places=Places(first.places.path, first.places.unit, [(0, places)]),
+        tasks=tasks.values,
+        task=tasks.code,
+        sample=np.concatenate([part.sample for part in parts]),
+        attempt=np.concatenate([part.attempt for part in parts]),
+        outcome=np.concatenate([part.outcome for part in parts]),
+        rewards=_columns_of([part.rewards for part in parts], parts),
+        columns=_columns_of([part.columns for part in parts], parts),
+        labels={
+            name: _labels_of([part.labels.get(name, Labels(np.full(len(part), -1), [])) for part in parts])
+            for name in dict.fromkeys(chain.from_iterable(part.labels for part in parts))
+        },
+        counts=counts,
+    )
+
+
+def _columns_of(each: Sequence[Mapping[str, Column]], parts: Sequence[Part]) -> dict[str, Column]:
+    """The columns of some parts, one after the other; gaps where a part has none of the name."""
+    joint = {}
+    for name in dict.fromkeys(chain.from_iterable(each)):
+        empty = [Column(np.zeros(len(part)), np.zeros(len(part), dtype=np.bool_)) for part in parts]
+        columns = [own.get(name, gap) for own, gap in zip(each, empty, strict=True)]
+        values, given = ([getattr(column, field) for column in columns] for field in ("values", "given"))
+        joint[name] = Column(np.concatenate(values), np.concatenate(given))
+    return joint
+
+
+def _labels_of(each: Sequence[Labels]) -> Labels:
+    """Labels one after the other, each distinct value once."""
+    known: dict[bytes, int] = {}
+    values: list[Any] = []
+    codes = []
+    for labels in each:
+        table = []
+        for value in labels.values:
+            key = _ENCODER.encode(value)
+            if key not in known:
+                known[key] = len(values)
+                values.append(value)
+            table.append(known[key])
+        codes.append(np.array([*table, -1], dtype=np.int64)[labels.code])
+    return Labels(np.concatenate(codes), values)
 
 
 def some_rows(part: SystemPart, rows: Ints) -> SystemPart:

@@ -203,7 +203,7 @@ def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
             continue
         counted = np.array(counts, dtype=np.float64)  # None becomes NaN, which JSON has not
         there = ~np.isnan(counted)
-        sums = np.bincount(owners[there], counted[there], len(traces))
+        sums: Floats = np.bincount(owners[there], counted[there], len(traces)).astype(np.float64, copy=False)
         rows.gather.floats("column", name, sums, np.bincount(owners[there], minlength=len(traces)) > 0)
     spans = [trace.timing.agent if trace is not None and trace.timing else None for trace in traces]
     rows.gather.numbers("column", "latency_s", [_seconds(span) for span in spans])
