@@ -48,7 +48,7 @@ from calipers.formats.lines import (
     without_unreal,
 )
 from calipers.formats.rows import BadRow, Gather
-from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
+from calipers.formats.source import Source
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
 from calipers.rollouts.labels import STEP as STEP
@@ -471,21 +471,6 @@ def read_rows(
     return read_lines(maker, source, {}, labels, progress)
 
 
-def read_alone(reader: SystemLines, source: Source, progress: Progress) -> SystemPart:
-    """All lines of a source, read in this process: for a reader whose rollouts have lines in several places."""
-    source.head = source.head.removeprefix(BOM)
-    try:
-        for block in line_blocks(source.readinto):
-            reader.read(block)
-            progress(len(block))
-        return reader.finish()
-    except LongLine:
-        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one row per line") from None
-    except LineError as error:
-        raise error.at(source.path) from None
-
-
 def raw_hash(raw: Raw) -> str:
     """The hash of a right answer that nobody has decoded, as `target_hash` gives it."""
     try:
@@ -506,6 +491,14 @@ def row_texts(path: str, row: Any, text_of: Callable[[Any], Text], wanted: Colle
         seen[who] += 1
         if seen[who] == 1 or text.task in wanted:
             yield text._replace(sample=seen[who] - 1)
+
+
+def decoded(decoder: msgspec.json.Decoder[list[Any]], raws: Sequence[Raw]) -> list[Any]:
+    """Raw values, by the decoder of a list of them; None where one is of another type, or is not there."""
+    try:
+        return decoder.decode(b"[%b]" % b",".join([raw or b"null" for raw in raws]))
+    except BAD:
+        return [None] if len(raws) == 1 else [decoded(decoder, [raw])[0] for raw in raws]
 
 
 def own_names(names: Columns, system: str) -> None:

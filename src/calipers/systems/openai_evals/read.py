@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
+from calipers.formats.format import Beginning, Columns, Format, Progress
 from calipers.formats.lines import kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
@@ -20,6 +20,7 @@ from calipers.formats.system_rows import (
     RowBlock,
     SystemLines,
     SystemPart,
+    decoded,
     joined,
     ranks,
     read_rows,
@@ -63,17 +64,9 @@ def take(rows: RowBlock) -> Ints:
     rows.gather.tasks([rows["sample_id"][line] for line in events])
     for kind, there in of_kind.items():
         if there:
-            said = _decoded(kind, [data[events[event]] for event in there])
+            said = decoded(_KINDS[kind], [data[events[event]] for event in there])
             _take_kind(rows, kind, len(events), np.array(there), said)
     return np.array(events, dtype=np.int64)
-
-
-def _decoded(kind: str, data: Sequence[Raw]) -> list[Any]:
-    """The data of events of a kind; None where they are not of this kind."""
-    try:
-        return _KINDS[kind].decode(b"[%b]" % b",".join([raw or b"null" for raw in data]))
-    except BAD:
-        return [None] if len(data) == 1 else [_decoded(kind, [raw])[0] for raw in data]
 
 
 def _take_kind(rows: RowBlock, kind: str, size: int, there: Ints, said: Sequence[Any]) -> None:
@@ -195,7 +188,7 @@ def _rewards(events: SystemPart, starts: Ints, size: int) -> dict[str, Column]:
         if name in rewards:
             values, given = np.where(given, values, rewards[name].values), given | rewards[name].given
         rewards[name] = Column(values, given)
-    return rewards
+    return dict(sorted(rewards.items(), key=lambda reward: (reward[0] != REWARD, int(reward[1].given.argmax()))))
 
 
 def _summed(events: SystemPart, name: str, starts: Ints, size: int) -> Column:
