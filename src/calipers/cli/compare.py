@@ -132,7 +132,7 @@ def compare(
         with plugins_loaded(plugins), Progress() as progress:
             found, paths = compared_matrix(runs, chosen, metrics, names, settings, progress)
         if found is not None:
-            show_matrix(found, shape, where=runs.given, target=target)
+            show_matrix(found, shape, where=runs.given, target=target, details=details)
             if failing & set(found.verdicts):
                 raise click.exceptions.Exit(NO)
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from calipers.cli.output import Progress, Target, show, tell_notes
+from calipers.cli.output import Progress, Target, annotate, show, tell_notes, write_junit
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from calipers.running.perform import Report
 
 FOR_PEOPLE = ("table", "md")
-OF_SCORE = ("cluster", "dialect", "missing", "reward", "range", "interval", "confidence", "seed")
-OF_COMPARE = ("cluster", "dialect", "missing", "reward", "range", "confidence", "seed", "margin")
+OF_SCORE = ("cluster", "dialect", "missing", "reward", "range", "exclude", "interval", "confidence", "seed")
+OF_COMPARE = ("cluster", "dialect", "missing", "reward", "range", "exclude", "confidence", "seed", "margin")
 ONE_BENCHMARK = ("by", "force", "test", "anytime", "adjust", "primary", "baseline", "flips", "pairs")
 """Options of a comparison that a matrix of several benchmarks has no use for."""
 
@@ -110,11 +110,18 @@ def show_matrix(
     details: bool = False,
 ) -> None:
     """Print a matrix and its notes; write it to ``target``."""
+    from calipers.analyses.matrix.ci import annotated, suites
     from calipers.analyses.matrix.document import document
 
     if target:
         target.write(safe_json(matrix.to_json()).encode())
-    show(document(matrix, every=details, where=where), shape)
+    page = document(matrix, every=details, where=where)
+    if shape == "junit":
+        write_junit("calipers compare", suites(matrix))
+    else:
+        show(page, shape)
+    if shape == "github":
+        annotate(page, annotated(matrix))
     if len(metrics) > 1 and not details:
         tell_notes([f"the matrix shows {matrix.metric}; --details also shows {', '.join(metrics[1:])}"])
     tell_notes(matrix.notes)
