@@ -1,3 +1,4 @@
+import json
 import random
 import re
 from importlib.resources import files
@@ -6,13 +7,15 @@ import pytest
 
 from calipers.analyses.leaderboard.document import LANES, lanes_of
 from calipers.analyses.leaderboard.leaderboard import leaderboard
+from calipers.analyses.matrix.document import answer
+from calipers.analyses.matrix.matrix import matrix
 from calipers.reports.sentences import of_leaderboard
 from calipers.web.board import board_table, pairs_section
 from calipers.web.gather import gather
 from calipers.web.many_page import many_page
 from calipers.web.page import html
 from calipers.web.report import report
-from calipers.web.suite import answer_of, number, of_leaderboards, suite_table
+from calipers.web.suite import SuiteDifference, answer_of, number, of_leaderboards, of_matrix, suite_table
 
 CALCULATORS = str(files("calipers") / "examples" / "calculators.csv")
 
@@ -128,6 +131,33 @@ def test_a_suite_has_a_row_for_each_benchmark_and_the_mean():
     table = words(suite_table(suite))
     assert ("Mean of two" in table, "Missing" in table, "not recorded" in table) == (True, True, True)
     assert answer_of(suite).sentence == "Two models on two benchmarks."
+
+
+def test_the_report_of_several_benchmarks_says_what_the_matrix_says(tmp_path):
+    data = gather([rows(["a", "b"])])
+    found = matrix(rows(["a", "b"]))
+    suite = of_matrix(data.matrix)
+    (pair,) = found.mean.pairs
+    assert suite.mean.difference == SuiteDifference(pair.delta, pair.interval, pair.verdict)
+    assert [row.difference.verdict for row in suite.rows] == [row.pairs[0].verdict for row in found.benchmarks]
+    assert suite.mean.cells["a"].interval == found.mean.cells[0].interval
+    page = many_page(data)
+    assert page.title == answer(found).sentence
+    assert "the mean is one test of its own" in words(suite_table(suite))
+    (tmp_path / "matrix.json").write_text(found.to_json())
+    again = report(str(tmp_path / "matrix.json"))
+    assert again.title == page.title
+    assert "calipers compare" not in again.html  # a table has no path to compute it again from
+
+
+def test_a_folder_of_runs_is_a_set_of_runs(tmp_path):
+    (tmp_path / "runs").mkdir()
+    for place, row in enumerate([rows(["a"]), rows(["b"])]):
+        text = "".join(json.dumps(each) + "\n" for each in row)
+        (tmp_path / "runs" / f"{place}.jsonl").write_text(text)
+    page = report(str(tmp_path / "runs"))
+    assert page.title == report(*map(str, sorted((tmp_path / "runs").iterdir()))).title
+    assert "--models a,b --metric mean_reward" in page.html
 
 
 def test_three_models_have_no_difference_and_a_bar_under_ties():

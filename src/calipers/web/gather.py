@@ -21,7 +21,10 @@ from calipers.analyses.compare.result import Comparison
 from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said, texts_by_group
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
+from calipers.analyses.matrix.matrix import matrix
+from calipers.analyses.matrix.result import Matrix
 from calipers.errors import InputError
+from calipers.formats.folder_of_runs import unfolded
 from calipers.formats.format import Named
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import pass_counts, passed, task_mean
@@ -128,6 +131,7 @@ class ManyData:
 
     leaderboard: Leaderboard | None  # None where no two runs share a dataset
     runs: Sequence[RunData]
+    matrix: Matrix | None = None  # models by benchmarks; None where there is one benchmark, or nothing to compare
 
 
 Gathered = RunData | PairData | ManyData
@@ -147,6 +151,7 @@ def gather(
     """What the sources hold: one run, a pair of runs, or many; ``settings`` are those of `make_plan`."""
     if not sources:
         raise InputError("nothing to report on; expected rollouts, a run folder, a result or a comparison")
+    sources = unfolded(sources)
     runs: list[RunData] = []
     for source in sources:
         document = _document(source)
@@ -160,7 +165,7 @@ def gather(
             wrong = f"a {type(document).__name__.lower()} beside other inputs"
             raise InputError.at(str(source), wrong, "expected it alone, or rollouts and results only")
         else:
-            return PairData(document, None, None) if isinstance(document, Comparison) else ManyData(document, ())
+            return _of_one_document(document)
     if len(runs) == 1:
         return with_texts(runs[0]) if texts else runs[0]
     asked: dict[str, Any] = {**settings, "columns": columns, "truth": truth}
@@ -172,7 +177,16 @@ def gather(
     datasets = [run.group.dataset for run in runs]
     if len(set(datasets)) == len(datasets):  # nothing is shared by two of them
         return ManyData(None, runs)
-    return ManyData(leaderboard(*sources, metrics=_first(metrics), **asked), runs)
+    ranked = leaderboard(*sources, metrics=_first(metrics), **asked)
+    return ManyData(ranked, runs, _matrix(sources, _first(metrics), asked) if len(set(datasets)) > 1 else None)
+
+
+def _matrix(sources: Sequence[Rewarded], metric: str | None, asked: Mapping[str, Any]) -> Matrix | None:
+    """The matrix of several benchmarks; None where there is none, such as for two runs of one model on a benchmark."""
+    try:
+        return matrix(*sources, metrics=metric, **asked)
+    except InputError:  # the leaderboard of each benchmark is shown
+        return None
 
 
 def _comparable(first: RunData, second: RunData) -> bool:
@@ -200,7 +214,13 @@ def of_document(result: Result, group: Group, path: str = "") -> RunData:
     return RunData(result, group, group.model or group.agent or path, outright)
 
 
-def _document(source: Rewarded) -> Result | Comparison | Leaderboard | None:
+def _of_one_document(document: Comparison | Leaderboard | Matrix) -> Gathered:
+    if isinstance(document, Comparison):
+        return PairData(document, None, None)
+    return ManyData(None, (), document) if isinstance(document, Matrix) else ManyData(document, ())
+
+
+def _document(source: Rewarded) -> Result | Comparison | Leaderboard | Matrix | None:
     """The document that a path is of; None for everything else."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
         return None
@@ -211,10 +231,12 @@ def _document(source: Rewarded) -> Result | Comparison | Leaderboard | None:
     except OSError:
         return None  # reading the rollouts names the error
     page = load(source)
-    if isinstance(page, (Result, Comparison, Leaderboard)):
+    if isinstance(page, (Result, Comparison, Leaderboard, Matrix)):
         return page
     wrong = f"a {type(page).__name__} has no report"
-    raise InputError.at(os.fspath(source), wrong, "expected rollouts, a result, a comparison or a leaderboard")
+    raise InputError.at(
+        os.fspath(source), wrong, "expected rollouts, a result, a comparison, a leaderboard or a matrix"
+    )
 
 
 def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:

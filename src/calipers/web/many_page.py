@@ -6,6 +6,9 @@ import shlex
 from collections.abc import Sequence
 
 from calipers.analyses.leaderboard.document import Board, Leaderboard, decimals
+from calipers.analyses.matrix.document import alone
+from calipers.analyses.matrix.document import answer as matrix_answer
+from calipers.analyses.matrix.result import Matrix
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_leaderboard, places, to
@@ -17,7 +20,7 @@ from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import Page, Section, heading
 from calipers.web.pair_page import badge, spent_of
 from calipers.web.run_page import bar_parts, command_line, cost_words, foot, ledger_label, ledger_sentence, state_counts
-from calipers.web.suite import Suite, answer_of, of_leaderboards, suite_table
+from calipers.web.suite import Suite, answer_of, of_leaderboards, of_matrix, suite_table
 
 MOST_FOLDED = 40  # runs that have their own part below
 
@@ -25,6 +28,8 @@ MOST_FOLDED = 40  # runs that have their own part below
 def many_page(data: ManyData) -> Page:
     """The page of many runs: ranked where they share a benchmark, a suite where there are several."""
     report = data.leaderboard
+    if data.matrix is not None:
+        return _matrix_page(data, data.matrix)
     if report is None or not report.boards:
         names = {run.name for run in data.runs}
         who = f"{next(iter(names))} on " if len(names) == 1 else f"{counted(len(names), 'model')} on "
@@ -104,13 +109,25 @@ def _cost(data: ManyData, board: Board, report: Leaderboard) -> Section | None:
     )
 
 
+def _matrix_page(data: ManyData, matrix: Matrix) -> Page:
+    """The page of a matrix, with the sentence of the command."""
+    said, beside = matrix_answer(matrix), alone(matrix)
+    detail = ". ".join(filter(None, (said.detail.removesuffix("."), beside.removesuffix("."))))
+    boards = [] if data.leaderboard is None else [_boards(data.leaderboard)]
+    return _suite_shown(data, of_matrix(matrix), Answer(said.sentence, detail), boards)
+
+
 def _suite_page(data: ManyData, report: Leaderboard) -> Page:
     suite = of_leaderboards(report, data.runs)
+    return _suite_shown(data, suite, answer_of(suite), [_boards(report)])
+
+
+def _suite_shown(data: ManyData, suite: Suite, said: Answer, sections: Sequence[Section | None]) -> Page:
     tasks = sum(row.tasks for row in suite.rows)
     about = [counted(len(suite.rows), "benchmark"), counted(len(suite.models), "model"), counted(tasks, "task")]
     basis = element("p", _suite_basis(suite, tasks), class_="basis")
     body = joined([basis, element("div", suite_table(suite), class_="board-top")])
-    return _page(data, answer_of(suite), about, body, [_boards(report)])
+    return _page(data, said, about, body, sections)
 
 
 def _suite_basis(suite: Suite, tasks: int) -> list[Child]:
@@ -137,7 +154,7 @@ def _page(
     data: ManyData, answer: Answer, about: Sequence[str], body: Markup, sections: Sequence[Section | None]
 ) -> Page:
     title = heading(answer.sentence, answer.detail)
-    report = data.leaderboard
+    report = data.matrix or data.leaderboard
     every = [section for section in sections if section is not None]
     if data.runs:
         every.append(_runs(data.runs))
@@ -207,7 +224,7 @@ def _metrics(run: RunData) -> Markup:
     )
 
 
-def _provenance(report: Leaderboard) -> Section:
+def _provenance(report: Leaderboard | Matrix) -> Section:
     from calipers import __version__
 
     files = [file for some in report.inputs for file in some]
@@ -238,8 +255,13 @@ def _provenance(report: Leaderboard) -> Section:
     return Section("Provenance", joined(body), note, "provenance")
 
 
-def _command(report: Leaderboard, paths: Sequence[str]) -> str:
-    words = ["calipers", "leaderboard", *paths, "--metric", report.boards[0].metric]
+def _command(report: Leaderboard | Matrix, paths: Sequence[str]) -> str:
+    if isinstance(report, Matrix):
+        verb = ["compare", *paths, "--models", ",".join(column.name for column in report.models)]
+        words = ["calipers", *verb, "--metric", report.metric]
+        words += [] if report.margin is None else ["--margin", f"{report.margin:g}"]
+    else:
+        words = ["calipers", "leaderboard", *paths, "--metric", report.boards[0].metric]
     if report.cluster:
         words += ["--cluster", report.cluster]
     if report.dialect != "native":

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from calipers.analyses.leaderboard.document import Board, Leaderboard
+from calipers.analyses.matrix.matrix import NOT_RUN
+from calipers.analyses.matrix.result import Benchmark, Matrix, MatrixMean
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.sentences import Answer, level, money, of_difference, places, signed, signed_to, to
 from calipers.stats.estimate import Estimate
@@ -75,7 +77,7 @@ class Suite:
     models: Sequence[str]
     rows: Sequence[SuiteRow]
     mean: SuiteRow | None  # None where not every model has every benchmark
-    adjusted: bool  # verdicts of single benchmarks are adjusted for their number
+    tests: int  # of single benchmarks, over which their verdicts are adjusted; 0: not adjusted, and the mean not tested
     margin: float | None = None
 
 
@@ -103,8 +105,48 @@ def of_leaderboards(report: Leaderboard, runs: Sequence[RunData]) -> Suite:
         models=models,
         rows=rows,
         mean=_mean(boards, models, runs),
-        adjusted=False,
+        tests=0,
     )
+
+
+def of_matrix(matrix: Matrix) -> Suite:
+    """A suite of a matrix: single benchmarks are adjusted, and the mean is one test of its own."""
+    mean = None
+    if matrix.mean is not None and matrix.mean.benchmarks:
+        mean = _matrix_row(f"Mean of {number(len(matrix.mean.benchmarks))}", matrix.mean, matrix)
+    return Suite(
+        metric=matrix.metric,
+        confidence=matrix.confidence,
+        higher_is_better=matrix.higher_is_better,
+        models=[column.name for column in matrix.models],
+        rows=[_matrix_row(row.benchmark, row, matrix) for row in matrix.benchmarks],
+        mean=mean,
+        tests=matrix.tests,
+        margin=matrix.margin,
+    )
+
+
+def _matrix_row(title: str, row: Benchmark | MatrixMean, matrix: Matrix) -> SuiteRow:
+    cells = {
+        cell.model: SuiteCell(cell.value, cell.interval, cell.missing, cell.planned, cell.cost_usd)
+        for cell in row.cells
+        if cell.why != NOT_RUN
+    }
+    sign = 1 if matrix.higher_is_better else -1
+    values = {model: sign * cell.value for model, cell in cells.items() if cell.value is not None}
+    first = max(values, key=values.__getitem__, default=None)
+    tied = [
+        pair.second if pair.first == first else pair.first
+        for pair in row.pairs
+        if first in (pair.first, pair.second) and pair.verdict not in ("better", "worse")
+    ]
+    difference = None
+    best = row.best
+    if len(matrix.models) == 2:  # the sign stands beside the difference
+        best = None
+        if row.pairs:
+            difference = SuiteDifference(row.pairs[0].delta, row.pairs[0].interval, row.pairs[0].verdict)
+    return SuiteRow(title, row.tasks, cells, difference, best, [first, *tied] if first is not None and tied else [])
 
 
 def _difference(board: Board, models: Sequence[str]) -> SuiteDifference | None:
@@ -273,9 +315,12 @@ def _note(suite: Suite) -> str:
         marks = (
             "▲ marks a model that is better than every other by the paired tests; a bar joins models tied for first."
         )
-    tests = number(len(suite.rows))
-    if not suite.adjusted:
+    if not suite.tests:
+        tests = number(len(suite.rows))
         return f"{marks} Each benchmark is tested by itself, not adjusted for {tests} tests; the mean is not tested."
+    if suite.mean is None:
+        return f"{marks} Verdicts are adjusted for {number(suite.tests)} tests (Holm)." if suite.tests > 1 else marks
     return (
-        f"{marks} Verdicts of single benchmarks are adjusted for {tests} tests (Holm); the mean is one test of its own."
+        f"{marks} Verdicts of single benchmarks are adjusted for {number(suite.tests)} tests (Holm); the mean is one "
+        "test of its own."
     )

@@ -156,9 +156,9 @@ def test_without_utf_8_the_signs_are_ascii():
 
 
 def test_hostile_names_do_no_harm():
-    rows = rows_of({("x\x1b[31m|", model): share(0.5) for model in ("<b>\u202e", "b`|")})
+    rows = rows_of({("x\x1b[31m|", model): share(0.5) for model in ("<i>\u202e", "b`|")})
     matrix = calipers.matrix(rows)
     for text in (page(matrix), matrix.to_markdown(), matrix._repr_html_()):
         assert "\x1b" not in text
         assert "\u202e" not in text
-    assert "<b>" not in matrix._repr_html_()
+    assert "<i>" not in matrix._repr_html_()

@@ -29,7 +29,7 @@ from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import ReadSource, read_source, settings_differ
 from calipers.analyses.matrix.result import Benchmark, Cell, Column, Matrix, MatrixMean, PairDifference
 from calipers.errors import InputError, UnknownName
-from calipers.formats.folder_of_runs import is_folder_of_runs, is_result, runs_inside
+from calipers.formats.folder_of_runs import is_result, unfolded
 from calipers.formats.format import Named
 from calipers.formats.read import Input
 from calipers.metrics.metric import Metric
@@ -170,15 +170,6 @@ def _read(
         raise InputError.at("--exclude", wrong, "expected rollouts, such as the folder of its run")
     tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
     return [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)], finished
-
-
-def unfolded(sources: Sequence[Source]) -> list[Source]:
-    """The sources, with the runs inside a folder of runs in its place."""
-    every: list[Source] = []
-    for source in sources:
-        folder = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
-        every += runs_inside(folder) if folder and is_folder_of_runs(folder) else [source]
-    return every
 
 
 @dataclass(frozen=True, slots=True)
