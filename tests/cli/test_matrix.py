@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from analyses.matrix.rows import NEW, OLD, rows_of, share, suite_rows
@@ -201,3 +203,23 @@ def test_what_a_matrix_has_no_use_for_is_not_swallowed(home):
     assert "nothing is exported" in refused("score", "runs", "--force", cwd=home)
     assert "--trust" in refused("score", "runs", "--metric-script", "count.py", cwd=home)
     assert "5 benchmarks, 2 models" not in calipers("score", "runs", "--economics", cwd=home).stdout
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "formats"
+
+
+def test_files_of_training_steps_are_one_run_and_no_models(tmp_path):
+    folder = str(GOLDEN / "verl" / "validation")
+    page = calipers("score", folder, cwd=tmp_path).stdout.splitlines()
+    assert page[1] == "The run has a mean_reward of 0.867 on step 40, the last of 3."
+    assert [line.split()[0] for line in page[7:10]] == ["0", "20", "40"]
+    assert "several training steps" in refused("report", folder, cwd=tmp_path)
+    done = calipers("score", str(GOLDEN / "skyrl" / "dumped_evals"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 datasets" in done.stdout
+
+
+def test_settings_beside_runs_are_no_run(home, tmp_path):
+    shutil.copytree(home / "runs", tmp_path / "runs")
+    (tmp_path / "runs" / "config.json").write_text('{"seed": 1}\n')
+    assert calipers("score", "runs", cwd=tmp_path).stdout == calipers("score", "runs", cwd=home).stdout

@@ -15,7 +15,7 @@ from calipers.reports.untrusted_text import clean
 @click.argument("source", metavar="IN", type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
 @options.columns
-@options.option("--no-texts", group=options.OUTPUT, is_flag=True, help="Leave out prompts and completions.")
+@options.option("--no-texts", group=options.OUTPUT, is_flag=True, help="Leave out prompts, completions and answers.")
 @options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace OUT if it exists.")
 @options.verbose
 def convert(source: str, target: str, columns: tuple[str, ...], no_texts: bool, force: bool, **settings: Any) -> None:

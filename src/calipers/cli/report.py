@@ -37,7 +37,7 @@ from calipers.cli.output import Progress, Target, plugins_loaded, tell_notes, wr
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Leave prompts, completions and answers out of the file.",
+    help="Leave out prompts, completions and answers.",
 )
 @options.dialect
 @options.plugins

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from calipers.errors import InputError
+from calipers.formats.read import files_of_one_format, is_of_a_system
 from calipers.formats.run_plan import is_run
 from calipers.names import FOLDER_FORMATS, FORMATS
 
@@ -98,8 +99,9 @@ def _is_rollouts(name: str) -> bool:
 
 
 def _is_wanted(path: str) -> bool:
-    """Whether a JSON file is a result, or of another system; other documents of Calipers are about runs."""
-    return schema_of(path) in (None, RESULT_SCHEMA)
+    """Whether a JSON file is a result, or a log of another system; settings and other documents are about runs."""
+    schema = schema_of(path)
+    return schema == RESULT_SCHEMA or (schema is None and is_of_a_system(path))
 
 
 def _of_calipers(folder: str, depth: int) -> bool:
@@ -114,5 +116,10 @@ def _of_calipers(folder: str, depth: int) -> bool:
 
 
 def _is_read_whole(folder: str) -> bool:
-    """Whether some format knows what a folder is."""
-    return any(FORMATS.load(name).folder(folder)[0] for name in FOLDER_FORMATS)
+    """Whether some format knows what a folder is, or its files are one set, such as a file for each training step."""
+    if any(FORMATS.load(name).folder(folder)[0] for name in FOLDER_FORMATS):
+        return True
+    try:
+        return bool(files_of_one_format(folder)[0])
+    except InputError:  # of several formats: each is a run of its own
+        return False

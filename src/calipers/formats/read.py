@@ -69,13 +69,13 @@ def _inside(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | OpenI
         contents, notes = FORMATS.load(name).folder(path)
         if contents:
             return contents, notes
-    files, notes = _files_of_one_format(path, columns)
+    files, notes = files_of_one_format(path, columns)
     if files:
         return files, notes
     raise InputError.at(path, "is a directory", RIGHT)
 
 
-def _files_of_one_format(folder: str, columns: Mapping[str, str]) -> tuple[Sequence[str], list[str]]:
+def files_of_one_format(folder: str, columns: Mapping[str, str] = NOTHING) -> tuple[Sequence[str], list[str]]:
     """The files in a folder that are one set, such as a file for each training step; and notes on the others.
 
     InputError where they are of several formats.
@@ -130,6 +130,15 @@ def _set_format(path: str, columns: Mapping[str, str]) -> str:
     except InputError:
         return ""
     return kind.name if kind.in_folders else ""
+
+
+def is_of_a_system(path: str) -> bool:
+    """Whether a file is recognised as one of another system; what is not may be anything."""
+    try:
+        with Source(path) as source:
+            return found_format(source, Named({})).name != "native"
+    except InputError:
+        return False
 
 
 def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> None:

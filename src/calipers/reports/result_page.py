@@ -33,6 +33,7 @@ from calipers.reports.figures import (
     advice_of,
     counted,
     exceptions,
+    figure,
     reason,
     remarks,
     size,
@@ -45,9 +46,11 @@ from calipers.reports.sentences import (
     ONE_SAMPLE,
     Answer,
     level,
+    minus,
     of_run,
     of_suite,
     outcomes,
+    places,
     planned,
     samples_each,
     spent,
@@ -154,7 +157,7 @@ def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
     head = [*head_blocks(_about(result, group), samples_each(group.ledger)), *answer_blocks(answer)]
     if group.stop:
         head.append(Sentence(Name(stopped(group.stop), None)))
-    head.append(Blank())
+    head += [Blank()] if group.metrics or not cuts else []  # a table of slices has one of its own
     notes = _notes([(name, estimate) for name, estimate, _ in rows])
     numbers = _Cut(_metrics(result, rows, named_width), (), notes)
     tail: list[Block] = [Blank(), *_ledger(result, group)]
@@ -184,7 +187,7 @@ def answer_of(result: Result, group: Group) -> Answer:
     name, estimate = next(iter(group.metrics.items()), ("", None))
     who, dataset = (_short(text or "") for text in (group.model or group.agent, group.dataset))
     if estimate is None:
-        return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
+        return _of_slices(result, group, who)
     return of_run(
         who,
         dataset,
@@ -195,6 +198,20 @@ def answer_of(result: Result, group: Group) -> Answer:
         confidence=result.confidence,
         solved=group.ledger.passed is not None,
     )
+
+
+def _of_slices(result: Result, group: Group, who: str) -> Answer:
+    """What a result says of a group that has numbers of its slices alone, such as training steps: those of the last."""
+    for key, cut in group.breakdowns.items():
+        last, part = list(cut.items())[-1]
+        for name, estimate in part.metrics.items():
+            if estimate.value is not None:
+                digits = places(estimate.interval)
+                sure = f"{level(result.confidence)}: {to(estimate.interval, digits)}" if estimate.interval else ""
+                where = f"{clean(key)} {clean(last, NAME)}, the last of {len(cut):,}"
+                value = minus(figure(estimate.value, digits))
+                return Answer(f"{who or 'The run'} has a {clean(name)} of {value} on {where}.", sure, sure)
+    return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
 
 
 def _short(name: str) -> str:

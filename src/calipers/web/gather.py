@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.result import Comparison
-from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said, texts_by_group
+from calipers.analyses.compare.source import (
+    MIXED,
+    ONE_STEP,
+    ReadSource,
+    error_of,
+    prompt_of,
+    read_source,
+    said,
+    texts_by_group,
+)
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
 from calipers.analyses.matrix.matrix import matrix
@@ -34,6 +43,7 @@ from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
 from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.labels import steps_of
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
@@ -209,9 +219,7 @@ def _codes(run: RunData, tasks: set[str]) -> list[int]:
 
 def of_document(result: Result, group: Group, path: str = "") -> RunData:
     """A run of a result that has no rollouts."""
-    mean, rate = group.metrics.get("mean_reward"), group.metrics.get("pass_rate")
-    outright = mean is not None and rate is not None and mean.value == rate.value
-    return RunData(result, group, group.model or group.agent or path, outright)
+    return RunData(result, group, group.model or group.agent or path, group.ledger.passed is not None)
 
 
 def _of_one_document(document: Comparison | Leaderboard | Matrix) -> Gathered:
@@ -244,6 +252,8 @@ def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:
     tables = read.rollouts.groups()
     if read.rollouts.unread:
         raise no_reward(read.path, read.rollouts.unread)
+    if steps_of(read.rollouts) and not plan.by:
+        raise InputError.at(read.path, MIXED, ONE_STEP)
     result = replace(score_rollouts(read.rollouts, plan), inputs=read.hashed())
     return [_run(result, group, table, read, texts, plan) for group, table in zip(result.groups, tables, strict=True)]
 

@@ -107,10 +107,23 @@ def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> I
 
 
 def _what(pair: Pair, finding: Finding | None) -> str:
-    """``mean_reward, 40 common tasks``."""
+    """``mean_reward, 40 common tasks``; ``mean_reward = pass_rate, ...`` where they are one row."""
     metric = "" if finding is None else clean(finding.metric) + _cut(finding)
+    if finding is not None:
+        metric += "".join(f" = {clean(other.metric)}" for other in pair.findings if _repeats(other, finding))
     way = " (lower is better)" if finding is not None and finding.higher_is_better is False else ""
     return ", ".join(filter(None, (f"{metric}{way}", counted(pair.alignment.common, "common task"))))
+
+
+def _repeats(finding: Finding, other: Finding) -> bool:
+    """Whether a finding says with another name what another says, as pass_rate does where rewards are 0 or 1."""
+    return finding.metric != other.metric and _numbers(finding) == _numbers(other)
+
+
+def _numbers(finding: Finding) -> tuple[object, ...]:
+    numbers = finding.first, finding.second, finding.delta, *(finding.interval or ()), finding.p, finding.p_adjusted
+    shown = tuple(None if number is None else round(number, 12) for number in numbers)
+    return finding.by, finding.slice, *shown, verdict_of(finding), finding.higher_is_better
 
 
 def _cut(finding: Finding) -> str:
@@ -182,7 +195,9 @@ def _digits(findings: Sequence[Finding]) -> int:
 
 def _findings(pair: Pair, labels: tuple[str, str], comparison: Comparison) -> Table:
     """A row for each metric over all tasks, then the slices."""
-    shown = sorted(pair.findings, key=lambda each: each.role != "primary")
+    first = primary(pair)
+    shown = [each for each in pair.findings if first is None or not _repeats(each, first)]
+    shown.sort(key=lambda each: each.role != "primary")
     axis = _axis(shown)
     sliced = any(finding.by is not None for finding in shown)
     columns = _columns("metric", labels, comparison)
