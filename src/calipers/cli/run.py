@@ -14,6 +14,7 @@ import click
 from calipers.cli import options
 from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
 from calipers.cli.output import (
+    PageOptions,
     Progress,
     notes,
     plugins_loaded,
@@ -125,7 +126,7 @@ def run(
     folders = run_export(export) if export is not None else {}
     given = options.given_options(ctx, settings)
     listeners = _listeners(notify)
-    page = {"details": details, "economics": economics, "every": every}
+    page = PageOptions(details=details, economics=economics, every=every)
     with plugins_loaded(plugins):
         suite = _suite(benchmarks, given)
     if dry_run:
@@ -210,7 +211,7 @@ def _is_usage(error: BaseException) -> bool:
     return isinstance(error, (CalipersError, click.exceptions.Exit)) and error.exit_code == USAGE
 
 
-def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any], page: Mapping[str, bool]) -> None:
+def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any], page: PageOptions) -> None:
     """Show the results, other systems' pages of them, and the closing notes; of several runs the matrix first."""
     from calipers.running.perform import together
 
@@ -237,7 +238,7 @@ def tell_end(report: Report) -> None:
 
 
 def _run_agents(
-    benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding, page: Mapping[str, bool]
+    benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding, page: PageOptions
 ) -> None:
     """Run agents on datasets and show each result; complete if every planned trial has a reward."""
 

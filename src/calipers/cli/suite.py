@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.analyses.gate.policy import KEYS, NamedResult, Policy, policy_of
 from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
-from calipers.cli.output import notes, rendered, show, show_result, tell, tell_notes, write
+from calipers.cli.output import PageOptions, notes, rendered, show, show_result, tell, tell_notes, write
 from calipers.errors import InputError, UnknownName
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import counted
@@ -61,7 +61,7 @@ class SuiteCommand:
         if models == [self.baseline]:
             raise InputError.at(where, f"{self.baseline} is the only model", "expected another one to check")
 
-    def show(self, reports: Sequence[Report], shape: str, page: Mapping[str, bool]) -> int:
+    def show(self, reports: Sequence[Report], shape: str, page: PageOptions) -> int:
         """Show matrix and gate, and write them beside the runs; the exit code of the gate, 0 without one.
 
         ``page`` are the options of the pages of the runs: details, economics, every.

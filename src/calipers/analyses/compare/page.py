@@ -345,7 +345,7 @@ def _ranks(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[B
         run = Name(contest.runs[standing.run].name, None, names[standing.run])
         cells: list[Cell] = [f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _set(standing)]
         rows.append(Row(cells))
-    tail = [
+    tail: list[Block] = [
         Blank(),
         Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"),
         _foot(comparison),
