@@ -449,13 +449,26 @@ def _warnings(group: Group) -> Iterator[Block]:
         yield Sentence(f"… {counted(len(group.warnings) - WARNINGS, 'warning')} more: --details", "note")
 
 
+def foot_line(said: str, digest: str) -> str:
+    """The last line of a page: its settings, the beginning of its digest, and where there is more, as far as it fits.
+
+    >>> foot_line("", "sha256:0123456789abcdef0123456789abcdef")
+    'sha256:0123456789abcdef…   more: --details   a page: calipers report'
+    >>> foot_line("evsys rules; ", "sha256:0123456789abcdef0123456789abcdef")
+    'evsys rules; sha256:01234567…   more: --details   a page: calipers report'
+    """
+    more, page = "   more: --details", "   a page: calipers report"
+    lines = [f"{said}{digest[:23]}…{more}{page}", f"{said}{digest[:15]}…{more}{page}", f"{said}{digest[:15]}…{more}"]
+    return next((line for line in lines if width(line) <= terminal.NARROW), lines[-1])
+
+
 def _foot(result: Result) -> Sentence:
     """The settings that are not the usual ones, and the digest: equal digests mean equal numbers."""
     settings = [] if result.dialect == "native" else [f"{clean(result.dialect)} rules"]
     settings += [] if result.missing == "gap" else [f"missing rollouts {POLICY.get(result.missing, result.missing)}"]
     settings += [f"seed {result.seed}"] if result.seed else []
     said = f"{', '.join(settings)}; " if settings else ""
-    words = f"{said}{result.digest[:23]}…   more: --details   a page: calipers report"
+    words = foot_line(said, result.digest)
     return Sentence(words, "note", markdown=(said, "digest ", Name(result.digest, None)))
 
 

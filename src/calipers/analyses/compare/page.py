@@ -20,7 +20,7 @@ from calipers.reports.document import (
 )
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_method, plain_why
-from calipers.reports.result_page import PICTURE, Axis, answer_blocks, fitted, head_blocks, round_axis
+from calipers.reports.result_page import PICTURE, Axis, answer_blocks, fitted, foot_line, head_blocks, round_axis
 from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
 from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle
@@ -366,8 +366,9 @@ def _foot(comparison: Comparison) -> Sentence:
     settings += [f"missing rollouts {POLICY[comparison.missing]}"] if comparison.missing != "gap" else []
     settings += [f"seed {comparison.seed}"] if comparison.seed else []
     said = f"{', '.join(settings)}; " if settings else ""
-    words = f"{said}{comparison.digest[:23]}…   more: --details   a page: calipers report"
-    return Sentence(words, "note", markdown=(said, "digest ", Name(comparison.digest, None)))
+    return Sentence(
+        foot_line(said, comparison.digest), "note", markdown=(said, "digest ", Name(comparison.digest, None))
+    )
 
 
 def glance(comparison: Comparison) -> Glance:
