@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from analyses.matrix.rows import NEW, OLD, rows_of, share, suite_rows
@@ -154,6 +156,11 @@ def test_several_runs_end_with_a_matrix_and_details_on_request(tmp_path):
     )
     assert again.stdout.startswith(done.stdout)
     assert "mean_reward ↑" in again.stdout
+    assert "more: --details" not in again.stdout
+    one = ("run", "q.jsonl", "--model", "python/model.py:right", "--verifier", "exact_match", "--trust")
+    assert "more: --details" in calipers(*one, "--all", cwd=tmp_path).stdout
+    assert "± stderr" in calipers(*one, "--details", cwd=tmp_path).stdout
+    assert "latency_p90 ↓" in calipers(*one, "--economics", cwd=tmp_path).stdout
     programs = calipers(
         "run", "q.jsonl", "q2.jsonl", *models, "--verifier", "exact_match", "--trust", "--format", "json", cwd=tmp_path
     )
@@ -180,3 +187,49 @@ def test_wrong_input_is_a_line(tmp_path, arguments, message):
     (tmp_path / "broken" / "result.json").write_text('{"schema": "calipers.result/1", "dialect"')
     lines(tmp_path / "two", *rows_of({(d, m): share(0.5) for d in "xy" for m in ("a", "model-b")}), name="all.jsonl")
     assert message in refused(*arguments, cwd=tmp_path)
+
+
+def test_excluded_rollouts_are_not_in_a_matrix(home):
+    less = ("--exclude", "task=t0", "--format", "json")
+    for verb in ("score", "compare"):
+        whole = json.loads(calipers(verb, "runs", "--format", "json", cwd=home).stdout)
+        part = json.loads(calipers(verb, "runs", *less, cwd=home).stdout)
+        tasks = [[row["tasks"] for row in document["benchmarks"]] for document in (whole, part)]
+        assert [old - new for old, new in zip(*tasks, strict=True)] == [1] * 5
+    assert "--exclude task=nowhere" in refused("score", "runs", "--exclude", "task=nowhere", cwd=home)
+
+
+def test_ci_sees_the_mean_and_every_benchmark(home):
+    done = calipers("compare", "runs", "--models", f"{NEW},{OLD}", "--format", "junit", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert '<testsuites name="calipers compare" tests="6" failures="1" errors="0" skipped="5">' in done.stdout
+    assert 'name="mean_reward · macro mean"' in done.stdout
+    done = calipers("compare", "runs", "--models", f"{NEW},{OLD}", "--format", "github", cwd=home)
+    assert done.stderr.count("::error ") == 1
+    assert done.stderr.count("::notice ") == 5
+
+
+def test_what_a_matrix_has_no_use_for_is_not_swallowed(home):
+    assert "nothing is exported" in refused("score", "runs", "--force", cwd=home)
+    assert "--trust" in refused("score", "runs", "--metric-script", "count.py", cwd=home)
+    assert "5 benchmarks, 2 models" not in calipers("score", "runs", "--economics", cwd=home).stdout
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "formats"
+
+
+def test_files_of_training_steps_are_one_run_and_no_models(tmp_path):
+    folder = str(GOLDEN / "verl" / "validation")
+    page = calipers("score", folder, cwd=tmp_path).stdout.splitlines()
+    assert page[1] == "The run has a mean_reward of 0.867 on step 40, the last of 3."
+    assert [line.split()[0] for line in page[7:10]] == ["0", "20", "40"]
+    assert "several training steps" in refused("report", folder, cwd=tmp_path)
+    done = calipers("score", str(GOLDEN / "skyrl" / "dumped_evals"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 datasets" in done.stdout
+
+
+def test_settings_beside_runs_are_no_run(home, tmp_path):
+    shutil.copytree(home / "runs", tmp_path / "runs")
+    (tmp_path / "runs" / "config.json").write_text('{"seed": 1}\n')
+    assert calipers("score", "runs", cwd=tmp_path).stdout == calipers("score", "runs", cwd=home).stdout

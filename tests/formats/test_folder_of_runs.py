@@ -104,4 +104,4 @@ def test_score_of_a_folder_of_steps_is_by_step(tmp_path):
     assert group["metrics"] == {}
     assert list(group["breakdowns"]["step"]) == ["2", "10"]
     page = calipers("score", "rollouts", cwd=tmp_path).stdout
-    assert "2 rollouts of 2 scored; numbers are by step." in page
+    assert "The run has a mean_reward of 1.000 on step 10, the last of 2" in page

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
+from calipers.analyses.compare.source import MIXED, ONE_STEP
 from calipers.errors import InputError, UnknownName
 from calipers.formats import lines
 from calipers.formats.format import Named
@@ -369,8 +370,7 @@ def test_an_empty_error_is_none(tmp_path, row, error, outcome):
 def test_a_comparison_of_whole_trainings_says_that_its_numbers_are_over_their_steps():
     steps = str(GOLDEN / "verl" / "validation")
     zero, one = f"{steps}/0.jsonl", f"{steps}/40.jsonl"
-    said = f"{steps}: its numbers are over several training steps, the score of no policy; give the file of one step"
-    assert said in calipers.compare(steps, one).notes
+    assert f"{steps}: {MIXED}; {ONE_STEP}" in calipers.compare(steps, one).notes
     assert not any("training steps" in note for note in calipers.compare(zero, one).notes)
 
 

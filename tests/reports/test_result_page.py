@@ -180,7 +180,7 @@ def test_rewards_beside_other_outcomes_are_not_called_zeros():
 
 def test_settings_that_are_not_the_usual_ones_are_said():
     made = calipers.score([[1, 0], [0, 0]], "mean_reward", missing="zero", seed=3)
-    assert f"missing rollouts counted as 0, seed 3; {made.digest[:23]}…" in page(made)
+    assert f"missing rollouts counted as 0, seed 3; {made.digest[:15]}…   more: --details\n" in page(made)
 
 
 def test_long_names_lose_their_middle():

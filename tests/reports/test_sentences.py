@@ -63,7 +63,7 @@ def said(number: Estimate, *, solved: bool = True, missing: int = 17, name: str 
         (
             estimate(None, None, why="no task has a value"),
             {},
-            Answer("tiny has no mean_reward on arith.", "no task has a value"),
+            Answer("tiny has no mean_reward on arith.", "No task has a value"),
         ),
         (
             estimate(0.5, (0.4, 0.6), metric="maj@{k}", k=4),

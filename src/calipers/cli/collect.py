@@ -153,11 +153,22 @@ TASKS, AGENTS = "Tasks", "Agents"  # groups of options
 )
 @options.metrics()
 @options.shape()
+@options.details
+@options.economics
+@options.every_row
 @options.plugins
 @options.verbose
 @click.pass_context
 def collect(
-    ctx: click.Context, /, words: tuple[str, ...], plugins: tuple[str, ...], shape: str, **settings: Any
+    ctx: click.Context,
+    /,
+    words: tuple[str, ...],
+    plugins: tuple[str, ...],
+    shape: str,
+    details: bool,
+    economics: bool,
+    every: bool,
+    **settings: Any,
 ) -> None:
     """Collect rollouts from agent servers, aggregate and score them.
 
@@ -173,7 +184,7 @@ def collect(
         request = collecting(given, words)
         with Watch() as watch:
             collection = perform(request, lambda standing: _look(watch, standing))
-    show_result(collection.result, shape)
+    show_result(collection.result, shape, details=details, economics=economics, every=every)
     notes(collection.result)
     for line in collection.headlines:
         tell(f"key metrics of {clean(line, None)}")

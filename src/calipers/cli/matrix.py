@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from calipers.running.perform import Report
 
 FOR_PEOPLE = ("table", "md")
-OF_SCORE = ("cluster", "dialect", "missing", "reward", "range", "interval", "confidence", "seed")
-OF_COMPARE = ("cluster", "dialect", "missing", "reward", "range", "confidence", "seed", "margin")
+OF_SCORE = ("cluster", "dialect", "missing", "reward", "range", "exclude", "interval", "confidence", "seed")
+OF_COMPARE = ("cluster", "dialect", "missing", "reward", "range", "exclude", "confidence", "seed", "margin")
 ONE_BENCHMARK = ("by", "force", "test", "anytime", "adjust", "primary", "baseline", "flips", "pairs")
 """Options of a comparison that a matrix of several benchmarks has no use for."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 import click
 
@@ -33,6 +33,14 @@ RENDERERS = {  # shape -> its file in reports/
     **{"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"},
     **{"latex": "latex", "github": "markdown"},
 }
+
+
+class PageOptions(TypedDict):
+    """The options of a result's page: --details, --economics and --all."""
+
+    details: bool
+    economics: bool
+    every: bool
 
 
 @contextmanager

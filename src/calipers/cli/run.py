@@ -14,6 +14,7 @@ import click
 from calipers.cli import options
 from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
 from calipers.cli.output import (
+    PageOptions,
     Progress,
     notes,
     plugins_loaded,
@@ -64,6 +65,8 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
 )
 @options.shape()
 @options.details
+@options.economics
+@options.every_row
 @options.option(
     "--notify",
     group=options.OUTPUT,
@@ -102,6 +105,8 @@ def run(
     unsafe: bool,
     dry_run: bool,
     details: bool,
+    economics: bool,
+    every: bool,
     **settings: Any,
 ) -> None:
     """Run each BENCHMARK against each model, verify the completions and score them.
@@ -121,6 +126,7 @@ def run(
     folders = run_export(export) if export is not None else {}
     given = options.given_options(ctx, settings)
     listeners = _listeners(notify)
+    page = PageOptions(details=details, economics=economics, every=every)
     with plugins_loaded(plugins):
         suite = _suite(benchmarks, given)
     if dry_run:
@@ -144,19 +150,19 @@ def run(
             if shown := [*shown, *(["cache_requests"] if cache_requests else [])]:
                 wrong, right = "is for lm-evaluation-harness tasks", "remove it for an agent's run"
                 raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
-            _run_agents(benchmarks, given, shape, ending, details=details)
+            _run_agents(benchmarks, given, shape, ending, page)
         else:
             if not ending.reports:
                 ctx.exit(2)  # a note has said why each could not run
             ending.complete = len(ending.reports) == planned and all(report.complete for report in ending.reports)
             if suite:
-                code = suite.show(ending.reports, shape, details=details)
+                code = suite.show(ending.reports, shape, page)
                 for report in ending.reports:
                     tell_end(report)
                 if code:
                     ctx.exit(code)
             else:
-                _show_all(ending.reports, shape, folders, details=details)
+                _show_all(ending.reports, shape, folders, page)
         if not ending.complete:
             ctx.exit(INCOMPLETE)
 
@@ -205,19 +211,19 @@ def _is_usage(error: BaseException) -> bool:
     return isinstance(error, (CalipersError, click.exceptions.Exit)) and error.exit_code == USAGE
 
 
-def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any], *, details: bool) -> None:
+def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any], page: PageOptions) -> None:
     """Show the results, other systems' pages of them, and the closing notes; of several runs the matrix first."""
     from calipers.running.perform import together
 
     matrix = matrix_of(reports) if shape in FOR_PEOPLE else None
     if matrix is not None:
-        show_matrix(matrix, shape, where=folder_of(reports), details=details)
-    for result in together(reports) if matrix is None or details else ():
+        show_matrix(matrix, shape, where=folder_of(reports), details=page["details"])
+    for result in together(reports) if matrix is None or page["details"] or page["economics"] else ():
         if not replaces(result.dialect, shape):
-            show_result(result, shape, details=details)
+            show_result(result, shape, **page)
         notes(result)
-    for page in run_pages(reports, shape, folders):
-        show_page(page)
+    for theirs in run_pages(reports, shape, folders):
+        show_page(theirs)
     for report in reports:
         tell_end(report)
 
@@ -232,7 +238,7 @@ def tell_end(report: Report) -> None:
 
 
 def _run_agents(
-    benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding, *, details: bool
+    benchmarks: Sequence[str], given: dict[str, Any], shape: str, ending: RunEnding, page: PageOptions
 ) -> None:
     """Run agents on datasets and show each result; complete if every planned trial has a reward."""
 
@@ -243,7 +249,7 @@ def _run_agents(
 
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
         ending.reports.append(report)
-        show_result(report.result, shape, details=details)
+        show_result(report.result, shape, **page)
         if shape in AFTER:
             write(f"{AFTER[shape]}{clean(report.environment, None)}\n")
         notes(report.result)

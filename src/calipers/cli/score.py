@@ -91,9 +91,12 @@ def score(
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
+    for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
+        if is_given and export is None:
+            raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
     if (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
-            one_page = not settings["by"] and export is None and shape != "junit"
+            one_page = not (settings["by"] or export or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
         paths = runs.with_rollouts
         if found is not None:
@@ -102,9 +105,6 @@ def score(
                 return
             target = None
     exported = Exported(export, paths, hooks, force, names) if export is not None else None
-    for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
-        if is_given and exported is None:
-            raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
     kept = exported.begin() if exported else None
     kept = [] if kept is None and shape == "junit" else kept
     with plugins_loaded(plugins), Progress() as progress:

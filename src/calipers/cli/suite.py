@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.analyses.gate.policy import KEYS, NamedResult, Policy, policy_of
 from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
-from calipers.cli.output import notes, rendered, show, show_result, tell, tell_notes, write
+from calipers.cli.output import PageOptions, notes, rendered, show, show_result, tell, tell_notes, write
 from calipers.errors import InputError, UnknownName
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import counted
@@ -61,19 +61,22 @@ class SuiteCommand:
         if models == [self.baseline]:
             raise InputError.at(where, f"{self.baseline} is the only model", "expected another one to check")
 
-    def show(self, reports: Sequence[Report], shape: str, *, details: bool) -> int:
-        """Show matrix and gate, and write them beside the runs; the exit code of the gate, 0 without one."""
+    def show(self, reports: Sequence[Report], shape: str, page: PageOptions) -> int:
+        """Show matrix and gate, and write them beside the runs; the exit code of the gate, 0 without one.
+
+        ``page`` are the options of the pages of the runs: details, economics, every.
+        """
         from calipers.running.perform import together
 
         folder = folder_of(reports)
         matrix = matrix_of(reports)
         checks = self.checked(reports) if self.policy is not None else None
-        paged = matrix is None or (details and shape in FOR_PEOPLE)
+        paged = matrix is None or ((page["details"] or page["economics"]) and shape in FOR_PEOPLE)
         if matrix is not None:
             _write(folder, reports, MATRIX_FILE, matrix)
-            show_matrix(matrix, shape, where=folder, details=details)
+            show_matrix(matrix, shape, where=folder, details=page["details"])
         for result in together(reports) if paged else ():
-            show_result(result, shape, details=details)
+            show_result(result, shape, **page)
             notes(result)
         if checks is None:
             return 0

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from calipers.errors import InputError
 from calipers.formats.read import has_rollouts, is_one_set
@@ -40,6 +40,15 @@ def runs_inside(folder: str) -> list[str]:
     if not paths:
         raise InputError.at(folder, "has no runs", EXPECTED)
     return paths
+
+
+def unfolded(sources: Sequence[Any]) -> list[Any]:
+    """The sources, with the runs inside a folder of runs in its place."""
+    every: list[Any] = []
+    for source in sources:
+        folder = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
+        every += runs_inside(folder) if folder and is_folder_of_runs(folder) else [source]
+    return every
 
 
 def is_folder_of_runs(path: str) -> bool:

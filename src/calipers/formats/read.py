@@ -70,13 +70,13 @@ def _inside(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | OpenI
         contents, notes = FORMATS.load(name).folder(path)
         if contents:
             return contents, notes
-    files, notes = _files_of_one_format(path, columns)
+    files, notes = files_of_one_format(path, columns)
     if files:
         return files, notes
     raise InputError.at(path, "is a directory", RIGHT)
 
 
-def _files_of_one_format(folder: str, columns: Mapping[str, str]) -> tuple[Sequence[str], list[str]]:
+def files_of_one_format(folder: str, columns: Mapping[str, str] = NOTHING) -> tuple[Sequence[str], list[str]]:
     """The files in a folder that are one set, such as a file for each training step; and notes on the others.
 
     InputError where they are of several formats.

@@ -218,6 +218,20 @@ TERMS: Final[Mapping[str, Term]] = {
         "if there is no plan.",
         ("ledger", "not_run"),
     ),
+    "counted as 0": Term(
+        "Rollouts that enter the mean with the value 0, because the model did not give an answer that could be scored, "
+        "such as refused, truncated or unparsed, or because --missing zero counts missing rollouts so.",
+        ("ledger", "outcome", "missing"),
+    ),
+    "to narrow": Term(
+        "The line of a page that says how much narrower the interval would be with twice the tasks, and at most with "
+        "any number of samples of the same tasks, by the variance between tasks and between samples.",
+        ("interval", "variance"),
+    ),
+    "common tasks": Term(
+        "The tasks that all runs of a comparison have. Runs are compared on them alone, task by task.",
+        ("difference",),
+    ),
     "outcome": Term(
         "How a planned rollout ended, such as scored, refused or client_failed. It decides whether a rollout without a "
         "reward counts 0 or is missing. calipers list outcomes shows all.",
@@ -577,8 +591,8 @@ TERMS: Final[Mapping[str, Term]] = {
 """Words of pages, in lower case."""
 
 ALSO: Final[Mapping[str, str]] = {
-    **{"if missing failed / passed": "bounds", "same as": "metric", "macro mean": "macro"},
-    **{"fail": "failed"},
+    **{"if missing failed / passed": "bounds", "same as": "metric"},
+    **{"fail": "failed", "common task": "common tasks"},
     **{"cost per task": "usd per task", "cost per tasks": "usd per task", "cost per million tasks": "usd per task"},
     **dict.fromkeys(
         ("cost per solved task", "cost per solved tasks", "cost per million solved tasks"), "usd per solved task"

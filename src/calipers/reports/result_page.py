@@ -33,6 +33,7 @@ from calipers.reports.figures import (
     advice_of,
     counted,
     exceptions,
+    figure,
     reason,
     remarks,
     size,
@@ -45,10 +46,12 @@ from calipers.reports.sentences import (
     ONE_SAMPLE,
     Answer,
     level,
+    minus,
     of_quantity,
     of_run,
     of_suite,
     outcomes,
+    places,
     planned,
     samples_each,
     spent,
@@ -61,6 +64,7 @@ from calipers.rollouts.record import OUTCOMES
 from calipers.stats.estimate import Estimate
 
 LINES = 25  # of a page
+DIGEST, SHORT_DIGEST = 23, 15  # characters of a digest, and fewer where a line has no room
 FEWEST = 4  # lines of a table that is cut: a heading, two rows, and how many more there are
 MANY_SLICES = 8  # beyond so many the worst come first
 WARNINGS = 3  # that are shown
@@ -178,7 +182,7 @@ def _one(result: Result, group: Group, economics_too: bool) -> _Parts:
     head = [*head_blocks(_about(result, group), samples_each(group.ledger)), *answer_blocks(answer)]
     if group.stop:
         head.append(Sentence(Name(stopped(group.stop), None)))
-    head.append(Blank())
+    head += [Blank()] if group.metrics or not cuts else []  # a table of slices has one of its own
     notes = _notes([(name, estimate) for name, estimate, _ in rows])
     numbers = _Cut(_metrics(result, rows, named_width), (), notes)
     tail: list[Block] = [Blank(), *_ledger(result, group)]
@@ -208,9 +212,7 @@ def answer_of(result: Result, group: Group) -> Answer:
     name, estimate = next(iter(group.metrics.items()), ("", None))
     who, dataset = (_short(text or "") for text in (group.model or group.agent, group.dataset))
     if estimate is None:
-        numbers = f"numbers are by {clean(next(iter(group.breakdowns)))}" if group.breakdowns else "no metric"
-        scored = f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored"
-        return Answer(f"{scored}; {numbers}.")
+        return _of_slices(result, group, who)
     if unit(estimate) and estimate.value is not None:
         shown = quantity(estimate)
         return of_quantity(who, dataset, clean(name), shown.value, shown.interval, shown.per, result.confidence)
@@ -224,6 +226,20 @@ def answer_of(result: Result, group: Group) -> Answer:
         confidence=result.confidence,
         solved=group.ledger.passed is not None,
     )
+
+
+def _of_slices(result: Result, group: Group, who: str) -> Answer:
+    """What a result says of a group that has numbers of its slices alone, such as training steps: those of the last."""
+    for key, cut in group.breakdowns.items():
+        last, part = list(cut.items())[-1]
+        for name, estimate in part.metrics.items():
+            if estimate.value is not None:
+                digits = places(estimate.interval)
+                sure = f"{level(result.confidence)}: {to(estimate.interval, digits)}" if estimate.interval else ""
+                where = f"{clean(key)} {clean(last, NAME)}, the last of {len(cut):,}"
+                value = minus(figure(estimate.value, digits))
+                return Answer(f"{who or 'The run'} has a {clean(name)} of {value} on {where}.", sure, sure)
+    return Answer(f"{counted(group.ledger.scored, 'rollout')} of {group.ledger.planned:,} scored, and no metric.")
 
 
 def _short(name: str) -> str:
@@ -473,9 +489,12 @@ def _foot(result: Result, command: str) -> Sentence:
 def digest_line(settings: Sequence[str], digest: str, more: str) -> Sentence:
     """The last line of a page: settings that are not the usual ones, the digest, and where there is more."""
     said = f"{', '.join(settings)}; " if settings else ""
-    words = f"{said}{digest[:23]}…   more: {more}"
     page = "   a page: calipers report"
-    whole = words + page if width(words + page) <= terminal.NARROW else words
+    lines = [
+        f"{said}{digest[:shown]}…   more: {more}{end}"
+        for shown, end in ((DIGEST, page), (SHORT_DIGEST, page), (DIGEST, ""), (SHORT_DIGEST, ""))
+    ]
+    whole = next((line for line in lines if width(line) <= terminal.NARROW), lines[-1])
     return Sentence(whole, "note", markdown=(said, "digest ", Name(digest, None)))
 
 

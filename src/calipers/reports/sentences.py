@@ -128,7 +128,9 @@ def of_run(
     value, ends, k = estimate.value, estimate.interval, estimate.made.k
     who = who or "The run"
     if value is None or not math.isfinite(value):
-        return Answer(f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", plain_why(estimate.why or ""))
+        return Answer(
+            f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", _begun(plain_why(estimate.why or ""))
+        )
     share = solved and estimate.made.metric in ONE_SAMPLE
     within = f" within {k} samples" if share and k and k > 1 else ""
     of = dataset or "the tasks"
@@ -159,12 +161,17 @@ def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, pe
     return Answer(f"{who or 'The run'} {what}{f' on {dataset}' if dataset else ''}.", sure, sure)
 
 
+def _begun(text: str) -> str:
+    """A text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
 def of_suite(who: str, datasets: int, name: str, estimate: Estimate, *, confidence: float) -> Answer:
     """The answer of one model on several datasets: the mean over datasets, each with the same weight."""
     over = f"over {counted(datasets, 'dataset')}"
     who = who or "The run"
     if estimate.value is None:
-        return Answer(f"{who} has no mean {name} {over}.", plain_why(estimate.why or ""))
+        return Answer(f"{who} has no mean {name} {over}.", _begun(plain_why(estimate.why or "")))
     digits = places(estimate.interval)
     what = f"scores {minus(figure(estimate.value, digits))} {over}"
     if estimate.made.metric != "mean_reward":

@@ -256,8 +256,10 @@ def _table(table: Table, room: int) -> Iterator[Line]:
 
 
 def _spare(laid: _Laid) -> int:
-    """Columns that a column could lose."""
-    return max(laid.width - LEAST_NAME, 0) if laid.column.middle else 0
+    """Columns that a column could lose: names that differ in their middle keep it."""
+    if not laid.column.middle or laid.width <= LEAST_NAME:
+        return 0
+    return laid.width - max(map(width, without_middle(laid.cells, LEAST_NAME)), default=0)
 
 
 def _without_middles(laid: _Laid, excess: int) -> _Laid:

@@ -94,9 +94,10 @@ def _uncommanded(text: str) -> str:
 def plain(text: str) -> str:
     """The text in ASCII, for a terminal that knows no more: our own signs by their look, others as ``?``.
 
-    >>> plain("├─●┤ ↑")
-    '|-o| ^'
+    >>> plain("├─●┤ ↑"), plain("… 3 more: --all")
+    ('|-o| ^', '... 3 more: --all')
     """
+    text = re.sub(r"^… ", "... ", text, flags=re.MULTILINE)  # elsewhere a sign keeps its width
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 

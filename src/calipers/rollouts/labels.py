@@ -122,6 +122,8 @@ def _in_slice(rollouts: Rollouts, key: str, value: str, name: Callable[[Any], st
 
 def _outside(rollouts: Rollouts, mask: Bools, place: str) -> Rollouts:
     """The rollouts that are not marked, [R], and a note on the others; groups with none left go, too."""
+    if not mask.any():
+        return rollouts
     part = rollouts.where(~mask)
     tasks = len(np.unique(rollouts.task[mask]))
     note = f"{place}: {_many(int(mask.sum()), 'rollout')} of {_many(tasks, 'task')} excluded"

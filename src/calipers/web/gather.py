@@ -18,12 +18,22 @@ from numpy.typing import NDArray
 
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.result import Comparison
-from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said, texts_by_group
+from calipers.analyses.compare.source import (
+    MIXED,
+    ONE_STEP,
+    ReadSource,
+    error_of,
+    prompt_of,
+    read_source,
+    said,
+    texts_by_group,
+)
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
-from calipers.analyses.matrix.matrix import matrix, unfolded
+from calipers.analyses.matrix.matrix import matrix
 from calipers.analyses.matrix.result import Matrix
 from calipers.errors import InputError
+from calipers.formats.folder_of_runs import unfolded
 from calipers.formats.format import Named
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import pass_counts, passed, task_mean
@@ -33,6 +43,7 @@ from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
 from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.labels import steps_of
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
@@ -228,6 +239,8 @@ def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:
     tables = read.rollouts.groups()
     if read.rollouts.unread:
         raise no_reward(read.path, read.rollouts.unread)
+    if steps_of(read.rollouts) and not plan.by:
+        raise InputError.at(read.path, MIXED, ONE_STEP)
     result = replace(score_rollouts(read.rollouts, plan), inputs=read.hashed())
     return [_run(result, group, table, read, texts, plan) for group, table in zip(result.groups, tables, strict=True)]
 

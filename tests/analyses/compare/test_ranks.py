@@ -129,6 +129,20 @@ def test_more_than_four_runs_show_ranks_first_and_pairs_when_asked(tmp_path):
     assert "--pairs" not in against
 
 
+def test_the_short_page_of_more_than_four_runs_is_their_ranks(tmp_path):
+    rates = {f"m{n}": {f"t{t}": [float(t * 7 % 60 < 10 * n)] for t in range(60)} for n in range(1, 6)}
+    paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]
+    page = terminal.render(document(calipers.compare(*paths))).splitlines()
+    assert " ".join(page[0].split()) == "5 runs mean_reward, 60 common tasks, 95 % confidence"
+    assert page[1:3] == ["m5 is first of 5.", "10 of 10 differences are decided."]
+    assert page[4].split() == ["#", "run", "value", "may", "rank"]
+    ranked = [[f"{6 - n}", f"m{n}", f"{n / 6:.3f}", f"{6 - n}"] for n in range(5, 0, -1)]
+    assert [line.split() for line in page[6:11]] == ranked
+    assert "Every pair: --pairs. Which models are tied: calipers leaderboard" in page
+    against = terminal.render(document(calipers.compare(*paths, baseline="m1")))
+    assert "E − A" in against
+
+
 def test_many_runs_without_ranks_show_their_pairs(tmp_path):
     rates = {f"m{n}": {f"t{t}": [float(t < n)] for t in range(4)} for n in range(5)}
     paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]

@@ -192,3 +192,17 @@ def test_unranked_models_have_their_reason_below(tmp_path):
     few = render(calipers.leaderboard(rows_of({"a": [1, 1], "b": [0, 1]})).page(), columns=80)
     assert "No model is ranked: 2 are too few for ranks: by chance all may point the same" in few
     assert "may rank" not in few
+
+
+def test_names_that_differ_in_their_middle_leave_no_room_for_the_cost():
+    usage = {"cost_usd": 0.01}
+    rows = [
+        {"task": f"t{t}", "model": f"model-of-a-long-kind-{n:02}-instruct", "reward": t % 7 < n, "usage": usage}
+        for t in range(30)
+        for n in range(2, 6)
+    ]
+    board = calipers.leaderboard(rows)
+    page = render(document(board), columns=80)
+    assert max(map(width, page.splitlines())) <= 80
+    assert "$" not in page
+    assert "$0.30" in render(document(board), columns=120)

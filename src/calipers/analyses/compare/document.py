@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from calipers.analyses.compare import page
-from calipers.analyses.compare.page import LOSSES
+from calipers.analyses.compare.page import LOSSES, MANY
 from calipers.analyses.compare.question import SIDAK
 from calipers.analyses.compare.result import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
 from calipers.reports.document import (
@@ -30,7 +30,6 @@ from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.untrusted_text import clean, note_line
 
 FEW_TASKS = 20  # below it a tipping point that was not tried out is approximate
-MANY = 4  # runs of which every pair is shown by default
 NAME = 40  # characters of a run's name
 ANSWER = 120  # characters of an answer in a cell of Markdown
 _NAMED = 5  # tasks of one side that are named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Pair
+from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Pair, Place, Ranks
 from calipers.reports.document import (
     Blank,
     Block,
@@ -18,7 +18,7 @@ from calipers.reports.document import (
     Table,
     TableColumn,
 )
-from calipers.reports.figures import NONE, POLICY, counted, figure, letters
+from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_line, fitted, head_blocks, round_axis
 from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
@@ -26,6 +26,7 @@ from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle
 
 NAME: Final = 34  # columns of a name
+MANY: Final = 4  # runs of which every pair is shown by default
 LOSSES: Final = 3  # tasks that are named of each kind
 NOTES: Final = 3  # that are shown
 SPARE: Final = 0.2  # of the range of a difference, on each side of its picture
@@ -36,10 +37,12 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def blocks(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
-    """One pair of runs with what changed; of several pairs a row each."""
+    """One pair of runs with what changed; of several pairs a row each; of more than `MANY` runs their ranks."""
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
     if len(pairs) == 1:
         yield from _one(comparison, *pairs[0], losses)
+    elif len(comparison.contests) == 1 and (ranks := _ranked(comparison.contests[0])) is not None:
+        yield from _ranks(comparison, comparison.contests[0], ranks)
     else:
         yield from _several(comparison, pairs)
     for note in comparison.notes:  # a terminal has them beside the output
@@ -104,10 +107,23 @@ def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> I
 
 
 def _what(pair: Pair, finding: Finding | None) -> str:
-    """``mean_reward, 40 common tasks``."""
+    """``mean_reward, 40 common tasks``; ``mean_reward = pass_rate, ...`` where they are one row."""
     metric = "" if finding is None else clean(finding.metric) + _cut(finding)
+    if finding is not None:
+        metric += "".join(f" = {clean(other.metric)}" for other in pair.findings if _repeats(other, finding))
     way = " (lower is better)" if finding is not None and finding.higher_is_better is False else ""
     return ", ".join(filter(None, (f"{metric}{way}", counted(pair.alignment.common, "common task"))))
+
+
+def _repeats(finding: Finding, other: Finding) -> bool:
+    """Whether a finding says with another name what another says, as pass_rate does where rewards are 0 or 1."""
+    return finding.metric != other.metric and _numbers(finding) == _numbers(other)
+
+
+def _numbers(finding: Finding) -> tuple[object, ...]:
+    numbers = finding.first, finding.second, finding.delta, *(finding.interval or ()), finding.p, finding.p_adjusted
+    shown = tuple(None if number is None else round(number, 12) for number in numbers)
+    return finding.by, finding.slice, *shown, verdict_of(finding), finding.higher_is_better
 
 
 def _cut(finding: Finding) -> str:
@@ -179,7 +195,9 @@ def _digits(findings: Sequence[Finding]) -> int:
 
 def _findings(pair: Pair, labels: tuple[str, str], comparison: Comparison) -> Table:
     """A row for each metric over all tasks, then the slices."""
-    shown = sorted(pair.findings, key=lambda each: each.role != "primary")
+    first = primary(pair)
+    shown = [each for each in pair.findings if first is None or not _repeats(each, first)]
+    shown.sort(key=lambda each: each.role != "primary")
     axis = _axis(shown)
     sliced = any(finding.by is not None for finding in shown)
     columns = _columns("metric", labels, comparison)
@@ -288,6 +306,57 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> I
     if len(runs) > 2:
         tail.append(Sentence("Ranks, and what changed: --details. Which models are tied: calipers leaderboard", "note"))
     yield from fitted(head, Table(columns, rows), [*tail, _foot(comparison)], "--details")
+
+
+def _ranked(contest: Contest) -> Ranks | None:
+    """The ranks by the primary metric, where there are more than `MANY` runs; None where each meets a baseline."""
+    finding = primary(contest.pairs[0])
+    if finding is None or len(contest.runs) <= MANY or len(contest.pairs) < len(contest.runs):
+        return None
+    return next((ranks for ranks in contest.ranks if ranks.metric == finding.metric and ranks.places), None)
+
+
+def _ranks(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[Block]:
+    """A row for each run, the best first, with the ranks that it may hold."""
+    names, first = names_of(contest), ranks.places[0]
+    verdicts = [finding.verdict for pair in contest.pairs if (finding := primary(pair)) is not None]
+    decided = sum(verdict != "undecided" for verdict in verdicts)
+    less_sure = "" if first.rank_set == (1, 1) else f", and may rank {_set(first)}"
+    answer = Answer(
+        f"{names[first.run]} is first of {len(contest.runs):,}{less_sure}.",
+        f"{decided:,} of {counted(len(verdicts), 'difference')} {'is' if decided == 1 else 'are'} decided",
+    )
+    about = ", ".join(filter(None, (clean(contest.dataset or "", NAME), counted(len(contest.runs), "run"))))
+    sure = percent(comparison.confidence)
+    head = [
+        *head_blocks(about, f"{clean(ranks.metric)}, {counted(ranks.tasks, 'common task')}, {sure} confidence"),
+        *answer_blocks(answer),
+        Blank(),
+    ]
+    columns = [
+        TableColumn("#", "right"),
+        TableColumn("run", after=3, middle=True),
+        TableColumn("value", "right", after=3),
+        TableColumn("may rank", verbatim=True),
+    ]
+    digits = _digits([finding for pair in contest.pairs if (finding := primary(pair)) is not None])
+    rows = []
+    for standing in ranks.places:
+        run = Name(contest.runs[standing.run].name, None, names[standing.run])
+        cells: list[Cell] = [f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _set(standing)]
+        rows.append(Row(cells))
+    tail: list[Block] = [
+        Blank(),
+        Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"),
+        _foot(comparison),
+    ]
+    yield from fitted(head, Table(columns, rows), tail, "--details")
+
+
+def _set(standing: Place) -> str:
+    """``2 to 4``; ``1``."""
+    low, high = standing.rank_set
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _foot(comparison: Comparison) -> Sentence:

@@ -32,7 +32,7 @@ from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
-from calipers.reports.sentences import minus, of_leaderboard, of_pick, signed, to
+from calipers.reports.sentences import minus, money, of_leaderboard, of_pick, signed, to
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stats.ranks import Winner
 
@@ -383,7 +383,7 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
         cells += [_picture(standing, axis)] if axis else []
         cells += [ranks(standing)] if ranked else []
         cells += _difference(standing, digits) if compared else []
-        cells += [dollars(standing.cost_usd)] if priced else []
+        cells += [NONE if standing.cost_usd is None else money(standing.cost_usd)] if priced else []
         cells += [f"{standing.missing:,}"] if lacking else []
         rows.append(Row(cells))
     return Table(columns, rows)
@@ -443,19 +443,6 @@ def decimals(board: Board) -> int:
     if 0.01 <= size <= 1 or size == 0:
         return 4 if any(0 < high - low < 0.01 for low, high in ends) else 3
     return min(max(3 - math.floor(math.log10(size)), 0), 12)
-
-
-def dollars(amount: float | None) -> str:
-    """Money with two significant digits.
-
-    >>> dollars(0.0553), dollars(12.3), dollars(1234.5), dollars(0.00001), dollars(None)
-    ('$0.055', '$12', '$1,234', '<$0.001', '–')
-    """
-    if amount is None:
-        return NONE
-    if 0 < amount < 0.001:
-        return "<$0.001"
-    return f"${amount:,.0f}" if amount >= 10 or amount == 0 else f"${float(f'{amount:.2g}'):g}"
 
 
 def ranks(standing: Standing) -> str:

@@ -24,7 +24,7 @@ from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import ReadSource, read_source
 from calipers.analyses.leaderboard.document import Board, Leaderboard, Rivals, Standing
 from calipers.errors import InputError, UnknownName
-from calipers.formats.folder_of_runs import is_folder_of_runs, is_result, runs_inside
+from calipers.formats.folder_of_runs import is_result, unfolded
 from calipers.formats.format import Named
 from calipers.formats.read import Input
 from calipers.metrics.metric import Metric
@@ -86,7 +86,7 @@ def leaderboard(
     plan = replace(plan, asked=[_a_mean(plan, wanted is not None)])
     question = make_question(plan, test="default", adjust=SIDAK, margin=None, baseline=baseline, flips=0, tables=[])
     check_sources(sources)
-    finished, others = _finished(_unfolded(sources))
+    finished, others = _finished(unfolded(sources))
     read = [
         read_source(source, Named(columns or {}, truth, input_format or ""), plan.labels, progress) for source in others
     ]
@@ -120,15 +120,6 @@ def _a_mean(plan: Plan, named: bool) -> RequestedMetric:
 class _FinishedResult:
     path: str
     result: Result
-
-
-def _unfolded(sources: Sequence[Source]) -> list[Source]:
-    """The sources with the runs inside a folder in its place, where it is a folder of runs."""
-    every: list[Source] = []
-    for source in sources:
-        folder = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
-        every += runs_inside(folder) if folder and is_folder_of_runs(folder) else [source]
-    return every
 
 
 def _finished(sources: Sequence[Source]) -> tuple[list[_FinishedResult], list[Source]]:

@@ -63,6 +63,8 @@ def head(matrix: Matrix) -> str:
 def answer(matrix: Matrix, names: Sequence[str] | None = None) -> Answer:
     """What a matrix says: the mean over benchmarks is the answer; ``names`` are what its models are called."""
     names = [clean(column.name, None) for column in matrix.models] if names is None else names
+    if matrix.mean is not None and not matrix.mean.benchmarks:
+        return Answer(f"No benchmark has a value of {'both models' if len(names) == COMPARED else 'every model'}.")
     if len(matrix.models) == 1:
         return _of_one(matrix, names[0])
     if len(matrix.models) == COMPARED:

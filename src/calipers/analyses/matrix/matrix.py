@@ -22,14 +22,14 @@ from typing import Any, Final, cast
 import numpy as np
 
 from calipers.analyses.compare.align import Common, ReadRun, by_id, runs_of, units
-from calipers.analyses.compare.checks import check_gaps, gap_notes, source_notes, unrelated
+from calipers.analyses.compare.checks import check_gaps, source_notes, unrelated
 from calipers.analyses.compare.compare import common_tasks, pair_columns, untested
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import ReadSource, read_source, settings_differ
 from calipers.analyses.matrix.result import Benchmark, Cell, Column, Matrix, MatrixMean, PairDifference
 from calipers.errors import InputError, UnknownName
-from calipers.formats.folder_of_runs import is_folder_of_runs, is_result, runs_inside
+from calipers.formats.folder_of_runs import is_result, unfolded
 from calipers.formats.format import Named
 from calipers.formats.read import Input
 from calipers.metrics.metric import Metric
@@ -38,6 +38,7 @@ from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.groups import total
+from calipers.rollouts.labels import without
 from calipers.rollouts.ledger import Ledger, Missing
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
@@ -66,6 +67,7 @@ def matrix(
     missing: Missing | None = None,
     reward: str | None = None,
     range: tuple[float, float] | None = None,
+    exclude: str | Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
@@ -80,7 +82,8 @@ def matrix(
     result, which has values and no differences. ``metrics`` is one metric, a mean over tasks; by default it is the
     first such metric of the dialect; ``metric`` is another name of it. ``models`` picks models by name, in this order:
     a difference is the later less the earlier one. The models of a benchmark are compared on the tasks that all of them
-    have. ``margin`` is the largest difference that does not matter: within it, two models are equivalent.
+    have. ``margin`` is the largest difference that does not matter: within it, two models are equivalent. ``exclude``
+    leaves out the rollouts of a slice, as in `score`.
 
     >>> passed = {("easy", "a"): 30, ("easy", "b"): 38, ("hard", "a"): 5, ("hard", "b"): 14}
     >>> tasks = [(d, m, t, t < n) for (d, m), n in passed.items() for t in range(40)]
@@ -100,6 +103,7 @@ def matrix(
         seed=seed,
         interval=interval,
         range=range,
+        exclude=exclude,
     )
     plan = replace(plan, asked=[_mean_metric(plan, named=wanted is not None)])
     return _shown(sources, plan, Named(columns or {}, truth), models, margin, progress)
@@ -120,8 +124,9 @@ def _shown(
     margin: float | None,
     progress: Progress | None,
 ) -> Matrix:
-    question = make_question(plan, test="default", adjust=SIDAK, margin=margin, baseline=None, flips=0, tables=[])
     read, finished = _read(sources, named, plan, progress)
+    plan = replace(plan, exclude=())  # they are gone
+    question = make_question(plan, test="default", adjust=SIDAK, margin=margin, baseline=None, flips=0, tables=[])
     chosen = [models] if isinstance(models, str) else models
     with quietly():
         return _matrix(read, finished, question, chosen)
@@ -160,16 +165,11 @@ def _read(
             finished.append(_FinishedResult(os.fspath(source), result))
         else:
             read.append(read_source(source, named, plan.labels, progress))
-    return read, finished
-
-
-def unfolded(sources: Sequence[Source]) -> list[Source]:
-    """The sources, with the runs inside a folder of runs in its place."""
-    every: list[Source] = []
-    for source in sources:
-        folder = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
-        every += runs_inside(folder) if folder and is_folder_of_runs(folder) else [source]
-    return every
+    if plan.exclude and finished:
+        wrong = f"{finished[0].path or 'a result'} has no rollouts to exclude"
+        raise InputError.at("--exclude", wrong, "expected rollouts, such as the folder of its run")
+    tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
+    return [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)], finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,13 @@ def _matrix(
         inputs=[*(source.hashed() for source in read), *(_inputs(some) for some in finished)],
         benchmarks=[replace(row, in_mean=row.benchmark not in out) for row in benchmarks],
         mean=mean,
-        notes=[*source_notes(read), *_gathered(rows, len(rows)), *_fragile(rows, benchmarks, plan), *_of_mean(mean)],
+        notes=[
+            *source_notes(read),
+            *_missing(benchmarks, plan.missing),
+            *_gathered(rows, len(rows)),
+            *_fragile(rows, benchmarks, plan),
+            *_of_mean(mean),
+        ],
     )
 
 
@@ -342,7 +348,7 @@ def _row(
     if any(entry.run is None for entry in entries.values()) and len(entries) > 1:
         why = FINISHED
     for run in runs:
-        notes = [*notes, *gap_notes(run.name, run.rollouts, plan.missing), *_stopped(run)]
+        notes = [*notes, *_stopped(run)]
     cells = [_cell(column.name, entries.get(column.name), estimates.get(column.name), parts) for column in columns]
     tasks = max((cell.tasks for cell in cells), default=0)
     metric = next((request.text for request in requests.values()), None)
@@ -576,6 +582,18 @@ def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> C
         return Cell(name, None, None, None, None, 0, 0, *totals, why="no benchmark that every model has")
     numbers = _finite(estimate.value), _finite(estimate.stderr), estimate.interval, estimate.method
     return Cell(name, *numbers, estimate.tasks, estimate.samples, *totals, why=estimate.why)
+
+
+def _missing(benchmarks: Sequence[Benchmark], policy: str) -> list[str]:
+    """How many rollouts have no number, and on which benchmarks, in one note; none where all have one."""
+    counts = {row.benchmark: sum(cell.missing for cell in row.cells) for row in benchmarks}
+    planned = sum(cell.planned for row in benchmarks for cell in row.cells)
+    missing = sum(counts.values())
+    if not missing:
+        return []
+    where = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    are, what = "is" if missing == 1 else "are", "counted as 0" if policy == "zero" else "excluded"
+    return [f"{missing:,} of {planned:,} rollouts {are} missing ({what}){f': {where}' if len(counts) > 1 else ''}"]
 
 
 def _gathered(rows: Sequence[_Row], count: int) -> list[str]:
