@@ -372,3 +372,5 @@ def test_a_comparison_of_whole_trainings_says_that_its_numbers_are_over_their_st
     said = f"{steps}: its numbers are over several training steps, the score of no policy; give the file of one step"
     assert said in calipers.compare(steps, one).notes
     assert not any("training steps" in note for note in calipers.compare(zero, one).notes)
+    for document in (calipers.curve(steps), calipers.items(steps)):
+        assert said.removeprefix(f"{steps}: ") in document.notes
