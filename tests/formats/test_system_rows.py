@@ -374,3 +374,27 @@ def test_a_comparison_of_whole_trainings_says_that_its_numbers_are_over_their_st
     assert not any("training steps" in note for note in calipers.compare(zero, one).notes)
     for document in (calipers.curve(steps), calipers.items(steps)):
         assert said.removeprefix(f"{steps}: ") in document.notes
+
+
+def test_verdicts_and_metrics_of_a_sample_of_openai_evals_are_put_together(tmp_path):
+    def event(sample, kind, data):
+        return {"run_id": "r", "event_id": 0, "sample_id": sample, "type": kind, "data": data}
+
+    rows = [
+        {"spec": {"completion_fns": ["m"], "eval_name": "e"}},
+        *(event("a", "match", {"correct": True}), event("b", "error", {"type": "Timeout"})),
+        *(event("a", "sampling", {"usage": {"prompt_tokens": 3}}), event("a", "match", {"correct": "yes"})),
+        *(event("a", "metrics", {"f1": 0.5}), event("c", "error", {"type": "Late"}), event("a", "match", None)),
+        *(event("a", "match", {"correct": 0.25}), event("c", "metrics", {"f1": 1}), event("b", "error", {})),
+        event("a", "sampling", {"usage": {"prompt_tokens": 4}}),
+    ]
+    path = written(tmp_path, rows_of(*rows), "log.jsonl")
+    table = read([path])[0]
+    assert [float(value) for value in table.rewards["correct"].values[table.rewards["correct"].given]] == [1.0, 0.25]
+    assert table.rewards["f1"].given.tolist() == [True, False, False, True]
+    assert table.columns["input_tokens"].values[table.columns["input_tokens"].given].tolist() == [7.0]
+    assert [row["outcome"] for row in seen(table)].count("client_failed") == 1  # b, but not c, which has a metric
+    rows += [event("a", "metrics", {"correct": 1})]
+    path = written(tmp_path, rows_of(*rows), "both.jsonl")
+    wrong = "the metric correct is there, and match events of the same sample; expected one of them"
+    assert refused(path) == f":13: {wrong}"

@@ -145,6 +145,16 @@ class _Numbers:
         self._merge(start, *_parsed(column, mixed))
         return there
 
+    def put(self, start: int, values: Floats, given: Bools) -> None:
+        """As `take`, of numbers that are an array already."""
+        again, self._end = start < self._end, start + len(values)
+        if again or not given.all():
+            self._merge(start, values, given)
+        elif len(values):
+            self._values.put(start, values)
+            self._given.put(start, len(values), True)
+            self.some = True
+
     def _merge(self, start: int, values: Floats, given: Bools) -> None:
         current, there = self._values.room(start, len(values)), self._given.room(start, len(values))
         twice = np.flatnonzero(there & given)
@@ -208,6 +218,12 @@ class Gather:
         if (kind, name) not in self._numbers:
             self._numbers[kind, name] = _Numbers()
         return self._numbers[kind, name].take(self.rows, column, mixed)
+
+    def floats(self, kind: str, name: str, values: Floats, given: Bools) -> None:
+        """As `numbers`, of an array: its values count where they are ``given``."""
+        if (kind, name) not in self._numbers:
+            self._numbers[kind, name] = _Numbers()
+        self._numbers[kind, name].put(self.rows, values, given)
 
     def labels(self, name: str, column: Sequence[Any]) -> None:
         """The block's values of a label; None where a row has none."""

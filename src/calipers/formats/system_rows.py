@@ -8,7 +8,6 @@ their keys as it meets them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -18,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from hashlib import blake2b, sha256
 from itertools import chain
 from types import MappingProxyType, NoneType
 from typing import Any, Final
@@ -48,12 +48,12 @@ from calipers.formats.lines import (
     without_unreal,
 )
 from calipers.formats.rows import BadRow, Gather
-from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
-from calipers.rollouts.column import Ints
+from calipers.formats.source import Source
+from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
 from calipers.rollouts.labels import STEP as STEP
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.part import Part, Places
+from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
 
 Number = float | bool | None
@@ -65,7 +65,7 @@ LARGEST: Final = 1 << 63  # of integers that are taken as they are
 UUID_DIGITS: Final = 32
 LARGEST_COMPANION: Final = 64 << 20  # bytes
 MOST_PLANNED: Final = 100_000_000
-REMEMBERED: Final = 4096  # prompts whose tasks are remembered: the samples of a prompt stand near each other
+REMEMBERED: Final = 4096  # prompts, whose tasks are remembered: the samples of a prompt stand near each other
 _NEWLINE: Final = ord(b"\n")
 _PLAIN: Final = {float, bool, NoneType}  # an integer may be too large
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
@@ -187,7 +187,25 @@ def hashed(text: str) -> int:
     if len(text) == UUID_DIGITS and text.isalnum():
         with suppress(ValueError):
             return int(text[: UUID_DIGITS // 2], 16) >> 1
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
+    return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
+
+
+class Remembered(dict[Any, Any]):
+    """What a function says of values, most of which were met not long ago."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, value: Any) -> Any:
+        self[value] = said = self._function(value)
+        return said
+
+    def of(self, values: Iterable[Any]) -> list[Any]:
+        """What the function says of each value of a block."""
+        if len(self) > REMEMBERED:
+            self.clear()
+        return list(map(self.__getitem__, values))
 
 
 class PromptTasks:
@@ -198,25 +216,20 @@ class PromptTasks:
 
     def __init__(self, shown: Callable[[str], str] = str.strip, *, tokens: bool = False) -> None:
         self._shown, self._tokens = shown, tokens  # prompts that are lists of token ids are not decoded
-        self._known: dict[tuple[bytes, bytes], str] = {}
+        self._alone, self._known = Remembered(self._task), Remembered(lambda pair: self._task(*pair))
 
     def of(self, prompts: Sequence[Any], golds: Sequence[Any]) -> list[str]:
         """The task of each pair of raw JSON values."""
-        known = self._known
-        if len(known) > REMEMBERED:
-            known.clear()
-        tasks = []
-        for prompt, gold in zip(map(bytes, prompts), map(bytes, golds), strict=True):
-            task = known.get((prompt, gold))
-            if task is None:
-                known[prompt, gold] = task = self._task(prompt, gold)
-            tasks.append(task)
-        return tasks
+        return self._known.of(zip(map(bytes, prompts), map(bytes, golds), strict=True))
 
-    def _task(self, prompt: bytes, gold: bytes) -> str:
+    def without_golds(self, prompts: Iterable[bytes]) -> list[str]:
+        """The task of each raw JSON value, of rows without gold answers."""
+        return self._alone.of(prompts)
+
+    def _task(self, prompt: bytes, gold: bytes = b"") -> str:
         if self._tokens:
             content = prompt.translate(None, b" ") + b"\0" + gold.translate(None, b" ")
-            return f"#{hashlib.sha256(content).hexdigest()[:HASH_DIGITS]}"
+            return f"#{sha256(content).hexdigest()[:HASH_DIGITS]}"
         try:
             text = msgspec.json.decode(prompt) if prompt else ""
             answer = msgspec.json.decode(gold) if gold else None
@@ -233,7 +246,7 @@ def prompt_task(prompt: Any, gold: Any = None, shown: Callable[[str], str] = str
     """
     text = prompt if isinstance(prompt, str) else _ENCODER.encode(prompt).decode()
     answer = b"" if gold is None else _ENCODER.encode(gold)
-    digest = hashlib.sha256(text.encode("utf-8", "replace") + b"\0" + answer).hexdigest()[:HASH_DIGITS]
+    digest = sha256(text.encode("utf-8", "replace") + b"\0" + answer).hexdigest()[:HASH_DIGITS]
     end = " ".join(shown(text)[-4 * SHOWN :].split())[-SHOWN:]
     return f"{end} #{digest}" if end else f"#{digest}"
 
@@ -458,21 +471,6 @@ def read_rows(
     return read_lines(maker, source, {}, labels, progress)
 
 
-def read_alone(reader: SystemLines, source: Source, progress: Progress) -> SystemPart:
-    """All lines of a source, read in this process: for a reader whose rollouts have lines in several places."""
-    source.head = source.head.removeprefix(BOM)
-    try:
-        for block in line_blocks(source.readinto):
-            reader.read(block)
-            progress(len(block))
-        return reader.finish()
-    except LongLine:
-        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one row per line") from None
-    except LineError as error:
-        raise error.at(source.path) from None
-
-
 def given(row: Mapping[str, Raw], **keys: str) -> dict[str, Any]:
     """Of a row that is not decoded, the values of some keys by the names that a record has for them."""
     return {name: row[key] for name, key in keys.items() if kind_of(row.get(key, NOTHING))}
@@ -506,6 +504,14 @@ def row_texts(path: str, row: Any, text_of: Callable[[Any], Text], wanted: Colle
         seen[who] += 1
         if seen[who] == 1 or text.task in wanted:
             yield text._replace(sample=seen[who] - 1)
+
+
+def decoded(decoder: msgspec.json.Decoder[list[Any]], raws: Sequence[Raw]) -> list[Any]:
+    """Raw values, by the decoder of a list of them; None where one is of another type, or is not there."""
+    try:
+        return decoder.decode(b"[%b]" % b",".join([raw or b"null" for raw in raws]))
+    except BAD:
+        return [None] if len(raws) == 1 else [decoded(decoder, [raw])[0] for raw in raws]
 
 
 def own_names(names: Columns, system: str) -> None:
@@ -585,6 +591,74 @@ def planned(parts: Sequence[SystemPart], path: str, tasks: Any, samples: Any, gr
         places.add(0, 1)
         every.append(replace(gather.finish(places), planned_from="plan", unnumbered=True))
     return every
+
+
+def ranks(codes: Ints) -> Ints:
+    """The place of each row among those of the same code.
+
+    >>> ranks(np.array([0, 1, 0, 0])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes) if len(codes) else codes
+    places = np.empty(len(codes), dtype=np.int64)
+    places[order] = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[order]]
+    return places
+
+
+def joined(parts: Sequence[SystemPart]) -> SystemPart:
+    """The parts of one file as one, for a reader whose rollouts have rows in several places."""
+    if len(parts) == 1:
+        return parts[0]
+    first, counts = parts[0], Counter[str]()
+    for part in parts:
+        counts.update(part.counts)
+    tasks = _labels_of([Labels(part.task, part.tasks) for part in parts])
+    places = np.concatenate([part.places.lines(len(part)) for part in parts])
+    return replace(
+        first,
+        places=Places(first.places.path, first.places.unit, [(0, places)]),
+        tasks=tasks.values,
+        task=tasks.code,
+        sample=np.concatenate([part.sample for part in parts]),
+        attempt=np.concatenate([part.attempt for part in parts]),
+        outcome=np.concatenate([part.outcome for part in parts]),
+        rewards=_columns_of([part.rewards for part in parts], parts),
+        columns=_columns_of([part.columns for part in parts], parts),
+        labels={
+            name: _labels_of([part.labels.get(name, Labels(np.full(len(part), -1), [])) for part in parts])
+            for name in dict.fromkeys(chain.from_iterable(part.labels for part in parts))
+        },
+        counts=counts,
+    )
+
+
+def _columns_of(each: Sequence[Mapping[str, Column]], parts: Sequence[Part]) -> dict[str, Column]:
+    """The columns of some parts, one after the other; gaps where a part has none of the name."""
+    joint = {}
+    for name in dict.fromkeys(chain.from_iterable(each)):
+        empty = [Column(np.zeros(len(part)), np.zeros(len(part), dtype=np.bool_)) for part in parts]
+        columns = [own.get(name, gap) for own, gap in zip(each, empty, strict=True)]
+        values, given = ([getattr(column, field) for column in columns] for field in ("values", "given"))
+        joint[name] = Column(np.concatenate(values), np.concatenate(given))
+    return joint
+
+
+def _labels_of(each: Sequence[Labels]) -> Labels:
+    """Labels one after the other, each distinct value once."""
+    known: dict[bytes, int] = {}
+    values: list[Any] = []
+    codes = []
+    for labels in each:
+        table = []
+        for value in labels.values:
+            key = _ENCODER.encode(value)
+            if key not in known:
+                known[key] = len(values)
+                values.append(value)
+            table.append(known[key])
+        codes.append(np.array([*table, -1], dtype=np.int64)[labels.code])
+    return Labels(np.concatenate(codes), values)
 
 
 def some_rows(part: SystemPart, rows: Ints) -> SystemPart:

@@ -2,107 +2,95 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
-from calipers.formats.rows import Gather
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
 from calipers.formats.source import BOM, Source
 from calipers.formats.system_rows import (
     Layout,
+    Remembered,
     RowBlock,
     SystemLines,
+    SystemPart,
     conversation,
-    number,
+    decoded,
+    joined,
     own_names,
-    read_alone,
-    steps_of,
+    ranks,
+    read_rows,
+    some_rows,
     with_notes,
 )
-from calipers.rollouts.column import Ints
-from calipers.rollouts.part import Part, Places
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.part import Part
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.systems.every_eval_ever.wire import ROW, Performance, SaidSample, SampleData, SampleTokens
+from calipers.systems.every_eval_ever.wire import ROW, SaidSample, SampleData
 
 SYSTEM: Final = "every_eval_ever"
 SCORE: Final = "score"  # the reward of rows that do not say of which result they are
+RESULT: Final = "result of the row"  # a label and a column of rows, which rollouts do not have
+VALUE: Final = "score of the row"
+CORRECT: Final = "is_correct"
+UNSAID: Final = -1  # the repeat of a row that does not say it
 NO_ERROR: Final = (b"", b"null", b'""')
 AVERAGED: Final = "the scores are already averaged over repeats: all repeats of a task have the same score"
+SPENT: Final = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cached_tokens": "input_tokens_cache_read",
+    "reasoning_tokens": "reasoning_tokens",
+}
 _SAID: Final = msgspec.json.Decoder(SaidSample)
-_DATA: Final = msgspec.json.Decoder(SampleData | None)
+_DATA: Final = msgspec.json.Decoder(list[SampleData | None])
 
 
-@dataclass(slots=True)
-class Rollout:
-    """What the rows say of one repeat of a sample so far."""
-
-    line: int
-    rewards: dict[str, float] = field(default_factory=dict)
-    failed: bool = False
-    correct: float | None = None
-    tokens: SampleTokens | None = None
-    performance: Performance | None = None
-    metadata: Raw | bytes = b""
-
-
-Key = tuple[str | None, str | None, str, int]  # model, dataset, task, sample
-
-
-@dataclass(slots=True)
-class Samples:
-    """What the rows say so far."""
-
-    lines: int = 0
-    rollouts: dict[Key, Rollout] = field(default_factory=dict)
-    seen: Counter[tuple[Any, ...]] = field(default_factory=Counter)  # rows without a repeat's number
-
-
-def take(rows: RowBlock) -> Ints:
-    """A block of rows; the rollouts are made when all are read."""
-    samples: Samples = rows.memory.setdefault("samples", Samples())
-    for row in zip(*(rows[key] for key, _, _ in ROW), strict=True):
-        task, evaluation, model, dataset, result, error, metadata, tokens, performance = row
-        samples.lines += 1
-        who = (model, dataset, str(task))
-        repeat = _repeat(metadata)
-        if repeat is None:
-            repeat = samples.seen[*who, result]
-            samples.seen[*who, result] += 1
-        rollout = samples.rollouts.get((*who, repeat))
-        if rollout is None:
-            kept = bytes(metadata) if rows.steps is not None else b""
-            rollout = Rollout(samples.lines, tokens=tokens, performance=performance, metadata=kept)
-            samples.rollouts[*who, repeat] = rollout
-        if bytes(error) not in NO_ERROR:
-            rollout.failed = True
-        elif evaluation is not None and (score := number(evaluation.score)) is not None:
-            rollout.rewards[result or SCORE] = score
-            if rollout.correct is None:
-                rollout.correct = number(evaluation.is_correct)
-    return np.zeros(0, dtype=np.int64)
+def take(rows: RowBlock) -> None:
+    """A block of rows; `_rollouts` puts those of a repeat together."""
+    gather = rows.gather
+    gather.tasks(rows["sample_id"])
+    gather.labels("model", rows["model_id"])
+    gather.labels("dataset", rows["evaluation_name"])
+    gather.labels(RESULT, rows["evaluation_result_id"])
+    repeats: Remembered = rows.memory.setdefault("repeats", Remembered(_repeat))
+    data = decoded(_DATA, rows["metadata"])
+    gather.whole("sample", repeats.of([(None, None) if each is None else (each.epoch, each.sample) for each in data]))
+    evaluations = rows["evaluation"]
+    if any(map(len, rows["error"])):
+        failed = [bytes(raw) not in NO_ERROR for raw in rows["error"]]
+        rows.outcomes(["client_failed" if failure else None for failure in failed])
+        evaluations = [None if failure else each for each, failure in zip(evaluations, failed, strict=True)]
+    gather.numbers("column", VALUE, [each and each.score for each in evaluations])
+    given = [each if each and each.score is not None else None for each in evaluations]
+    gather.numbers("column", CORRECT, [each and each.is_correct for each in given])
+    for name, key in SPENT.items():
+        gather.numbers("column", name, [each and getattr(each, key) for each in rows["token_usage"]])
+    times = [each and each.latency_ms for each in rows["performance"]]
+    gather.numbers("column", "latency_s", [None if time is None else time / 1000 for time in times])
+    rows.metadata(rows["metadata"])
+    rows.labelled.update(path.split(".")[0] for path in rows.labels)
 
 
-def _repeat(metadata: Raw) -> int | None:
-    """The number of the repeat that a row is of, from 0; None where the row does not say."""
-    try:
-        data = _DATA.decode(metadata) if len(metadata) else None
-    except BAD:
-        return None
-    for value, first in ((data.epoch, 1), (data.sample, 0)) if data is not None else ():
+def _repeat(said: tuple[str | int | None, str | int | None]) -> int:
+    """The number of the repeat that a row is of, from 0, by its epoch and its sample."""
+    for value, first in zip(said, (1, 0), strict=True):
         text = str(value)
         if text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= first:
             return int(text) - first
-    return None
+    return UNSAID
 
 
-LAYOUT: Final = Layout(SYSTEM, ROW, take)
+LAYOUT: Final = Layout(SYSTEM, ROW, take, unnumbered=False)
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of rows, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
@@ -111,62 +99,86 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     if is_aggregate(source.head):
         right = "expected the file of its samples, {uuid}_samples.jsonl"
         raise InputError.at(source.path, "is a result of Every Eval Ever, without rollouts", right)
-    reader = SystemLines(source.path, LAYOUT, labels)
-    part = read_alone(reader, source, progress)
-    samples: Samples = reader.memory.get("samples", Samples())
-    if not samples.rollouts:
+    maker = "calipers.systems.every_eval_ever.read:lines"
+    rows = joined(read_rows(maker, SYSTEM, source, names, labels, progress))
+    if not len(rows):
         return []
-    fields = _columns(samples, source.path, labels)
-    notes = [f"{source.path}: {AVERAGED}"] if _averaged(samples) else []
-    return with_notes([replace(part, **fields)], source.path, notes)
+    rollouts = _rollouts(rows)
+    notes = [f"{source.path}: {AVERAGED}"] if _averaged(rollouts) else []
+    return with_notes([rollouts], source.path, notes)
 
 
-def _columns(samples: Samples, path: str, labels: Collection[str]) -> dict[str, Any]:
-    """The rollouts, as the fields of a part."""
-    rollouts = list(samples.rollouts.values())
-    gather = Gather()
-    gather.tasks([task for _, _, task, _ in samples.rollouts])
-    gather.whole("sample", [sample for *_, sample in samples.rollouts])
-    gather.labels("model", [model for model, *_ in samples.rollouts])
-    gather.labels("dataset", [dataset for _, dataset, *_ in samples.rollouts])
-    for name in dict.fromkeys(name for rollout in rollouts for name in rollout.rewards):
-        gather.numbers("reward", name, [rollout.rewards.get(name) for rollout in rollouts])
-    gather.whole("outcome", [CODE["client_failed"] if rollout.failed else UNSTATED for rollout in rollouts])
-    gather.numbers("column", "is_correct", [rollout.correct for rollout in rollouts])
-    spent = {
-        "input_tokens": "input_tokens",
-        "output_tokens": "output_tokens",
-        "cached_tokens": "input_tokens_cache_read",
-        "reasoning_tokens": "reasoning_tokens",
-    }
-    for name, key in spent.items():
-        counts = [None if each.tokens is None else number(getattr(each.tokens, key)) for each in rollouts]
-        gather.numbers("column", name, counts)
-    times = [None if each.performance is None else number(each.performance.latency_ms) for each in rollouts]
-    gather.numbers("column", "latency_s", [None if time is None else time / 1000 for time in times])
-    if labels:
-        RowBlock(path, len(rollouts), {}, {}, labels, gather, Counter(), array("q"), {}, steps_of(labels)).metadata(
-            [rollout.metadata for rollout in rollouts]
-        )
-    gather.rows = len(rollouts)
-    places = Places(path)
-    places.add(0, np.array([rollout.line for rollout in rollouts]))
-    part = gather.finish(places, labels)
-    names = ("places", "tasks", "task", "sample", "attempt", "outcome", "rewards", "columns", "labels")
-    return {name: getattr(part, name) for name in names} | {"unnumbered": False}
+def _rollouts(rows: SystemPart) -> SystemPart:
+    """The rows of each repeat as one rollout: the last score of a result counts, and what the first row says else."""
+    who, sample = _who(rows), rows.sample.copy()
+    unsaid = sample == UNSAID
+    result = rows.labels[RESULT]
+    sample[unsaid] = ranks(_codes(who, result.code)[unsaid])  # in the order of the rows of each result
+    first, owner = _by_appearance(_codes(who, sample))
+    failed = np.zeros(len(first), dtype=np.bool_)
+    failed[owner[rows.outcome == CODE["client_failed"]]] = True
+    columns = {name: column.take(first) for name, column in rows.columns.items() if name not in (VALUE, CORRECT)}
+    if CORRECT in rows.columns:
+        columns[CORRECT] = _gathered(rows.columns[CORRECT], np.arange(len(rows))[::-1], owner, len(first))
+    rewards = {}
+    for name in dict.fromkeys(value or SCORE for value in (*result.values, None)):
+        named = [code for code, value in enumerate(result.values) if (value or SCORE) == name]
+        own = np.flatnonzero(np.isin(result.code, [*named, -1] if name == SCORE else named))
+        if VALUE in rows.columns and rows.columns[VALUE].given[own].any():
+            rewards[name] = _gathered(rows.columns[VALUE], own, owner, len(first))
+    return replace(
+        some_rows(rows, first),
+        sample=sample[first],
+        outcome=np.where(failed, CODE["client_failed"], UNSTATED).astype(np.uint8),
+        rewards=dict(sorted(rewards.items(), key=lambda reward: int(reward[1].given.argmax()))),
+        columns={name: column for name, column in columns.items() if column.given.any()},
+        labels={name: labels.take(first) for name, labels in rows.labels.items() if name != RESULT},
+    )
 
 
-def _averaged(samples: Samples) -> bool:
+def _gathered(column: Column, rows: Ints, owner: Ints, size: int) -> Column:
+    """Of each rollout the number of the last of these rows that has one."""
+    values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
+    rows = rows[column.given[rows]]
+    values[owner[rows]], given[owner[rows]] = column.values[rows], True
+    return Column(values, given)
+
+
+def _who(part: SystemPart) -> Ints:
+    """A code for each model, dataset and task."""
+    return _codes(_codes(part.labels["model"].code, part.labels["dataset"].code), part.task)
+
+
+def _codes(first: Ints, second: Ints) -> Ints:
+    """A code for each pair of codes, from -1 on."""
+    pairs = (first + 1) * (int(second.max(initial=0)) + 2) + second + 1
+    inverse: Ints = np.unique(pairs, return_inverse=True)[1]
+    return inverse
+
+
+def _by_appearance(codes: Ints) -> tuple[Ints, Ints]:
+    """The first row of each code, in their order; and the place there of each row's code."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return first[order], place[inverse]
+
+
+def _averaged(rollouts: SystemPart) -> bool:
     """Whether all repeats of every task have the same scores, and some are neither 0 nor 1: they are means."""
-    scores: dict[tuple[Any, ...], set[float]] = {}
-    repeated = False
-    for (model, dataset, task, _), rollout in samples.rollouts.items():
-        for name, score in rollout.rewards.items() if not rollout.failed else ():
-            known = scores.setdefault((model, dataset, task, name), set())
-            repeated = repeated or bool(known)
-            known.add(score)
-    alike = all(len(each) == 1 for each in scores.values())
-    return repeated and alike and any(not each <= {0.0, 1.0} for each in scores.values())
+    who = _who(rollouts)
+    repeated, between = False, False
+    for column in rollouts.rewards.values():
+        rows = np.flatnonzero(column.given & (rollouts.outcome != CODE["client_failed"]))
+        values, owner = column.values[rows], who[rows]
+        one = np.zeros(len(rollouts))
+        one[owner] = values
+        if (one[owner] != values).any():
+            return False
+        repeated = repeated or len(np.unique(owner)) < len(owner)
+        between = between or bool(((values != 0) & (values != 1)).any())
+    return repeated and between
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -34,17 +35,18 @@ REWARD: Final = "rewards"
 _STEP: Final = re.compile(r"_step([0-9]+)\.")
 _SPLIT: Final = re.compile(r"(train|val)(?:idation)?_data")
 _ENCODER: Final = msgspec.json.Encoder()
+_QUOTE: Final = ord('"')
 
 
 def take(rows: RowBlock) -> Ints | None:
     """A block of rows: a rollout for each element of a row."""
-    sizes = [len(content) for content in rows["content"]]
+    sizes = list(map(len, rows["content"]))
     alone = set(sizes) == {1}
-    contents = [each for content in rows["content"] for each in content]
+    contents = list(chain.from_iterable(rows["content"]))
     tasks = rows.memory.setdefault("tasks", PromptTasks())
-    rows.gather.tasks(tasks.of([_prompt(content) for content in contents], [b""] * len(contents)))
-    if alone and all(len(rewards) == 1 for rewards in rows[REWARD]):
-        rewards = [rewards[0] for rewards in rows[REWARD]]
+    rows.gather.tasks(tasks.without_golds(_prompts(contents)))
+    if alone and set(map(len, rows[REWARD])) == {1}:
+        rewards = list(chain.from_iterable(rows[REWARD]))
     else:
         given = zip(rows[REWARD], rows["filtered_rewards"], sizes, strict=True)
         rewards = [reward for each in given for reward in _rewards(*each)]
@@ -61,14 +63,22 @@ def _rewards(rewards: list[Any], kept: list[Any] | None, size: int) -> list[Any]
     return [None] * size
 
 
+def _prompts(contents: Sequence[Any]) -> list[bytes]:
+    """The prompt of each rollout, as JSON."""
+    try:  # most are a text of the user's, and the model's first turn after it
+        if {content[1].role for content in contents} == {"assistant"}:
+            first = [content[0] for content in contents]
+            raws = [bytes(message.content) for message in first]
+            if {raw[0] for raw in raws} == {_QUOTE} and "assistant" not in {message.role for message in first}:
+                return raws
+    except (AttributeError, IndexError, TypeError):  # not all are
+        pass
+    return [_prompt(content) for content in contents]
+
+
 def _prompt(content: Any) -> bytes:
     """What stands before the model's first turn, as JSON: messages, or the first of several texts."""
     if isinstance(content, list) and content and isinstance(content[0], Message):
-        second = content[1] if len(content) > 1 else None
-        if isinstance(second, Message) and second.role == "assistant" and content[0].role != "assistant":
-            raw = bytes(content[0].content)  # as most are: one text of the user's
-            if raw[:1] == b'"':
-                return raw
         turns = []
         for message in content:
             if not isinstance(message, Message) or message.role == "assistant":

@@ -2,166 +2,204 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from calipers.errors import InputError
 from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import kind_of
-from calipers.formats.rows import Gather
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     Layout,
+    Number,
     RowBlock,
     SystemLines,
-    number,
-    own_names,
-    read_alone,
+    SystemPart,
+    decoded,
+    joined,
+    ranks,
+    read_rows,
     with_notes,
 )
-from calipers.rollouts.column import Ints
+from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.part import Part, Places
+from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.systems.openai_evals.wire import LINE, Failure, Match, SaidData, Sampling, Spec
+from calipers.systems.openai_evals.wire import LINE, Failure, Match, SaidData, Sampling
 
 SYSTEM: Final = "openai_evals"
 REWARD: Final = "correct"
+MATCH: Final = "match"  # columns of the events: a verdict, and whether there are metrics
+METRICS: Final = "metrics"
+TOKENS: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
+SPEC: Final = "spec "  # what a count of specs is called, with the model and the dataset as JSON
+ENDED: Final = "final reports"
 _SAID: Final = msgspec.json.Decoder(SaidData)
-_MATCH: Final = msgspec.json.Decoder(Match)
-_SAMPLING: Final = msgspec.json.Decoder(Sampling)
-_FAILURE: Final = msgspec.json.Decoder(Failure)
-_METRICS: Final = msgspec.json.Decoder(dict[str, Any])
-
-
-@dataclass(slots=True)
-class Sample:
-    """What the events say of one sample so far."""
-
-    line: int
-    matches: list[float] = field(default_factory=list)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    error: str | None = None
-    input_tokens: float | None = None
-    output_tokens: float | None = None
-
-
-@dataclass(slots=True)
-class Log:
-    """What the lines say so far."""
-
-    lines: int = 0
-    samples: dict[str | int, Sample] = field(default_factory=dict)
-    spec: Spec | None = None
-    ended: bool = False
+_KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
+    MATCH: msgspec.json.Decoder(list[Match | None]),
+    METRICS: msgspec.json.Decoder(list[dict[str, Any] | None]),
+    "sampling": msgspec.json.Decoder(list[Sampling | None]),
+    "error": msgspec.json.Decoder(list[Failure | None]),
+}
 
 
 def take(rows: RowBlock) -> Ints:
-    """A block of lines; the rollouts are made when all are read."""
-    log: Log = rows.memory.setdefault("log", Log())
-    for spec, report, sample_id, kind, data in zip(*(rows[key] for key, _, _ in LINE), strict=True):
-        log.lines += 1
+    """A block of lines: a row for each event that says something; `_rollouts` puts those of a sample together."""
+    specs, reports, data = rows["spec"], rows["final_report"], rows["data"]
+    events: list[int] = []
+    of_kind: dict[str, list[int]] = {kind: [] for kind in _KINDS}
+    for line, (kind, sample) in enumerate(zip(rows["type"], rows["sample_id"], strict=True)):
+        if kind in of_kind and sample is not None and specs[line] is None and not len(reports[line]):
+            of_kind[kind].append(len(events))
+            events.append(line)
+    for spec in specs:
         if spec is not None:
-            log.spec = spec
-        elif len(report):
-            log.ended = True
-        elif sample_id is not None and kind in _TAKEN:
-            sample = log.samples.get(sample_id)
-            if sample is None:
-                log.samples[sample_id] = sample = Sample(log.lines)
-            if len(data):
-                try:
-                    _TAKEN[kind](sample, data)
-                except BAD:  # its data are not of this kind
-                    continue
-    return np.zeros(0, dtype=np.int64)
+            functions = ", ".join(map(str, spec.completion_fns or ()))
+            rows.counts[SPEC + json.dumps([functions or None, spec.eval_name])] += 1
+    rows.counts[ENDED] += sum(map(bool, reports))
+    rows.gather.tasks([rows["sample_id"][line] for line in events])
+    for kind, there in of_kind.items():
+        if there:
+            said = decoded(_KINDS[kind], [data[events[event]] for event in there])
+            _take_kind(rows, kind, len(events), np.array(there), said)
+    return np.array(events, dtype=np.int64)
 
 
-def _take_match(sample: Sample, data: Raw) -> None:
-    correct = _MATCH.decode(data).correct
-    if correct is not None:
-        sample.matches.append(float(correct))
+def _take_kind(rows: RowBlock, kind: str, size: int, there: Ints, said: Sequence[Any]) -> None:
+    """What some of a block's events say, all of one kind."""
+
+    def put(name: str, given: Sequence[Number]) -> None:
+        values = np.full(size, np.nan)
+        values[there] = np.array(given, dtype=np.float64)  # None becomes NaN, which JSON has not
+        rows.gather.floats("column", name, values, ~np.isnan(values))
+
+    if kind == MATCH:
+        put(MATCH, [each and each.correct for each in said])
+    elif kind == METRICS:
+        put(METRICS, [None if each is None else 1.0 for each in said])
+        tables: list[Mapping[str, Any]] = [{}] * size
+        for event, each in zip(there.tolist(), said, strict=True):
+            tables[event] = each or {}
+        rows.table("reward", tables)
+    elif kind == "sampling":
+        usages = [each and each.usage for each in said]
+        for name, key in TOKENS.items():
+            put(name, [usage and getattr(usage, key) for usage in usages])
+    else:
+        errors: list[str | None] = [None] * size
+        for event, each in zip(there.tolist(), said, strict=True):
+            errors[event] = None if each is None else each.type or "error"
+        rows.gather.labels(ERROR_KIND, errors)
 
 
-def _take_metrics(sample: Sample, data: Raw) -> None:
-    sample.metrics.append(_METRICS.decode(data))
-
-
-def _take_sampling(sample: Sample, data: Raw) -> None:
-    usage = _SAMPLING.decode(data).usage
-    if usage is not None:
-        if usage.prompt_tokens is not None:
-            sample.input_tokens = (sample.input_tokens or 0.0) + usage.prompt_tokens
-        if usage.completion_tokens is not None:
-            sample.output_tokens = (sample.output_tokens or 0.0) + usage.completion_tokens
-
-
-def _take_error(sample: Sample, data: Raw) -> None:
-    sample.error = _FAILURE.decode(data).type or "error"
-
-
-_TAKEN: Final = {
-    "match": _take_match,
-    "metrics": _take_metrics,
-    "sampling": _take_sampling,
-    "error": _take_error,
-}
 LAYOUT: Final = Layout(SYSTEM, LINE, take, headline=REWARD)
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of events, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
 
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a log: one for each verdict on a sample, one for a sample without a verdict."""
-    own_names(names, SYSTEM)
-    reader = SystemLines(source.path, LAYOUT, labels)
-    part = read_alone(reader, source, progress)
-    log: Log = reader.memory.get("log", Log())
-    if not log.samples:
+    events = joined(read_rows("calipers.systems.openai_evals.read:lines", SYSTEM, source, names, labels, progress))
+    if not len(events):
         return []
     notes = []
-    several = sum(len(sample.matches) > 1 for sample in log.samples.values())
+    several = int((_counts(events, MATCH) > 1).sum())
     if several:
         samples = "1 sample has" if several == 1 else f"{several:,} samples have"
         notes.append(f"{source.path}: {samples} several match events: each is a sample of the task")
-    if not log.ended:
+    if not events.counts.get(ENDED):
         notes.append(f"{source.path}: there is no final report: the run was interrupted, and its last events are lost")
-    rollouts = replace(part, **_columns(log, source.path))
-    return with_notes([rollouts], source.path, notes)
+    return with_notes([_rollouts(events)], source.path, notes)
 
 
-def _columns(log: Log, path: str) -> dict[str, Any]:
-    """The rollouts of a log, as the fields of a part."""
-    rows = [
-        (task, sample, place)
-        for task, sample in log.samples.items()
-        for place in range(max(len(sample.matches), len(sample.metrics), 1))
-    ]
-    gather = Gather()
-    gather.tasks([task for task, _, _ in rows])
-    gather.whole("sample", [place for _, _, place in rows])
-    correct = [sample.matches[place] if place < len(sample.matches) else None for _, sample, place in rows]
-    gather.numbers("reward", REWARD, correct)
-    measured = [sample.metrics[place] if place < len(sample.metrics) else {} for _, sample, place in rows]
-    for name in dict.fromkeys(name for metrics in measured for name in metrics):
-        gather.numbers("reward", name, [number(metrics.get(name)) for metrics in measured])
-    for name in ("input_tokens", "output_tokens"):
-        gather.numbers("column", name, [None if place else getattr(sample, name) for _, sample, place in rows])
-    lost = [sample.error if not sample.matches and not sample.metrics else None for _, sample, _ in rows]
-    gather.whole("outcome", [UNSTATED if error is None else CODE["client_failed"] for error in lost])
-    if any(lost):
-        gather.labels(ERROR_KIND, lost)
-    if log.spec is not None:
-        functions = ", ".join(map(str, log.spec.completion_fns or ()))
-        gather.labels("model", [functions or None] * len(rows))
-        gather.labels("dataset", [log.spec.eval_name] * len(rows))
-    gather.rows = len(rows)
-    places = Places(path)
-    places.add(0, np.array([sample.line for _, sample, _ in rows]))
-    part = gather.finish(places)
-    names = ("places", "tasks", "task", "sample", "attempt", "outcome", "rewards", "columns", "labels")
-    return {name: getattr(part, name) for name in names} | {"unnumbered": True}
+def _given(events: SystemPart, name: str) -> Ints:
+    """The events that say something of this name."""
+    column = events.columns.get(name)
+    return np.zeros(0, dtype=np.int64) if column is None else np.flatnonzero(column.given)
+
+
+def _counts(events: SystemPart, name: str) -> Ints:
+    """How many events of each sample say something of this name."""
+    return np.bincount(events.task[_given(events, name)], minlength=len(events.tasks))
+
+
+def _rollouts(events: SystemPart) -> SystemPart:
+    """The rollouts of all events: the n-th verdict and the n-th metrics of a sample are of one rollout."""
+    judged = np.maximum(_counts(events, MATCH), _counts(events, METRICS))
+    sizes = np.maximum(judged, 1)
+    starts = np.cumsum(sizes) - sizes
+    size = int(sizes.sum())
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    errors = events.labels.get(ERROR_KIND, Labels(np.full(len(events), -1), []))
+    failed = np.flatnonzero(errors.code >= 0)
+    lost = np.full(len(sizes), -1)
+    lost[events.task[failed]] = errors.code[failed]  # the last of several
+    lost[judged > 0] = -1
+    labels = _who(events, size)
+    if (lost >= 0).any():
+        labels[ERROR_KIND] = Labels(lost[owner], errors.values)
+    first = np.empty(len(sizes), dtype=np.int64)
+    first[events.task[::-1]] = events.places.lines(len(events))[::-1]
+    return replace(
+        events,
+        places=Places(events.places.path, events.places.unit, [(0, first[owner])]),
+        task=owner,
+        sample=np.arange(size) - starts[owner],
+        attempt=np.ones(size, dtype=np.int64),
+        outcome=np.where(lost >= 0, CODE["client_failed"], UNSTATED).astype(np.uint8)[owner],
+        rewards=_rewards(events, starts, size),
+        columns={name: _summed(events, name, starts, size) for name in TOKENS if name in events.columns},
+        labels=labels,
+    )
+
+
+def _who(events: SystemPart, size: int) -> dict[str, Labels]:
+    """The model and the dataset of the last spec, for so many rollouts."""
+    specs = [key.removeprefix(SPEC) for key in events.counts if key.startswith(SPEC)]
+    named = zip(("model", "dataset"), json.loads(specs[-1]), strict=True) if specs else ()
+    return {
+        name: Labels(np.full(size, -1 if value is None else 0), [] if value is None else [value])
+        for name, value in named
+    }
+
+
+def _rewards(events: SystemPart, starts: Ints, size: int) -> dict[str, Column]:
+    """The verdict of each rollout, and its metrics."""
+    found = []
+    for kind, columns in ((MATCH, {REWARD: events.columns.get(MATCH)}), (METRICS, events.rewards)):
+        rows = _given(events, kind)
+        place = starts[events.task[rows]] + ranks(events.task[rows])
+        found += [(name, column, rows, place) for name, column in columns.items() if column is not None]
+    rewards: dict[str, Column] = {}
+    for name, column, rows, place in found:
+        values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
+        there = column.given[rows]
+        values[place[there]], given[place[there]] = column.values[rows[there]], True
+        if name in rewards and (both := np.flatnonzero(given & rewards[name].given)).size:
+            line = events.places.lines(len(events))[rows[place == both[0]][0]]
+            wrong = f"the metric {name} is there, and match events of the same sample"
+            raise InputError.at(f"{events.places.path}:{line}", wrong, "expected one of them")
+        if name in rewards:
+            values, given = np.where(given, values, rewards[name].values), given | rewards[name].given
+        rewards[name] = Column(values, given)
+    return dict(sorted(rewards.items(), key=lambda reward: (reward[0] != REWARD, int(reward[1].given.argmax()))))
+
+
+def _summed(events: SystemPart, name: str, starts: Ints, size: int) -> Column:
+    """The tokens of all completions of a sample, at its first rollout."""
+    rows = _given(events, name)
+    values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
+    values[starts] = np.bincount(events.task[rows], events.columns[name].values[rows], len(starts))
+    given[starts] = _counts(events, name) > 0
+    return Column(values, given)
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from calipers.formats.system_rows import (
     STEP,
     Layout,
     PromptTasks,
+    Remembered,
     RowBlock,
     SystemLines,
     given,
@@ -70,15 +71,8 @@ def take(rows: RowBlock) -> None:
 
 def _golds(rows: RowBlock) -> Sequence[Any]:
     """The gold answer of each row, raw; the same extras are decoded once."""
-    known: dict[bytes, bytes] = rows.memory.setdefault("golds", {})
-    if len(known) > 4096:
-        known.clear()
-    golds = []
-    for raw in map(bytes, rows["env_extras"]):
-        if raw not in known:
-            known[raw] = _gold(raw)
-        golds.append(known[raw])
-    return golds
+    known: Remembered = rows.memory.setdefault("golds", Remembered(_gold))
+    return known.of(map(bytes, rows["env_extras"]))
 
 
 def _gold(raw: bytes) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from calipers.formats.system_rows import (
     SPLIT,
     STEP,
     Layout,
+    Number,
     RowBlock,
     SystemLines,
     SystemPart,
@@ -29,7 +31,7 @@ from calipers.formats.system_rows import (
     read_rows,
     with_notes,
 )
-from calipers.rollouts.column import Ints
+from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.part import Labels, Part
 from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, Span, TaskData, TaskOf, Trace, Work
 
@@ -66,14 +68,12 @@ def take(rows: RowBlock) -> Ints:
     gather.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
     _take_run(rows, [episodes[row][2] for row in origin])
     good = [trace is not None and _ok(trace) for trace in traces]
-    rows.outcomes(
-        [None if ok else _outcome(rows, row, trace) for row, trace, ok in zip(origin, traces, good, strict=True)]
-    )
-    rows.error_kinds(
-        [None if ok else _kind(rows, row, trace) for row, trace, ok in zip(origin, traces, good, strict=True)]
-    )
+    if not all(good):
+        each = list(zip(origin, traces, good, strict=True))
+        rows.outcomes([None if ok else _outcome(rows, row, trace) for row, trace, ok in each])
+        rows.error_kinds([None if ok else _kind(rows, row, trace) for row, trace, ok in each])
     counted = [trace if ok else None for trace, ok in zip(traces, good, strict=True)]
-    rows.table("reward", [{} if trace is None else dict(_rewards(trace)) for trace in counted])
+    _take_rewards(rows, [(trace.rewards if trace is not None else None) or {} for trace in counted])
     rows.named_numbers("column", [None if trace is None else trace.metrics for trace in counted])
     _take_usage(rows, traces)
     if "truncated" in rows.labels:
@@ -159,18 +159,32 @@ def _kind(rows: RowBlock, row: int, trace: Trace | None) -> str:
     return kinds[-1] if kinds else (trace.stop_condition if trace is not None else None) or "error"
 
 
-def _rewards(trace: Trace) -> Iterator[tuple[str, float]]:
+def _take_rewards(rows: RowBlock, objects: Sequence[Mapping[str, Score | Number]]) -> None:
     """The score of each reward by its name, and their total: the sum of score x weight over those that are there."""
-    parts = []
-    for name, reward in (trace.rewards or {}).items():
-        scored = reward if isinstance(reward, Score) else Score(reward)
-        score, weight = scored.score, scored.weight
-        if score is not None:
-            parts.append(score * (1.0 if weight is None else weight))
-            if name != TOTAL:
-                yield name, score
-    if parts:
-        yield TOTAL, sum(parts)
+    size = len(objects)
+    total, some = np.zeros(size), np.zeros(size, dtype=np.bool_)
+    for name in dict.fromkeys(chain.from_iterable(objects)):
+        given = [each.get(name) for each in objects]
+        scores, weights = _scores(given), _weights(given)
+        there = ~np.isnan(scores)
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers near the largest
+            total[there] += (scores * weights)[there]
+        some |= there
+        if name != TOTAL:
+            rows.gather.floats("reward", name, scores, there)
+    if some.any():
+        rows.gather.floats("reward", TOTAL, total, some)
+
+
+def _scores(rewards: Sequence[Score | Number]) -> Floats:
+    """The score of each reward, NaN where there is none: JSON has no NaN."""
+    return np.array([each.score if isinstance(each, Score) else each for each in rewards], dtype=np.float64)
+
+
+def _weights(rewards: Sequence[Score | Number]) -> Floats:
+    """The weight of each reward, 1 where it says none."""
+    weights = np.array([each.weight if isinstance(each, Score) else None for each in rewards], dtype=np.float64)
+    return np.where(np.isnan(weights), 1.0, weights)
 
 
 def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
@@ -184,13 +198,13 @@ def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
     ]
     owners, used = np.array([row for row, _ in calls], dtype=np.int64), [usage for _, usage in calls]
     for name, key in _SPENT.items():
-        counts = np.array(list(map(attrgetter(key), used)), dtype=np.float64)  # None becomes NaN, which JSON has not
-        there = ~np.isnan(counts)
-        if there.any():
-            sums = np.bincount(owners[there], counts[there], len(traces)).tolist()
-            some = np.bincount(owners[there], minlength=len(traces)).tolist()
-            values = [total if count else None for total, count in zip(sums, some, strict=True)]
-            rows.gather.numbers("column", name, values)
+        counts = list(map(attrgetter(key), used))
+        if set(counts) == {None}:
+            continue
+        counted = np.array(counts, dtype=np.float64)  # None becomes NaN, which JSON has not
+        there = ~np.isnan(counted)
+        sums: Floats = np.bincount(owners[there], counted[there], len(traces)).astype(np.float64, copy=False)
+        rows.gather.floats("column", name, sums, np.bincount(owners[there], minlength=len(traces)) > 0)
     spans = [trace.timing.agent if trace is not None and trace.timing else None for trace in traces]
     rows.gather.numbers("column", "latency_s", [_seconds(span) for span in spans])
 
