@@ -43,6 +43,27 @@ def test_no_name_is_a_command_in_latex(tmp_path):
     assert not [line for line in latex.splitlines() if line.startswith("::")]
 
 
+def steps_of_a_training(folder):
+    (folder / "steps").mkdir()
+    for step in (2, 10):
+        row = {"input": "user\n2+2?\nassistant\n", "output": "4", "score": step == 10, "step": step}
+        (folder / "steps" / f"{step}.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def test_the_tasks_of_a_training_are_cases_of_each_step(tmp_path):
+    steps_of_a_training(tmp_path)
+    found = cases(calipers("score", "steps", "--format", "junit", cwd=tmp_path).stdout)
+    [first, second] = found
+    assert (first.partition(" [")[2], [kind for kind, _ in found[first]]) == ("step=2]", ["failure"])
+    assert (second.partition(" [")[2], found[second]) == ("step=10]", [])
+
+
+def test_a_model_card_is_refused_for_several_steps(tmp_path):
+    steps_of_a_training(tmp_path)
+    said = refused("score", "steps", "--export", "hf=a/b:c", cwd=tmp_path)
+    assert "there is no number over all rollouts, only by step; expected the rollouts of one model" in said
+
+
 def cases(text):
     return {
         case.get("name"): [(kind.tag, kind.get("message")) for kind in case]

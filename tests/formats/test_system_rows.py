@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
-from calipers.analyses.compare.source import MIXED, ONE_STEP
 from calipers.errors import InputError, UnknownName
 from calipers.formats import lines
 from calipers.formats.format import Named
@@ -370,8 +369,11 @@ def test_an_empty_error_is_none(tmp_path, row, error, outcome):
 def test_a_comparison_of_whole_trainings_says_that_its_numbers_are_over_their_steps():
     steps = str(GOLDEN / "verl" / "validation")
     zero, one = f"{steps}/0.jsonl", f"{steps}/40.jsonl"
-    assert f"{steps}: {MIXED}; {ONE_STEP}" in calipers.compare(steps, one).notes
+    said = f"{steps}: its numbers are over several training steps, the score of no policy; give the file of one step"
+    assert said in calipers.compare(steps, one).notes
     assert not any("training steps" in note for note in calipers.compare(zero, one).notes)
+    for document in (calipers.curve(steps), calipers.items(steps)):
+        assert said.removeprefix(f"{steps}: ") in document.notes
 
 
 def test_verdicts_and_metrics_of_a_sample_of_openai_evals_are_put_together(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -10,10 +10,12 @@ from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.reports.junit import Case, Suite
 from calipers.reports.result import Group, Result
 from calipers.rollouts.column import Column
+from calipers.rollouts.labels import sliced
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED
 from calipers.rollouts.table import Rollouts, assemble
+from calipers.stats.estimate import Estimate
 
 
 def task_suites(result: Result, parts: Sequence[Part]) -> list[Suite]:
@@ -28,20 +30,38 @@ def task_suites(result: Result, parts: Sequence[Part]) -> list[Suite]:
         table = tables.get((group.agent, group.model, group.dataset))
         if table is not None:
             name = group.title or "score"
-            suites.append(Suite(name, [case for key in _rewards(group) for case in _cases(table, key, name)]))
+            cases = [
+                case
+                for label, part, metrics in _parts(table, group)
+                for key in _rewards(metrics)
+                for case in _cases(part, key, name, label)
+            ]
+            suites.append(Suite(name, cases))
     return suites
 
 
-def _rewards(group: Group) -> list[str]:
-    """The rewards that the numbers of a group are of."""
-    settings = (setting for estimate in group.metrics.values() for setting in estimate.made.settings)
+def _parts(table: Rollouts, group: Group) -> Iterator[tuple[str, Rollouts, Mapping[str, Estimate]]]:
+    """The rollouts of a group and its numbers; of a training run, those of each step."""
+    if group.metrics:
+        yield "", table, group.metrics
+        return
+    for by, slices in group.breakdowns.items():
+        rollouts = sliced(table, by, str)
+        for value, part in slices.items():
+            if value in rollouts:
+                yield f" [{by}={value}]", rollouts[value], part.metrics
+
+
+def _rewards(metrics: Mapping[str, Estimate]) -> list[str]:
+    """The rewards that some numbers are of."""
+    settings = (setting for estimate in metrics.values() for setting in estimate.made.settings)
     return list(dict.fromkeys(each.removeprefix("reward:") for each in settings if each.startswith("reward:")))
 
 
-def _cases(table: Rollouts, key: str, suite: str) -> Iterator[Case]:
+def _cases(table: Rollouts, key: str, suite: str, label: str) -> Iterator[Case]:
     numbers, seconds = contributed(table, key), table.columns.get("latency_s")
     ends = np.searchsorted(table.task, np.arange(len(table.tasks) + 1))
-    name = "" if key == "reward" else f" ({key})"
+    name = ("" if key == "reward" else f" ({key})") + label
     for task, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
         rows = slice(start, end)
         yield _case(f"{table.tasks[task]}{name}", suite, numbers.take(rows), table.outcome[rows], _sum(seconds, rows))

@@ -63,6 +63,12 @@ def steps_of(rollouts: Rollouts) -> str:
     return STEP if counts.get(STEP, 1) > 1 else ""
 
 
+def over_steps(rollouts: Rollouts) -> list[str]:
+    """A note for numbers of rollouts of several training steps; none for those of one."""
+    note = "its numbers are over several training steps, the score of no policy; give the file of one step"
+    return [note] if steps_of(rollouts) else []
+
+
 def sliced(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, Rollouts]:
     """The rollouts of a group slice by slice; a slice has its share of what a stopping rule left undone, too."""
     parts = _cut(rollouts, key, name)

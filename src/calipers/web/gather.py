@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.result import Comparison
 from calipers.analyses.compare.source import (
-    MIXED,
-    ONE_STEP,
     ReadSource,
     error_of,
     prompt_of,
@@ -43,7 +41,7 @@ from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.labels import steps_of
+from calipers.rollouts.labels import over_steps
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
@@ -239,8 +237,8 @@ def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:
     tables = read.rollouts.groups()
     if read.rollouts.unread:
         raise no_reward(read.path, read.rollouts.unread)
-    if steps_of(read.rollouts) and not plan.by:
-        raise InputError.at(read.path, MIXED, ONE_STEP)
+    if not plan.by and (mixed := over_steps(read.rollouts)):
+        raise InputError.at(read.path, mixed[0])
     result = replace(score_rollouts(read.rollouts, plan), inputs=read.hashed())
     return [_run(result, group, table, read, texts, plan) for group, table in zip(result.groups, tables, strict=True)]
 

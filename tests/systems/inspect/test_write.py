@@ -46,6 +46,14 @@ def test_what_inspect_has_no_word_for_is_said(tmp_path):
     assert "inspect keeps the last attempt at a sample; 2 earlier ones are left out" in done.stderr
 
 
+def test_rollouts_that_only_inspect_plans_are_counted(tmp_path):
+    rows = [{"task": "a", "sample": sample, "reward": 1} for sample in range(3)] + [{"task": "b", "reward": 0}]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = calipers("score", "r.jsonl", "--export", "inspect=out.eval", cwd=tmp_path)
+    assert "read again, the log has 2 rollouts more, which were never run" in done.stderr
+    assert library.score(tmp_path / "out.eval").groups[0].ledger.outcomes == {"scored": 4, "not_run": 2}
+
+
 def test_no_member_of_an_archive_leads_out_of_it(tmp_path):
     tasks = ["../../evil", "/etc/passwd", "a/b", "..\\x", "x" * 1000, "a\u202eb"]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps({"task": task, "reward": 1}) + "\n" for task in tasks))

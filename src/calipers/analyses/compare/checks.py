@@ -21,6 +21,7 @@ from calipers.pipeline import Source
 from calipers.reports.figures import counted
 from calipers.request import make_plan
 from calipers.rollouts.column import Bools
+from calipers.rollouts.labels import STEP, over_steps
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import Rollouts
 
@@ -185,9 +186,11 @@ def _means(name: str, key: str) -> bool:
     return name in (key, key.rpartition(",")[0])
 
 
-def source_notes(sources: Sequence[ReadSource]) -> list[str]:
-    """Notes of the readers, and on files with the same content."""
+def source_notes(sources: Sequence[ReadSource], by: Collection[str] = ()) -> list[str]:
+    """Notes of the readers, and notes on files with the same content and on several training steps in one number."""
     notes = [note for source in sources for note in source.rollouts.notes if not note.endswith(COMPARED)]
+    if STEP not in by:
+        notes += [f"{source.path}: {note}" for source in sources for note in over_steps(source.rollouts)]
     seen: dict[tuple[str, ...], str] = {}
     for source in sources:
         whole = [file for file in source.hashed() if file.format != "lm_eval_results"]  # whose rollouts stand beside it

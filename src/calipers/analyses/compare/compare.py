@@ -220,7 +220,11 @@ def _compared(
         contests=results,
         tests=tests,
         order=ORDER if question.anytime else None,
-        notes=[*not_said([*source_notes(sources), *notes], _stop_notes(sources)), *unshared, *table_notes],
+        notes=[
+            *not_said([*source_notes(sources, plan.by), *notes], _stop_notes(sources)),
+            *unshared,
+            *table_notes,
+        ],
         primary=question.primary.text if question.primary else families[0][0].metric_pair.question_text,
         differences=[measured.difference for family in families for measured in family],
     )

@@ -22,7 +22,6 @@ from calipers.formats.read import Input, begin
 from calipers.names import FORMATS
 from calipers.pipeline import Progress, Source, read
 from calipers.reports.untrusted_text import clean
-from calipers.rollouts.labels import steps_of
 from calipers.rollouts.part import Part
 from calipers.rollouts.table import Rollouts
 
@@ -281,10 +280,6 @@ class CalledTable:
     table: Source
 
 
-MIXED = "has rollouts of several training steps, and a number over all of them is that of no policy"
-ONE_STEP = "expected the files of one step; calipers score shows each step"
-
-
 def read_source(
     source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
 ) -> ReadSource:
@@ -297,8 +292,5 @@ def read_source(
         parts: list[Part] = []
         rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
-        name = " ".join(paths)
-        if steps_of(rollouts):
-            rollouts = replace(rollouts, notes=[*rollouts.notes, f"{name}: {MIXED}; {ONE_STEP}"])
-        return ReadSource(name, rollouts, digests, columns, cache(inputs))
+        return ReadSource(" ".join(paths), rollouts, digests, columns, cache(inputs))
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)

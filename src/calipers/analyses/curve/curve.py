@@ -17,7 +17,7 @@ from calipers.metrics.reduce import pass_counts
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.labels import answers, clusters
+from calipers.rollouts.labels import answers, clusters, over_steps
 from calipers.rollouts.ledger import Ledger, Missing, contributed
 from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
@@ -85,7 +85,7 @@ def curve(
         pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
         groups = [_stopped(_group(part, key, settings), part, settings) for part, key in pairs]
     stop_notes = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
-    notes = _notes(not_said(side.rollouts.notes, stop_notes), groups)
+    notes = _notes(not_said([*side.rollouts.notes, *over_steps(side.rollouts)], stop_notes), groups)
     return Curves(plan.missing, confidence, threshold, cluster, side.hashed(), groups, notes)
 
 

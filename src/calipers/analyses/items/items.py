@@ -31,7 +31,7 @@ from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.plain_words import plain_why
 from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.labels import clusters
+from calipers.rollouts.labels import clusters, over_steps
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
@@ -106,7 +106,8 @@ def _stopped(those: Sequence[NamedRun]) -> list[str]:
 
 def _unsaid(rollouts: Rollouts) -> list[str]:
     """The notes of a source but for its stops, which the tables say."""
-    return not_said(rollouts.notes, [note for stop in rollouts.stops.values() for note in stop.notes])
+    notes = [*rollouts.notes, *over_steps(rollouts)]
+    return not_said(notes, [note for stop in rollouts.stops.values() for note in stop.notes])
 
 
 def _check_distinct(sources: Sequence[Source]) -> None:

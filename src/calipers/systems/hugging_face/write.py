@@ -51,8 +51,14 @@ class ModelCard:
         return [], notes
 
     def _write(self, result: Result, group: Group, files: GroupFiles) -> Iterator[str]:
-        name, estimate = next(iter(group.metrics.items()))
         title = group.title or "the rollouts"
+        if not group.metrics:
+            cut = next(iter(group.breakdowns), "")
+            wrong = f"{title}: there is no number over all rollouts" + (f", only by {cut}" if cut else "")
+            raise InputError.at(
+                "--export hf", wrong, "expected the rollouts of one model, such as the file of one step"
+            )
+        name, estimate = next(iter(group.metrics.items()))
         if estimate.value is None:
             yield f"{title}: {name} has no value, so that no file is written"
             return

@@ -274,6 +274,10 @@ class _Content:
             yield f"{title}: inspect has no word for these outcomes, which stand in the metadata of scores: {words}"
         if self.attempts:
             yield f"{title}: inspect keeps the last attempt at a sample; {self.attempts} earlier ones are left out"
+        more = len(self._ids) * max(self._ids.values(), default=1) - self._group.ledger.planned
+        if more > 0:
+            epochs = "inspect plans as many epochs for every sample"
+            yield f"{title}: {epochs}: read again, the log has {counted(more, 'rollout')} more, which were never run"
 
 
 class _Sink(io.RawIOBase):
