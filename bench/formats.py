@@ -50,6 +50,10 @@ FILES: dict[str, tuple[str, Change]] = {
         "skyrl/dumped_evals/global_step_10_evals/openai_gsm8k.jsonl",
         lambda row, at: row.update(input_prompt=f"Q{at // 4}"),
     ),
+    "skyrl, with token scores": (
+        "skyrl/dumped_evals/global_step_10_evals/openai_gsm8k.jsonl",
+        lambda row, at: row.update(input_prompt=f"Q{at // 4}", score=[0.0] * 400 + [float(at % 2)]),
+    ),
     "nemo_rl": ("nemo_rl/val_data_step0.jsonl", lambda row, at: row["content"][0][0].update(content=f"Q{at // 4}")),
     "nemo_rl, with token ids": (
         "nemo_rl/train_data_step1.jsonl",

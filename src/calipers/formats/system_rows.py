@@ -85,7 +85,10 @@ class Layout:
     system: str  # its name in messages
     fields: Sequence[tuple[str, Any, Any]]  # (key, type, default) of what a score needs
     take: Callable[[RowBlock], Ints | None]
-    """Puts the block's rollouts into its `Gather`. Returns the row of each rollout, None for one of each row."""
+    """Puts the block's rollouts into its `Gather`. Returns the row of each rollout, None for one of each row.
+
+    BadRow for a row that cannot be.
+    """
     extras: bool = False  # whether any other key of a row may be a column
     unnumbered: bool = True  # whether rows have no sample numbers
     headline: str = ""  # the reward to read where nobody picks one
@@ -304,9 +307,13 @@ class SystemLines:
             *(self._path, size, named, self._extras(named), self._labels, self._gather),
             *(self._counts, self._ids, self.memory, self._schema.steps),
         )
-        origin = self._layout.take(rows)
-        self._label(named, origin, rows.labelled)
         lines = note_places(block, size, octets, ends, self.lines, self._learner)
+        try:
+            origin = self._layout.take(rows)
+        except BadRow as error:
+            row, wrong, right = error.args
+            raise LineError(lines + row if isinstance(lines, int) else int(lines[row]), wrong, right) from None
+        self._label(named, origin, rows.labelled)
         if origin is None:
             self._places.add(self._gather.rows, lines)
             self._gather.rows += size
@@ -445,13 +452,13 @@ class _Schema:
         try:
             self.decoder.decode(line)
         except msgspec.ValidationError as error:
-            return _said(str(error), right)
+            return said_of(str(error), right)
         except BAD:
             pass
         return "a number is out of range", "expected at most 1.8e308 in size"
 
 
-def _said(message: str, right: str) -> tuple[str, str]:
+def said_of(message: str, right: str) -> tuple[str, str]:
     """What msgspec says of a value of the wrong type, in plain words."""
     if lacks := _LACKS.search(message):
         inside = f" in {lacks[2]}" if lacks[2] else ""
