@@ -187,7 +187,7 @@ def number(value: Any) -> float | None:
 
 def hashed(text: str) -> int:
     """A number that stands for an id, the same in every process: of a UUID half its digits, else a hash."""
-    if len(text) == UUID_DIGITS and text.isalnum():
+    if len(text) == UUID_DIGITS and text.isalnum():  # as int takes signs, blanks and underscores, too
         with suppress(ValueError):
             return int(text[: UUID_DIGITS // 2], 16) >> 1
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
