@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 from calipers.formats import lines
 from calipers.formats.read import read
@@ -28,7 +29,7 @@ Change = Callable[[dict[str, Any], int], Any]
 def _verifiers(row: dict[str, Any], at: int, tokens: bool = False) -> None:
     row["id"], row["task"]["key"] = f"e{at}", f"k{at // 4}"
     for number, trace in enumerate(row["traces"]):
-        trace["id"] = f"{at}-{number}"
+        trace["id"] = uuid5(NAMESPACE_OID, f"{at}-{number}").hex  # as verifiers writes ids
         if tokens:
             trace["nodes"][-1].update(token_ids=TOKENS, logprobs=[-0.25] * len(TOKENS))
 

@@ -153,7 +153,11 @@ class RowBlock:
             kinds = set(map(type, values))
             if not (kinds <= _PLAIN or (kinds <= {*_PLAIN, int} and _fit(values))):
                 values = [number(value) for value in values]
-            self.gather.numbers(kind, names.get(name, name), values)
+            if None in values:
+                parsed = np.array(values, dtype=np.float64)  # None becomes NaN, which JSON has not
+                self.gather.floats(kind, names.get(name, name), parsed, ~np.isnan(parsed))
+            else:
+                self.gather.numbers(kind, names.get(name, name), values)
 
     def metadata(self, objects: Sequence[Raw | bytes]) -> None:
         """The object of each rollout that --by looks into; b"" where a rollout has none."""
@@ -188,8 +192,10 @@ def number(value: Any) -> float | None:
 def hashed(text: str) -> int:
     """A number that stands for an id, the same in every process: of a UUID half its digits, else a hash."""
     if len(text) == UUID_DIGITS and text.isalnum():  # as int takes signs, blanks and underscores, too
-        with suppress(ValueError):
+        try:
             return int(text[: UUID_DIGITS // 2], 16) >> 1
+        except ValueError:
+            pass
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
