@@ -331,7 +331,7 @@ def test_places_in_a_dataset_are_compared_by_their_prompts(tmp_path):
     assert "the prompt differs in 6 of 6 common tasks" in str(calipers.compare(*paths))
 
 
-@pytest.mark.parametrize("name", ["verl", "skyrl", "verifiers_v0"])
+@pytest.mark.parametrize("name", ["verl", "skyrl", "verifiers_v0", "tinker_eval"])
 def test_texts_belong_to_the_rollouts_that_were_read(name):
     path = str(GOLDEN / FILES[name])
     table, _ = read([path])
@@ -341,7 +341,7 @@ def test_texts_belong_to_the_rollouts_that_were_read(name):
         (row.get("agent"), row.get("model"), row.get("dataset"), row["task"], row["sample"]) for row in seen(table)
     )
     assert of_texts == of_rows
-    assert all(text.prompt and text.completion for text in texts)
+    assert all((text.prompt and text.completion) or text.error for text in texts)
 
 
 def test_verdicts_and_metrics_of_a_sample_of_openai_evals_are_put_together(tmp_path):
