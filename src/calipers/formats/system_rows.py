@@ -646,19 +646,15 @@ def _columns_of(each: Sequence[Mapping[str, Column]], parts: Sequence[Part]) -> 
 
 def _labels_of(each: Sequence[Labels]) -> Labels:
     """Labels one after the other, each distinct value once."""
-    known: dict[bytes, int] = {}
-    values: list[Any] = []
+    known: dict[str | bytes, tuple[int, Any]] = {}
     codes = []
     for labels in each:
         table = []
         for value in labels.values:
-            key = _ENCODER.encode(value)
-            if key not in known:
-                known[key] = len(values)
-                values.append(value)
-            table.append(known[key])
+            key = value if type(value) is str else _ENCODER.encode(value)
+            table.append(known.setdefault(key, (len(known), value))[0])
         codes.append(np.array([*table, -1], dtype=np.int64)[labels.code])
-    return Labels(np.concatenate(codes), values)
+    return Labels(np.concatenate(codes), [value for _, value in known.values()])
 
 
 def some_rows(part: SystemPart, rows: Ints) -> SystemPart:
