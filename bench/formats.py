@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 from calipers.formats import lines
 from calipers.formats.read import read
@@ -28,7 +29,7 @@ Change = Callable[[dict[str, Any], int], Any]
 def _verifiers(row: dict[str, Any], at: int, tokens: bool = False) -> None:
     row["id"], row["task"]["key"] = f"e{at}", f"k{at // 4}"
     for number, trace in enumerate(row["traces"]):
-        trace["id"] = f"{at}-{number}"
+        trace["id"] = uuid5(NAMESPACE_OID, f"{at}-{number}").hex  # as verifiers writes ids
         if tokens:
             trace["nodes"][-1].update(token_ids=TOKENS, logprobs=[-0.25] * len(TOKENS))
 
@@ -49,6 +50,10 @@ FILES: dict[str, tuple[str, Change]] = {
     "skyrl": (
         "skyrl/dumped_evals/global_step_10_evals/openai_gsm8k.jsonl",
         lambda row, at: row.update(input_prompt=f"Q{at // 4}"),
+    ),
+    "skyrl, with token scores": (
+        "skyrl/dumped_evals/global_step_10_evals/openai_gsm8k.jsonl",
+        lambda row, at: row.update(input_prompt=f"Q{at // 4}", score=[0.0] * 400 + [float(at % 2)]),
     ),
     "nemo_rl": ("nemo_rl/val_data_step0.jsonl", lambda row, at: row["content"][0][0].update(content=f"Q{at // 4}")),
     "nemo_rl, with token ids": (

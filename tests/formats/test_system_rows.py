@@ -331,7 +331,7 @@ def test_places_in_a_dataset_are_compared_by_their_prompts(tmp_path):
     assert "the prompt differs in 6 of 6 common tasks" in str(calipers.compare(*paths))
 
 
-@pytest.mark.parametrize("name", ["verl", "skyrl", "verifiers_v0"])
+@pytest.mark.parametrize("name", ["verl", "skyrl", "verifiers_v0", "tinker_eval"])
 def test_texts_belong_to_the_rollouts_that_were_read(name):
     path = str(GOLDEN / FILES[name])
     table, _ = read([path])
@@ -341,7 +341,7 @@ def test_texts_belong_to_the_rollouts_that_were_read(name):
         (row.get("agent"), row.get("model"), row.get("dataset"), row["task"], row["sample"]) for row in seen(table)
     )
     assert of_texts == of_rows
-    assert all(text.prompt and text.completion for text in texts)
+    assert all((text.prompt and text.completion) or text.error for text in texts)
 
 
 def test_a_token_without_a_score_is_a_gap_and_not_0(tmp_path):
@@ -398,3 +398,29 @@ def test_verdicts_and_metrics_of_a_sample_of_openai_evals_are_put_together(tmp_p
     path = written(tmp_path, rows_of(*rows), "both.jsonl")
     wrong = "the metric correct is there, and match events of the same sample; expected one of them"
     assert refused(path) == f":13: {wrong}"
+
+
+def test_scores_of_tokens_in_skyrl_are_summed_and_the_last_one_is_kept(tmp_path):
+    row = {"input_prompt": "Q", "output_response": "A"}
+    scores = [
+        "[0.0, 0, 0.00, 0.5]",
+        "[0.25, -0.5, null]",
+        "[]",
+        "[1]",
+        "[null, 0.0]",
+        "[0,0.0,null]",
+        "0.75",
+        "null",
+        "true",
+    ]
+    text = "".join(json.dumps(row)[:-1] + f', "score": {score}}}\n' for score in scores)
+    table = read([written(tmp_path, text)])[0]
+    told = {}
+    for name in ("score", "last_token_score"):
+        column = table.rewards[name]
+        told[name] = [value if there else None for value, there in zip(column.values, column.given, strict=True)]
+    assert told["score"] == [0.5, None, None, 1.0, None, None, 0.75, None, 1.0]  # a token without a score is not 0
+    assert told["last_token_score"] == [0.5, None, None, 1.0, 0.0, None, 0.75, None, 1.0]
+    for wrong in ('"0.5"', '[0.0, "1"]', "[0.0, [1]]", "[0.0, true]", "[0, 1e999]", "1e999"):
+        path = written(tmp_path, f'{text}{json.dumps(row)[:-1]}, "score": {wrong}}}\n', "wrong")
+        assert refused(path).startswith(f":{len(scores) + 1}: ")

@@ -85,7 +85,10 @@ class Layout:
     system: str  # its name in messages
     fields: Sequence[tuple[str, Any, Any]]  # (key, type, default) of what a score needs
     take: Callable[[RowBlock], Ints | None]
-    """Puts the block's rollouts into its `Gather`. Returns the row of each rollout, None for one of each row."""
+    """Puts the block's rollouts into its `Gather`. Returns the row of each rollout, None for one of each row.
+
+    BadRow for a row that cannot be.
+    """
     extras: bool = False  # whether any other key of a row may be a column
     unnumbered: bool = True  # whether rows have no sample numbers
     headline: str = ""  # the reward to read where nobody picks one
@@ -150,7 +153,11 @@ class RowBlock:
             kinds = set(map(type, values))
             if not (kinds <= _PLAIN or (kinds <= {*_PLAIN, int} and _fit(values))):
                 values = [number(value) for value in values]
-            self.gather.numbers(kind, names.get(name, name), values)
+            if None in values:
+                parsed = np.array(values, dtype=np.float64)  # None becomes NaN, which JSON has not
+                self.gather.floats(kind, names.get(name, name), parsed, ~np.isnan(parsed))
+            else:
+                self.gather.numbers(kind, names.get(name, name), values)
 
     def metadata(self, objects: Sequence[Raw | bytes]) -> None:
         """The object of each rollout that --by looks into; b"" where a rollout has none."""
@@ -184,9 +191,11 @@ def number(value: Any) -> float | None:
 
 def hashed(text: str) -> int:
     """A number that stands for an id, the same in every process: of a UUID half its digits, else a hash."""
-    if len(text) == UUID_DIGITS and text.isalnum():
-        with suppress(ValueError):
+    if len(text) == UUID_DIGITS and text.isalnum():  # as int takes signs, blanks and underscores, too
+        try:
             return int(text[: UUID_DIGITS // 2], 16) >> 1
+        except ValueError:
+            pass
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
@@ -304,9 +313,13 @@ class SystemLines:
             *(self._path, size, named, self._extras(named), self._labels, self._gather),
             *(self._counts, self._ids, self.memory, self._schema.steps),
         )
-        origin = self._layout.take(rows)
-        self._label(named, origin, rows.labelled)
         lines = note_places(block, size, octets, ends, self.lines, self._learner)
+        try:
+            origin = self._layout.take(rows)
+        except BadRow as error:
+            row, wrong, right = error.args
+            raise LineError(lines + row if isinstance(lines, int) else int(lines[row]), wrong, right) from None
+        self._label(named, origin, rows.labelled)
         if origin is None:
             self._places.add(self._gather.rows, lines)
             self._gather.rows += size
@@ -445,13 +458,13 @@ class _Schema:
         try:
             self.decoder.decode(line)
         except msgspec.ValidationError as error:
-            return _said(str(error), right)
+            return said_of(str(error), right)
         except BAD:
             pass
         return "a number is out of range", "expected at most 1.8e308 in size"
 
 
-def _said(message: str, right: str) -> tuple[str, str]:
+def said_of(message: str, right: str) -> tuple[str, str]:
     """What msgspec says of a value of the wrong type, in plain words."""
     if lacks := _LACKS.search(message):
         inside = f" in {lacks[2]}" if lacks[2] else ""
@@ -646,19 +659,15 @@ def _columns_of(each: Sequence[Mapping[str, Column]], parts: Sequence[Part]) -> 
 
 def _labels_of(each: Sequence[Labels]) -> Labels:
     """Labels one after the other, each distinct value once."""
-    known: dict[bytes, int] = {}
-    values: list[Any] = []
+    known: dict[str | bytes, tuple[int, Any]] = {}
     codes = []
     for labels in each:
         table = []
         for value in labels.values:
-            key = _ENCODER.encode(value)
-            if key not in known:
-                known[key] = len(values)
-                values.append(value)
-            table.append(known[key])
+            key = value if type(value) is str else _ENCODER.encode(value)
+            table.append(known.setdefault(key, (len(known), value))[0])
         codes.append(np.array([*table, -1], dtype=np.int64)[labels.code])
-    return Labels(np.concatenate(codes), values)
+    return Labels(np.concatenate(codes), [value for _, value in known.values()])
 
 
 def some_rows(part: SystemPart, rows: Ints) -> SystemPart:

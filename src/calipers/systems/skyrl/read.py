@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
+from calipers.formats.rows import BadRow
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     STEP,
     Layout,
+    Number,
     PromptTasks,
     Remembered,
     RowBlock,
@@ -22,11 +26,12 @@ from calipers.formats.system_rows import (
     raw_hash,
     read_rows,
     row_texts,
+    said_of,
     step_in,
     with_notes,
 )
 from calipers.rollouts.part import Part
-from calipers.systems.skyrl.wire import FIELDS, TextRow
+from calipers.systems.skyrl.wire import FIELDS, Scored, TextRow
 
 SYSTEM: Final = "skyrl"
 UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null
@@ -44,6 +49,8 @@ class _Extras(msgspec.Struct, gc=False):
 
 
 _EXTRAS: Final = msgspec.json.Decoder(_Extras | None)
+_SCORED: Final = msgspec.json.Decoder(Scored)
+_PLAIN: Final = msgspec.json.Decoder(list[Number])
 
 
 def users_turn(prompt: str) -> str:
@@ -56,11 +63,13 @@ def take(rows: RowBlock) -> None:
     gather = rows.gather
     tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
     gather.tasks(tasks.of(rows["input_prompt"], _golds(rows)))
-    scores = rows["score"]
-    if list in set(map(type, scores)):
-        gather.numbers("reward", LAST, [_last(score) for score in scores])
-        scores = [_summed(score) if isinstance(score, list) else score for score in scores]
-    gather.numbers("reward", "score", scores)
+    raws = list(map(bytes, rows["score"]))
+    if any(raw[:1] == b"[" for raw in raws):
+        sums, last = zip(*[_sum_and_last(row, raw) for row, raw in enumerate(raws)], strict=True)
+        gather.numbers("reward", LAST, last)
+        gather.numbers("reward", "score", sums)
+    else:
+        gather.numbers("reward", "score", _plain(raws))
     gather.labels("dataset", [UNNAMED if name is ABSENT or name is None else name for name in rows["data_source"]])
     step = rows.memory.setdefault("step", step_in(rows.path, _STEP))
     if step is not None:
@@ -83,16 +92,35 @@ def _gold(raw: bytes) -> bytes:
     return bytes(extras.reward_spec.ground_truth) if extras and extras.reward_spec else b""
 
 
+def _plain(raws: Sequence[bytes]) -> Sequence[Number]:
+    """Scores of whole responses."""
+    try:
+        return _PLAIN.decode(b"[%b]" % b",".join([raw or b"null" for raw in raws]))
+    except BAD:  # one is no number: which?
+        return [_sum_and_last(row, raw)[0] for row, raw in enumerate(raws)]
+
+
+def _sum_and_last(row: int, raw: bytes) -> tuple[Number, Number]:
+    """The sum of the scores of a response's tokens, and the last of them; BadRow for what is no score."""
+    before, _, end = raw[1:-1].rpartition(b",")
+    if raw[:1] == b"[" and not before.translate(None, b"0., "):  # most are 0 up to the last
+        with suppress(ValueError):
+            last = float(end)
+            if math.isfinite(last):
+                return last + 0.0, last
+    try:
+        score = _SCORED.decode(b'{"score":%b}' % (raw or b"null")).score
+    except BAD as error:
+        raise BadRow(row, *said_of(str(error), f"expected a row as {SYSTEM} writes it")) from None
+    return (_summed(score), score[-1] if score else None) if isinstance(score, list) else (score, score)
+
+
 def _summed(scores: Sequence[Any]) -> float | None:
     """The sum of the scores of the tokens; None where a token has none, as its score is not 0."""
     try:
         return sum(scores) if scores else None
     except TypeError:
         return None
-
-
-def _last(score: Any) -> Any:
-    return (score[-1] if score else None) if isinstance(score, list) else score
 
 
 LAYOUT: Final = Layout(SYSTEM, FIELDS, take, headline="score")

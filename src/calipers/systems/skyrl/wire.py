@@ -20,9 +20,15 @@ class TextRow(msgspec.Struct, gc=False):
     data_source: str | None = None
 
 
+class Scored(msgspec.Struct, gc=False):
+    """The score of a row: of the whole response, or of each token."""
+
+    score: Number | list[float | None] = None
+
+
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("input_prompt", Raw, msgspec.NODEFAULT),
-    ("score", Number | list[float | None], ABSENT),  # of the whole response, or of each token
+    ("score", Raw, NOTHING),  # as in `Scored`
     ("stop_reason", str | None, ABSENT),
     ("env_class", str | None, ABSENT),
     ("env_extras", Raw, NOTHING),

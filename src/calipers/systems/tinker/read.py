@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
@@ -16,25 +16,30 @@ from calipers.formats.system_rows import (
     RowBlock,
     SystemLines,
     conversation,
+    decoded,
     number,
+    raw_hash,
     read_rows,
+    row_texts,
     with_notes,
 )
 from calipers.rollouts.part import Part
-from calipers.systems.tinker.wire import EVALUATION, SUMMARY
+from calipers.systems.tinker.wire import EVALUATION, SUMMARY, Logs, TextTrajectory, Turn
 
 EVALUATIONS: Final = "tinker_eval"
 SUMMARIES: Final = "tinker_rl"
 TRUNCATIONS: Final = ("max_tokens_reached", "context_overflow")
 SPENT: Final = {"_eval_ob_tokens": "input_tokens", "_eval_ac_tokens": "output_tokens"}  # its metrics -> our usage
+MODEL: Final = "assistant"  # the role of the model's turns
+_TURNS: Final = msgspec.json.Decoder(list[list[Turn] | None])
+_LOGS: Final = msgspec.json.Decoder(list[Logs | None])
 BATCH: Final = "tinker's rollout summaries have no prompts: a task is a place in the batch of one iteration"
 
 
 def take_evaluation(rows: RowBlock) -> None:
     """A block of trajectories, each a rollout."""
     gather = rows.gather
-    pairs = zip(rows["example_id"], rows["idx"], strict=True)
-    gather.tasks([("" if idx is None else idx) if example in (None, "") else example for example, idx in pairs])
+    gather.tasks(list(map(_task, rows["example_id"], rows["idx"])))
     gather.numbers("reward", "reward", rows["reward"])
     gather.numbers("column", "latency_s", rows["time_seconds"])
     gather.labels("dataset", rows["benchmark"])
@@ -48,6 +53,13 @@ def take_evaluation(rows: RowBlock) -> None:
     if "truncated" in rows.labels:
         rows.labelled.add("truncated")
         gather.labels("truncated", [any(number(each.get(name)) for name in TRUNCATIONS) for each in metrics])
+
+
+def _task(example: str | int | None, idx: int | None) -> str | int:
+    """The id of an example, or else its place."""
+    if example is None or example == "":
+        return "" if idx is None else idx
+    return example
 
 
 def _outcome(error: str | None) -> str | None:
@@ -105,6 +117,27 @@ def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     return [conversation(turns) if isinstance(turns, list) else {}]
 
 
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
+    """What the trajectories of a file say: the turns before the model's first, and the model's own."""
+
+    def text_of(row: TextTrajectory) -> Text:
+        turns = decoded(_TURNS, [row.turns])[0] or []
+        roles = [turn.role for turn in turns]
+        first = roles.index(MODEL) if MODEL in roles else len(turns)
+        logs = decoded(_LOGS, [row.logs])[0]
+        return Text(
+            *(None, None, row.benchmark, str(_task(row.example_id, row.idx)), 0, ""),
+            target=raw_hash(logs.expected) if logs else "",
+            completion="\n\n".join(
+                turn.content for turn in turns if turn.role == MODEL and isinstance(turn.content, str)
+            ),
+            prompt=[{"role": turn.role, "content": turn.content} for turn in turns[:first]],
+            error=row.error,
+        )
+
+    return row_texts(path, TextTrajectory, text_of, wanted)
+
+
 def is_evaluation(start: Beginning) -> bool:
     """Whether the first row is a trajectory of an evaluation: ``benchmark example_id turns reward``."""
     return start.row is not None and {"benchmark", "example_id", "turns", "reward"} <= start.row.keys()
@@ -115,5 +148,5 @@ def is_summary(start: Beginning) -> bool:
     return start.row is not None and {"schema_version", "group_idx", "traj_idx", "total_reward"} <= start.row.keys()
 
 
-EVALUATED: Final = Format(EVALUATIONS, read_evaluation, is_evaluation, in_folders=True, said=said)
+EVALUATED: Final = Format(EVALUATIONS, read_evaluation, is_evaluation, texts, in_folders=True, said=said)
 SUMMARISED: Final = Format(SUMMARIES, read_summaries, is_summary, in_folders=True)

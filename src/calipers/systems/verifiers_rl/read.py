@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import kind_of
@@ -33,7 +33,7 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.part import Labels, Part
-from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, Span, TaskData, TaskOf, Trace, Work
+from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, TaskData, TaskOf, Trace, Usage, Work
 
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"
@@ -42,12 +42,13 @@ POLICY: Final = "policy"  # what a count of traces by (agent, model) is called
 TRUNCATED: Final = frozenset({"max_turns", "context_length"})
 _FOLDERS: Final = re.compile(r"step_([0-9]+)[/\\](train|eval)[/\\]")
 _DATA: Final = msgspec.json.Decoder(TaskData)
+CACHED: Final = "cached_input_tokens"
 _SPENT: Final = {
-    "input_tokens": "input_tokens",
-    "output_tokens": "completion_tokens",
-    "cached_tokens": "cached_input_tokens",
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    CACHED: "cached_tokens",
     "reasoning_tokens": "reasoning_tokens",
-    "cost_usd": "cost",
+    "cost": "cost_usd",
 }
 
 
@@ -58,13 +59,12 @@ def take(rows: RowBlock) -> Ints:
     gather = rows.gather
     tasks = [_task(task) for task in rows["task"]]
     gather.tasks([tasks[row] for row in origin])
-    agents = [NO_TRACE if trace is None else _agent(trace) for trace in traces]
-    models = [NO_TRACE if trace is None else _model(trace) for trace in traces]
-    trained = [trace is not None and (trace.agent is None or trace.agent.trainable is not False) for trace in traces]
-    who = Counter(pair for pair, counts in zip(zip(agents, models, strict=True), trained, strict=True) if counts)
-    rows.counts.update({f"{POLICY}\0{agent or ''}\0{model or ''}": count for (agent, model), count in who.items()})
-    gather.labels("agent", agents)
-    gather.labels("model", models)
+    who = [(NO_TRACE, NO_TRACE, False) if trace is None else _who(trace) for trace in traces]
+    for (agent, model, trainable), count in Counter(who).items():
+        if trainable:
+            rows.counts[f"{POLICY}\0{agent or ''}\0{model or ''}"] += count
+    gather.labels("agent", [agent for agent, _, _ in who])
+    gather.labels("model", [model for _, model, _ in who])
     gather.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
     _take_run(rows, [episodes[row][2] for row in origin])
     good = [trace is not None and _ok(trace) for trace in traces]
@@ -104,15 +104,13 @@ def _task(task: TaskOf) -> str:
     return "" if name is None else str(name)
 
 
-def _agent(trace: Trace) -> str | None:
-    return trace.agent.name if trace.agent else None
-
-
-def _model(trace: Trace) -> str | None:
-    config = trace.agent.config if trace.agent else None
-    if config and config.model:
-        return config.model
-    return trace.calls[0].model if trace.calls else None
+def _who(trace: Trace) -> tuple[str | None, str | None, bool]:
+    """The agent and the model of a trace, and whether it is one that learns."""
+    agent = trace.agent
+    model = agent.config.model if agent and agent.config else None
+    if not model:
+        model = trace.calls[0].model if trace.calls else None
+    return agent.name if agent else None, model, agent is None or agent.trainable is not False
 
 
 def _dataset(env: Any) -> str | None:
@@ -197,19 +195,22 @@ def _take_usage(rows: RowBlock, traces: Sequence[Trace | None]) -> None:
         if call.usage is not None
     ]
     owners, used = np.array([row for row, _ in calls], dtype=np.int64), [usage for _, usage in calls]
-    for name, key in _SPENT.items():
-        counts = list(map(attrgetter(key), used))
-        if set(counts) == {None}:
-            continue
-        counted = np.array(counts, dtype=np.float64)  # None becomes NaN, which JSON has not
+    spent: dict[str, Floats] = {}
+    for key, column in zip(Usage.__struct_fields__, zip(*map(astuple, used), strict=True), strict=False):
+        if set(column) != {None}:
+            spent[key] = np.array(column, dtype=np.float64)  # None becomes NaN, which JSON has not
+    if {"prompt_tokens", CACHED} <= spent.keys():  # the file's prompt tokens are without those of the cache
+        spent["prompt_tokens"] = spent["prompt_tokens"] + np.nan_to_num(spent[CACHED])
+    for key, counted in spent.items():
+        name = _SPENT[key]
         there = ~np.isnan(counted)
         sums: Floats = np.bincount(owners[there], counted[there], len(traces)).astype(np.float64, copy=False)
         rows.gather.floats("column", name, sums, np.bincount(owners[there], minlength=len(traces)) > 0)
-    spans = [trace.timing.agent if trace is not None and trace.timing else None for trace in traces]
-    rows.gather.numbers("column", "latency_s", [_seconds(span) for span in spans])
+    rows.gather.numbers("column", "latency_s", [_seconds(trace) for trace in traces])
 
 
-def _seconds(span: Span | None) -> float | None:
+def _seconds(trace: Trace | None) -> float | None:
+    span = trace.timing.agent if trace is not None and trace.timing else None
     if span is None or not span.start or not span.end:  # 0: it never began
         return None
     return span.end - span.start

@@ -33,11 +33,6 @@ class Usage(msgspec.Struct, gc=False):
     reasoning_tokens: Number = None
     cost: Number = None
 
-    @property
-    def input_tokens(self) -> float | None:
-        """All tokens that went in."""
-        return None if self.prompt_tokens is None else self.prompt_tokens + (self.cached_input_tokens or 0)
-
 
 class ResultTiming(msgspec.Struct, gc=False):
     """The time of a rollout before 0.4, in seconds."""
