@@ -93,7 +93,19 @@ def test_the_settings_of_a_run_are_typed():
     command = commands.get_command(click.Context(commands), "run")
     assert command is not None
     options = {option.name for option in command.params if option.name}
-    page = {"benchmarks", "model", "shape", "export", "plugins", "unsafe", "help", "verbose", "details"}
+    page = {
+        "benchmarks",
+        "model",
+        "shape",
+        "export",
+        "plugins",
+        "unsafe",
+        "help",
+        "verbose",
+        "details",
+        "economics",
+        "every",
+    }
     printed = {"cache_requests", "check_integrity", "dry_run", "notify", "show_config", "write_out"}  # the command's
     assert options - set(RunSettings.__annotations__) - page == printed
 

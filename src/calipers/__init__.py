@@ -24,6 +24,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Groups": "calipers.rollouts.groups",
     "Incomplete": "calipers.errors",
     "InputError": "calipers.errors",
+    "HtmlReport": "calipers.web.report",
     "ItemReport": "calipers.analyses.items.document",
     "JudgeCheck": "calipers.analyses.judge_check.document",
     "Leaderboard": "calipers.analyses.leaderboard.document",
@@ -31,7 +32,6 @@ _HOME = {  # public name -> its module, and its name there if different
     "Matrix": "calipers.analyses.matrix.result",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
-    "Report": "calipers.web.report",
     "Rescored": "calipers.analyses.rescore.document",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
@@ -84,6 +84,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "Groups": "stable",
     "Incomplete": "stable",
     "InputError": "stable",
+    "HtmlReport": "provisional",
     "ItemReport": "provisional",
     "JudgeCheck": "provisional",
     "Leaderboard": "provisional",
@@ -91,7 +92,6 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "Matrix": "provisional",
     "Metric": "stable",
     "Page": "provisional",
-    "Report": "provisional",
     "Rescored": "provisional",
     "Result": "stable",
     "Rollouts": "stable",
@@ -142,6 +142,7 @@ __all__ = [
     "Explanation",
     "Gate",
     "Groups",
+    "HtmlReport",
     "Incomplete",
     "InputError",
     "ItemReport",
@@ -151,7 +152,6 @@ __all__ = [
     "Matrix",
     "Metric",
     "Page",
-    "Report",
     "Rescored",
     "Result",
     "Rollouts",
@@ -236,7 +236,7 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
     from calipers.verifiers.user_code import verifier
     from calipers.verifiers.verifier import Verdict
-    from calipers.web.report import Report, report
+    from calipers.web.report import HtmlReport, report
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
-from calipers.web.report import Report, report
+from calipers.web.report import HtmlReport, report
 
 ARITH, NEXT, CALCULATORS = (
     str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl", "calculators.csv")
@@ -37,7 +37,7 @@ def several_benchmarks(folder: Path, models: int = 2) -> str:
     return str(path)
 
 
-REPORTS: dict[str, Callable[[Path], Report]] = {
+REPORTS: dict[str, Callable[[Path], HtmlReport]] = {
     "run": lambda folder: report(ARITH, by="difficulty"),
     "pair": lambda folder: report(ARITH, NEXT, by="difficulty"),
     "board": lambda folder: report(CALCULATORS),

@@ -2,11 +2,11 @@ import re
 
 import pytest
 
-from calipers.web.cost import Spent, cost_section, frontier
+from calipers.web.cost import RunCost, cost_section, frontier
 
 
 def run(label, value, cost, *, wide=0.0001):
-    return Spent(label, f"model {label}", value, (value - 0.05, value + 0.05), cost, (cost - wide, cost + wide))
+    return RunCost(label, f"model {label}", value, (value - 0.05, value + 0.05), cost, (cost - wide, cost + wide))
 
 
 def always(one, other):

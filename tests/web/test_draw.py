@@ -3,7 +3,7 @@ import re
 import pytest
 
 from calipers.web import draw
-from calipers.web.draw import UNIT, Bracket, CurvePoint, Part, Series, scale_of
+from calipers.web.draw import UNIT, Bracket, CurvePoint, Segment, Series, scale_of
 
 
 def places(markup, kind, *names):
@@ -64,7 +64,7 @@ def test_ticks_are_short_and_signed(value, text):
 
 def test_no_part_of_a_ledger_is_hidden_and_together_they_are_all():
     bar = draw.ledger_bar(
-        [Part("passed", 9_999, "passed"), Part("missing", 1, "missing"), Part("wrong", 0, "wrong")], label=""
+        [Segment("passed", 9_999, "passed"), Segment("missing", 1, "missing"), Segment("wrong", 0, "wrong")], label=""
     )
     found = [(float(x), float(wide)) for x, wide in re.findall(r'x="([\d.]+)%" width="([\d.]+)%"', bar)]
     assert len(found) == 2

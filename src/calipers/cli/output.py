@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from calipers.reports.document import Document
-    from calipers.reports.junit import Suite
+    from calipers.reports.junit import TestSuite
     from calipers.reports.result import Result
     from calipers.systems.system import OwnPage
 
@@ -94,7 +94,7 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
         show_page(page)
 
 
-def write_junit(name: str, suites: Sequence[Suite]) -> None:
+def write_junit(name: str, suites: Sequence[TestSuite]) -> None:
     """Print JUnit's XML to standard output, without anything that a CI runner would read as a command."""
     from calipers.reports import junit
 

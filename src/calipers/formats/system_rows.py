@@ -279,7 +279,7 @@ class SystemLines:
         self._layout = layout
         self._labels = labels
         self._places = Places(path)
-        self._schema = _Schema(layout, labels)
+        self._schema = _RowSchema(layout, labels)
         self._learner = Learner(self._schema)
         self._gather = Gather()
         self._counts = Counter[str]()
@@ -395,7 +395,7 @@ class SystemLines:
         return block
 
 
-class _Schema:
+class _RowSchema:
     """The fields of a layout, the other keys met so far, and a decoder for them."""
 
     ids_elsewhere = "expected ids as values, not as keys"

@@ -20,7 +20,7 @@ def flat_metrics(group: Group) -> dict[str, float]:
 
     What does not exist, or is no finite number, is left out.
     """
-    names = _Names()
+    names = _FlatNames()
     numbers: dict[str, float | None] = {
         "rollouts/planned": group.ledger.planned,
         "rollouts/scored": group.ledger.scored,
@@ -62,7 +62,7 @@ def plain_name(name: str) -> str:
     return _UNSAFE.sub("_", name).strip("_.")[:100] or "unnamed"
 
 
-class _Names:
+class _FlatNames:
     """Plain names, no two alike for two different names."""
 
     def __init__(self) -> None:

@@ -25,14 +25,14 @@ class Case(Struct, frozen=True):
     seconds: float | None = None
 
 
-class Suite(Struct, frozen=True):
+class TestSuite(Struct, frozen=True):
     """Some cases under one name."""
 
     name: str
     cases: Sequence[Case]
 
 
-def render(name: str, suites: Sequence[Suite]) -> str:
+def render(name: str, suites: Sequence[TestSuite]) -> str:
     """The document, with its declaration and a final newline."""
     root = Xml.Element("testsuites", name=clean(name, None))
     totals = dict.fromkeys(("tests", *COUNTS.values()), 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.reports.junit import Case, Suite
+from calipers.reports.junit import Case, TestSuite
 from calipers.reports.result import Group, Result
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import sliced
@@ -18,7 +18,7 @@ from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.estimate import Estimate
 
 
-def task_suites(result: Result, parts: Sequence[Part]) -> list[Suite]:
+def task_suites(result: Result, parts: Sequence[Part]) -> list[TestSuite]:
     """A suite for each group, a case for each task and reward.
 
     A task fails if a rollout has a number that is no pass. One whose rollouts are missing is an error, never a
@@ -36,7 +36,7 @@ def task_suites(result: Result, parts: Sequence[Part]) -> list[Suite]:
                 for key in _rewards(metrics)
                 for case in _cases(part, key, name, label)
             ]
-            suites.append(Suite(name, cases))
+            suites.append(TestSuite(name, cases))
     return suites
 
 

@@ -26,7 +26,7 @@ LETTER = 6.6  # px of a letter beside a point
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class RunCost:
     """What a run scored, and what one sample of it cost."""
 
     label: str  # A, B, or its place
@@ -43,7 +43,7 @@ Ahead = Callable[[int, int], bool]
 
 
 def cost_section(
-    runs: Sequence[Spent], metric: str, *, higher_is_better: bool, confidence: float, ahead: Ahead
+    runs: Sequence[RunCost], metric: str, *, higher_is_better: bool, confidence: float, ahead: Ahead
 ) -> Section | None:
     """The section of a page; None with fewer than two runs whose cost is known."""
     if len(runs) < 2:
@@ -63,7 +63,7 @@ def cost_section(
     )
 
 
-def frontier(runs: Sequence[Spent], higher_is_better: bool, ahead: Ahead) -> list[int]:
+def frontier(runs: Sequence[RunCost], higher_is_better: bool, ahead: Ahead) -> list[int]:
     """The runs that nobody beats in both, the cheapest first; nothing unless every step between them is decided.
 
     A step is decided where the dearer run's score is better by its test, and the intervals of the costs do not touch.
@@ -122,7 +122,7 @@ def _cost_scale(costs: Sequence[float]) -> Scale | _LogScale:
 
 
 def _picture(
-    runs: Sequence[Spent], times: float, costs: Scale | _LogScale, scores: Scale, steps: Sequence[int], metric: str
+    runs: Sequence[RunCost], times: float, costs: Scale | _LogScale, scores: Scale, steps: Sequence[int], metric: str
 ) -> Markup:
     def x(cost: float) -> float:
         return LEFT + WIDE * costs.at(cost * times) / 100
@@ -157,7 +157,7 @@ def _picture(
     return svg(*marks, label=f"Score against cost. {said}{more}", class_="scatter", height=TOP + TALL + 28)
 
 
-def _names(runs: Sequence[Spent], x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
+def _names(runs: Sequence[RunCost], x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
     """A name beside each point, where it meets no other name and no other point."""
     taken = [(x(run.cost) - 0.8, x(run.cost) + 0.8, y(run.value)) for run in runs]
     marks = []
@@ -187,7 +187,7 @@ def _fits(
     return all(start > last or start + wide < first or abs(middle - there) > 12 for first, last, there in taken)
 
 
-def _table(runs: Sequence[Spent], metric: str, times: float, unit: str, confidence: float) -> Markup:
+def _table(runs: Sequence[RunCost], metric: str, times: float, unit: str, confidence: float) -> Markup:
     rows = [
         (
             joined([f"{run.label} " if run.label != run.name else None, name(run.name)]),

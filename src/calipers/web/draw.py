@@ -263,7 +263,7 @@ def _inside(place: float, anchor: str = "middle") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Segment:
     """A part of a ledger bar."""
 
     state: str  # passed, scored, wrong, zero or missing: how it looks
@@ -271,7 +271,7 @@ class Part:
     word: str
 
 
-def ledger_bar(parts: Sequence[Part], *, label: str, height: int = 26) -> Markup:
+def ledger_bar(parts: Sequence[Segment], *, label: str, height: int = 26) -> Markup:
     """Every planned rollout in one bar; each part has at least a few pixels, so that none is hidden."""
     parts = [part for part in parts if part.count]
     whole = sum(part.count for part in parts)

@@ -64,7 +64,7 @@ States = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Tasks:
+class TaskCounts:
     """What became of each task's rollouts, [T] each."""
 
     ids: Sequence[str]
@@ -96,7 +96,7 @@ class RunRollouts:
     reward: str  # the key of the reward that is shown
     numbers: Column  # what each rollout contributes, [R]; what is missing is a gap, whatever the policy
     states: States  # [R] codes of `STATES`
-    tasks: Tasks
+    tasks: TaskCounts
     curves: tuple[Curve, Curve] | None  # pass@k and pass^k; None where there is nothing to see
     wants_texts: bool = True
     prompts: Mapping[int, str] = field(default_factory=dict)  # code of a task -> its prompt
@@ -281,7 +281,7 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
     counted = numbers.filled(0.0) if plan.missing == "zero" else numbers
     n, c = pass_counts(numbers, table.by_task, PASS_THRESHOLD)
     with quietly():
-        tasks = Tasks(
+        tasks = TaskCounts(
             table.tasks,
             np.diff(table.by_task.starts),
             n,

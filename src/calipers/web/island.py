@@ -62,7 +62,7 @@ OTHER_TASKS: Final = "the tasks were not paired by their ids alone"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WhatIfSettings:
     """What a result was made with and does not say itself."""
 
     command: Sequence[str]  # its words, without metrics, missing, cluster and by
@@ -78,7 +78,7 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
             return None
         keys = [*shown.group.breakdowns, *([shown.cluster] if shown.cluster else [])]
         words = command_words("score", [shown], shown.result)
-        return of_run(shown.rollouts.table, shown.result, shown.group, Settings(words, shown.cluster, keys))
+        return of_run(shown.rollouts.table, shown.result, shown.group, WhatIfSettings(words, shown.cluster, keys))
     contests = shown.comparison.contests
     runs = [run for run in (shown.first, shown.second) if run is not None and run.rollouts is not None]
     if len(runs) < 2 or len(contests) != 1 or len(contests[0].pairs) != 1:
@@ -89,7 +89,7 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
     cluster = shown.comparison.cluster
     keys = list(dict.fromkeys(finding.by for finding in pair.findings if finding.by is not None))
     words = command_words("compare", runs, shown.comparison)
-    settings = Settings(words, cluster, [*keys, *([cluster] if cluster else [])])
+    settings = WhatIfSettings(words, cluster, [*keys, *([cluster] if cluster else [])])
     return of_pair((tables[0], tables[1]), names, shown.comparison, pair, settings)
 
 
@@ -131,7 +131,7 @@ def command_words(verb: str, runs: Sequence[RunData], made: Result | Comparison)
     return words
 
 
-def of_run(rollouts: Rollouts, result: Result, group: Group, settings: Settings) -> dict[str, Any]:
+def of_run(rollouts: Rollouts, result: Result, group: Group, settings: WhatIfSettings) -> dict[str, Any]:
     """The island of one run: ``rollouts`` are those of the group."""
     dialect = _dialect(result.dialect)
     rollouts = dialect.seen(rollouts) if dialect.seen else rollouts
@@ -145,7 +145,11 @@ def of_run(rollouts: Rollouts, result: Result, group: Group, settings: Settings)
 
 
 def of_pair(
-    runs: tuple[Rollouts, Rollouts], names: tuple[str, str], comparison: Comparison, pair: Pair, settings: Settings
+    runs: tuple[Rollouts, Rollouts],
+    names: tuple[str, str],
+    comparison: Comparison,
+    pair: Pair,
+    settings: WhatIfSettings,
 ) -> dict[str, Any]:
     """The island of two runs: ``runs`` are all rollouts of the pair's first and of its second on the dataset."""
     dialect, common = _dialect(comparison.dialect), by_id(*runs)
@@ -178,7 +182,7 @@ def _island(
     runs: Sequence[Rollouts],
     rewards: Sequence[str],
     metrics: Sequence[dict[str, Any]],
-    settings: Settings,
+    settings: WhatIfSettings,
     dialect: Dialect,
     why: str | None,
 ) -> dict[str, Any]:
@@ -210,7 +214,7 @@ def _dialect(name: str) -> Dialect:
     return words
 
 
-def _keys(settings: Settings) -> list[str]:
+def _keys(settings: WhatIfSettings) -> list[str]:
     every = dict.fromkeys([*settings.keys, *([settings.cluster] if settings.cluster else [])])
     return [key for key in every if "=" not in key and key == key.strip()]  # the others --exclude cannot name
 

@@ -16,7 +16,7 @@ from calipers.web.cost import cost_section
 from calipers.web.draw import ledger_bar
 from calipers.web.gather import ManyData, RunData, ledger_parts
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import Page, Section, heading
+from calipers.web.page import HtmlPage, Section, heading
 from calipers.web.pair_page import badge, spent_of
 from calipers.web.run_page import bar_parts, command_line, cost_words, foot, ledger_label, ledger_sentence, state_counts
 from calipers.web.suite import suite_table
@@ -24,7 +24,7 @@ from calipers.web.suite import suite_table
 MOST_FOLDED = 40  # runs that have their own part below
 
 
-def many_page(data: ManyData) -> Page:
+def many_page(data: ManyData) -> HtmlPage:
     """The page of many runs: ranked where they share a benchmark, a suite where there are several."""
     ranking = data.ranking
     if isinstance(ranking, Matrix):
@@ -102,7 +102,7 @@ def _cost(data: ManyData, board: Board, report: Leaderboard) -> Section | None:
     )
 
 
-def _suite_page(data: ManyData, matrix: Matrix) -> Page:
+def _suite_page(data: ManyData, matrix: Matrix) -> HtmlPage:
     tasks = sum(row.tasks for row in matrix.benchmarks)
     about = [counted(len(matrix.benchmarks), "benchmark"), counted(len(matrix.models), "model"), counted(tasks, "task")]
     basis = element("p", _suite_basis(matrix, tasks), class_="basis")
@@ -134,7 +134,9 @@ def _boards(report: Leaderboard) -> Section | None:
     return Section("Each benchmark", joined(folded), "Who is ahead of whom on it.", "boards") if folded else None
 
 
-def _page(data: ManyData, said: Answer, about: Sequence[str], body: Markup, sections: Sequence[Section | None]) -> Page:
+def _page(
+    data: ManyData, said: Answer, about: Sequence[str], body: Markup, sections: Sequence[Section | None]
+) -> HtmlPage:
     title = heading(said.sentence, said.detail)
     ranking = data.ranking
     every = [section for section in sections if section is not None]
@@ -143,7 +145,7 @@ def _page(data: ManyData, said: Answer, about: Sequence[str], body: Markup, sect
     if ranking.notes:
         every.append(Section("Notes", element("ul", [element("li", note) for note in ranking.notes], class_="notes")))
     every.append(_provenance(ranking))
-    return Page(
+    return HtmlPage(
         title=said.sentence,
         about=about,
         top=element("div", title, body, class_="top"),

@@ -34,7 +34,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HtmlPage:
     """A page before it becomes a file."""
 
     title: str  # of the window
@@ -58,7 +58,7 @@ def _unbroken(sentence: str) -> list[Markup | str]:
     return [element("b", word) if "-" in word and len(word) <= UNBROKEN else word for word in words]
 
 
-def html(page: Page) -> str:
+def html(page: HtmlPage) -> str:
     """The page as a file that loads nothing: its policy allows only the style and the scripts that are in it."""
     style = "".join(map(_asset, STYLES)) + _printed_digest(page.foot)
     scripts = [script for script in map(_asset, page.scripts) if script]
@@ -98,7 +98,7 @@ def _printed_digest(foot: Sequence[str]) -> str:
     )
 
 
-def _has(page: Page, section: str) -> bool:
+def _has(page: HtmlPage, section: str) -> bool:
     return any(each.id == section for each in page.sections)
 
 

@@ -25,12 +25,12 @@ from calipers.web.changes import (
     shown_changes,
     way_filters,
 )
-from calipers.web.cost import Spent, cost_section
+from calipers.web.cost import RunCost, cost_section
 from calipers.web.draw import Scale, Tone, scale_of
 from calipers.web.gather import PairData, RunData, ledger_parts
 from calipers.web.island import what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import Page, Section, heading
+from calipers.web.page import HtmlPage, Section, heading
 from calipers.web.rows import estimate_row, interval_table
 from calipers.web.run_page import (
     STATE_WORDS,
@@ -58,7 +58,7 @@ APART: Final = (
 DIFFERENCE: Final = "card-difference"
 
 
-def pair_page(data: PairData) -> Page:
+def pair_page(data: PairData) -> HtmlPage:
     """The page of two runs; of a comparison of more, its pairs one after another."""
     comparison = data.comparison
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
@@ -83,7 +83,7 @@ def pair_page(data: PairData) -> Page:
         _provenance(data, finding),
     ]
     runs = [run for run in (data.first, data.second) if run is not None]
-    return Page(
+    return HtmlPage(
         title=answer.sentence,
         about=[*([contest.dataset] if contest.dataset else []), f"{names[0]} against {names[1]}"],
         top=_top(data, pair, finding, names, answer),
@@ -460,12 +460,12 @@ def _cost(data: PairData, finding: Finding) -> Section | None:
     )
 
 
-def spent_of(run: RunData, label: str, metric: str, tone: Tone = "blue") -> Spent | None:
+def spent_of(run: RunData, label: str, metric: str, tone: Tone = "blue") -> RunCost | None:
     """A run as a point of score against cost; None where its cost or its score is not known."""
     estimate, cost = run.group.metrics.get(metric), run.group.economics.get("cost_per_task")
     if estimate is None or estimate.value is None or cost is None or cost.value is None:
         return None
-    return Spent(label, run.name, estimate.value, estimate.interval, cost.value, cost.interval, tone)
+    return RunCost(label, run.name, estimate.value, estimate.interval, cost.value, cost.interval, tone)
 
 
 def _notes(pair: Pair, comparison: Comparison) -> Section | None:
@@ -588,7 +588,7 @@ def _data(data: PairData, shown: Sequence[Change]) -> dict[str, Any]:
     return {"changed": change_data(shown, first, second), **({"what_if": what_if} if what_if else {})}
 
 
-def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> Page:
+def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> HtmlPage:
     """A comparison of more than two runs: every pair in a row."""
     headlines = [headline_of(pair) for _, pair in pairs]
     scale = scale_of([end for each in headlines for end in (each.delta, *(each.interval or ()))], zero=True)
@@ -609,7 +609,7 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> P
     table = difference_table("Every pair", "B against A", comparison.confidence, scale, rows)
     section = Section("Every pair", table, f"Difference of {headlines[0].metric}, B − A." if headlines else "", "pairs")
     sections = [section, _provenance(PairData(comparison, None, None), headlines[0])] if headlines else []
-    return Page(
+    return HtmlPage(
         title,
         [f"{len(pairs):,} pairs"],
         element("div", said, class_="top"),

@@ -12,14 +12,14 @@ from calipers.errors import InputError
 from calipers.pipeline import Progress
 from calipers.pipeline import Source as Rewarded
 from calipers.web.gather import Gathered, ManyData, PairData, RunData, gather, with_less_text
-from calipers.web.page import Page, html
+from calipers.web.page import HtmlPage, html
 
 LARGEST = 3_000_000  # bytes of a file; texts are left out until it fits
 SPARE = 20_000  # bytes by which texts may take more room in a file than by themselves
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HtmlReport:
     """A report: one HTML file that needs no network and no library."""
 
     html: str = field(repr=False)
@@ -48,7 +48,7 @@ def report(
     confidence: float = 0.95,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Report:
+) -> HtmlReport:
     """Report on one run, two runs or many, as one HTML file.
 
     A source is anything that `score` reads, or a document: a result, a comparison or a leaderboard, of which the
@@ -79,10 +79,10 @@ def report(
     if texts and (over := len(content.encode()) - LARGEST) > 0:
         page = page_of(with_less_text(data, over + SPARE))
         content = html(page)
-    return Report(content, page.title, notes_of(data))
+    return HtmlReport(content, page.title, notes_of(data))
 
 
-def page_of(data: Gathered) -> Page:
+def page_of(data: Gathered) -> HtmlPage:
     """The page for what was gathered."""
     if isinstance(data, RunData):
         from calipers.web.run_page import run_page

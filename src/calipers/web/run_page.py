@@ -17,11 +17,11 @@ from calipers.stats.estimate import Estimate
 from calipers.stats.variance import TWICE, Split
 from calipers.web import draw
 from calipers.web.cards import NumberCard, card_id, of_estimate, of_method, once, term
-from calipers.web.draw import Part, scale_of
+from calipers.web.draw import Segment, scale_of
 from calipers.web.gather import STATES, LedgerPart, RunData, ledger_parts
 from calipers.web.island import command_words, what_if_data, what_if_section
 from calipers.web.markup import Markup, element, joined, name
-from calipers.web.page import Page, Section, heading
+from calipers.web.page import HtmlPage, Section, heading
 from calipers.web.rollout_sections import curve_section, grid_section, rollout_data, rollouts_section
 from calipers.web.rows import bounds_words, described, estimate_row, interval_table, unit_of
 
@@ -32,12 +32,12 @@ ALIKE = ("mean_reward", "pass_rate", "pass@{k}")  # one number where rewards are
 METRIC_WORDS = {"pass@{k}": "at least one of {k} passes", "pass^{k}": "all {k} pass", "pass_rate": "share of passes"}
 
 
-def run_page(run: RunData) -> Page:
+def run_page(run: RunData) -> HtmlPage:
     """The page of one run."""
     sections = sections_of(run)
     group, result = run.group, run.result
     about = [*filter(None, (group.dataset, group.model, group.agent)), counted(group.ledger.planned, "rollout")]
-    return Page(
+    return HtmlPage(
         title=str(answer(run).sentence),
         about=about,
         top=top(run),
@@ -177,9 +177,9 @@ def state_counts(parts: Iterable[LedgerPart]) -> dict[str, int]:
 STATE_WORDS = {"zero": "counted as 0", "left": "not run (stopped early)"}
 
 
-def bar_parts(states: Mapping[str, int]) -> list[Part]:
+def bar_parts(states: Mapping[str, int]) -> list[Segment]:
     """The parts of a ledger's bar."""
-    return [Part(state, count, STATE_WORDS.get(state, state)) for state, count in states.items()]
+    return [Segment(state, count, STATE_WORDS.get(state, state)) for state, count in states.items()]
 
 
 def _summands(states: Mapping[str, int]) -> list[str]:

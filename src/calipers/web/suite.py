@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from calipers.analyses.matrix.result import Benchmark, Cell, Matrix, MatrixMean, PairDifference
+from calipers.analyses.matrix.result import Cell, Matrix, MatrixMean, MatrixRow, PairDifference
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import level, money, places, signed, signed_to, to
@@ -19,7 +19,7 @@ NUMBERS: Final = (
 )
 FEW: Final = 5  # models that fit beside each other on a page
 
-Row = Benchmark | MatrixMean
+Row = MatrixRow | MatrixMean
 
 
 def number(count: int) -> str:
@@ -58,7 +58,7 @@ def suite_table(matrix: Matrix) -> Markup:
 
 
 def _title(row: Row) -> str:
-    return row.benchmark if isinstance(row, Benchmark) else f"Mean of {number(len(row.benchmarks))}"
+    return row.benchmark if isinstance(row, MatrixRow) else f"Mean of {number(len(row.benchmarks))}"
 
 
 def tied_of(row: Row, higher_is_better: bool) -> list[str]:
@@ -75,7 +75,7 @@ def tied_of(row: Row, higher_is_better: bool) -> list[str]:
 
 def _row(row: Row, matrix: Matrix, values: Scale, deltas: Scale, paired: bool) -> Markup:
     digits = places(*(cell.interval for cell in row.cells))
-    out = isinstance(row, Benchmark) and not row.in_mean and matrix.mean is not None
+    out = isinstance(row, MatrixRow) and not row.in_mean and matrix.mean is not None
     small = counted(row.tasks, "task") + (", not in the mean" if out else "")
     tied = tied_of(row, matrix.higher_is_better) if len(matrix.models) > 2 else []
     title = _title(row)
@@ -85,7 +85,7 @@ def _row(row: Row, matrix: Matrix, values: Scale, deltas: Scale, paired: bool) -
         for cell in row.cells
     ]
     if paired:
-        why = row.why if isinstance(row, Benchmark) else None
+        why = row.why if isinstance(row, MatrixRow) else None
         cells += _delta(row.pairs[0] if row.pairs else None, title, deltas, matrix.confidence, why)
     return element("tr", cells, class_="mean" if isinstance(row, MatrixMean) else None)
 

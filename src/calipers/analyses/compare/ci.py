@@ -10,13 +10,13 @@ from typing import Any
 
 from calipers.analyses.compare.result import Comparison
 from calipers.reports.github import Level, annotation
-from calipers.reports.junit import Case, Kind, Suite
+from calipers.reports.junit import Case, Kind, TestSuite
 
 WORSE, UNDECIDED = "worse", "undecided"
 KINDS: Mapping[str, Kind] = {WORSE: "failure", UNDECIDED: "skipped"}
 
 
-def suites(comparison: Comparison) -> list[Suite]:
+def suites(comparison: Comparison) -> list[TestSuite]:
     """A suite for each pair of runs, a case for each finding."""
     cases: dict[str, list[Case]] = {}
     for row in comparison.rows():
@@ -24,7 +24,7 @@ def suites(comparison: Comparison) -> list[Suite]:
         kind = KINDS.get(verdict)
         case = Case(_name(row), pair, kind, _message(row) if kind else "", verdict)
         cases.setdefault(pair, []).append(case)
-    return [Suite(pair, some) for pair, some in cases.items()]
+    return [TestSuite(pair, some) for pair, some in cases.items()]
 
 
 def annotated(comparison: Comparison) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from calipers.analyses.gate.document import Check, Gate
 from calipers.reports import junit
 from calipers.reports.github import annotation
-from calipers.reports.junit import Case, Suite
+from calipers.reports.junit import Case, TestSuite
 from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
 
@@ -23,7 +23,7 @@ def render(gate: Gate) -> str:
     for check in gate.checks:
         suites.setdefault((check.result, check.title), []).append(check)
     named = [
-        Suite(" · ".join(part for part in names if part), [_case(check, gate) for check in checks])
+        TestSuite(" · ".join(part for part in names if part), [_case(check, gate) for check in checks])
         for names, checks in suites.items()
     ]
     return junit.render("calipers gate", named)

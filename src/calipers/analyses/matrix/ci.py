@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from calipers.analyses.compare.ci import KINDS, UNDECIDED, WORSE
 from calipers.analyses.matrix.result import MACRO_MEAN, Matrix, PairDifference
 from calipers.reports.github import Level, annotation
-from calipers.reports.junit import Case, Suite
+from calipers.reports.junit import Case, TestSuite
 
 
-def suites(matrix: Matrix) -> list[Suite]:
+def suites(matrix: Matrix) -> list[TestSuite]:
     """A suite for each pair of models, a case for each benchmark and for their mean."""
     cases: dict[str, list[Case]] = {}
     for name, pair in _pairs(matrix):
         kind = KINDS.get(pair.verdict)
         case = Case(name, _called(pair), kind, _message(pair) if kind else "", pair.verdict)
         cases.setdefault(_called(pair), []).append(case)
-    return [Suite(pair, some) for pair, some in cases.items()]
+    return [TestSuite(pair, some) for pair, some in cases.items()]
 
 
 def annotated(matrix: Matrix) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from calipers.analyses.matrix.result import FIELDS, MACRO_MEAN, Benchmark, Cell, Matrix, MatrixMean, PairDifference
+from calipers.analyses.matrix.result import FIELDS, MACRO_MEAN, Cell, Matrix, MatrixMean, MatrixRow, PairDifference
 from calipers.reports.document import (
     Blank,
     Block,
@@ -72,7 +72,7 @@ def answer(matrix: Matrix, names: Sequence[str] | None = None) -> Answer:
     return _of_many(matrix, names)
 
 
-def _row_of(matrix: Matrix) -> Benchmark | MatrixMean:
+def _row_of(matrix: Matrix) -> MatrixRow | MatrixMean:
     """The row that is the answer: the mean, or the only benchmark."""
     return matrix.benchmarks[0] if matrix.mean is None else matrix.mean
 
@@ -177,7 +177,7 @@ def decimals(matrix: Matrix) -> int:
     return min(max(2 - math.floor(math.log10(size)), 0), 12)
 
 
-def _rows(matrix: Matrix) -> list[Benchmark | MatrixMean]:
+def _rows(matrix: Matrix) -> list[MatrixRow | MatrixMean]:
     return [*matrix.benchmarks, *([matrix.mean] if matrix.mean else [])]
 
 
@@ -305,7 +305,7 @@ def _table(matrix: Matrix, heads: Sequence[Text], most: int | None) -> Iterator[
 
 def _lines(
     name: str,
-    row: Benchmark | MatrixMean,
+    row: MatrixRow | MatrixMean,
     digits: int,
     axis: tuple[float, float] | None,
     stacked: bool,
@@ -333,11 +333,11 @@ def _lines(
         yield Row(["", "", *(text for cell in row.cells for text in (_ends(cell, digits), "", "")), ""], markdown="")
 
 
-def _remarks(row: Benchmark | MatrixMean) -> list[str]:
+def _remarks(row: MatrixRow | MatrixMean) -> list[str]:
     """Why a row lacks an interval or a difference."""
     reasons = [cell.why for cell in row.cells if cell.why and cell.value is not None]
     reasons += [pair.why for pair in row.pairs if pair.why]
-    reasons += [row.why] if isinstance(row, Benchmark) and row.why else []
+    reasons += [row.why] if isinstance(row, MatrixRow) and row.why else []
     return list(dict.fromkeys(plain_why(why) for why in reasons if why))
 
 
@@ -365,7 +365,7 @@ def _difference(pair: PairDifference | None, digits: int, axis: tuple[float, flo
     return [signed(pair.delta, digits), ends, ends or NONE, picture, MARKS[pair.verdict], pair.verdict]
 
 
-def _axis(rows: Sequence[Benchmark | MatrixMean]) -> tuple[float, float] | None:
+def _axis(rows: Sequence[MatrixRow | MatrixMean]) -> tuple[float, float] | None:
     """An axis in round steps that holds zero and all intervals of differences."""
     ends = [end for row in rows for pair in row.pairs for end in pair.interval or ()]
     low, high = min(ends, default=0.0), max(ends, default=0.0)

@@ -27,7 +27,7 @@ from calipers.analyses.compare.compare import common_tasks, pair_columns, untest
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import ReadSource, read_source, settings_differ
-from calipers.analyses.matrix.result import Benchmark, Cell, Column, Matrix, MatrixMean, PairDifference
+from calipers.analyses.matrix.result import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
 from calipers.errors import InputError, UnknownName
 from calipers.formats.folder_of_runs import is_result, unfolded
 from calipers.formats.format import Named
@@ -144,25 +144,25 @@ def _mean_metric(plan: Plan, *, named: bool) -> RequestedMetric:
 
 
 @dataclass(frozen=True, slots=True)
-class _FinishedResult:
+class _FinishedCells:
     path: str
     result: Result
 
 
 def _read(
     sources: Sequence[Source], named: Named, plan: Plan, progress: Progress | None
-) -> tuple[list[ReadSource], list[_FinishedResult]]:
+) -> tuple[list[ReadSource], list[_FinishedCells]]:
     """What has rollouts, and results that are finished."""
     if not sources:
         raise InputError("nothing to show; expected a folder of runs, or runs")
     read, finished = [], []
     for source in unfolded(sources):
         if isinstance(source, Result):
-            finished.append(_FinishedResult("", source))
+            finished.append(_FinishedCells("", source))
         elif isinstance(source, (str, os.PathLike)) and is_result(os.fspath(source)):
             result = load(source)
             assert isinstance(result, Result)
-            finished.append(_FinishedResult(os.fspath(source), result))
+            finished.append(_FinishedCells(os.fspath(source), result))
         else:
             read.append(read_source(source, named, plan.labels, progress))
     if plan.exclude and finished:
@@ -184,7 +184,7 @@ class _Entry:
     confidence: float = 0.95  # of a finished result
 
 
-def _entries(read: Sequence[ReadSource], finished: Sequence[_FinishedResult]) -> Iterator[_Entry]:
+def _entries(read: Sequence[ReadSource], finished: Sequence[_FinishedCells]) -> Iterator[_Entry]:
     for index, source in enumerate(read):
         for run in runs_of(index, source.path, source.rollouts):
             who = run.who if any(run.who) else (None, _stem(source.path, index))
@@ -217,7 +217,7 @@ def _table(entries: Iterator[_Entry]) -> Table:
     return table
 
 
-def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Who, Column]:
+def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Who, MatrixColumn]:
     """The models in the order in which they appear, or as chosen; each with a name of its own."""
     every = list(dict.fromkeys(who for row in table.values() for who in row))
     ways: list[list[str | None]] = [
@@ -225,10 +225,10 @@ def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Who, Column]:
         [" · ".join(filter(None, reversed(who))) for who in every],
     ]
     names = next((way for way in ways if all(way) and len(set(way)) == len(every)), ways[-1])
-    columns = {who: Column(name or "", *who) for who, name in zip(every, names, strict=True)}
+    columns = {who: MatrixColumn(name or "", *who) for who, name in zip(every, names, strict=True)}
     if chosen is None:
         return columns
-    picked: dict[Who, Column] = {}
+    picked: dict[Who, MatrixColumn] = {}
     for name in chosen:
         matches = [who for who, column in columns.items() if name in (column.name, column.model, column.agent)]
         if not matches:
@@ -250,7 +250,7 @@ def _unknown(name: str, known: Sequence[str]) -> UnknownName:
 
 
 def _matrix(
-    read: Sequence[ReadSource], finished: Sequence[_FinishedResult], question: Question, chosen: Sequence[str] | None
+    read: Sequence[ReadSource], finished: Sequence[_FinishedCells], question: Question, chosen: Sequence[str] | None
 ) -> Matrix:
     plan = question.plan
     table = _table(_entries(read, finished))
@@ -299,7 +299,7 @@ def _matrix(
     )
 
 
-def _inputs(finished: _FinishedResult) -> list[Input]:
+def _inputs(finished: _FinishedCells) -> list[Input]:
     return list(finished.result.inputs)
 
 
@@ -307,7 +307,7 @@ def _inputs(finished: _FinishedResult) -> list[Input]:
 class _Row:
     """A row on its way: its cells, and the differences before they are adjusted."""
 
-    benchmark: Benchmark
+    benchmark: MatrixRow
     estimates: Mapping[str, Estimate | None]  # by model
     differences: Sequence[tuple[str, str, Difference]]  # first model, second model
     metric: str | None
@@ -317,7 +317,7 @@ class _Row:
 def _row(
     name: str,
     entries: Mapping[str, _Entry],
-    columns: Sequence[Column],
+    columns: Sequence[MatrixColumn],
     sources: Sequence[ReadSource],
     question: Question,
 ) -> _Row:
@@ -352,7 +352,7 @@ def _row(
     cells = [_cell(column.name, entries.get(column.name), estimates.get(column.name), parts) for column in columns]
     tasks = max((cell.tasks for cell in cells), default=0)
     metric = next((request.text for request in requests.values()), None)
-    return _Row(Benchmark(name, tasks, excluded, cells, why=why), estimates, differences, metric, notes)
+    return _Row(MatrixRow(name, tasks, excluded, cells, why=why), estimates, differences, metric, notes)
 
 
 def _stopped(run: ReadRun) -> list[str]:
@@ -521,7 +521,7 @@ def _pair(
     )
 
 
-def _best(pairs: Sequence[PairDifference], columns: Sequence[Column]) -> str | None:
+def _best(pairs: Sequence[PairDifference], columns: Sequence[MatrixColumn]) -> str | None:
     """The model that is better than every other; None where no model is, or one did not run."""
     for column in columns:
         won = {pair.first for pair in pairs if pair.second == column.name and pair.verdict == "better"}
@@ -531,7 +531,7 @@ def _best(pairs: Sequence[PairDifference], columns: Sequence[Column]) -> str | N
     return None
 
 
-def _mean(rows: Sequence[_Row], columns: Sequence[Column], better: bool, question: Question) -> MatrixMean:
+def _mean(rows: Sequence[_Row], columns: Sequence[MatrixColumn], better: bool, question: Question) -> MatrixMean:
     """The mean over the benchmarks on which all models were compared; without such, over those that all have."""
     names = [column.name for column in columns]
     pairs = list(combinations(names, 2))
@@ -584,7 +584,7 @@ def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> C
     return Cell(name, *numbers, estimate.tasks, estimate.samples, *totals, why=estimate.why)
 
 
-def _missing(benchmarks: Sequence[Benchmark], policy: str) -> list[str]:
+def _missing(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:
     """How many rollouts have no number, and on which benchmarks, in one note; none where all have one."""
     counts = {row.benchmark: sum(cell.missing for cell in row.cells) for row in benchmarks}
     planned = sum(cell.planned for row in benchmarks for cell in row.cells)
@@ -608,7 +608,7 @@ def _gathered(rows: Sequence[_Row], count: int) -> list[str]:
     ]
 
 
-def _fragile(rows: Sequence[_Row], benchmarks: Sequence[Benchmark], plan: Plan) -> list[str]:
+def _fragile(rows: Sequence[_Row], benchmarks: Sequence[MatrixRow], plan: Plan) -> list[str]:
     """Where one more task, lost outright, would take a verdict back."""
     names = [
         row.benchmark.benchmark

@@ -24,7 +24,7 @@ FIELDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MatrixColumn:
     """A model of a matrix."""
 
     name: str  # no other model of the matrix has it
@@ -70,7 +70,7 @@ class PairDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Benchmark:
+class MatrixRow:
     """A row of a matrix."""
 
     benchmark: str
@@ -108,13 +108,13 @@ class Matrix(Page):
     metric: str
     higher_is_better: bool
     tests: int  # of single benchmarks, over which their p is adjusted
-    models: Sequence[Column]
+    models: Sequence[MatrixColumn]
     inputs: Sequence[Sequence[Input]]
-    benchmarks: Sequence[Benchmark]
+    benchmarks: Sequence[MatrixRow]
     mean: MatrixMean | None  # None with one benchmark
     notes: Sequence[str] = ()
 
-    def __getitem__(self, benchmark: str) -> Benchmark:
+    def __getitem__(self, benchmark: str) -> MatrixRow:
         by_name = {row.benchmark: row for row in self.benchmarks}
         if benchmark not in by_name:
             raise UnknownName.of("benchmark in this matrix", benchmark, by_name)
@@ -173,7 +173,7 @@ class Matrix(Page):
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per cell; beside a second model, its difference from the first."""
-        every: list[tuple[str, Benchmark | MatrixMean]] = [(row.benchmark, row) for row in self.benchmarks]
+        every: list[tuple[str, MatrixRow | MatrixMean]] = [(row.benchmark, row) for row in self.benchmarks]
         if self.mean is not None:
             every.append((MACRO_MEAN, self.mean))
         agents = {column.name: column.agent for column in self.models}
@@ -208,7 +208,7 @@ def _only(pairs: Sequence[PairDifference]) -> dict[str, Any]:
     return {name: getattr(pairs[0], name) for name in names}
 
 
-def _flat(cell: Cell, row: Benchmark | MatrixMean) -> dict[str, Any]:
+def _flat(cell: Cell, row: MatrixRow | MatrixMean) -> dict[str, Any]:
     low, high = cell.interval or (None, None)
     pair = next((pair for pair in row.pairs if pair.second == cell.model and pair.first == row.cells[0].model), None)
     delta_low, delta_high = (pair and pair.interval) or (None, None)
@@ -219,7 +219,7 @@ def _flat(cell: Cell, row: Benchmark | MatrixMean) -> dict[str, Any]:
         "low": low,
         "high": high,
         "tasks": cell.tasks,
-        "excluded_tasks": row.excluded_tasks if isinstance(row, Benchmark) else None,
+        "excluded_tasks": row.excluded_tasks if isinstance(row, MatrixRow) else None,
         "samples": cell.samples,
         "missing": cell.missing,
         "planned": cell.planned,
@@ -233,6 +233,6 @@ def _flat(cell: Cell, row: Benchmark | MatrixMean) -> dict[str, Any]:
         "p": pair.p if pair else None,
         "p_holm": pair.p_holm if pair else None,
         "verdict": pair.verdict if pair else None,
-        "why": cell.why or (row.why if isinstance(row, Benchmark) else None),
+        "why": cell.why or (row.why if isinstance(row, MatrixRow) else None),
         "source": cell.source,
     }

@@ -72,7 +72,7 @@ class BatchBounds:
     plan: BatchPlan
 
 
-class Wanted:
+class WantedTokens:
     """The tokens whose likelihood is wanted: each by the row and the place that the model foretells it from."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class ForwardPass:
         self.plan = plan if checkpoint.linear else replace(plan, tokens=min(plan.tokens, plan.places))
 
     def __call__(
-        self, rows: Sequence[Sequence[int]], wanted: Wanted, *, memory: Any = None, **more: Any
+        self, rows: Sequence[Sequence[int]], wanted: WantedTokens, *, memory: Any = None, **more: Any
     ) -> tuple[Likelihoods, Any]:
         """The likelihoods of the wanted tokens, and the model's memory with the rows behind it."""
         import torch
@@ -139,7 +139,7 @@ class ForwardPass:
             likely = self._likelihoods(states, wanted, first) if wanted.tokens else ([], [])
         return likely, out.past_key_values if more["use_cache"] else None
 
-    def _likelihoods(self, states: Any, wanted: Wanted, first: int) -> Likelihoods:
+    def _likelihoods(self, states: Any, wanted: WantedTokens, first: int) -> Likelihoods:
         """One gather on the device and one transfer from it.
 
         ``states`` are hidden states, [B, W, H], or scores, [B, W, V], from the place ``first`` on. Log-probabilities
@@ -246,7 +246,7 @@ class PrefixCache:
         known = _alike(prefix, self._tokens)
         if known < len(prefix):
             before = _copied(self._memory, known, 1) if known else None
-            _, self._memory = read([prefix[known:]], Wanted(), memory=before, use_cache=True)
+            _, self._memory = read([prefix[known:]], WantedTokens(), memory=before, use_cache=True)
             self._tokens = prefix
         return _copied(self._memory, len(prefix), rows)
 

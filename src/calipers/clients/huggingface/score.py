@@ -25,7 +25,7 @@ from calipers.clients.huggingface.batches import (
     Likelihoods,
     PrefixCache,
     Takes,
-    Wanted,
+    WantedTokens,
     in_batches,
 )
 from calipers.clients.huggingface.checkpoint import Checkpoint
@@ -222,7 +222,7 @@ class Scorer:
         """The spans of some rows. What fills a row up stands behind it, where nothing looks."""
         start, width = len(prefix), _width(batch)
         filled = [[*read[start:], *[self._checkpoint.pads] * (width - len(read))] for read, _ in batch]
-        wanted = Wanted()
+        wanted = WantedTokens()
         for row, (_, members) in enumerate(batch):
             for span in members:
                 wanted.add(row, len(span.context) - 1 - start, span.scored)
@@ -241,7 +241,7 @@ class Scorer:
         given = ((column < start) | (column >= start + before[:, None])).long()
         rests = [(index, rest) for index, family in enumerate(batch) for rest in _rests(family)]
         row_of = {key: row for row, key in enumerate(rests)}
-        opening, following = Wanted(), Wanted()
+        opening, following = WantedTokens(), WantedTokens()
         for index, (_, members) in enumerate(batch):
             for span in members:
                 opening.add(index, width - start - 1, span.scored[:1])

@@ -33,7 +33,7 @@ from calipers.systems.inspect.wire import (
     InspectSample,
     InspectScore,
     LabelledLog,
-    LabelledSample,
+    ScoredSample,
     Spec,
     TextLog,
     TextSample,
@@ -188,7 +188,7 @@ def record(sample: InspectSample, spec: Spec) -> dict[str, Any]:
         **({} if sample.working_time is None else {"working_s": sample.working_time}),
         **group(spec),
     }
-    if isinstance(sample, LabelledSample) and isinstance(sample.metadata, dict):
+    if isinstance(sample, ScoredSample) and isinstance(sample.metadata, dict):
         row["metadata"] = sample.metadata
     return row
 
@@ -358,11 +358,11 @@ def sample_names(archive: Archive) -> list[str]:
 
 
 def _samples(archive: Archive, progress: Progress, labelled: bool) -> Iterator[InspectSample]:
-    kind = LabelledSample if labelled else InspectSample
+    kind = ScoredSample if labelled else InspectSample
     for name in sample_names(archive):
         sample = decoded(archive.read(name), kind, f"{archive.path}: {name}")
         beside = name.removesuffix(CHUNKED) + "/metadata.json"
-        if isinstance(sample, LabelledSample) and sample.metadata is None and beside in archive.members:
+        if isinstance(sample, ScoredSample) and sample.metadata is None and beside in archive.members:
             sample.metadata = _object(archive.read(beside), f"{archive.path}: {beside}")
         yield sample
         progress(archive.members[name].compress_size)

@@ -107,7 +107,7 @@ class InspectSample(msgspec.Struct, gc=False):
     invalidation: Any = None
 
 
-class LabelledSample(InspectSample, gc=False):
+class ScoredSample(InspectSample, gc=False):
     """The same with its metadata, which is decoded only for --by."""
 
     metadata: Any = None
@@ -132,7 +132,7 @@ class InspectLog(Header, gc=False):
 class LabelledLog(Header, gc=False):
     """A log in one file, with the metadata of its samples."""
 
-    samples: list[LabelledSample] | None = None
+    samples: list[ScoredSample] | None = None
 
 
 class TextMessage(msgspec.Struct, gc=False):

@@ -80,7 +80,7 @@ class InspectLogs:
         parts = [safe_name(part) for part in (group.dataset, group.model, group.agent) if part]
         name = self._file or f"{'_'.join(parts) or 'rollouts'}.eval"
         path = os.path.normpath(os.path.join(files.folder, name))
-        return (_Archive if name.endswith(".eval") else _Document)(_Content(result, group), files.open(name), path)
+        return (_Archive if name.endswith(".eval") else _LogDocument)(_Content(result, group), files.open(name), path)
 
 
 class _Log(Protocol):
@@ -95,7 +95,7 @@ class _Log(Protocol):
         ...
 
 
-class _Document:
+class _LogDocument:
     """A log in one file; all samples are held, as what comes before them is known after the last."""
 
     def __init__(self, content: _Content, file: OutFile, path: str) -> None:

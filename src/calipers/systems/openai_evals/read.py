@@ -30,7 +30,7 @@ from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.systems.openai_evals.wire import LINE, Failure, Match, SaidData, Sampling
+from calipers.systems.openai_evals.wire import LINE, Failure, Match, SaidData, SamplingEvent
 
 SYSTEM: Final = "openai_evals"
 REWARD: Final = "correct"
@@ -43,7 +43,7 @@ _SAID: Final = msgspec.json.Decoder(SaidData)
 _KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
     MATCH: msgspec.json.Decoder(list[Match | None]),
     METRICS: msgspec.json.Decoder(list[dict[str, Any] | None]),
-    "sampling": msgspec.json.Decoder(list[Sampling | None]),
+    "sampling": msgspec.json.Decoder(list[SamplingEvent | None]),
     "error": msgspec.json.Decoder(list[Failure | None]),
 }
 

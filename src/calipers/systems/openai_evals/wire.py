@@ -10,7 +10,7 @@ from calipers.formats.format import Raw
 from calipers.formats.lines import NOTHING
 
 
-class Spec(msgspec.Struct, gc=False):
+class EvalSpec(msgspec.Struct, gc=False):
     """What was evaluated."""
 
     completion_fns: list[Any] | None = None
@@ -31,7 +31,7 @@ class TokenCounts(msgspec.Struct, gc=False):
     completion_tokens: float | None = None
 
 
-class Sampling(msgspec.Struct, gc=False):
+class SamplingEvent(msgspec.Struct, gc=False):
     """A completion."""
 
     usage: TokenCounts | None = None
@@ -51,7 +51,7 @@ class Failure(msgspec.Struct, gc=False):
 
 
 LINE: Final[list[tuple[str, Any, Any]]] = [
-    ("spec", Spec | None, None),
+    ("spec", EvalSpec | None, None),
     ("final_report", Raw, NOTHING),
     ("sample_id", str | int | None, None),
     ("type", str | None, None),

@@ -31,7 +31,7 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.part import Part
-from calipers.systems.skyrl.wire import FIELDS, Scored, TextRow
+from calipers.systems.skyrl.wire import FIELDS, Scored, SkyRLText
 
 SYSTEM: Final = "skyrl"
 UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null
@@ -141,12 +141,12 @@ def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text
     """What the rows of a file say."""
     tasks = PromptTasks(users_turn)
 
-    def said(row: TextRow) -> Text:
+    def said(row: SkyRLText) -> Text:
         gold = Raw(_gold(bytes(row.env_extras)))
         task, dataset = tasks.of([row.input_prompt], [gold])[0], row.data_source or UNNAMED
         return Text(None, None, dataset, task, 0, "", raw_hash(gold), row.output_response, row.input_prompt)
 
-    return row_texts(path, TextRow, said, wanted)
+    return row_texts(path, SkyRLText, said, wanted)
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:

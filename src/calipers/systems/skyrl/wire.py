@@ -11,7 +11,7 @@ from calipers.formats.lines import ABSENT, NOTHING
 from calipers.formats.system_rows import Number
 
 
-class TextRow(msgspec.Struct, gc=False):
+class SkyRLText(msgspec.Struct, gc=False):
     """A row, as far as it says something."""
 
     input_prompt: Raw = NOTHING

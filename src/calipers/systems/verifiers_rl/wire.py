@@ -55,7 +55,7 @@ class Call(msgspec.Struct, gc=False):
     usage: Usage | None = None
 
 
-class Span(msgspec.Struct, gc=False):
+class TraceSpan(msgspec.Struct, gc=False):
     """When something began and ended, in seconds."""
 
     start: Number = None
@@ -65,7 +65,7 @@ class Span(msgspec.Struct, gc=False):
 class Timing(msgspec.Struct, gc=False):
     """The times of a trace."""
 
-    agent: Span | None = None
+    agent: TraceSpan | None = None
 
 
 class AgentConfig(msgspec.Struct, gc=False):
@@ -119,7 +119,7 @@ class TaskData(msgspec.Struct, gc=False):
     idx: str | int | None = None
 
 
-class Policy(msgspec.Struct, gc=False):
+class PolicyRun(msgspec.Struct, gc=False):
     """The steps of the policy at the start and the end of an episode."""
 
     start: int | None = None
@@ -131,7 +131,7 @@ class Work(msgspec.Struct, gc=False):
 
     type: str | None = None
     step: int | None = None
-    policy: Policy | None = None
+    policy: PolicyRun | None = None
 
 
 class RunOf(msgspec.Struct, gc=False):

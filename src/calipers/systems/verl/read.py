@@ -36,7 +36,7 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import ROLES, USAGE
-from calipers.systems.verl.wire import FIELDS, TextRow
+from calipers.systems.verl.wire import FIELDS, VerlText
 
 SYSTEM: Final = "verl"
 HEADLINE: Final = "score"
@@ -135,11 +135,11 @@ def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text
     """What the rows of a file say."""
     tasks = PromptTasks(users_turn)
 
-    def said(row: TextRow) -> Text:
+    def said(row: VerlText) -> Text:
         task = tasks.of([row.input], [row.gts])[0]
         return Text(None, None, None, task, 0, target=raw_hash(row.gts), completion=row.output, prompt=row.input)
 
-    return row_texts(path, TextRow, said, wanted)
+    return row_texts(path, VerlText, said, wanted)
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
