@@ -11,6 +11,8 @@ import pytest
 from cli.running import calipers, lines, refused
 from systems.harbor.made import job, result, write
 
+from calipers.formats.folder_of_runs import EXPECTED
+
 E2E = Path(__file__).parent.parent / "golden" / "lm_eval" / "e2e" / "mc_group"
 TIME = "2026-01-02T03-04-05.678901"
 
@@ -101,8 +103,4 @@ def test_a_folder_without_rollouts(tmp_path, made):
     (tmp_path / "folder").mkdir()
     for name in made:
         (tmp_path / "folder" / name).write_text("{}")
-    assert refused("compare", "folder", "folder2", cwd=tmp_path) == (
-        "folder: is a directory; expected a file of rollouts, a run folder or a Harbor job (with plan.json or "
-        "result.json), or the output of lm_eval --output_path (results_*.json and samples_*.jsonl, or a folder for "
-        "each model)"
-    )
+    assert refused("compare", "folder", "folder2", cwd=tmp_path) == f"folder: has no runs; {EXPECTED}"

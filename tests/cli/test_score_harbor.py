@@ -9,7 +9,7 @@ import pytest
 from cli.running import MAIN, calipers, refused, scored
 from systems.harbor.made import GOLDEN, job, result
 
-from calipers.formats.read import RIGHT
+from calipers.formats.folder_of_runs import EXPECTED
 
 JOB = str(GOLDEN)
 
@@ -71,7 +71,7 @@ def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["."], f".: is a directory; {RIGHT}"),
+        (["."], f".: has no runs; {EXPECTED}"),
         ([JOB, JOB], f"{JOB}: appears twice, first as {JOB}; expected each job once"),
         ([JOB, "--columns", "task=id"], "--columns: a Harbor job has its own field names; remove this option"),
         ([JOB, "--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),

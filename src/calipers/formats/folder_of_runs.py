@@ -28,7 +28,10 @@ PACKED: Final = (".gz", ".zst")
 RESULT_SCHEMA: Final = "calipers.result/1"
 _HEAD = 4_096  # bytes at the beginning of a file that say what it is
 _SCHEMA = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"schema"\s*:\s*"(calipers\.[a-z_]+/\d+)"')
-EXPECTED = "expected run folders (with plan.json), results (result.json) or files of rollouts (.jsonl, .csv, .parquet)"
+EXPECTED: Final = (
+    "expected run folders (with plan.json), results (result.json), files of rollouts (.jsonl, .csv, .parquet), or a "
+    "folder that another system wrote (calipers list formats)"
+)
 
 
 def runs_inside(folder: str) -> list[str]:

@@ -284,7 +284,7 @@ def differing(first: str | None, second: str | None) -> tuple[Child, Child]:
     """Two answers with what differs marked: what is left without their common beginning and end.
 
     >>> differing("139", "219")[0]
-    '<mark role="deletion">13</mark>9'
+    ['', '<mark role="deletion">13</mark>', '9']
     """
     if first is None or second is None:
         return tuple("–" if each is None else element("code", one_line(each, LONGEST)) for each in (first, second))  # type: ignore[return-value]

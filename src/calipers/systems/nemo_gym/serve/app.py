@@ -60,7 +60,7 @@ _ROW = {
         "reward": {"description": "a number counts; anything else is shown unchanged"},
         "response": {
             "type": "object",
-            "properties": {"usage": {"type": "object", "nullable": True, "description": "numbers in it count too"}},
+            "properties": {"usage": {"description": "the numbers of an object count too; anything else is ignored"}},
         },
     },
     "additionalProperties": True,
