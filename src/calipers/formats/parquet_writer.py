@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 ROWS: Final = 1 << 12  # held at once; a text may be long
+GROUP_ROWS: Final = 1 << 14  # of a row group, which polars holds until it is full
 OBJECTS: Final = ("rewards", "usage")
 WHOLE: Final = ("sample", "attempt")
 TEXT: Final = ("task", "outcome", *GROUP)
@@ -52,7 +53,7 @@ def write(records: Callable[[], Iterator[Record]], path: str) -> int:
     stored = {JSON_COLUMNS: json.dumps({"json": sorted(table.as_json())})}
     source = register_io_source(batches, schema=schema)
     try:
-        source.sink_parquet(path, compression="zstd", maintain_order=True, metadata=stored)
+        source.sink_parquet(path, compression="zstd", row_group_size=GROUP_ROWS, maintain_order=True, metadata=stored)
     except pl.exceptions.PolarsError as error:
         raise failures[0] if failures else OSError(str(error).rpartition("error: ")[2]) from None
     return table.rows

@@ -206,3 +206,17 @@ def test_names_that_differ_in_their_middle_leave_no_room_for_the_cost():
     assert max(map(width, page.splitlines())) <= 80
     assert "$" not in page
     assert "$0.30" in render(document(board), columns=120)
+
+
+def test_leaderboards_of_several_benchmarks_fit_a_page():
+    rows = [
+        {"dataset": f"d{dataset}", "model": f"m{model}", "task": f"t{task}", "reward": float((task + model) % 3 > 0)}
+        for dataset in range(5)
+        for model in range(8)
+        for task in range(12)
+    ]
+    report = calipers.leaderboard(rows)
+    lines = render(document(report)).splitlines()
+    assert len(lines) <= 25
+    assert lines[-1] == "… 3 more benchmarks: --all"
+    assert "more benchmark" not in render(document(report, every=True))

@@ -44,6 +44,7 @@ FIELDS: Final = (
 )
 ROWS = 17  # models that are shown unless all are asked for
 FEWEST = 3  # rows of a leaderboard among several
+BOARDS = 2  # leaderboards on one page
 LANES = 4  # of bars beside each other; where more are needed, numbers stand there
 NAME = 40  # columns of a name
 NAME_IN_SENTENCE = 34
@@ -248,11 +249,14 @@ def document(report: Leaderboard, *, every: bool = False, pairs: bool = False) -
 
 
 def _blocks(report: Leaderboard, every: bool, pairs: bool) -> Iterator[Block]:
-    most = max(ROWS // max(len(report.boards), 1), FEWEST)
-    for number, board in enumerate(report.boards):
+    boards = report.boards if every else report.boards[:BOARDS]
+    most = max(ROWS // max(len(boards), 1), FEWEST) if len(boards) < BOARDS else FEWEST
+    for number, board in enumerate(boards):
         if number:
             yield Blank()
-        yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(report.boards))
+        yield from _board(board, report, None if every else most, pairs=pairs, last=number + 1 == len(boards))
+    if left := len(report.boards) - len(boards):
+        yield Sentence(f"… {counted(left, 'more benchmark')}: --all", "note")
     for note in report.notes:  # a terminal has them beside the output
         yield Sentence("", markdown=note)
 
