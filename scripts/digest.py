@@ -14,7 +14,10 @@ from typing import Any
 import calipers
 from calipers.names import METRICS
 
-LATER = ("total_cost_per_task", "bootstrap_best@{k}")  # metrics that came later: without them the line is that of older versions, too
+LATER = (
+    "total_cost_per_task",
+    "bootstrap_best@{k}",
+)  # metrics that came later: without them the line is that of older versions, too
 COLUMNS = ("mean", "median", "min", "max", "sum", "std")
 
 

@@ -1,9 +1,11 @@
 """Which files of a folder are runs."""
 
 import json
+import shutil
 
 import pytest
 from cli.running import calipers
+from systems.harbor.made import GOLDEN
 
 from calipers.errors import InputError
 from calipers.formats.folder_of_runs import is_folder_of_runs, is_result, runs_inside
@@ -105,3 +107,13 @@ def test_score_of_a_folder_of_steps_is_by_step(tmp_path):
     assert list(group["breakdowns"]["step"]) == ["2", "10"]
     page = calipers("score", "rollouts", cwd=tmp_path).stdout
     assert "The run has a mean_reward of 1.000 on step 10, the last of 2" in page
+
+
+def test_a_run_of_agents_is_one_run_with_its_result_beside_its_jobs(tmp_path):
+    run = tmp_path / "runs" / "agents"
+    shutil.copytree(GOLDEN, run / "1")
+    (run / "identity.json").write_text("{}")
+    (run / "result.json").write_text(calipers("score", str(GOLDEN), "--format", "json", cwd=tmp_path).stdout)
+    assert not is_folder_of_runs(str(run))
+    assert runs_inside(str(tmp_path / "runs")) == [str(run)]
+    assert calipers("score", str(run), cwd=tmp_path).returncode == 0

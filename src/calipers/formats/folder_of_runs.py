@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from calipers.errors import InputError
 from calipers.formats.read import has_rollouts, is_one_set
-from calipers.formats.run_plan import is_run
+from calipers.formats.run_plan import IDENTITY, is_run
 from calipers.names import FOLDER_FORMATS, FORMATS
 
 DEEPEST = 3  # folders within each other in which runs are looked for
@@ -56,9 +56,14 @@ def unfolded(sources: Sequence[Any]) -> list[Any]:
 
 def is_folder_of_runs(path: str) -> bool:
     """Whether a path is a folder that no format reads as a whole."""
-    if not os.path.isdir(path) or is_run(path):
+    if not os.path.isdir(path) or _is_one_run(path):
         return False
     return _of_calipers(path, DEEPEST) or not _is_read_whole(path)
+
+
+def _is_one_run(path: str) -> bool:
+    """Whether a folder is that of one run, of a model or of agents."""
+    return is_run(path) or os.path.isfile(os.path.join(path, IDENTITY))
 
 
 def schema_of(path: str) -> str | None:
@@ -79,7 +84,7 @@ def is_result(path: str) -> bool:
 def _inside(folder: str, depth: int) -> Iterator[str]:
     for name, path in _entries(folder):
         if os.path.isdir(path):
-            if is_run(path) or (not _of_calipers(path, depth - 1) and _is_read_whole(path)):
+            if _is_one_run(path) or (not _of_calipers(path, depth - 1) and _is_read_whole(path)):
                 yield path
             elif depth > 1:
                 yield from _inside(path, depth - 1)
@@ -111,7 +116,7 @@ def _of_calipers(folder: str, depth: int) -> bool:
     """Whether there is a run or a result of Calipers in a folder."""
     for name, path in _entries(folder):
         if os.path.isdir(path):
-            if is_run(path) or (depth > 1 and _of_calipers(path, depth - 1)):
+            if _is_one_run(path) or (depth > 1 and _of_calipers(path, depth - 1)):
                 return True
         elif name.endswith(".json") and is_result(path):
             return True

@@ -24,6 +24,7 @@ from calipers.formats.source import BLOCK
 from calipers.rollouts.stop import Stop
 
 PLAN, LOG = "plan.json", "rollouts.jsonl"
+IDENTITY = "identity.json"  # of a run of agents, whose jobs have their own plans
 DOCUMENTS = "documents.jsonl"  # what each document of a task keeps for numbers of all of them together
 PLAN_SCHEMA = "calipers.plan/1"
 TORN = f"{LOG}: the last line was cut off by a crash and is dropped; its rollout will run again"

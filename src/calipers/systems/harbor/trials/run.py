@@ -20,6 +20,7 @@ import msgspec
 
 from calipers.clients.address import called, without_keys
 from calipers.errors import HarborError, InputError, LogError
+from calipers.formats.run_plan import IDENTITY
 from calipers.running.folder import PRIVATE
 from calipers.running.job import first, limit_of
 from calipers.running.log import mode_in, put
@@ -511,7 +512,6 @@ def _number(job: Path) -> int:
     return int(job.name) if job.name.isdecimal() else 0
 
 
-IDENTITY: Final = "identity.json"
 CHAT_AGENT: Final = "chat"
 _UNKNOWN: Final = f"{ENDPOINT}: not recorded"
 
