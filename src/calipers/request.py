@@ -436,3 +436,17 @@ def _dialect(name: str) -> Dialect:
         raise DIALECTS.unknown(name)
     words: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
     return words
+
+
+def mean_metric(plan: Plan, *, named: bool) -> RequestedMetric:
+    """The first metric of a plan that is a mean over tasks and has a better way; InputError without one.
+
+    ``named``: the user asked for it, and the dialect did not.
+    """
+    for request in plan.asked:
+        of = request.metric
+        if isinstance(of, Metric) and of.is_mean and of.higher_is_better is not None:
+            return request
+    name = plan.asked[0].text if named and plan.asked else plan.dialect.name
+    what = f"metric {name!r} is no mean over tasks" if named else f"dialect {name!r} has no mean over tasks by default"
+    raise InputError(f"{what}; expected one, such as --metric mean_reward or --metric pass@3")

@@ -287,11 +287,15 @@ def differing(first: str | None, second: str | None) -> tuple[Child, Child]:
     ['', '<mark role="deletion">13</mark>', '9']
     """
     if first is None or second is None:
-        return tuple("–" if each is None else element("code", one_line(each, LONGEST)) for each in (first, second))  # type: ignore[return-value]
+        return _whole(first), _whole(second)
     old, new = (visible(each[: 40 * LONGEST]).replace("\n", " ⏎ ") for each in (first, second))
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     return _marked(old, head, tail, "deletion"), _marked(new, head, tail, "insertion")
+
+
+def _whole(answer: str | None) -> Child:
+    return "–" if answer is None else element("code", one_line(answer, LONGEST))
 
 
 def _common(first: str, second: str) -> int:

@@ -447,7 +447,7 @@ def _mcnemar(finding: Finding, names: tuple[str, str]) -> Section | None:
 def _cost(data: PairData, finding: Finding) -> Section | None:
     points = []
     for label, run, tone in zip("AB", (data.first, data.second), ("grey", "blue"), strict=True):
-        spent = spent_of(run, label, finding.metric, tone) if run else None  # type: ignore[arg-type]
+        spent = spent_of(run, label, finding.metric, tone) if run else None  # type: ignore[arg-type]  # zip forgets that the tones are literals
         points += [spent] if spent else []
     better = finding.higher_is_better is not False
     ahead = {"better": (1, 0), "worse": (0, 1)}.get(finding.verdict)

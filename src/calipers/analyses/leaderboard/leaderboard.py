@@ -31,7 +31,7 @@ from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly, score_rollouts
 from calipers.reports.page import load
 from calipers.reports.result import Group, Result
-from calipers.request import Plan, RequestedMetric, either, make_plan
+from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.groups import total
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import SCORED
@@ -83,7 +83,7 @@ def leaderboard(
         confidence=confidence,
         seed=seed,
     )
-    plan = replace(plan, asked=[_a_mean(plan, wanted is not None)])
+    plan = replace(plan, asked=[mean_metric(plan, named=wanted is not None)])
     question = make_question(plan, test="default", adjust=SIDAK, margin=None, baseline=baseline, flips=0, tables=[])
     check_sources(sources)
     finished, others = _finished(unfolded(sources))
@@ -103,17 +103,6 @@ def leaderboard(
         boards=boards,
         notes=[*source_notes(read), *notes],
     )
-
-
-def _a_mean(plan: Plan, named: bool) -> RequestedMetric:
-    """The metric that models are ranked by; InputError where it is no mean over tasks, or has no better way."""
-    for request in plan.asked:
-        of = request.metric
-        if isinstance(of, Metric) and of.is_mean and of.higher_is_better is not None:
-            return request
-    name = plan.asked[0].text if named and plan.asked else plan.dialect.name
-    what = f"metric {name!r} is no mean over tasks" if named else f"dialect {name!r} has no mean over tasks by default"
-    raise InputError(f"{what}; expected one, such as --metric mean_reward or --metric pass@3")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly, score_rollouts
 from calipers.reports.page import load
 from calipers.reports.result import Group, Result
-from calipers.request import Plan, RequestedMetric, either, make_plan
+from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.groups import total
 from calipers.rollouts.labels import without
 from calipers.rollouts.ledger import Ledger, Missing
@@ -105,14 +105,14 @@ def matrix(
         range=range,
         exclude=exclude,
     )
-    plan = replace(plan, asked=[_mean_metric(plan, named=wanted is not None)])
+    plan = replace(plan, asked=[mean_metric(plan, named=wanted is not None)])
     return _shown(sources, plan, Named(columns or {}, truth), models, margin, progress)
 
 
 def matrix_plan(sources: Sequence[Source], plan: Plan) -> Matrix:
     """Like `matrix`, with a plan from `make_plan`; InputError where none of its metrics is a mean over tasks."""
     return _shown(
-        sources, replace(plan, asked=[_mean_metric(plan, named=True)], by=()), Named({}, None), None, None, None
+        sources, replace(plan, asked=[mean_metric(plan, named=True)], by=()), Named({}, None), None, None, None
     )
 
 
@@ -130,17 +130,6 @@ def _shown(
     chosen = [models] if isinstance(models, str) else models
     with quietly():
         return _matrix(read, finished, question, chosen)
-
-
-def _mean_metric(plan: Plan, *, named: bool) -> RequestedMetric:
-    """The metric that is shown: the first that is a mean over tasks and has a better way; InputError without one."""
-    for request in plan.asked:
-        of = request.metric
-        if isinstance(of, Metric) and of.is_mean and of.higher_is_better is not None:
-            return request
-    name = plan.asked[0].text if named and plan.asked else plan.dialect.name
-    what = f"metric {name!r} is no mean over tasks" if named else f"dialect {name!r} has no mean over tasks by default"
-    raise InputError(f"{what}; expected one, such as --metric mean_reward or --metric pass@3")
 
 
 @dataclass(frozen=True, slots=True)

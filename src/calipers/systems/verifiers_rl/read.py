@@ -245,7 +245,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     if config and len(datasets) < 2:
         group = {"agent": agent, "model": model, "dataset": next(iter(datasets), None)}
         own = planned(parts, source.path, config.get("num_tasks"), config.get("num_rollouts"), group)
-        return [*with_notes(own[: len(parts)], source.path, notes), *own[len(parts) :]]  # type: ignore[arg-type]
+        return [*with_notes(own[: len(parts)], source.path, notes), *own[len(parts) :]]  # type: ignore[arg-type]  # a part stays of its kind
     return with_notes(parts, source.path, notes)
 
 

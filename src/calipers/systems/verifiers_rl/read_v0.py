@@ -123,7 +123,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
     texts = {role: name if isinstance(name, str) else None for role, name in group.items()}
     examples, samples = companion.get("num_examples"), companion.get("rollouts_per_example")
     own = planned(parts, source.path, examples, samples, texts)
-    return [*with_notes(own[: len(parts)], source.path), *own[len(parts) :]]  # type: ignore[arg-type]
+    return [*with_notes(own[: len(parts)], source.path), *own[len(parts) :]]  # type: ignore[arg-type]  # a part stays of its kind
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
