@@ -36,7 +36,7 @@ HIGHEST: Final = 5.0  # times the limit: a value beyond it counts as this much, 
 def stakes_below(most: Floats | float) -> Floats:
     """The stakes, none above ``most``, ``[...] -> [..., 5]``; a limit of 0 or less is none."""
     limit = np.asarray(most, dtype=np.float64)
-    return np.minimum(STAKES, np.where(limit > 0, limit, np.inf)[..., None])
+    return np.asarray(np.minimum(STAKES, np.where(limit > 0, limit, np.inf)[..., None]))
 
 
 def log_factors(units: Floats, stakes: Floats) -> Floats:
@@ -181,7 +181,7 @@ def effective(mean: Floats, variance: Floats, units: Floats) -> Floats:
     return np.maximum(1.0, above / (variance + 1 / (4 * units * units)))
 
 
-def lower_bound(mean: Floats, variance: Floats, units: Floats, level: float) -> Floats:
+def lower_bound(mean: Floats | float, variance: Floats | float, units: Floats | float, level: float) -> Floats:
     """A lower bound of a mean on [0, 1] that is too high with a chance of about ``level``, [...].
 
     ``BetaInv(level; m n, n - m n + 1)``, n the effective number of units: Clopper and Pearson's on 0/1 values.
@@ -195,7 +195,7 @@ def lower_bound(mean: Floats, variance: Floats, units: Floats, level: float) -> 
     return np.asarray(np.where(passes > 0, ends, 0.0))
 
 
-def upper_bound(mean: Floats, variance: Floats, units: Floats, level: float) -> Floats:
+def upper_bound(mean: Floats | float, variance: Floats | float, units: Floats | float, level: float) -> Floats:
     """The mirror image of `lower_bound`, [...]."""
     return np.asarray(1 - lower_bound(1 - np.asarray(mean, dtype=np.float64), variance, units, level))
 
@@ -285,22 +285,22 @@ def average(values: Floats, weights: Floats | None = None) -> float:
     return float(np.average(values, weights=weights))
 
 
-def closed(values: Floats) -> Floats:
+def closed(values: Floats, weights: Floats | None = None) -> Floats:
     """The evidence of each alarm after all others had their say, [A]: the smallest average of any set that holds it.
 
-    ``e*_a = min over k of (E_a + the k smallest others) / (k + 1)``. An alarm is named as a cause where this reaches
-    the limit of the average itself.
+    ``e*_a = min over k of (E_a + the k smallest others) / (k + 1)``, each with its weight. An alarm is named as a
+    cause where this reaches the limit of the average itself.
 
     >>> closed(np.array([30, 0.4, 2, 900])).tolist()
     [10.8, 0.4, 1.2, 233.1]
     """
-    found = []
-    for place, value in enumerate(values.tolist()):
-        others = np.sort(np.delete(values, place))
-        found.append(
-            float(((value + np.concatenate([[0.0], np.cumsum(others)])) / np.arange(1, len(values) + 1)).min())
-        )
-    return np.array(found)
+    share = np.ones(len(values)) if weights is None else weights
+    order = np.argsort(values, kind="stable")
+    found = np.empty(len(values))
+    for place in range(len(values)):
+        others = np.concatenate([[place], order[order != place]])
+        found[place] = (np.cumsum((share * values)[others]) / np.cumsum(share[others])).min()
+    return found
 
 
 def segment_level(alpha: float, segment: int, alarms: int) -> float:
@@ -340,7 +340,8 @@ def lord_plus_plus(p: Sequence[float] | Floats, alpha: float = 0.05) -> tuple[Fl
 
 def e_lond(e: Sequence[float] | Floats, alpha: float = 0.05) -> tuple[Floats, Bools]:
     """The level of each test in a stream of e values, [N], and which are rejected (Xu and Ramdas 2024)."""
-    levels, rejected = [], []
+    levels: list[float] = []
+    rejected: list[bool] = []
     for t, value in enumerate(np.asarray(e, dtype=np.float64).tolist(), 1):
         level = alpha * float(slow_gamma(t)) * (sum(rejected) + 1)
         levels.append(level)

@@ -69,7 +69,7 @@ def shrinkage(values: Floats) -> float:
     scale = tasks * (tasks - 1)
     trace = float((residuals**2).sum()) / scale
     whole = float((residuals.sum(axis=0) ** 2).sum()) / scale
-    return max(0.0, 1 - (trace - whole / steps) / apart)
+    return float(max(0.0, 1 - (trace - whole / steps) / apart))
 
 
 def optimism(values: Floats, *, shrunk: bool = True, seed: int = 0, draws: int = DRAWS) -> float:
@@ -114,7 +114,7 @@ def may_be_best(values: Floats, *, confidence: float = 0.95) -> list[int]:
     """
     steps, tasks = values.shape
     means = values.mean(axis=1)
-    order = np.argsort(-means, kind="stable").tolist()
+    order: list[int] = np.argsort(-means, kind="stable").tolist()
     if steps < 2 or tasks < 2:
         return order
     limit = -t_quantile((1 - confidence) / (steps - 1), tasks - 1)
@@ -127,4 +127,4 @@ def advantages(values: Floats, step: int) -> Floats:
     apart = values - values[step]
     mean = apart.mean(axis=1)
     variance = apart.var(axis=1, ddof=1) / tasks + (np.abs(apart).max(axis=1) / (2 * tasks)) ** 2
-    return np.divide(mean, np.sqrt(variance), out=np.zeros(len(values)), where=variance > 0)
+    return np.asarray(np.divide(mean, np.sqrt(variance), out=np.zeros(len(values)), where=variance > 0))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from calipers.cli.watch import State, Watch, _fitted, _parts
+from calipers.cli.live import State, Watch, _fitted, _parts
 from calipers.clients.pace import Pace
 from calipers.reports.untrusted_text import width
 from calipers.running.loop import Status
@@ -363,7 +363,7 @@ def test_a_state_is_asked_for_only_when_it_would_be_shown(clock):
 def test_rich_is_for_terminals_only():
     code = (
         "import io, sys\n"
-        "from calipers.cli.watch import State, Watch\n"
+        "from calipers.cli.live import State, Watch\n"
         "with Watch(stream=io.StringIO()) as watch: watch.tick(State(2, 1, {}, None, 1.0))\n"
         "sys.exit(', '.join({'rich', 'numpy'} & {*sys.modules}) or 0)"
     )
