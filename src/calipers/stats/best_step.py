@@ -38,14 +38,22 @@ class BestStep:
     deviation: float  # of a task's difference between the best and the second
 
 
-def best_step(values: Floats, *, confidence: float = 0.95, seed: int = 0, draws: int = DRAWS) -> BestStep:
+def best_step(
+    values: Floats,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    draws: int = DRAWS,
+    multipliers: Floats | None = None,
+) -> BestStep:
     """The best of S steps by their task values on [0, 1], [S, M], with an interval that covers after the picking.
 
-    One task gives no interval, and every step may then be the best.
+    One task gives no interval, and every step may then be the best. ``multipliers``, [M, B], are drawn from the seed
+    where they are not given.
     """
     means = values.mean(axis=1)
     best = int(means.argmax())
-    luck = optimism(values, seed=seed, draws=draws)
+    luck = optimism(values, seed=seed, draws=draws, multipliers=multipliers)
     members = may_be_best(values, confidence=confidence)
     second = members[1] if len(members) > 1 else None
     apart = values[best] - values[second] if second is not None else np.zeros(values.shape[1])
@@ -72,7 +80,14 @@ def shrinkage(values: Floats) -> float:
     return float(max(0.0, 1 - (trace - whole / steps) / apart))
 
 
-def optimism(values: Floats, *, shrunk: bool = True, seed: int = 0, draws: int = DRAWS) -> float:
+def optimism(
+    values: Floats,
+    *,
+    shrunk: bool = True,
+    seed: int = 0,
+    draws: int = DRAWS,
+    multipliers: Floats | None = None,
+) -> float:
     """About how much the highest of S step means owes to luck, [S, M]: its mean error over draws of the noise.
 
     ``o = mean of Z at argmax(m' + Z)``, where Z is a draw of the noise of all step means together (normal multipliers
@@ -85,7 +100,8 @@ def optimism(values: Floats, *, shrunk: bool = True, seed: int = 0, draws: int =
     residuals = values - means[:, None]
     pull = math.sqrt(shrinkage(values)) if shrunk else 1.0
     centre = float(means.mean()) + pull * (means - means.mean())
-    noise = residuals @ standard_normals(seed, tasks, draws) / math.sqrt(tasks * (tasks - 1))  # [S, B]
+    normals = standard_normals(seed, tasks, draws) if multipliers is None else multipliers
+    noise = residuals @ normals / math.sqrt(tasks * (tasks - 1))  # [S, B]
     picked = (centre[:, None] + noise).argmax(axis=0)
     return max(0.0, float(noise[picked, np.arange(noise.shape[1])].mean()))
 

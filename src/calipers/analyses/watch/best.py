@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from calipers.analyses.watch.sums import StepSums, read_step_file
 from calipers.errors import InputError
+from calipers.formats.format import Named
+from calipers.formats.run_plan import is_run
 from calipers.reports.document import Block, Document, Glance, Name, Row, Sentence, Table, TableColumn, Title, spaced
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.json import encoded
@@ -22,7 +27,6 @@ from calipers.stats.intervals import Weighted, named_interval
 from calipers.stats.power import POWER, tasks_needed
 
 if TYPE_CHECKING:
-    from calipers.analyses.watch.sums import StepSums
     from calipers.analyses.watch.watch import Watch
 
 SCHEMA: Final = "calipers.best_step/1"
@@ -108,6 +112,37 @@ def best_of(watching: Watch, metric: str | None) -> BestSteps:
         sums = watching.state.sums(record)
         records[sums.key] = sums
     return best_steps(watching.path, list(records.values()), metric, watching.settings.confidence)
+
+
+def best_in(
+    paths: Sequence[str],
+    metric: str | None = None,
+    *,
+    confidence: float = 0.95,
+    columns: Named | None = None,
+    reward: str | None = None,
+) -> BestSteps:
+    """The best step in files and folders of steps, without a watch; what cannot be read is a note."""
+    from calipers.analyses.watch.watch import Watch
+
+    every: list[StepSums] = []
+    notes: list[str] = []
+    for path in paths:
+        if not os.path.isdir(path) or is_run(path):
+            every += read_step_file(path, columns, reward=reward)[0]
+            continue
+        with TemporaryDirectory() as state:
+            watching = Watch(path, {"alarms": []}, state=state, columns=columns, reward=reward)
+            try:
+                watching.look()
+                every += [watching.state.sums(record) for record in watching.state.of_kind("step")]
+                notes += watching.notes
+            finally:
+                watching.close()
+    if not every:
+        raise InputError.at(paths[0], "no step could be read", "expected a file of rollouts for each step")
+    best = best_steps(", ".join(paths), every, metric, confidence)
+    return replace(best, notes=[*best.notes, *notes])
 
 
 def best_steps(path: str, every: Sequence[StepSums], metric: str | None, confidence: float = 0.95) -> BestSteps:
@@ -199,7 +234,7 @@ def _sentence(pick: Pick) -> str:
     reach = f" ({to(pick.interval)})" if pick.interval else ""
     return (
         f"Step {pick.step}{where} has the highest {pick.metric}, {figure(pick.observed)}; about "
-        f"{figure(pick.optimism)} of it is luck, and {figure(pick.value)}{reach} is left."
+        f"{pick.optimism:.4f} of it is luck, and {figure(pick.value)}{reach} is left."
     )
 
 

@@ -433,8 +433,10 @@ class Series:
 class Monitor:
     """All series and alarms of a watch; `take` is given each step once, in order."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, curves: bool = True, alone: bool = False) -> None:
         self.settings = settings
+        self.curves = curves  # whether there is a page to draw
+        self.alone = alone  # no series comes after the first
         self.series: dict[str, Series] = {}
         self.watchers: list[Watcher] = []
         self.raised: list[Raised] = []
@@ -478,7 +480,7 @@ class Monitor:
         before = self.late.get(number, 0)
         self.late[number] = before + (1 if count and not before else count)
         if not before:
-            return [whole * (1 if alarm.key else 1 - LATE) / max(count, 1)] * count
+            return [whole * (1 if alarm.key or self.alone else 1 - LATE) / max(count, 1)] * count
         return [whole * LATE / ((before + at) * (before + at + 1)) for at in range(count)]
 
     def _watcher(self, alarm: Alarm, series: str, weight: float) -> Watcher:
@@ -595,7 +597,7 @@ class Monitor:
         is_base = series.base is None and (wanted is None or wanted == sums.step)
         if is_base:
             series.base, series.base_step = sums, sums.step
-        for name in sums.value_names():
+        for name in [] if not self.curves else sums.value_names():
             values, given = sums.values(name)
             values = values[given]
             if not len(values) or not np.isfinite(values).all():

@@ -12,6 +12,7 @@ a torn last record, which is cut off. Each record is its length, its checksum, a
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import os
 import struct
@@ -155,7 +156,7 @@ class StateFolder:
         """Write the snapshot of a monitor, which has seen all of the log."""
         self.flush()
         body = msgspec.msgpack.encode(
-            {"schema": SCHEMA, "size": self.size, "monitor": _tree(monitor.__dict__), "more": _tree(dict(more))}
+            {"schema": SCHEMA, "size": self.size, "monitor": to_tree(monitor.__dict__), "more": to_tree(dict(more))}
         )
         beside = self.path / f"{SNAPSHOT}.part"
         try:
@@ -176,8 +177,8 @@ class StateFolder:
             if content["schema"] != SCHEMA or content["size"] != self.size:
                 return None
             monitor = Monitor(settings)
-            monitor.__dict__.update(_untree(content["monitor"]))
-            return monitor, _untree(content["more"])
+            monitor.__dict__.update(from_tree(content["monitor"]))
+            return monitor, from_tree(content["more"])
         return None
 
 
@@ -187,33 +188,46 @@ _CLASSES: Final = {
 }
 
 
-def _tree(value: Any) -> Any:
-    """A value of the monitor as maps, lists and bytes."""
+def to_tree(value: Any) -> Any:
+    """A value of the monitor as maps, lists and bytes, which JSON or MessagePack can hold."""
     if isinstance(value, (np.ndarray, np.generic)):  # a number of numpy's is an array without axes
         return {"@array": value.dtype.str, "shape": list(value.shape), "data": np.ascontiguousarray(value).tobytes()}
+    if isinstance(value, Curve):  # long, and of plain numbers: no need to look at each
+        return {"@curve": [getattr(value, field.name) for field in dataclasses.fields(value)]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: _tree(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {field.name: to_tree(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"@class": type(value).__name__, "fields": fields}
     if isinstance(value, dict):
-        return {"@map": [[_tree(key), _tree(inner)] for key, inner in value.items()]}
+        return {"@map": [[to_tree(key), to_tree(inner)] for key, inner in value.items()]}
     if isinstance(value, tuple):
-        return {"@tuple": [_tree(inner) for inner in value]}
+        return {"@tuple": [to_tree(inner) for inner in value]}
     if isinstance(value, (set, frozenset)):
         return {"@set": sorted(value)}
-    return [_tree(inner) for inner in value] if isinstance(value, list) else value
+    return [to_tree(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _untree(value: Any) -> Any:
+def from_tree(value: Any) -> Any:
+    """The value that `to_tree` was given."""
     if isinstance(value, list):
-        return [_untree(inner) for inner in value]
+        return [from_tree(inner) for inner in value]
     if not isinstance(value, dict):
         return value
     (kind, content), *_ = value.items()
     make: Mapping[str, Callable[[], Any]] = {
-        "@array": lambda: np.frombuffer(value["data"], np.dtype(content)).reshape(value["shape"]).copy(),
-        "@class": lambda: _CLASSES[content](**{name: _untree(inner) for name, inner in value["fields"].items()}),
-        "@map": lambda: {_untree(key): _untree(inner) for key, inner in content},
-        "@tuple": lambda: tuple(_untree(inner) for inner in content),
+        "@array": lambda: np.frombuffer(_bytes(value["data"]), np.dtype(content)).reshape(value["shape"]).copy(),
+        "@class": lambda: _CLASSES[content](**{name: from_tree(inner) for name, inner in value["fields"].items()}),
+        "@curve": lambda: Curve(*(list(map(_ends, column)) for column in content)),
+        "@map": lambda: {from_tree(key): from_tree(inner) for key, inner in content},
+        "@tuple": lambda: tuple(from_tree(inner) for inner in content),
         "@set": lambda: set(content),
     }
     return make[kind]()
+
+
+def _ends(value: Any) -> Any:
+    """A number, or the two ends of an interval."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _bytes(data: bytes | str) -> bytes:
+    return base64.b64decode(data) if isinstance(data, str) else data
