@@ -114,6 +114,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.analyses.selftest.selftest import checked, selftest
     from calipers.tasks.store import load_suite
 
+    yield from _watched(folder)
     yield "gate", gate_page(held_against(read_policy(str(folder / "policy.yaml"))))
     wanted = StudyRequest(detect=0.1, tasks=40, samples=4, price_per_sample=0.01, budget=10.0)
     yield "plan", plan_page(study(from_pilots((at["a"], at["b"]), Chosen(), None, paired=True), wanted))
@@ -122,3 +123,18 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     again = Rescoring(at["a"], scores=at["other"], name="score", out=str(folder / "rescored.jsonl"))
     yield "rescore", rescored_page(judge_again(again))
     yield "selftest", selftest_page(selftest(checked(load_suite(ARITH.removesuffix(".jsonl")), 6)))
+
+
+def _watched(folder: Path) -> Iterator[tuple[str, Document]]:
+    """The pages of a watch: an alarm with its rollouts, and the best step."""
+    from watch_steps import write_run
+
+    from calipers.analyses.watch.alarm import alarms_of
+    from calipers.analyses.watch.best import best_in
+    from calipers.analyses.watch.watch import watch
+
+    for split in ("train", "eval"):
+        write_run(folder / "steps" / split, 14, drop=0.3, at=8, tasks=40)
+    alarms = alarms_of(["rl", "drop(reward) > 0.02", "mean(entropy) > 3"])
+    yield "watch", watch(str(folder / "steps"), alarms).page()
+    yield "best step", best_in([str(folder / "steps" / "eval")]).page()

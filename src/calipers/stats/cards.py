@@ -119,8 +119,6 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "alpha": "krippendorff",
     "discrimination": "item_rest",
     "information": "two_parameter",
-    "band": "simultaneous_band",
-    "alarm": "e_process",
     "running_best": "e_process",
     "lord": "lord++",
     "lord_plus_plus": "lord++",
