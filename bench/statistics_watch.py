@@ -85,7 +85,7 @@ class World:
 
     def moved(self, chances: Floats, by: Floats | float) -> Floats:
         """The chances with their mean moved by so much."""
-        return np.clip(chances + np.asarray(by) * chances * (1 - chances) / self.within, 0.0, 1.0)
+        return np.asarray(np.clip(chances + np.asarray(by) * chances * (1 - chances) / self.within, 0.0, 1.0))
 
 
 @dataclass(frozen=True)

@@ -170,9 +170,10 @@ def test_a_history_says_how_often_its_baseline_was_compared(quiet):
     assert "this baseline has been compared 4 times" in " ".join(found.stdout.split())
 
 
-def test_lord_plus_plus_on_request(dropped):
+@pytest.mark.parametrize("rule", ["lord++", "e-lond"])
+def test_tests_of_each_night_on_request(dropped, rule):
     results = [
-        calipers("gate", f"run/step_{night}.jsonl", "--history", "n.json", "--online", "lord++", cwd=dropped)
+        calipers("gate", f"run/step_{night}.jsonl", "--history", "n.json", "--online", rule, cwd=dropped)
         for night in (0, 1, 2, 12)
     ]
     assert [found.returncode for found in results] == [0, 0, 0, 1]

@@ -15,7 +15,6 @@ from calipers.stats.alarms import (
     e_of_z,
     gap_units,
     group_variance,
-    half_gain_units,
     jitter,
     log_factors,
     lord_plus_plus,
@@ -133,7 +132,6 @@ def test_no_stake_can_lose_all(values, expected, level, centre):
         rate_units(scores, 0.05),
         mean_units(scores * 1e6, 10.0),
         gap_units(scores, 1 - scores, max(level, 0.0)),
-        half_gain_units(scores, h, h, centre, max(level, 0.0)),
     ):
         assert np.isfinite(units.logs).all()
         assert (1 + units.stakes[:, None] * units.centred > 0.0999).all()

@@ -87,7 +87,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
     "--online",
     group=HISTORY,
     metavar="RULE",
-    help="Rule over nights: e-process, or lord++ on the p value of each night.  [default: e-process]",
+    help="Rule over nights: e-process, or lord++ or e-lond on the test of each night.  [default: e-process]",
 )
 @options.pick_agent
 @options.pick_model

@@ -91,22 +91,6 @@ def gap_units(first: Floats, second: Floats, limit: Floats | float) -> Units:
     return Units(first - second - at[..., None], stakes_below(MOST / (1 + at)))
 
 
-def half_gain_units(
-    first: Floats, second: Floats, expected: Floats, mean_expected: Floats | float, limit: Floats | float
-) -> Units:
-    """Units against "the held-out metric gained at least half of what training gained, less d", [..., G].
-
-    ``c = a_i/2 - (b_j - h_j) - hbar - x``: training groups ``first``, a, matched at random with held-out tasks
-    ``second``, b, whose own level is h; hbar is over the whole held-out set, and x the upper bound of a/2 - b in the
-    base steps, plus d.
-    """
-    at, centre = np.asarray(limit, dtype=np.float64), np.asarray(mean_expected, dtype=np.float64)
-    units = first / 2 - (second - expected) - (centre + at)[..., None]
-    room = 1 + centre - expected.min(axis=-1) + at
-    with np.errstate(divide="ignore"):
-        return Units(units, stakes_below(np.where(room > 0, MOST / room, np.inf)))
-
-
 @dataclass(frozen=True, slots=True)
 class Process:
     """An e-process: capital split over stakes and start steps; it starts at 1 and is at most 1 on average.

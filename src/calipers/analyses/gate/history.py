@@ -17,6 +17,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any, Final
 
 import msgspec
@@ -31,12 +32,12 @@ from calipers.analyses.watch.sums import StepSums, matched, summed
 from calipers.errors import InputError, LogError, UnknownName
 from calipers.formats.format import Named
 from calipers.formats.read import begin
-from calipers.stats.alarms import lord_plus_plus
+from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
 
 SCHEMA: Final = "calipers.history/1"
-E_PROCESS, LORD = "e-process", "lord++"
-RULES: Final = (E_PROCESS, LORD)
+E_PROCESS, LORD, E_LOND = "e-process", "lord++", "e-lond"
+RULES: Final = (E_PROCESS, LORD, E_LOND)
 PLANNED: Final = 180  # nights; a longer history begins a new segment
 DEFAULT: Final = "drop(reward) > 0"
 
@@ -90,10 +91,10 @@ class History:
         sums = _numbered(sums, number)
         values, given = sums.values(self.alarm.what)
         night = Night(number, sums.path, digest, float(values[given].mean()) if given.any() else float("nan"))
-        if self.rule == LORD:
-            self._lord(night, sums)
-        else:
+        if self.rule == E_PROCESS:
             self._bet(night, sums)
+        else:
+            self._by_night(night, sums)
         self.nights.append(night)
         return night
 
@@ -108,17 +109,25 @@ class History:
         night.evidence = raised.evidence if raised else monitor.evidence
         night.since = raised.since if raised else None
 
-    def _lord(self, night: Night, sums: StepSums) -> None:
-        series = next(iter(self.monitor.series.values()), None)
+    def _by_night(self, night: Night, sums: StepSums) -> None:
+        """A test of each night by itself against the first one, at a level that earlier alarms set."""
+        known = bool(self.monitor.series)
         self.monitor.take(sums)
         base = next(iter(self.monitor.series.values())).base
-        if series is None or base is None:
+        if not known or base is None:
             return  # the first night is the baseline
         now, then = matched(sums, self.alarm.what, base)
         sign = -1.0 if self.alarm.kind == RISE else 1.0
-        night.p = paired(sign * (now - then), limits=(0.0, 1.0)).p_at_least(-self.alarm.limit)
+        apart = paired(sign * (now - then), limits=(0.0, 1.0))
+        night.p = apart.p_at_least(-self.alarm.limit)
+        alpha = self.monitor.settings.false_alarms
         tested = [earlier.p for earlier in (*self.nights, night) if earlier.p is not None]
-        levels, rejected = lord_plus_plus(tested, self.monitor.settings.false_alarms)
+        if self.rule == LORD:
+            levels, rejected = lord_plus_plus(tested, alpha)
+        else:  # a p value is that of a normal z
+            levels, rejected = e_lond(
+                [float(e_of_z(-NormalDist().inv_cdf(min(max(p, 1e-300), 1 - 1e-16)))) for p in tested], alpha
+            )
         night.level, night.raised = float(levels[-1]), bool(rejected[-1])
 
     def check(self, night: Night) -> Check:
@@ -126,7 +135,7 @@ class History:
         times = f"this baseline has been compared {_times(self.compared_at(night))}"
         times = "it is the baseline of the next ones" if night.number == 1 else times
         number = len(self.nights)
-        if self.rule == LORD:
+        if self.rule != E_PROCESS:
             about = (
                 "the first night is the baseline" if night.p is None else f"p {night.p:.3g}, level {night.level:.3g}"
             )

@@ -282,7 +282,7 @@ def _table(pick: Pick) -> Table:
                 f"{each.step:,}",
                 minus(figure(each.value)),
                 to(each.interval) if each.interval else NONE,
-                "yes" if each.may_be_best else "no",
+                "yes" if each.may_be_best else NONE,
             ]
         )
         for each in order

@@ -316,7 +316,8 @@ def _blocks(watched: Watched) -> Iterator[Block]:
     for raised in watched.open_alarms:
         yield from _raised(raised)
     for one in watched.series:
-        yield Title(Name(one.name, None, clean(one.name, None)) if one.name else "steps")
+        since = "" if one.base_step is None else f" · changes since step {one.base_step:,}"
+        yield Title((Name(one.name, None, clean(one.name, None)) if one.name else "steps", since))
         if one.curves:
             yield _table(one)
     if watched.alarms:
@@ -366,13 +367,12 @@ def _figure(value: float | None) -> str:
 
 def _table(one: WatchedSeries) -> Table:
     """A row for each metric at its last step."""
-    since = f"since step {one.base_step}" if one.base_step is not None else "change"
     last = max(curve.points[-1].step for curve in one.curves)
     columns = [
         TableColumn("metric", style="strong"),
         TableColumn(f"step {last}", "point", "value"),
         TableColumn("band", yields=2),
-        TableColumn(since, yields=1),
+        TableColumn("change", yields=1),
         TableColumn("verdict", style="verdict"),
         TableColumn("curve", style="chart", only="terminal", least=100),
     ]
