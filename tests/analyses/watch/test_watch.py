@@ -15,7 +15,8 @@ from watch_steps import write_run, write_step
 from calipers.analyses.watch import watch as module
 from calipers.analyses.watch.alarm import alarms_of
 from calipers.analyses.watch.best import best_of
-from calipers.analyses.watch.sums import read_step_file
+from calipers.analyses.watch.monitor import Memory, Monitor, SeriesTasks, Settings
+from calipers.analyses.watch.sums import StepSums, read_step_file
 from calipers.analyses.watch.watch import Watch, watch
 from calipers.errors import InputError
 from calipers.stats.alarms import Process, RunningBest, drop_units
@@ -428,3 +429,47 @@ def test_the_best_step(tmp_path):
     assert len(pick.again) == 5
     assert pick.new_tasks > 60
     assert f"Step {pick.step} has the highest reward" in found.headline()
+
+
+def test_the_centre_of_a_pool_is_over_the_pool_and_not_over_the_batch():
+    """With the mean over the batch its share of hard prompts would be taken for a drop."""
+    memory = Memory(previous=0.5)
+    pool = np.arange(100, dtype=np.uint64)
+    values = np.linspace(0, 1, 100)
+    memory.learn(pool, values, decayed=False)
+    hard = pool[:10]
+    expected, centre = memory.expected(hard, decayed=False)
+    assert expected.mean() < 0.35
+    assert centre == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_steps_have_in_common_is_seen_by_their_tasks_alone():
+    def kinds(*steps):
+        series = SeriesTasks()
+        return [series.look(np.array(sorted(tasks), dtype=np.uint64)) for tasks in steps]
+
+    assert kinds(range(10), range(10), range(9), range(20, 30)) == ["first", "same", "same", "other"]
+    assert kinds(range(10), range(10, 20), range(20, 30)) == ["first", "fresh", "fresh"]
+    assert kinds(range(10), range(10, 20), range(5, 15), range(20)) == ["first", "fresh", "pool", "pool"]
+    assert kinds(range(10), range(10, 20), range(15, 25)) == ["first", "fresh", "fresh"]
+
+
+def test_epochs_over_a_pool_do_not_alarm_and_a_drop_in_them_is_found(tmp_path):
+    """Prompts come back every fifth step; the pool is known when all of them were seen."""
+    rng = np.random.default_rng(11)
+    chances = rng.beta(0.8, 0.8, 200)
+    settings = Settings(alarms_of(["drop(reward) > 0"]))
+    for drop, alarms in ((0.0, False), (0.15, True)):
+        monitor = Monitor(settings, curves=False)
+        for step in range(40):
+            if step % 5 == 0:
+                order = rng.permutation(200)
+            place = np.sort(order[40 * (step % 5) : 40 * (step % 5) + 40])
+            p = np.clip(chances[place] - (drop if step >= 25 else 0), 0, 1)
+            passes = rng.binomial(8, p).astype(float)
+            eight = np.full(40, 8.0)
+            rewards = {"reward": np.stack([eight, passes, passes, passes])}
+            monitor.take(StepSums(step, "", None, None, "x", "reward", place.astype(np.uint64), eight, rewards))
+        assert bool(monitor.raised) == alarms
+        if alarms:
+            assert monitor.raised[0].since >= 24
