@@ -473,3 +473,34 @@ def test_epochs_over_a_pool_do_not_alarm_and_a_drop_in_them_is_found(tmp_path):
         assert bool(monitor.raised) == alarms
         if alarms:
             assert monitor.raised[0].since >= 24
+
+
+def test_a_rate_is_0_where_the_outcome_does_not_occur(tmp_path):
+    for step, rate in enumerate((0.0, 0.5, 0.0)):
+        write_outcomes(tmp_path, step, np.random.default_rng(step).random((8, 4)) < rate, "client_failed")
+    curves = {curve.metric: curve.points for curve in look(tmp_path, alarms_of(["eval"])).series[0].curves}
+    assert [point.step for point in curves["rate(missing)"]] == [1, 2]
+    assert curves["rate(missing)"][-1].value == 0
+
+
+def test_rewards_that_are_not_finite_or_out_of_range_are_told(tmp_path):
+    write_run(tmp_path, 3, tasks=20)
+    rows = [{"task": f"q{t}", "sample": s, "reward": 2.5 if t else None} for t in range(20) for s in range(4)]
+    rows[0]["reward"] = 1e308
+    rows[1]["reward"] = 1e308
+    (tmp_path / "step_3.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = look(tmp_path, alarms_of(["drop(reward) > 0.02"]))
+    assert any("not finite" in note for note in found.notes)
+    assert any("count as these ends" in text for text in found.advice)
+    assert np.isfinite(found.evidence)
+
+
+def test_a_document_is_read_again(tmp_path):
+    import calipers
+
+    write_run(tmp_path / "run", 12, drop=0.3, at=7, tasks=40)
+    found = look(tmp_path / "run")
+    (tmp_path / "w.json").write_text(found.to_json())
+    again = calipers.load(tmp_path / "w.json")
+    assert again.headline() == found.headline()
+    assert again.to_dict() == found.to_dict()

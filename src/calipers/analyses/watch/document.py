@@ -281,6 +281,9 @@ def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
                 f"{alarm.text}: rewards have no known range, so the mean of task means between {low:.4g} and "
                 f"{high:.4g}, the 1st and 99th percentile of the base steps, is watched; --range LOW,HIGH sets it"
             )
+        if watcher.beyond:
+            low, high = watcher.limits or (0.0, 1.0)
+            yield f"{alarm.text}: values outside {low:g} to {high:g} count as these ends; --range LOW,HIGH sets them"
         if alarm.base is not None and watcher.bound is not None and watcher.base_mean is not None:
             hidden = watcher.base_mean - watcher.bound
             yield (

@@ -165,7 +165,8 @@ class Watcher:
     difficulty: str | None = None
     given_range: tuple[float, float] | None = None
     limits: tuple[float, float] | None = None  # that values are mapped to [0, 1] by; None until it is known
-    clipped: bool = False  # values beyond the limits are cut off
+    clipped: bool = False  # the limits are percentiles: values beyond them are cut off
+    beyond: bool = False  # a value lay outside the range
     best: RunningBest | None = None
     memory: Memory = field(default_factory=Memory)
     base: list[Any] = field(default_factory=list)  # values of each base step, while they are collected
@@ -322,7 +323,8 @@ class Watcher:
         total = (total - low * count) / width
         if self.alarm.kind == RISE:
             squares, total = count - 2 * total + squares, count - total
-        return within_variance(total, squares, count)
+        mean, variance, units = within_variance(total, squares, count)
+        return (mean, variance, units) if math.isfinite(variance) and not self.beyond else group_variance(mapped)
 
     def _ranged(self, sums: StepSums, values: Floats, kind: str) -> Floats | None:
         """The values on [0, 1], the good end up; None while the range is still to be found in the base steps."""
@@ -341,6 +343,8 @@ class Watcher:
                         f"{self.alarm.what} does not vary in the base steps; give its range: --range LOW,HIGH"
                     )
                 self.limits, self.clipped, self.base = (low, high), True, []
+        low, high = self.limits
+        self.beyond |= not self.clipped and (float(values.min()) < low or float(values.max()) > high)
         mapped = self._mapped(values)
         return 1 - mapped if self.alarm.kind == RISE else mapped
 
@@ -499,6 +503,10 @@ class Monitor:
 
     def take(self, sums: StepSums, *, late: bool = False) -> Raised | None:
         """Take a step in; the alarm that it raises, if any. A late one is shown, and no alarm looks at it."""
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told, and left out
+            return self._take(sums, late=late)
+
+    def _take(self, sums: StepSums, *, late: bool) -> Raised | None:
         if sums.series not in self.series:
             self.begin([sums])
         series = self.series[sums.series]
@@ -579,6 +587,12 @@ class Monitor:
 
     def _tell_columns(self, series: Series, sums: StepSums) -> None:
         names = {*sums.rewards, *sums.columns}
+        odd = [name for name, some in sums.rewards.items() if not np.isfinite(some).all()]
+        if odd:
+            self.notes.append(
+                f"{sums.path}: step {sums.step}: {', '.join(odd[:5])} has values that are not finite, or too large "
+                "to be squared; such tasks are left out"
+            )
         before = self._columns.get(series.name)
         if before is None:
             self._columns[series.name] = names
@@ -597,10 +611,12 @@ class Monitor:
         is_base = series.base is None and (wanted is None or wanted == sums.step)
         if is_base:
             series.base, series.base_step = sums, sums.step
-        for name in [] if not self.curves else sums.value_names():
+        names = sums.value_names() if self.curves else []
+        names += [name for name in series.curves if name.startswith("rate(") and name not in names]  # 0 at this step
+        for name in names:
             values, given = sums.values(name)
             values = values[given]
-            if not len(values) or not np.isfinite(values).all():
+            if not len(values):
                 continue
             limits = self._limits(sums, name, values)
             curve = series.curves.setdefault(name, Curve())

@@ -89,7 +89,9 @@ class StepSums:
             least = int(given[0][given[0] > 0].min(initial=1e9))
             names += [f"pass@{k}" for k in dict.fromkeys((1, least)) if 1 < k < 1e9]
         names += list(self.columns)
-        names += [f"rate({word})" for word in self.outcomes if word != OUTCOMES[0]]
+        names += [f"rate({word})" for word in self.outcomes if word not in (OUTCOMES[0], "missing")]
+        if any(word in self.outcomes for word in OUTCOMES[FIRST_GAP:STOPPED_EARLY]):
+            names.append("rate(missing)")
         if given is not None and bool((given[0] > 1).any()):
             names += ["share(zero_variance)", "share(all_pass)", "share(all_fail)"]
         return names
@@ -103,8 +105,12 @@ class StepSums:
         """The task values of a metric, and which tasks have one, [G] each; InputError for what the step lacks.
 
         A reward by name (`reward` for the headline), pass@k and pass^k of the headline, a column, rate(OUTCOME),
-        share(zero_variance).
+        share(zero_variance). A task whose value is not finite has none.
         """
+        values, given = self._values(what)
+        return values, given & np.isfinite(values)
+
+    def _values(self, what: str) -> tuple[Floats, Bools]:
         name = self.resolved(what)
         if name in self.rewards or name in self.columns:
             given = self.rewards.get(name, self.columns.get(name))
