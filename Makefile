@@ -67,7 +67,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-spelling check-docs format docs bench \
-	bench-statistics bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
+	bench-statistics bench-watch bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
 	test-browser site constraints clean
 
 help: ## list these targets
@@ -137,6 +137,9 @@ bench: $(READY) ## measure speed and memory, and write docs/benchmarks.md
 
 bench-statistics: $(READY) ## simulate every interval, test and verdict; write docs/statistics.md; ARGS="--only margins" for a part
 	@$(BIN)/python bench/statistics_run.py --write $(ARGS)
+
+bench-watch: $(READY) ## measure calipers watch on a folder of steps; write docs/watching.md; ARGS="--files 1000" for more
+	@$(BIN)/python bench/watch_run.py --write $(ARGS)
 
 bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## run one checkpoint and the same tasks in lm-eval and Calipers; every answer must agree
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)

@@ -112,7 +112,7 @@ def main() -> int:
     head = filled(
         f"A folder of {asked.files:,} step files of {ROLLOUTS:,} rollouts each, 1,250 new prompts x 8: seconds for "
         "calipers score of the same files, for the first look, for a look of a running watch that finds one new step, "
-        "and the largest memory of the first look. Written by `python bench/watch_run.py --write`."
+        "and the largest memory of the first look. Written by `make bench-watch`."
     )
     lines = [
         head,

@@ -120,7 +120,7 @@ def test_checkpoints_are_evaluated_one_by_one(tmp_path):
         (["--alarm", "drop(x"], "cannot be read"),
         (["--false-alarms", "0.9"], "0.9"),
         (["--steps", "0"], "0"),
-        (["--eval", "run {nam} {out}"], "no place {nam}; expected {name}, {path}, {out}"),
+        (["--eval", "run {model} {out}"], "no place {model}; expected {name}, {path}, {out}"),
         (["--eval", "run {name}"], "has no {out}"),
         (["--log", "wandbb"], "no tracker named 'wandbb'; did you mean 'wandb'"),
         (["--notify", ""], "--notify: is empty"),

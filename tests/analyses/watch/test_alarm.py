@@ -45,7 +45,7 @@ def test_what_an_alarm_may_name_beside_its_metric():
         ("drop(pass@1, best) > 0.02", "'best' has no meaning"),
         ("drop(pass@1, base=last) > 0.02", "base=last is no step"),
         ("drop(pass@1) > 1.2 * base", "only mean() is measured by a multiple of the base"),
-        ("rate(truncatd) > 0.05", "no outcome named 'truncatd': did you mean 'truncated'"),
+        ("rate(truncate) > 0.05", "no outcome named 'truncate': did you mean 'truncated'"),
         ("rate(truncated) > 5", "5 is not a share"),
         ("share(variance) > 0.5", "no share of groups named 'variance'"),
         ("mean(length) > 0", "a mean above 0"),
