@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calipers.stats.bands import band, paired_change, step_confidence, unpaired_change
+from calipers.stats.bands import band, look_and_band, paired_change, step_confidence, unpaired_change
 from calipers.stats.intervals import interval
 
 PASSES = np.array([0, 1, 1, 2, 3, 4, 4, 4]) / 4
@@ -70,3 +70,11 @@ def test_bands_hold_at_all_steps_where_the_interval_of_one_look_does_not():
         held_once += all(low <= 0.5 <= high for _, (low, high) in inside)
     assert held >= 54
     assert held_once <= 10
+
+
+def test_one_spread_gives_both_intervals():
+    for values, limits in ((PASSES, (0.0, 1.0)), (EIGHTY, (0.0, 1.0)), (np.array([3.0, 5.5, 4.0]), None)):
+        looked, banded = look_and_band(values, 200, limits=limits)
+        assert looked.ends == pytest.approx(interval(values, np.ones(len(values)), 0.95, limits).ends, rel=1e-12)
+        assert banded.ends == pytest.approx(band(values, 200, limits=limits).ends, rel=1e-12)
+    assert look_and_band(np.array([0.5]), 200)[1].ends is None

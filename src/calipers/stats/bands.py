@@ -9,11 +9,12 @@ to a base step but not the band of a mean.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
-from calipers.stats.intervals import Interval, Weighted, named_interval, spread_of, t_quantile
+from calipers.stats.intervals import METHODS, NOISE, Interval, Spread, Weighted, named_interval, t_quantile
 from calipers.stats.paired import Difference, paired
 
 BAND = "simultaneous_band"
@@ -41,6 +42,30 @@ def band(
     return named_interval("default" if limits is None else "clopper-pearson", weighted)
 
 
+def look_and_band(
+    values: Floats, steps: int, *, confidence: float = 0.95, limits: tuple[float, float] | None = (0.0, 1.0)
+) -> tuple[Interval, Interval]:
+    """The interval of one look and the band of a step's task values, [T], from one spread of them."""
+    size = len(values)
+    weighted = Weighted(values, np.ones(size), limits, None, confidence)
+    if size < 2:
+        none = named_interval("default", weighted)
+        return none, none
+    low, high = limits or (0.0, 1.0)
+    scaled = (values - low) / (high - low)
+    variance = float(scaled.var(ddof=1)) / size
+    if math.sqrt(variance * size) <= NOISE * float(np.abs(scaled).max()):
+        variance = 0.0
+    spread = Spread(float(scaled.mean()), variance, size, float(size), 1.0)
+    names = ("t", "t") if limits is None else ("wilson", "clopper-pearson")
+    levels = (confidence, step_confidence(confidence, steps))
+    looked, banded = (
+        METHODS[name](name, replace(weighted, confidence=level), spread)
+        for name, level in zip(names, levels, strict=True)
+    )
+    return looked, banded
+
+
 def paired_change(
     now: Floats,
     base: Floats,
@@ -64,10 +89,11 @@ def unpaired_change(
     """
     if len(now) == 0 or len(base) == 0:
         return math.nan, None
-    spreads = [spread_of(values, np.ones(len(values)), None) for values in (now, base)]
-    change = spreads[0].mean - spreads[1].mean
-    variance = spreads[0].variance + spreads[1].variance
-    if min(len(now), len(base)) < 2 or variance == 0:
+    change = float(now.mean() - base.mean())
+    if min(len(now), len(base)) < 2:
+        return change, None
+    variance = float(now.var(ddof=1) / len(now) + base.var(ddof=1) / len(base))
+    if variance == 0:
         return change, None
     tail = (1 - step_confidence(confidence, steps)) / 2
     half = -t_quantile(tail, len(now) + len(base) - 2) * math.sqrt(variance)

@@ -38,8 +38,7 @@ from calipers.stats.alarms import (
     upper_bound,
     within_variance,
 )
-from calipers.stats.bands import band, paired_change, unpaired_change
-from calipers.stats.intervals import Weighted, named_interval
+from calipers.stats.bands import look_and_band, paired_change, unpaired_change
 
 SAME, FRESH, POOL, OTHER, FIRST = "same", "fresh", "pool", "other", "first"
 MOST_TASKS: Final = 100_000  # that are remembered of a stream of prompts; a larger pool is not met again in a run
@@ -620,8 +619,7 @@ class Monitor:
                 continue
             limits = self._limits(sums, name, values)
             curve = series.curves.setdefault(name, Curve())
-            plain = named_interval("default", Weighted(values, np.ones(len(values)), limits, None, settings.confidence))
-            wide = band(values, settings.steps, confidence=settings.confidence, limits=limits)
+            plain, wide = look_and_band(values, settings.steps, confidence=settings.confidence, limits=limits)
             curve.steps.append(sums.step)
             curve.values.append(float(values.mean()))
             curve.intervals.append(plain.ends)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -267,13 +267,7 @@ def split_of(path: str, root: str = "") -> str:
 
 def summed(part: Rollouts, step: int, split: str, path: str, reward: str | None = None) -> StepSums:
     """The sums of the rollouts of one step."""
-    hashes = np.array(
-        [
-            int.from_bytes(hashlib.blake2b(str(task).encode("utf-8", "surrogatepass"), digest_size=8).digest())
-            for task in part.tasks
-        ],
-        dtype=np.uint64,
-    )
+    hashes = task_hashes(part.tasks)
     order = np.argsort(hashes, kind="stable")
     by = part.by_task
     size = len(part.tasks)
@@ -315,6 +309,32 @@ def summed(part: Rollouts, step: int, split: str, path: str, reward: str | None 
         outcomes,
         tuple(sorted({str(key[1]) for key in part.keys if key[1]})),
     )
+
+
+def task_hashes(tasks: Sequence[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """A number of 64 bits for each task's name, [G]: the same in every process and on every machine.
+
+    Names are mixed eight bytes at a time, all of them at once; a million names share one with a chance of 3e-8.
+
+    >>> task_hashes(["a", "b", "a"])[[0, 2]].tolist() == [15890924970272741125] * 2
+    True
+    """
+    names = [str(task).encode("utf-8", "surrogatepass") for task in tasks]
+    lengths = np.array([len(name) for name in names], dtype=np.uint64)
+    width = 8 * max(1, -(-int(lengths.max(initial=1)) // 8))
+    words = np.array(names, dtype=f"S{width}").view("<u8").reshape(len(names), -1).astype(np.uint64)
+    found = _mixed(lengths + np.uint64(0x9E3779B97F4A7C15))
+    for place in range(words.shape[1]):
+        inside = np.uint64(8 * place) < lengths
+        found = np.where(inside, _mixed(found ^ words[:, place]) + np.uint64(0x9E3779B97F4A7C15), found)
+    return found
+
+
+def _mixed(words: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The finalizer of splitmix64 (Steele, Lea and Flood 2014)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
 
 
 def _marked(part: Rollouts, key: str) -> Any:
