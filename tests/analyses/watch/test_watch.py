@@ -16,7 +16,7 @@ from calipers.analyses.watch import watch as module
 from calipers.analyses.watch.alarm import alarms_of
 from calipers.analyses.watch.best import best_of
 from calipers.analyses.watch.monitor import Memory, Monitor, SeriesTasks, Settings
-from calipers.analyses.watch.sums import StepSums, read_step_file
+from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
 from calipers.analyses.watch.watch import Watch, watch
 from calipers.errors import InputError
 from calipers.stats.alarms import Process, RunningBest, drop_units
@@ -504,3 +504,11 @@ def test_a_document_is_read_again(tmp_path):
     again = calipers.load(tmp_path / "w.json")
     assert again.headline() == found.headline()
     assert again.to_dict() == found.to_dict()
+
+
+def test_a_task_has_one_hash_whatever_stands_beside_it():
+    names = ["a", "b", "x" * 8, "x" * 9, "", "zwölf", "x" * 300]
+    together = dict(zip(names, task_hashes(names).tolist(), strict=True))
+    assert len(set(together.values())) == len(names)
+    assert all(task_hashes([name]).tolist() == [number] for name, number in together.items())
+    assert task_hashes(["a", "b"]).tolist() == [together["a"], together["b"]]  # all of them ASCII

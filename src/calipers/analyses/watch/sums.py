@@ -319,10 +319,13 @@ def task_hashes(tasks: Sequence[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     >>> task_hashes(["a", "b", "a"])[[0, 2]].tolist() == [15890924970272741125] * 2
     True
     """
-    names = [str(task).encode("utf-8", "surrogatepass") for task in tasks]
-    lengths = np.array([len(name) for name in names], dtype=np.uint64)
+    try:
+        names = np.array(tasks, dtype=np.str_).astype(np.bytes_)
+    except UnicodeEncodeError:  # slower, and the same for names that are all ASCII
+        names = np.array([str(task).encode("utf-8", "surrogatepass") for task in tasks], dtype=np.bytes_)
+    lengths = np.strings.str_len(names).astype(np.uint64)
     width = 8 * max(1, -(-int(lengths.max(initial=1)) // 8))
-    words = np.array(names, dtype=f"S{width}").view("<u8").reshape(len(names), -1).astype(np.uint64)
+    words = names.astype(f"S{width}").view("<u8").reshape(len(names), width // 8).astype(np.uint64)
     found = _mixed(lengths + np.uint64(0x9E3779B97F4A7C15))
     for place in range(words.shape[1]):
         inside = np.uint64(8 * place) < lengths
