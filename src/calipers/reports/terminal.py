@@ -222,7 +222,8 @@ def _table(table: Table, room: int) -> Iterator[Line]:
     for turn in (1, 2):
         if _total(shown) - sum(map(_spare, shown)) > room:
             shown = [laid for laid in shown if laid.column.yields != turn]
-    shown = _narrowed(shown, _total(shown) - room)
+    for last in (False, True):
+        shown = _narrowed(shown, _total(shown) - room, last=last)
     gone = {1, 2} - {laid.column.yields for laid in shown}
     before = _total(shown) - shown[-1].width
     more: list[list[str]] = [[] for _ in rows]
@@ -267,9 +268,12 @@ def _spare(laid: _Laid) -> int:
     return max(laid.width - least, 0) if laid.column.middle else 0
 
 
-def _narrowed(shown: Sequence[_Laid], excess: int) -> list[_Laid]:
-    """The columns without so much of their width, where they can lose it: the widest first, down to one width."""
-    spares = [_spare(laid) for laid in shown]
+def _narrowed(shown: Sequence[_Laid], excess: int, *, last: bool) -> list[_Laid]:
+    """The columns without so much of their width, where they can lose it: the widest first, down to one width.
+
+    Those that keep more than a name does lose it last.
+    """
+    spares = [_spare(laid) if bool(laid.column.keeps) is last else 0 for laid in shown]
     if excess <= 0 or not any(spares):
         return list(shown)
     cap = max(laid.width for laid, spare in zip(shown, spares, strict=True) if spare)
