@@ -29,6 +29,8 @@ NAME: Final = 34  # columns of a name
 MANY: Final = 4  # runs of which every pair is shown by default
 LOSSES: Final = 3  # tasks that are named of each kind
 NOTES: Final = 3  # that are shown
+ROWS: Final = 14  # of all datasets, where there are several
+FEWEST: Final = 2  # rows of a dataset among several
 SPARE: Final = 0.2  # of the range of a difference, on each side of its picture
 USUAL_TESTS: Final = ("floored_t", "default")
 MARKS: Final = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "~"}
@@ -43,6 +45,8 @@ def blocks(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
         yield from _one(comparison, *pairs[0], losses)
     elif len(comparison.contests) == 1 and (ranks := _ranked(comparison.contests[0])) is not None:
         yield from _ranks(comparison, comparison.contests[0], ranks)
+    elif any(map(_ranked, comparison.contests)):
+        yield from _ranks_of_each(comparison)
     else:
         yield from _several(comparison, pairs)
     for note in comparison.notes:  # a terminal has them beside the output
@@ -347,6 +351,53 @@ def _ranks(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[B
         rows.append(Row(cells))
     tail: list[Block] = [
         Blank(),
+        Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"),
+        _foot(comparison),
+    ]
+    yield from fitted(head, Table(columns, rows), tail, "--details")
+
+
+def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
+    """A row for each run of each dataset, the best first; datasets of few runs are named below."""
+    ranked = [(contest, ranks) for contest in comparison.contests if (ranks := _ranked(contest)) is not None]
+    others = [contest for contest in comparison.contests if _ranked(contest) is None]
+    leads = [names_of(contest)[ranks.places[0].run] for contest, ranks in ranked]
+    findings = [found for contest, _ in ranked for pair in contest.pairs if (found := primary(pair)) is not None]
+    decided = sum(found.verdict != "undecided" for found in findings)
+    most = max(dict.fromkeys(leads), key=leads.count)
+    over = counted(len(ranked), "dataset")
+    first = (
+        f"{most} is first on {'each of' if leads.count(most) == len(leads) else f'{leads.count(most):,} of'} {over}."
+    )
+    answer = Answer(first, f"{decided:,} of {counted(len(findings), 'difference')} are decided")
+    runs = {name for contest, _ in ranked for name in names_of(contest)}
+    right = f"{clean(ranked[0][1].metric)}, {percent(comparison.confidence)} confidence"
+    head = [*head_blocks(f"{over}, {counted(len(runs), 'run')}", right), *answer_blocks(answer), Blank()]
+    columns = [
+        TableColumn("dataset", heading=True),
+        TableColumn("#", "right"),
+        TableColumn("run", after=3, middle=True),
+        TableColumn("value", "right", after=3),
+        TableColumn("may rank", verbatim=True),
+    ]
+    most_rows = max(ROWS // len(ranked), FEWEST)
+    digits, rows = _digits(findings), []
+    for contest, ranks in ranked:
+        names = names_of(contest)
+        dataset = Name(contest.dataset or "", plain=clean(contest.dataset or "(unnamed)", NAME))
+        for standing in ranks.places[:most_rows]:
+            run = Name(contest.runs[standing.run].name, None, names[standing.run])
+            rows.append(
+                Row([dataset, f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _set(standing)])
+            )
+    tail: list[Block] = []
+    if left := sum(len(ranks.places) for _, ranks in ranked) - len(rows):
+        tail.append(Sentence(f"… {counted(left, 'more run')} of these datasets: --details", "note"))
+    tail.append(Blank())
+    if others:
+        named = ", ".join(clean(contest.dataset or "(unnamed)", NAME) for contest in others)
+        tail.append(Sentence(f"Without ranks: {named} (--details)", "note"))
+    tail += [
         Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"),
         _foot(comparison),
     ]
