@@ -61,17 +61,18 @@ from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats.format import Named
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
-from calipers.request import RequestedMetric, either, make_plan
+from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
+from calipers.rollouts.groups import total
 from calipers.rollouts.labels import clusters, has, without
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import Stop, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.intervals import ONE_CLUSTER
-from calipers.stats.multiplicity import ranking
+from calipers.stats.multiplicity import Ranking, ranking
 from calipers.stats.paired import apart
 from calipers.stats.paired_bootstrap import least_p
-from calipers.stats.ranks import rank_sets, winner
+from calipers.stats.ranks import RankSets, Winner, rank_sets, winner
 
 
 def compare(
@@ -493,7 +494,7 @@ def common_values(contest: Sequence[ReadRun], question: Question) -> list[Common
 
 def _ranks(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
     """The runs of a contest by every metric that is a mean over tasks, over the tasks that all of them have."""
-    return [_ranked(values, question) for values in common_values(contest, question)]
+    return [_ranked(values, contest, question) for values in common_values(contest, question)]
 
 
 def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
@@ -559,26 +560,49 @@ def _values(
     return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), there
 
 
-def _ranked(known: CommonValues, question: Question) -> Ranks:
+@dataclass(frozen=True, slots=True)
+class RankedRuns:
+    """M runs by one metric, in the order of their values: compare and leaderboard say the same of the same runs."""
+
+    order: Sequence[int]  # [M] the runs, the best value first, equal ones by their names
+    sets: RankSets  # in this order, as are the others
+    best: Winner
+    drawn: Ranking
+
+
+def ranked_runs(known: CommonValues, names: Sequence[str], plan: Plan) -> RankedRuns:
+    """The rank sets of runs, the best of them and their ranks in draws.
+
+    Signs are drawn for runs in one order, so that the order in which the runs were given changes no rank.
+    """
+    weights = np.ones(known.values.shape[1]) if known.weights is None else known.weights
+    means = np.asarray(total(weights * known.values)) / float(total(weights))
+    sign = -1.0 if known.higher_is_better else 1.0
+    # sums that were rounded otherwise are equal
+    order = sorted(range(len(names)), key=lambda run: (float(f"{sign * means[run]:.12g}"), names[run]))
+    sure = _RankSettings(higher_is_better=known.higher_is_better, confidence=plan.confidence, seed=plan.seed)
+    of = known.values[order], known.weights, known.units
+    return RankedRuns(order, rank_sets(*of, **sure), winner(*of, limits=known.limits, **sure), ranking(*of, **sure))
+
+
+def _ranked(known: CommonValues, contest: Sequence[ReadRun], question: Question) -> Ranks:
     if known.why:
         return Ranks(known.metric, known.tasks, [], None, None, known.why)
-    plan = question.plan
-    sure = _RankSettings(higher_is_better=known.higher_is_better, confidence=plan.confidence, seed=plan.seed)
-    of = known.values, known.weights, known.units
-    ranked, sets = ranking(*of, **sure), rank_sets(*of, **sure)
-    best = winner(*of, limits=known.limits, **sure)
+    ranked = ranked_runs(known, [run.name for run in contest], question.plan)
+    drawn, sets = ranked.drawn, ranked.sets
     places = [
         Place(
-            run,
-            float(ranked.values[run]),
-            float(ranked.ranks[run]),
-            (float(ranked.low[run]), float(ranked.high[run])),
-            float(ranked.chance_best[run]),
-            (int(sets.low[run]), int(sets.high[run])),
+            ranked.order[at],
+            float(drawn.values[at]),
+            float(drawn.ranks[at]),
+            (float(drawn.low[at]), float(drawn.high[at])),
+            float(drawn.chance_best[at]),
+            (int(sets.low[at]), int(sets.high[at])),
         )
-        for run in np.argsort(ranked.ranks, kind="stable").tolist()
+        for at in sorted(range(len(contest)), key=lambda at: (drawn.ranks[at], ranked.order[at]))
     ]
-    return Ranks(known.metric, known.tasks, places, ranked.optimism, ranked.corrected, winner=best)
+    best = replace(ranked.best, run=ranked.order[ranked.best.run])
+    return Ranks(known.metric, known.tasks, places, drawn.optimism, drawn.corrected, winner=best)
 
 
 def _limits(request: RequestedMetric, rewards: Sequence[Column]) -> tuple[float, float] | None:
