@@ -334,7 +334,7 @@ def held_against(policy: Policy, scoring: GateScoring | None = None, *, alone: b
     settings = scoring or GateScoring()
     checks: list[Check] = []
     notes: list[str] = []
-    of_each: list[tuple[NamedResult, Sequence[Requirement]]] = []
+    of_each: list[tuple[NamedResult, list[Requirement]]] = []
     for named in policy.results:
         requirements = [requirement for requirement in policy.requirements if requirement.of in (None, named.name)]
         if not requirements:
