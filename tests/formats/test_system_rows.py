@@ -176,6 +176,10 @@ def test_steps_by_number_and_as_one_set(tmp_path):
     assert list(result.groups[0].breakdowns["step"]) == ["2", "10"]
     assert not result.groups[0].metrics  # a mean over a training run is nobody's number
     assert calipers.score(tmp_path, by="gts")["mean_reward"].value == 0.5
+    asked = calipers.score(tmp_path, by=["step", "gts"])  # nor is it when the steps are asked for
+    assert list(asked.groups[0].breakdowns) == ["step", "gts"]
+    assert not asked.groups[0].metrics
+    assert calipers.score(tmp_path, by="step").digest == result.digest
 
 
 def test_a_gate_over_several_steps_asks_for_one_of_them():
@@ -190,6 +194,7 @@ def test_training_and_evaluation_are_never_one_number():
     solver = result.groups[1]
     assert list(solver.breakdowns) == ["split+step"]
     assert list(solver.breakdowns["split+step"]) == ["eval, 0", "eval, 2", "eval, 10", "train, 1", "train, 2"]
+    assert not solver.metrics
 
 
 def test_a_filtered_copy_is_not_read_beside_its_original():
