@@ -371,11 +371,12 @@ def test_an_empty_error_is_none(tmp_path, row, error, outcome):
     assert group.ledger.outcomes == {outcome: 1}
 
 
-def test_a_comparison_of_whole_trainings_says_that_its_numbers_are_over_their_steps():
+def test_a_comparison_over_several_steps_says_so():
     steps = str(GOLDEN / "verl" / "validation")
     zero, one = f"{steps}/0.jsonl", f"{steps}/40.jsonl"
     said = f"{steps}: its numbers are over several training steps, the score of no policy; give the file of one step"
-    assert said in calipers.compare(steps, one).notes
+    assert said in calipers.compare(steps, one, by="gts").notes  # a breakdown that is asked for
+    assert calipers.compare(steps, one).primary == "mean_reward[step=40]"
     assert not any("training steps" in note for note in calipers.compare(zero, one).notes)
     for document in (calipers.curve(steps), calipers.items(steps)):
         assert said.removeprefix(f"{steps}: ") in document.notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from calipers.analyses.compare.question import step_order
 from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Pair, Place, Ranks
 from calipers.reports.document import (
     Blank,
@@ -24,6 +25,7 @@ from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_li
 from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
 from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle
+from calipers.rollouts.labels import STEP
 
 NAME: Final = 34  # columns of a name
 MANY: Final = 4  # runs of which every pair is shown by default
@@ -93,6 +95,8 @@ def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> I
         *head_blocks(about, _what(pair, finding)),
         *answer_blocks(answer_of(comparison, contest, pair)),
     ]
+    if finding and (words := _at_step(pair, finding)):
+        head.append(Sentence(words))
     if finding and finding.undone_by_one:
         head.append(Sentence("One more task lost outright would undo this verdict; --test strict allows for that."))
     head.append(Blank())
@@ -108,6 +112,17 @@ def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> I
     tail += [Sentence(note_line(note), markdown=note) for note in notes[:NOTES]]
     tail += [Sentence(f"… {counted(len(notes) - NOTES, 'note')} more: --details", "note")] if notes[NOTES:] else []
     yield from fitted(head, _findings(pair, ours, comparison), [*tail, Blank(), _foot(comparison)], "--details")
+
+
+def _at_step(pair: Pair, finding: Finding) -> str:
+    """Which training step the verdict is of; "" where the runs are compared over all tasks."""
+    if finding.by is None or STEP not in finding.by or any(each.by is None for each in pair.findings):
+        return ""
+    steps = list(dict.fromkeys(each.slice or "" for each in pair.findings if each.by == finding.by))
+    last = max(steps, key=step_order) == finding.slice
+    which = ", the last that both runs have" if last else ""
+    others = "; the other steps are adjusted for each other" if len(steps) > 1 else ""
+    return f"This is {finding.by} {clean(finding.slice or '')}{which}{others}."
 
 
 def _what(pair: Pair, finding: Finding | None) -> str:
@@ -143,7 +158,8 @@ def _tally(pair: Pair) -> str:
     if flips is None:
         return common
     worse, better = ways(pair)
-    return f"{common}: {flips.better:,} {better}, {flips.same:,} same, {flips.worse:,} {worse}"
+    at = f" ({clean(flips.metric)})" if flips.metric.endswith("]") else ""
+    return f"{common}{at}: {flips.better:,} {better}, {flips.same:,} same, {flips.worse:,} {worse}"
 
 
 def _one_side(pair: Pair, labels: tuple[str, str]) -> list[Block]:
