@@ -23,7 +23,6 @@ FILES = {
     "inspect": "inspect/golden_a.eval",
     "inspect, chunked": "inspect/chunked_a.eval",
     "verl": "verl/validation/0.jsonl",
-    "tinker": "tinker_cookbook/eval/gsm8k/trajectories.jsonl",
 }
 
 
