@@ -42,7 +42,7 @@ from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.labels import over_steps
+from calipers.rollouts.labels import STEP, over_steps
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
@@ -263,7 +263,7 @@ def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:
     tables = read.rollouts.groups()
     if read.rollouts.unread:
         raise no_reward(read.path, read.rollouts.unread)
-    if not plan.by and (mixed := over_steps(read.rollouts)):
+    if (not plan.by or STEP in plan.by) and (mixed := over_steps(read.rollouts)):
         raise InputError.at(read.path, mixed[0])
     result = replace(score_rollouts(read.rollouts, plan), inputs=read.hashed())
     return [_run(result, group, table, read, texts, plan) for group, table in zip(result.groups, tables, strict=True)]

@@ -65,12 +65,23 @@ def test_each_common_step_is_compared_and_the_last_is_the_primary_question(two):
 
 def test_the_page_says_which_step_it_is_about(two):
     page = render(document(calipers.compare(*two)))
-    assert "new is better than old by 0.300" in page
+    assert "new is better than old by 0.300 at step 10" in page
+    comparison = calipers.compare(*two)
+    assert "at step 10 (95\N{NO-BREAK SPACE}% interval" in comparison.headline()
+    assert "mean_reward[step=2]" in comparison._repr_html_()
     assert "This is step 10, the last that both runs have; the other steps are adjusted for" in page
     assert "30 common tasks (mean_reward[step=10])" in page
     assert "primary question mean_reward[step=10], all others adjusted together (Holm)" in " ".join(
         render(document(calipers.compare(*two), details=True)).split()
     )
+
+
+def test_a_report_has_it_from_its_document_and_mixes_no_steps(two, tmp_path):
+    (tmp_path / "steps.json").write_text(calipers.compare(*two).to_json())
+    assert calipers.report(tmp_path / "steps.json").title == "new is better than old by 0.300 at step 10."
+    for by in ((), "step"):
+        with pytest.raises(InputError, match="give the file of one step"):
+            calipers.report(*two, by=by)
 
 
 def test_a_command_prints_it(two, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from calipers.analyses.compare.question import step_order
@@ -71,7 +72,7 @@ def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
     first, second = names[pair.first], names[pair.second]
     if finding is None:
         return Answer(f"{second} and {first} have no metric in common.")
-    return of_difference(
+    answer = of_difference(
         first,
         second,
         finding.verdict,
@@ -81,6 +82,16 @@ def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
         margin=comparison.margin,
         why=plain_why(finding.why) if finding.why else None,
         more_tasks=finding.more_tasks,
+    )
+    return at_step(answer, pair, finding)
+
+
+def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
+    """The answer, which says its training step where it is of one."""
+    if not _at_step(pair, finding):
+        return answer
+    return replace(
+        answer, sentence=f"{answer.sentence.removesuffix('.')} at {finding.by} {clean(finding.slice or '')}."
     )
 
 
@@ -438,7 +449,9 @@ def _foot(comparison: Comparison) -> Sentence:
 def glance(comparison: Comparison) -> Glance:
     """A comparison for a notebook: the verdict, a row with the drawn difference, what is missing."""
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
-    found = [(contest, pair, finding) for contest, pair in pairs for finding in pair.findings if finding.by is None]
+    found = [
+        (contest, pair, finding) for contest, pair in pairs for finding in pair.findings if _in_short(finding, pair)
+    ]
     found = found if len(pairs) == 1 else [(c, p, f) for c, p, f in found if f is primary(p)]
     axis = _axis([finding for _, _, finding in found])
     one = len(pairs) == 1
@@ -454,7 +467,11 @@ def glance(comparison: Comparison) -> Glance:
     rows = []
     for contest, pair, finding in found:
         names = names_of(contest)
-        first = Name(finding.metric, None) if one else Name(f"{names[pair.second]} − {names[pair.first]}", None)
+        first = (
+            Name(finding.metric + _cut(finding), None)
+            if one
+            else Name(f"{names[pair.second]} − {names[pair.first]}", None)
+        )
         rows.append(Row([first, *_cells(finding, axis)]))
     if not one:
         decided = sum(finding.verdict != "undecided" for _, _, finding in found)
@@ -467,6 +484,11 @@ def glance(comparison: Comparison) -> Glance:
         old, new = (f"{number:,}" for number in main.missing)
         missing = f" {old} and {new} rollouts missing ({POLICY.get(comparison.missing, comparison.missing)})."
     return Glance(answer.line, Table(columns, rows), f"{_tally(pair)}.{missing} {comparison.digest[:19]}…")
+
+
+def _in_short(finding: Finding, pair: Pair) -> bool:
+    """Whether a finding is in a short table: over all tasks, or at a training step where nothing is."""
+    return finding.by is None or bool(_at_step(pair, finding))
 
 
 def _sides(contest: Contest, pair: Pair) -> tuple[str, str]:
