@@ -104,6 +104,19 @@ def test_the_other_steps_are_adjusted_by_holm_and_hints_while_the_last_is_undeci
     assert [finding.hint for finding in findings] == ["better", "better", "better", None]
 
 
+def test_other_slices_stand_beside_the_steps(two):
+    comparison = calipers.compare(*two, by=["step", "gts"], metrics="mean_reward")
+    (pair,) = comparison.contests[0].pairs
+    assert comparison.primary == "mean_reward[step=10]"
+    assert {finding.by for finding in pair.findings} == {"step", "gts"}
+    assert pair.flips.metric == "mean_reward[step=10]"
+
+
+def test_a_gate_asks_for_the_difference_at_a_step(two):
+    gate = calipers.gate(two[1], baseline=two[0], require="delta(mean_reward[step=10]) >= 0.2")
+    assert (gate.word, gate.checks[0].estimate) == ("passed", pytest.approx(0.3))
+
+
 def test_a_breakdown_that_is_asked_for_stays_and_another_step_can_be_the_primary_question(two):
     assert calipers.compare(*two, by="gts")["mean_reward"].tasks == 30
     named = calipers.compare(*two, primary="mean_reward[step=2]")

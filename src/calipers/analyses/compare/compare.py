@@ -71,7 +71,7 @@ from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import total
-from calipers.rollouts.labels import STEP, clusters, has, slices, steps_of, without
+from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of, without
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import Stop, not_said
 from calipers.rollouts.table import Rollouts
@@ -248,11 +248,12 @@ def _leading(family: Sequence[Measured]) -> Measured:
 def _by_step(contests: Sequence[Sequence[ReadRun]], question: Question) -> Question:
     """The question asked at each training step, where the runs have several: over all of them it is of no policy.
 
-    A breakdown that is asked for stays, and so does a run that does not say its steps.
+    A breakdown that is asked for stays, as do clusters of steps, and a run that does not say its steps.
     """
     runs, by = [run.rollouts for contest in contests for run in contest], question.plan.by
     steps = max((steps_of(run) for run in runs), key=len, default="")
-    if not steps or (by and not {STEP, steps} & {*by}) or not all(STEP in run.labels for run in runs):
+    other = (by and not {STEP, steps} & {*by}) or question.plan.cluster in (STEP, SPLIT)
+    if not steps or other or not all(STEP in run.labels for run in runs):
         return question
     keys = [steps, *(key for key in by if key not in (STEP, steps))]
     adjust = HOLM if question.adjust == SIDAK else question.adjust
@@ -420,11 +421,11 @@ def _flips(family: Sequence[Measured], question: Question) -> Flips | None:
 
     Of several training steps those of the last.
     """
-    last = max((step_order(each.metric_pair.slice or "") for each in family), default=None) if question.steps else None
+    steps = [step_order(each.metric_pair.slice or "") for each in family if each.metric_pair.by == question.steps]
     most = question.flips
     for measured in family:
         pair = measured.metric_pair
-        at_last = pair.by == question.steps and step_order(pair.slice or "") == last if question.steps else False
+        at_last = bool(steps) and pair.by == question.steps and step_order(pair.slice or "") == max(steps)
         if not (pair.by is None or at_last) or measured.values is None:
             continue
         tasks = pair.common.first.tasks
