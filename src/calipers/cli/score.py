@@ -94,7 +94,7 @@ def score(
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and export is None:
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
-    if (runs := run_set(paths)) is not None:
+    if any(map(os.path.isdir, paths)) and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
             one_page = not (settings["by"] or export or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
