@@ -129,7 +129,7 @@ def score(
             raise InputError.at("--partial", f"{other} is given, too", "expected one of them")
         write_partial(Target(partial, paths), metrics, names, plugins, settings)
         return
-    if cache is None and (runs := run_set(paths)) is not None:
+    if cache is None and any(map(os.path.isdir, paths)) and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
             one_page = not (settings["by"] or export or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
