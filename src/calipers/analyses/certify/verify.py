@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+import msgspec
+
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, Scored, Scoring, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
@@ -20,6 +22,68 @@ GOOD, WRONG, UNKNOWN = "good", "wrong", "not known"
 EXITS: Final = {GOOD: 0, WRONG: 1, UNKNOWN: 3}
 MOST: Final = 8  # differences that are named
 _KEYS: Final = ("schema", "rollouts", "result", "scoring", "columns", "plan", "preregistration")
+
+
+class _Scoring(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    metrics: list[str] = []
+    by: list[str] = []
+    cluster: str | None = None
+    dialect: str | None = None
+    missing: str | None = None
+    reward: str | None = None
+    confidence: float = 0.95
+    seed: int = 0
+    interval: str | None = None
+    range: tuple[float, float] | None = None
+    exclude: list[str] = []
+
+
+class _Run(msgspec.Struct):
+    dataset: str | None
+    model: str | None
+    samples: int
+    identity: dict[str, Any]
+    created_at: str | None = None
+
+
+class _Registered(msgspec.Struct):
+    sha256: str
+    differences: list[str]
+
+
+class _Predicate(msgspec.Struct):
+    """The keys of a predicate that are read later."""
+
+    scoring: _Scoring
+    columns: dict[str, str]
+    plan: list[_Run]
+    preregistration: _Registered | None
+
+
+class _Estimate(msgspec.Struct):
+    value: float | None
+    interval: tuple[float, float] | None
+
+
+class _Ledger(msgspec.Struct):
+    planned: int
+
+
+class _Group(msgspec.Struct):
+    agent: str | None
+    model: str | None
+    dataset: str | None
+    ledger: _Ledger
+    metrics: dict[str, _Estimate]
+
+
+class _Numbers(msgspec.Struct):
+    """The text that a digest covers, as far as it is shown."""
+
+    groups: list[_Group]
+    missing: str
+    confidence: float
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +146,12 @@ def read_certificate(path: str) -> Certificate:
     try:
         subjects = {each["name"]: each["digest"] for each in statement["subject"]}
         result, rollouts = predicate["result"], predicate["rollouts"]
-        if len(subjects) != len(statement["subject"]):
-            raise InputError.at(path, "names a subject twice", right)
+        if [each["name"] for each in statement["subject"]] != (["rollouts"] if rollouts is not None else []) + ["result"]:
+            raise InputError.at(path, "its subjects are not rollouts and result", right)
         if subjects["result"] != {NUMBERS: result["digest"].removeprefix("sha256:")}:
             raise InputError.at(path, "its subject and its predicate name different results", right)
         if sha256(result["covered"].encode()).hexdigest() != subjects["result"][NUMBERS]:
             raise InputError.at(path, "its numbers do not have the digest that it states", right)
-        if (rollouts is None) != ("rollouts" not in subjects) or len(subjects) != 1 + (rollouts is not None):
-            raise InputError.at(path, "its subject and its predicate name different rollouts", right)
         root, leaves = None, 0
         if rollouts is not None:
             if subjects["rollouts"] != {ROOT: rollouts["root"]} or rollouts["tree"] != TREE:
@@ -98,10 +160,10 @@ def read_certificate(path: str) -> Certificate:
             if len(root) != trees.HASH or type(leaves) is not int or not 0 < leaves < trees.MOST:
                 raise InputError.at(path, "the root of its rollouts is none", right)
         certificate = Certificate(envelope, predicate, result["digest"], root, leaves)
-        if not isinstance(certificate.result["groups"], list):
-            raise InputError.at(path, "its numbers are not those of a result", right)
+        msgspec.convert(predicate, _Predicate)
+        msgspec.convert(certificate.result, _Numbers)
         Scoring.of(predicate["scoring"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, msgspec.ValidationError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError.at(path, f"is not a certificate ({type(error).__name__}: {error})", right) from None
