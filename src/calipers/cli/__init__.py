@@ -42,6 +42,7 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
     "certify": ("calipers.cli.certify:certify", "Certify the numbers of a run, for others to check."),
     "verify": ("calipers.cli.verify:verify", "Check a certificate: exit 0 verified, 1 refused, 3 open."),
     "preregister": ("calipers.cli.preregister:preregister", "Certify the plan of a suite before its runs."),
+    "audit": ("calipers.cli.audit:audit", "Look for signs that a run is not what it seems."),
     "check": ("calipers.cli.check:check", "Check a benchmark; --selftest tests its verifiers."),
     "init": ("calipers.cli.init:init", "Create a dataset or a task in Harbor's format."),
     "publish": ("calipers.cli.publish:publish", "Publish a benchmark or a dataset on this machine."),
