@@ -40,7 +40,7 @@ TREE = "result.tree"
     group=options.ROLLOUTS,
     metavar="FILE",
     type=click.Path(),
-    help="Plan of calipers preregister; the certificate says what differs from it.",
+    help="Plan that calipers preregister wrote, to say what differs from it.",
 )
 @options.option(
     "--show",
@@ -51,7 +51,7 @@ TREE = "result.tree"
     help="Only write a proof of these rollouts, for people who do not get the others; needs --tree; may be repeated.",
 )
 @options.option(
-    "--tree", group=options.OUTPUT, metavar="FILE", type=click.Path(), help="Tree file of the certificate, for --show."
+    "--tree", group=options.OUTPUT, metavar="FILE", type=click.Path(), help="Tree file that calipers certify wrote."
 )
 @options.option(
     "--time-stamp-request",

@@ -64,6 +64,15 @@ INCOMPLETE = 3
     multiple=True,
     help="Script such as Harbor's metric.py to run in the sandbox; needs --trust; may be repeated.",
 )
+@options.option(
+    "--verifier-errors",
+    "errors",
+    group=options.STATISTICS,
+    metavar="FILE",
+    type=click.Path(),
+    help="Output of calipers check --selftest --format json, to bound each metric if the tasks with wrong verdicts are "
+    "wrong.",
+)
 @options.trust(False)
 @options.plugins
 @options.verbose
@@ -82,6 +91,7 @@ def score(
     details: bool,
     economics: bool,
     every: bool,
+    errors: str | None,
     **settings: Any,
 ) -> None:
     """Compute metrics from the rollouts in each PATH. No model is called.
@@ -96,7 +106,7 @@ def score(
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
     if (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
-            one_page = not (settings["by"] or export or scripts or economics or shape == "junit")
+            one_page = not (settings["by"] or export or errors or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
         paths = runs.with_rollouts
         if found is not None:
@@ -121,6 +131,10 @@ def score(
             parts=kept,
             **settings,
         )
+        if errors is not None:
+            from calipers.analyses.selftest.error_bounds import with_error_bounds
+
+            result = with_error_bounds(result, paths, errors, metrics or None, settings, names)
         tasks = task_suites(result, kept) if shape == "junit" and kept is not None else None
         result = exported.write(result) if exported else result
         if click.get_current_context().get_parameter_source("interval") is not ParameterSource.DEFAULT:

@@ -19,14 +19,14 @@ from calipers.cli.output import show
     group=options.ROLLOUTS,
     metavar="FILE",
     type=click.Path(),
-    help="Tree file of the certificate.  [default: result.tree beside the certificate]",
+    help="Tree file that calipers certify wrote.  [default: result.tree beside the certificate]",
 )
 @options.option(
     "--plan",
     group=options.ROLLOUTS,
     metavar="FILE",
     type=click.Path(),
-    help="Plan of calipers preregister that the certificate names.",
+    help="Plan that calipers preregister wrote, to say what differs from it.",
 )
 @options.option(
     "--rerun-verifier",
