@@ -26,12 +26,13 @@ LANES: Final = tuple(f"{WORDS} {lane}" for lane in range(4))
 
 TIMES: Final = ("started_at", "finished_at")
 LATENCY: Final = "latency_s"
-EXACT: Final = 2**53
 _DIGITS: Final = 21  # ECMAScript writes a number without an exponent up to so many digits before the point
 _ZEROS: Final = -6  # and from so many zeros after it
 _NUMBERS: Final = re.compile(rb"[:\[,]\s*-?\d")
 _ENCODE: Final = msgspec.json.Encoder(order="sorted").encode
 _NULL: Final = b"null"
+_UNREAL: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+_NO_HASH: Final = bytes(32)
 
 
 class NotCanonical(ValueError):
@@ -53,10 +54,11 @@ def number(value: float) -> str:
     >>> [number(x) for x in (1.0, -0.0, 1e21, 1e20, 0.1, 1e-7, 123456789012345683968.0)]
     ['1', '0', '1e+21', '100000000000000000000', '0.1', '1e-7', '123456789012345680000']
     """
-    if value != value or value in (float("inf"), float("-inf")):
-        return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
-    if -EXACT < value < EXACT and value == int(value):
-        return str(int(value))
+    if value == 0:
+        return "0"
+    text = repr(value)
+    if "e" not in text:  # from 0.0001 to 1e16 both write the same digits
+        return text.removesuffix(".0") if text[-1] not in "nf" else _UNREAL[text]
     sign, text = ("-", repr(-value)) if value < 0 else ("", repr(value))
     mantissa, _, exponent = text.partition("e")
     before, _, after = mantissa.partition(".")
@@ -115,8 +117,8 @@ def _text(value: Any) -> str:
 
 def canonical_raw(raw: bytes) -> bytes:
     """The canonical form of JSON text; NotCanonical also for a key that appears twice in one object."""
-    if raw[:1] == b'"' and b"\\" not in raw:
-        return raw
+    if raw[:1] == b'"' and b"\\u" not in raw and b"\\/" not in raw:
+        return raw  # all other escapes are those of the canonical form
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -142,28 +144,32 @@ class Words:
 
     def digests(self, keyed: Sequence[tuple[str, Sequence[Any]]], rows: int) -> tuple[list[Floats], Bools]:
         """The four lanes of the hash of each row, from its raw values by key, and whether it has words at all."""
-        fields = [
-            (f'"{key}":'.encode(), values)
+        pieces = [
+            self._pieces(f',"{key}":'.encode(), [*map(bytes, values)])
             for key, values in sorted(keyed, key=lambda pair: utf16(pair[0]))
             if not is_time(key)
         ]
-        hashes, given = bytearray(32 * rows), np.zeros(rows, dtype=np.bool_)
-        heads, form = [head for head, _ in fields], self._form
-        row = 0
-        try:
-            for row, values in enumerate(zip(*(values for _, values in fields), strict=True)):
-                said = [
-                    head + (raw if raw[:1] == b'"' and b"\\" not in raw else form(raw))
-                    for head, raw in zip(heads, map(bytes, values), strict=True)
-                    if raw and raw != _NULL
-                ]
-                if said:
-                    hashes[32 * row : 32 * row + 32] = sha256(b"{%b}" % b",".join(said)).digest()
-                    given[row] = True
-        except NotCanonical as error:
-            raise NotCanonical(row, *error.args) from None
-        lanes = np.frombuffer(bytes(hashes), dtype=np.float64).reshape(rows, 4)
-        return [np.ascontiguousarray(lanes[:, lane]) for lane in range(4)], given
+        if not pieces:
+            return [np.zeros(rows)] * len(LANES), np.zeros(rows, dtype=np.bool_)
+        texts = pieces[0] if len(pieces) == 1 else [*map(b"".join, zip(*pieces, strict=True))]
+        hashes = [sha256(b"{%b}" % text[1:]).digest() if text else _NO_HASH for text in texts]
+        lanes = np.frombuffer(b"".join(hashes), dtype=np.float64).reshape(rows, len(LANES))
+        given = np.fromiter(map(bool, texts), dtype=np.bool_, count=rows)
+        return [np.ascontiguousarray(lanes[:, lane]) for lane in range(len(LANES))], given
+
+    def _pieces(self, head: bytes, raws: list[bytes]) -> list[bytes]:
+        """What one key adds to the text of each row; nothing where a row has no value."""
+        joined = b"".join(raws)
+        if b"\\u" not in joined and b"\\/" not in joined:  # then every text is canonical as it is written
+            if all(raw[:1] == b'"' for raw in raws):
+                return [head + raw for raw in raws]
+        pieces, form = [], self._form
+        for row, raw in enumerate(raws):
+            try:
+                pieces.append(head + form(raw) if raw and raw != _NULL else b"")
+            except NotCanonical as error:
+                raise NotCanonical(row, *error.args) from None
+        return pieces
 
     def _form(self, raw: bytes) -> bytes:
         if raw[:1] == b'"':

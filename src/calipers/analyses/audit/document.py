@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -21,17 +22,10 @@ def document(audit: Audit) -> Document:
 
 def rows(audit: Audit) -> list[dict[str, Any]]:
     """A flat row for each finding and each list."""
-    findings = [
-        {"rule": each.rule, "kind": each.kind, "count": each.count, "expected": each.expected, "p": each.p}
-        | {"says": each.says, "examples": "; ".join(each.examples)}
-        for each in audit.findings
-    ]
-    lists = [
-        {"rule": each.rule, "kind": "list", "count": each.count, "of": each.of, "says": each.says}
-        | {"examples": "; ".join(each.examples)}
-        for each in audit.lists
-    ]
-    return [*findings, *lists]
+    nothing = dict.fromkeys(FIELDS)
+    flat = [{**nothing, **asdict(each)} for each in audit.findings]
+    flat += [{**nothing, "kind": "list", **asdict(each)} for each in audit.lists]
+    return [{**row, "examples": "; ".join(row["examples"])} for row in flat]
 
 
 def _blocks(audit: Audit) -> Iterator[Block]:
@@ -48,6 +42,7 @@ def _blocks(audit: Audit) -> Iterator[Block]:
         ]
         yield plain_table(["finding", "count", "expected", "p", ""], cells, numbers={1, 2, 3}, strong={0})
     if audit.lists:
+        yield Blank()
         yield Title("To look at, which proves nothing")
         cells = [
             [each.rule, f"{each.count:,}", f"{each.of:,}", _said(each.says, each.examples)] for each in audit.lists

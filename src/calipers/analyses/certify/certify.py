@@ -150,6 +150,10 @@ def certify(
         if scoring != Scoring() or columns:
             raise InputError.at(given[0], "is a result, whose numbers are made", "expected rollouts with these options")
         return _certified(alone, None, scoring, {}, given, plan, [NO_ROOT])
+    if plan is not None and not scoring.metrics:
+        from calipers.analyses.certify.preregister import planned_metrics
+
+        scoring = replace(scoring, metrics=planned_metrics(plan))
     done = scored(given, scoring, columns)
     tree = trees.grow(seed or os.urandom(trees.SEED), done.leaves.texts(), done.leaves.count)
     return _certified(done.result, tree, scoring, columns or {}, given, plan, done.result.notes)

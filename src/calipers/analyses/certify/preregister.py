@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
 
 from calipers.analyses.certify.envelope import PREREGISTRATION, Envelope, read_envelope, state
 from calipers.errors import InputError
+from calipers.reports.figures import counted
 from calipers.reports.result import covered
 
 if TYPE_CHECKING:
@@ -21,6 +24,24 @@ SCHEMA: Final = "calipers.preregistration/1"
 SUITE: Final = "calipersSuiteSha256"
 COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifier_code", "model_args")
 """What a plan and a run must have in common, of what makes two runs the same run."""
+
+
+class _Run(msgspec.Struct):
+    dataset: str | None
+    model: str | None
+    tasks: int
+    samples: int
+    metrics: list[str]
+    missing: str | None
+    confidence: float | None
+    seed: int | None
+    identity: dict[str, Any]
+
+
+class _Plan(msgspec.Struct):
+    schema: Literal["calipers.preregistration/1"]
+    created_at: str
+    runs: list[_Run]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +77,7 @@ def preregister(path: str) -> Preregistration:
                 "missing": job.missing,
                 "confidence": job.confidence,
                 "seed": job.seed,
-                "identity": {name: made[name] for name in COMPARED if name in made and name != "model_args"},
+                "identity": {name: made[name] for name in COMPARED if name in made},
             }
         )
     file = suite_file([path])
@@ -76,9 +97,18 @@ def read_preregistration(path: str) -> Preregistration:
     """The plan in a file; InputError where there is none."""
     envelope = read_envelope(path)
     predicate = envelope.statement(path, PREREGISTRATION)["predicate"]
-    if predicate.get("schema") != SCHEMA or not isinstance(predicate.get("runs"), list):
-        raise InputError.at(path, "is not a plan", "expected the file as calipers preregister wrote it")
+    try:
+        msgspec.convert(predicate, _Plan)
+    except msgspec.ValidationError as error:
+        right = "expected the file as calipers preregister wrote it"
+        raise InputError.at(path, f"is not a plan ({error})", right) from None
     return Preregistration(envelope, predicate)
+
+
+def planned_metrics(path: str) -> tuple[str, ...]:
+    """The metrics that all runs of a plan have in common, where they have the same; else none."""
+    several = {tuple(run["metrics"]) for run in read_preregistration(path).predicate["runs"]}
+    return several.pop() if len(several) == 1 else ()
 
 
 def bound(path: str, result: Result, plans: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
@@ -120,7 +150,7 @@ def differences(plan: Mapping[str, Any], result: Mapping[str, Any], runs: Sequen
 def _of_run(name: str, wanted: Mapping[str, Any], run: Mapping[str, Any], registered: str) -> list[str]:
     found = []
     if run["samples"] != wanted["samples"]:
-        found.append(f"{name}: {run['samples']} samples per task, planned {wanted['samples']}")
+        found.append(f"{name}: {counted(run['samples'], 'sample')} per task, planned {wanted['samples']}")
     for key, value in wanted["identity"].items():
         now = run["identity"].get(key)
         if now == value:

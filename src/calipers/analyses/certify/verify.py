@@ -16,6 +16,7 @@ from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, Score
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
 from calipers.analyses.certify.proof import PROOF, check_proof
 from calipers.errors import InputError
+from calipers.reports.figures import counted
 from calipers.reports.result import Result, covered
 
 GOOD, WRONG, UNKNOWN = "good", "wrong", "not known"
@@ -209,7 +210,7 @@ def verify(
         checks.append(_not_given(certificate, bool(shown)))
         if rerun_verifier:
             raise InputError.at("--rerun-verifier", "there are no rollouts to judge", "expected ROLLOUTS with it")
-    checks += _planned(certificate, plan)
+    checks += _planned(certificate, plan, key)
     if stamp is not None or authority is not None:
         checks.append(_stamped(certificate, stamp, authority))
     return Verified(name, certificate, checks)
@@ -305,7 +306,8 @@ def _scored(
 
 def _counted(result: Result) -> str:
     rollouts = sum(group.ledger.planned for group in result.groups)
-    return f"{sum(len(group.metrics) for group in result.groups)} numbers of {rollouts:,} rollouts"
+    numbers = sum(len(group.metrics) for group in result.groups)
+    return f"{counted(numbers, 'number')} of {counted(rollouts, 'rollout')}"
 
 
 def _differences(mine: Result, theirs: Mapping[str, Any]) -> list[str]:
@@ -355,25 +357,39 @@ def _judged_again(certificate: Certificate, files: Sequence[str]) -> Check:
     return Check("verifier", GOOD, f"the verifier gives the same reward to {done.judged:,} stored completions")
 
 
-def _planned(certificate: Certificate, plan: str | None) -> list[Check]:
+def _planned(certificate: Certificate, plan: str | None, key: str | None) -> list[Check]:
     stated = certificate.predicate["preregistration"]
     if stated is None and plan is None:
         return []
     if stated is None:
         return [Check("plan", WRONG, "the certificate names no plan that was registered before the run")]
-    changed = stated.get("differences") or []
-    says = "as planned" if not changed else f"not as planned: {'; '.join(map(str, changed[:MOST]))}"
+    changed = stated["differences"]
+    says = "as planned" if not changed else f"not as planned, as the certificate says: {'; '.join(changed[:MOST])}"
     if plan is None:
         return [Check("plan", UNKNOWN, f"it says: {says}; --plan FILE checks that")]
     from calipers.analyses.certify.preregister import differences, read_preregistration
 
     registered = read_preregistration(plan)
-    if registered.envelope.digest != stated.get("sha256"):
+    if registered.envelope.digest != stated["sha256"]:
         return [Check("plan", WRONG, f"{plan} is not the plan that the certificate names")]
     found = differences(registered.predicate, certificate.result, certificate.predicate["plan"])
-    if found != list(changed):
+    if found != changed:
         return [Check("plan", WRONG, "the certificate does not say what differs from the plan: " + "; ".join(found[:MOST]))]
+    if key is not None and not is_signed_by(registered.envelope, public_key(key)):
+        says += f"; {plan} itself is not signed by the key of {key}"
     return [Check("plan", GOOD, says)]
+
+
+def planned_as(path: str) -> str:
+    """What a certificate says of the plan that was registered before its run, in a sentence; its form is checked."""
+    try:
+        stated = read_certificate(path).predicate["preregistration"]
+    except InputError:
+        return "the certificate beside the run is damaged; calipers verify says how"
+    if stated is None:
+        return "no plan was registered before the run"
+    changed = stated["differences"]
+    return f"not as planned: {'; '.join(changed)}" if changed else "as planned"
 
 
 def _stamped(certificate: Certificate, stamp: str | None, authority: str | None) -> Check:
