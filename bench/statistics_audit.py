@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,10 @@ def temperature_zero(rng: Rng) -> list[Record]:
     """Every sample of a task has the same text and the same reward; durations spread by 20 %."""
     records = honest(rng)
     first = {record["task"]: record for record in reversed(records)}
-    return [{**each, "completion": first[each["task"]]["completion"], "reward": first[each["task"]]["reward"]} for each in records]
+    return [
+        {**each, "completion": first[each["task"]]["completion"], "reward": first[each["task"]]["reward"]}
+        for each in records
+    ]
 
 
 def letters(rng: Rng) -> list[Record]:
@@ -88,12 +92,22 @@ def rate_limited(rng: Rng) -> list[Record]:
     for each in honest(rng):
         draw = rng.random()
         if draw < 0.07:
-            each = {**each, "retries": 1, "started_at": each["started_at"] + 30, "finished_at": each["finished_at"] + 30}
+            each = {
+                **each,
+                "retries": 1,
+                "started_at": each["started_at"] + 30,
+                "finished_at": each["finished_at"] + 30,
+            }
         elif draw < 0.1:
             failed = {**each, "outcome": "client_failed", "request_id": None, "completion": None}
             failed.pop("reward")
             kept.append(failed)
-            each = {**each, "attempt": 2, "started_at": each["started_at"] + 600, "finished_at": each["finished_at"] + 600}
+            each = {
+                **each,
+                "attempt": 2,
+                "started_at": each["started_at"] + 600,
+                "finished_at": each["finished_at"] + 600,
+            }
         kept.append(each)
     return kept
 
@@ -135,7 +149,7 @@ def _by_task(records: list[Record], share: float, rng: Rng) -> tuple[dict[str, l
     tasks: dict[str, list[Record]] = {}
     for each in records:
         tasks.setdefault(each["task"], []).append(each)
-    some = rng.choice(list(tasks), int(round(share * len(tasks))), replace=False)
+    some = rng.choice(list(tasks), round(share * len(tasks)), replace=False)
     return tasks, set(some.tolist())
 
 
@@ -149,7 +163,9 @@ def until_passed(rng: Rng, share: float = 0.5) -> list[Record]:
                 break
             last = tasks[name][-1]
             sample = last["sample"] + 1
-            more = _record(int(name[1:]), sample, bool(rng.random() < chance), _text(rng), last["started_at"] + 0.1, 1.001)
+            more = _record(
+                int(name[1:]), sample, bool(rng.random() < chance), _text(rng), last["started_at"] + 0.1, 1.001
+            )
             tasks[name].append({**more, "seed": last["seed"] + 1})
     return [each for some in tasks.values() for each in some]
 
@@ -312,17 +328,29 @@ def share_found(make: Callable[[Rng], list[Record]], runs: int, rule: str | None
 def main(runs: int, power: int) -> None:
     """Print both tables."""
     print(f"{TASKS} tasks x {SAMPLES} samples\n")
-    print(f"| honest run | runs | with any finding |\n|---|---|---|\n| simulated | {runs} | {share_found(honest, runs):.1%} |")
+    print("| honest run | runs | with any finding |\n|---|---|---|")
+    print(f"| simulated | {runs} | {share_found(honest, runs):.1%} |")
     each = max(100 // len(REAL) + 1, runs // 20)
     for name, make in REAL.items():
         print(f"| {name} | {each} | {share_found(make, each, seed=1):.1%} |")
     print("\n| cheat | rule | found |\n|---|---|---|")
     for name, (make, rule, _) in CHEATS.items():
         print(f"| {name} | {rule} | {share_found(make, power, rule, seed=2):.1%} |")
-    print("\n| share of tasks cheated | " + " | ".join(f"{dose:.0%}" for dose in DOSES) + " |\n|---|" + "---|" * len(DOSES))
-    for cheat, rule in ((until_passed, "last_is_pass"), (stopped, "last_is_pass"), (run_again, "start_follows_outcome")):
-        found = [share_found(lambda rng, d=dose: cheat(rng, d), power, rule, seed=3) for dose in DOSES]  # type: ignore[misc]
-        print(f"| {cheat.__doc__ or ''} | ".replace("Half of the tasks: ", "") + " | ".join(f"{each:.0%}" for each in found) + " |")
+    print(
+        "\n| share of tasks cheated | "
+        + " | ".join(f"{dose:.0%}" for dose in DOSES)
+        + " |\n|---|"
+        + "---|" * len(DOSES)
+    )
+    shares: Mapping[Callable[..., list[Record]], str] = {
+        until_passed: "last_is_pass",
+        stopped: "last_is_pass",
+        run_again: "start_follows_outcome",
+    }
+    for cheat, rule in shares.items():
+        found = [share_found(partial(cheat, share=dose), power, rule, seed=3) for dose in DOSES]
+        words = (cheat.__doc__ or "").replace("Half of the tasks: ", "").rstrip(".")
+        print(f"| {words} | " + " | ".join(f"{each:.0%}" for each in found) + " |")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import argparse
 import base64
 import hashlib
 import json
-import math
 import sys
+from pathlib import Path
 
 TYPE, STATEMENT = "application/vnd.in-toto+json", "https://in-toto.io/Statement/v1"
 KIND, SCHEMA = "urn:calipers:certificate:v1", "calipers.certificate/1"
@@ -17,74 +17,69 @@ WORDS = ("prompt", "completion", "answer", "error", "metadata")
 ROLES = ("task", "sample", "attempt", "outcome", "reward", "rewards", "usage", "agent", "model", "dataset", "_calipers")
 
 
-class Wrong(Exception): ...
+class Wrong(Exception):
+    """Something that the certificate says does not hold."""
 
 
-def need(holds, says):
+def _need(holds, says):
     if not holds:
         raise Wrong(says)
 
 
-def once(pairs):
-    need(len(dict(pairs)) == len(pairs), "a key appears twice in one object")
+def _once(pairs):
+    _need(len(dict(pairs)) == len(pairs), "a key appears twice in one object")
     return dict(pairs)
 
 
-def no_number(word):
+def _no_number(word):
     raise Wrong(f"{word} is not JSON")
 
 
-def loads(text):
+def _loads(text):
     try:
         text = text.decode() if isinstance(text, bytes) else text
-        return json.loads(text, object_pairs_hook=once, parse_constant=no_number)
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise Wrong(f"not JSON: {error}") from None
 
 
-def number(value):
-    """A double as ECMAScript writes it."""
+def _number(value):
     value = float(value)
-    if not math.isfinite(value):
-        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
-    if abs(value) < 2**53 and value == int(value):
-        return str(int(value))
     sign, text = ("-", repr(-value)) if value < 0 else ("", repr(value))
+    if text in ("nan", "inf"):
+        return '"NaN"' if text == "nan" else f'"{sign}Infinity"'
+    if "e" not in text:  # Python and ECMAScript write the same digits
+        return sign + text.removesuffix(".0") if value else "0"
     mantissa, _, exponent = text.partition("e")
-    before, _, after = mantissa.partition(".")
-    digits, point = before + after, len(before) + int(exponent or 0)
-    point -= len(digits) - len(digits.lstrip("0"))
-    digits = digits.strip("0")
+    digits, point = mantissa.replace(".", ""), 1 + int(exponent)
     if len(digits) <= point <= 21:
         return sign + digits + "0" * (point - len(digits))
-    if 0 < point <= 21:
-        return f"{sign}{digits[:point]}.{digits[point:]}"
     if -6 < point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
     fraction = "." + digits[1:] if digits[1:] else ""
     return f"{sign}{digits[0]}{fraction}e{point - 1:+d}"
 
 
-def canonical(value):
+def _canonical(value):
     """RFC 8785."""
     if isinstance(value, dict):
         pairs = sorted(value.items(), key=lambda pair: pair[0].encode("utf-16-be"))
-        return "{" + ",".join(f"{canonical(key)}:{canonical(inner)}" for key, inner in pairs) + "}"
+        return "{" + ",".join(f"{_canonical(key)}:{_canonical(inner)}" for key, inner in pairs) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(canonical, value)) + "]"
+        return "[" + ",".join(map(_canonical, value)) + "]"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return number(value)
+        return _number(value)
     return json.dumps(value, ensure_ascii=False)
 
 
-def is_time(key):
+def _is_time(key):
     return key in ("started_at", "finished_at", "latency_s") or key.endswith("_latency_s")
 
 
-def leaf(record):
-    record = {key: value for key, value in record.items() if value is not None and not is_time(key)}
+def _leaf(record):
+    record = {key: value for key, value in record.items() if value is not None and not _is_time(key)}
     rewards = {key: float(value) for key, value in record.get("rewards", {}).items() if value is not None}
-    numbers = {k: float(v) for k, v in record.get("usage", {}).items() if v is not None and not is_time(k)}
+    numbers = {k: float(v) for k, v in record.get("usage", {}).items() if v is not None and not _is_time(k)}
     rewards |= {"reward": float(record["reward"])} if "reward" in record else {}
     words = {}
     for key, value in record.items():
@@ -97,12 +92,12 @@ def leaf(record):
     made |= {"outcome": record.get("outcome", "scored" if rewards else "missing"), "sample": sample, "task": task}
     made |= {"attempt": attempt} if attempt != 1 else {}
     made |= {key: inner for key, inner in (("numbers", numbers), ("rewards", rewards)) if inner}
-    made |= {"words": hashlib.sha256(canonical(words).encode()).hexdigest()} if words else {}
+    made |= {"words": hashlib.sha256(_canonical(words).encode()).hexdigest()} if words else {}
     group = [made.get(key, "").encode() for key in ("dataset", "model", "agent")]
-    return (*group, task.encode(), sample, attempt), canonical(made).encode()
+    return (*group, task.encode(), sample, attempt), _canonical(made).encode()
 
 
-def root(seed, texts):
+def _root(seed, texts):
     salts = hashlib.shake_256(b"calipers.salts/1" + seed).digest(16 * len(texts))
     level = [hashlib.sha256(b"\0" + salts[16 * at : 16 * at + 16] + text).digest() for at, text in enumerate(texts)]
     while len(level) > 1:
@@ -113,33 +108,33 @@ def root(seed, texts):
 
 def check_form(envelope):
     """The payload, the signatures and the predicate of an envelope; Wrong where they are not as described."""
-    need(envelope["payloadType"] == TYPE, "another payloadType")
+    _need(envelope["payloadType"] == TYPE, "another payloadType")
     payload = base64.b64decode(envelope["payload"], validate=True)
     signatures = [base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"]]
-    statement = loads(payload)
-    need(statement["_type"] == STATEMENT and statement["predicateType"] == KIND, "another kind of statement")
+    statement = _loads(payload)
+    _need(statement["_type"] == STATEMENT and statement["predicateType"] == KIND, "another kind of statement")
     made, result = statement["predicate"], statement["predicate"]["result"]
     keys = ("rollouts", "result", "scoring", "columns", "plan", "preregistration")
-    need(made["schema"] == SCHEMA and all(key in made for key in keys), "another schema")
+    _need(made["schema"] == SCHEMA and all(key in made for key in keys), "another schema")
     digest = hashlib.sha256(result["covered"].encode()).hexdigest()
-    need(result["digest"] == "sha256:" + digest, "its numbers do not have the digest that it states")
+    _need(result["digest"] == "sha256:" + digest, "its numbers do not have the digest that it states")
     subjects = [("result", {NUMBERS: digest})]
     if made["rollouts"] is not None:
-        need(made["rollouts"]["tree"] == "rfc6962-sha256-salted", "another tree")
-        need(type(made["rollouts"]["leaves"]) is int and 0 < made["rollouts"]["leaves"] < 1 << 40, "no leaves")
-        need(len(bytes.fromhex(made["rollouts"]["root"])) == 32, "no root")
+        _need(made["rollouts"]["tree"] == "rfc6962-sha256-salted", "another tree")
+        _need(type(made["rollouts"]["leaves"]) is int and 0 < made["rollouts"]["leaves"] < 1 << 40, "no leaves")
+        _need(len(bytes.fromhex(made["rollouts"]["root"])) == 32, "no root")
         subjects.insert(0, ("rollouts", {ROOT: made["rollouts"]["root"]}))
-    need([(each["name"], each["digest"]) for each in statement["subject"]] == subjects, "another subject")
-    need(isinstance(loads(result["covered"])["groups"], list), "no numbers")
+    _need([(each["name"], each["digest"]) for each in statement["subject"]] == subjects, "another subject")
+    _need(isinstance(_loads(result["covered"])["groups"], list), "no numbers")
     return payload, signatures, made
 
 
-def is_of(key, signature, signed):
+def _is_of(key, signature, signed):
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     try:
-        load_pem_public_key(open(key, "rb").read()).verify(signature, signed)
+        load_pem_public_key(Path(key).read_bytes()).verify(signature, signed)
     except InvalidSignature:
         return False
     return True
@@ -148,21 +143,21 @@ def is_of(key, signature, signed):
 def check(certificate, rollouts=None, key=None, tree=None):
     """A line for each thing that was looked at: (what, good or open, says); Wrong at the first that does not hold."""
     try:
-        payload, signatures, made = check_form(loads(open(certificate, "rb").read()))
+        payload, signatures, made = check_form(_loads(Path(certificate).read_bytes()))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise Wrong(f"is not a certificate: {type(error).__name__}: {error}") from None
     yield "form", "good", made["result"]["digest"]
     if key is not None:
         signed = b"DSSEv1 %d %b %d %b" % (len(TYPE), TYPE.encode(), len(payload), payload)
-        need(any(is_of(key, signature, signed) for signature in signatures), "no signature is of this key")
+        _need(any(_is_of(key, signature, signed) for signature in signatures), "no signature is of this key")
     yield "signature", "good" if key else "open", key or "no key is given"
     if rollouts is None or tree is None or made["rollouts"] is None:
         yield "rollouts", "open", "the root needs the rollouts and the tree file"
         return
-    leaves = sorted(leaf(loads(line)) for line in open(rollouts, "rb") if line.strip())
-    seed = open(tree, "rb").read(56)[24:]
-    need(len(leaves) == made["rollouts"]["leaves"], f"{len(leaves)} rollouts are given")
-    need(root(seed, [text for _, text in leaves]).hex() == made["rollouts"]["root"], "other rollouts")
+    leaves = sorted(_leaf(_loads(line)) for line in Path(rollouts).read_bytes().split(b"\n") if line.strip())
+    seed = Path(tree).read_bytes()[24:56]
+    _need(len(leaves) == made["rollouts"]["leaves"], f"{len(leaves)} rollouts are given")
+    _need(_root(seed, [text for _, text in leaves]).hex() == made["rollouts"]["root"], "other rollouts")
     yield "rollouts", "good", f"all {len(leaves)} are the certified ones"
 
 

@@ -41,12 +41,24 @@ def test_rollouts_are_shown(certified):
     ("arguments", "message"),
     [
         (("certify",), "no run; expected a run, files of rollouts or a result"),
-        (("certify", ARITH, "--new-key", "k"), "--new-key: writes a key and nothing else; run the command again with --key"),
-        (("certify", ARITH, "--show", "t"), "--show: there is no tree file; expected --tree FILE, as calipers certify wrote it"),
+        (
+            ("certify", ARITH, "--new-key", "k"),
+            "--new-key: writes a key and nothing else; run the command again with --key",
+        ),
+        (
+            ("certify", ARITH, "--show", "t"),
+            "--show: there is no tree file; expected --tree FILE, as calipers certify wrote it",
+        ),
         (("certify", ARITH, "--key", "nowhere"), "nowhere: cannot be read (No such file or directory)"),
-        (("certify", ARITH, "--truth", "a=1"), "--truth: a certificate does not hold it; convert the rollouts first: calipers convert"),
+        (
+            ("certify", ARITH, "--truth", "a=1"),
+            "--truth: a certificate does not hold it; convert the rollouts first: calipers convert",
+        ),
         (("verify", "nowhere.json"), "nowhere.json: cannot be read (No such file or directory)"),
-        (("audit", "nowhere.jsonl"), "nowhere.jsonl: no such file; expected a file of rollouts, or - for standard input"),
+        (
+            ("audit", "nowhere.jsonl"),
+            "nowhere.jsonl: no such file; expected a file of rollouts, or - for standard input",
+        ),
     ],
 )
 def test_what_is_wrong(tmp_path, arguments, message):

@@ -80,7 +80,9 @@ def test_different_by_the_rule(one, other):
     assert canonical_raw(one.encode()) != canonical_raw(other.encode())
 
 
-@pytest.mark.parametrize("text", ['{"a":1,"a":2}', '[{"a":{"b":1,"b":1}}]', '{"a":"x","\\u0061":"y"}', '{"a:":"","a:":""}'])
+@pytest.mark.parametrize(
+    "text", ['{"a":1,"a":2}', '[{"a":{"b":1,"b":1}}]', '{"a":"x","\\u0061":"y"}', '{"a:":"","a:":""}']
+)
 def test_a_key_that_appears_twice_is_refused(text):
     with pytest.raises(NotCanonical, match="twice"):
         canonical_raw(text.encode())
@@ -97,7 +99,11 @@ def test_keys_are_sorted_by_utf16():
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
     max_leaves=12,
 )

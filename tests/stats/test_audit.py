@@ -23,7 +23,7 @@ def test_start_follows_outcome():
 
 
 def test_small_p_values_are_counted():
-    """Three tasks of three: 36 of 216 orders... the smallest two-sided share is 2 of 216, which no normal tail gives."""
+    """Three tasks of three: the smallest two-sided share is 2 of 216, which no normal tail gives."""
     starts = [np.array([1.0, 2, 3])] * 3
     rewards = [np.array([0.0, 0.5, 1])] * 3
     p = start_follows_outcome(starts, rewards, np.random.default_rng(0))[1]

@@ -122,7 +122,9 @@ def canonical_raw(raw: bytes) -> bytes:
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotCanonical(f"it has no canonical form ({error})", "expected whole characters and finite numbers") from None
+        raise NotCanonical(
+            f"it has no canonical form ({error})", "expected whole characters and finite numbers"
+        ) from None
     plain = raw.isascii() and b"\\u" not in raw
     if plain and not _NUMBERS.search(raw) and raw[:1] in b'"[{tfn':
         text: bytes = _ENCODE(value)
@@ -160,9 +162,9 @@ class Words:
     def _pieces(self, head: bytes, raws: list[bytes]) -> list[bytes]:
         """What one key adds to the text of each row; nothing where a row has no value."""
         joined = b"".join(raws)
-        if b"\\u" not in joined and b"\\/" not in joined:  # then every text is canonical as it is written
-            if all(raw[:1] == b'"' for raw in raws):
-                return [head + raw for raw in raws]
+        as_written = b"\\u" not in joined and b"\\/" not in joined  # then every text is canonical
+        if as_written and all(raw[:1] == b'"' for raw in raws):
+            return [head + raw for raw in raws]
         pieces, form = [], self._form
         for row, raw in enumerate(raws):
             try:

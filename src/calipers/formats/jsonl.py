@@ -160,9 +160,16 @@ class RecordSchema:
         self.steps = msgspec.json.Decoder(steps | None)
         self._texts = [at for at, (what, _) in enumerate(self.fields) if what == "text"]
         self._begin = [(at, _BEGINNINGS[what]) for at, (what, _) in enumerate(self.fields) if what in _BEGINNINGS]
-        self.raws = [at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", "carried", "said", *_BEGINNINGS)]
+        self.raws = [
+            at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", "carried", "said", *_BEGINNINGS)
+        ]
         kinds = set[str]().union(*self.extra.values())
-        unread = kinds & {"object", "list"} or self.seen & {"metadata", "error", "answer", *TEXTS} or self.labels or self.words
+        unread = (
+            kinds & {"object", "list"}
+            or self.seen & {"metadata", "error", "answer", *TEXTS}
+            or self.labels
+            or self.words
+        )
         self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
 
     def _object(self, role: str) -> Any:
@@ -315,7 +322,9 @@ class JsonLines:
                     wrong = BadRow(self._gather.rows + odd, "answer is an object", "expected a JSON scalar or a list")
                     raise self._line_error(wrong)
             else:
-                numbers = [float(msgspec.json.decode(raw)) if raw and kind_of(raw) == "number" else None for raw in column]
+                numbers = [
+                    float(msgspec.json.decode(raw)) if raw and kind_of(raw) == "number" else None for raw in column
+                ]
                 self._gather.numbers("column", name, numbers, mixed=True)
         elif what == "raw":
             self._gather.labels("raw:" + name, [bytes(raw) or None for raw in column])

@@ -1,4 +1,4 @@
-"""What an audit finds in planted cheats, and does not in honest runs; `bench/statistics_audit.py` has the large runs."""
+"""What an audit finds in planted cheats, and not in honest runs; `bench/statistics_audit.py` has the large runs."""
 
 import json
 import os
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.statistics_audit import CHEATS, REAL, honest, look, share_found
 
+from bench.statistics_audit import CHEATS, REAL, honest, look, share_found
 from calipers.analyses.audit.audit import IMPOSSIBLE, LIST, Evidence, against_strong_runs, audit
 from calipers.analyses.audit.rows import rows_of
 from calipers.errors import CalipersError
@@ -38,8 +38,7 @@ def test_what_is_not_recorded_is_said():
 
 def readable():
     for folder, _, files in os.walk(GOLDEN / "formats"):
-        for path in (folder, *(os.path.join(folder, name) for name in files if not name.endswith((".py", ".md")))):
-            yield path
+        yield from (folder, *(os.path.join(folder, name) for name in files if not name.endswith((".py", ".md"))))
     yield str(GOLDEN / "harbor" / "job_small")
 
 
@@ -66,7 +65,11 @@ def test_a_pass_without_an_answer_is_a_list():
 def runs(strong, wrong_key):
     for at in range(2 * strong):
         rows = [
-            {"task": f"t{task}", "answer": "B" if task == wrong_key or (task + at) % 5 else "A", "reward": float(task != wrong_key)}
+            {
+                "task": f"t{task}",
+                "answer": "B" if task == wrong_key or (task + at) % 5 else "A",
+                "reward": float(task != wrong_key),
+            }
             for task in range(30)
         ]
         yield Evidence(list(rows_of(rows)))

@@ -270,7 +270,9 @@ def test_records_have_the_leaves_of_their_file(tmp_path_factory, records):
     texts = [text for chunk in done.leaves.texts() for text in chunk]
     alone = of_records(iter(records))
     assert texts == [text for chunk in alone.texts() for text in chunk]
-    assert [done.leaves.name(index) for index in range(len(texts))] == [alone.name(index) for index in range(len(texts))]
+    assert [done.leaves.name(index) for index in range(len(texts))] == [
+        alone.name(index) for index in range(len(texts))
+    ]
 
 
 def files():
@@ -291,7 +293,7 @@ def test_every_format_keeps_its_root_when_converted(path, tmp_path):
         try:
             convert(path, tmp_path / out)
         except InputError as error:
-            assert out == "a.jsonl"  # noqa: PT017
+            assert out == "a.jsonl"
             assert "convert to .parquet" in str(error)  # noqa: PT017
             continue
         assert root(tmp_path / out) == first
@@ -322,4 +324,7 @@ def test_a_doubled_key_in_the_statement_is_refused(made):
     signed = sign(Envelope(payload), str(made / "key"))
     (made / "c.json").write_bytes(signed.encoded())
     done, checks = states(made, "run.jsonl")
-    assert (done.exit_code, checks["form"].says.rpartition(": ")[2]) == (1, "has a key twice in one object; expected each key once")
+    assert (done.exit_code, checks["form"].says.rpartition(": ")[2]) == (
+        1,
+        "has a key twice in one object; expected each key once",
+    )

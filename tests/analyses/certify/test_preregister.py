@@ -30,7 +30,9 @@ def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan")
     suite(folder)
     done = calipers("preregister", "suite.yaml", cwd=folder)
-    assert (done.returncode, done.stdout) == (0, "plan.cert.json: 1 run, 12 rollouts; no model was called\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "plan.cert.json: 1 run, 12 rollouts; no model was called\n"), (
+        done.stderr
+    )
     assert calipers("run", "suite.yaml", cwd=folder).returncode == 0
     return folder
 
@@ -46,7 +48,15 @@ def test_as_planned(ran):
     assert done.returncode == 0, done.stderr
     assert "plan: as planned\n" in done.stdout
     verified = calipers(
-        "verify", f"{run}/result.cert.json", run, "--plan", "plan.cert.json", "--rerun-verifier", "--format", "json", cwd=ran
+        "verify",
+        f"{run}/result.cert.json",
+        run,
+        "--plan",
+        "plan.cert.json",
+        "--rerun-verifier",
+        "--format",
+        "json",
+        cwd=ran,
     )
     checks = {each["check"]: each for each in json.loads(verified.stdout)["checks"]}
     assert (checks["plan"]["state"], checks["plan"]["says"]) == ("good", "as planned")

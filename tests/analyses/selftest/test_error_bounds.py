@@ -5,7 +5,9 @@ from cli.running import calipers, refused
 
 
 def rollouts(path):
-    rows = [{"task": f"t{task}", "sample": sample, "reward": int(task < 6)} for task in range(10) for sample in range(2)]
+    rows = [
+        {"task": f"t{task}", "sample": sample, "reward": int(task < 6)} for task in range(10) for sample in range(2)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

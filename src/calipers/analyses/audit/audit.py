@@ -147,9 +147,7 @@ def audit(
         more += [_rejudged(given[0])]
     findings = [each for each in more if isinstance(each, Finding)]
     lists = [each for each in more if isinstance(each, Listed)]
-    return Audit(
-        given, done.rollouts, [*done.findings, *findings], [*done.lists, *lists], done.tried, done.unknown
-    )
+    return Audit(given, done.rollouts, [*done.findings, *findings], [*done.lists, *lists], done.tried, done.unknown)
 
 
 def audited(evidence: Evidence, paths: Sequence[str] = ()) -> Audit:
@@ -261,7 +259,9 @@ def same_text(evidence: Evidence) -> Iterator[Verdict]:
             expected += sum(float(np.exp(row.logprob or 0)) for row in some) * (len(some) - 1) / 2
         p = tests.same_text(len(pairs), expected)
         if p < tests.LEVEL:
-            says = f"{len(pairs):,} pairs of equal completions; {expected:.2f} are expected from their log-probabilities"
+            says = (
+                f"{len(pairs):,} pairs of equal completions; {expected:.2f} are expected from their log-probabilities"
+            )
             yield Finding(tests.SAME_TEXT, TEST, len(pairs), says, p, expected, [_pair(each) for each in pairs[:NAMED]])
         yield None
     elif pairs:
@@ -306,7 +306,9 @@ def ledger(evidence: Evidence) -> Iterator[Verdict]:
         odd = [row for row in evidence.rows if row.sample >= evidence.planned.get(row.task, 0)]
         if odd:
             says = "rollouts that the plan of the run does not have"
-            yield Finding("ledger", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]])
+            yield Finding(
+                "ledger", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]]
+            )
         yield None
         return
     holes = []
@@ -397,7 +399,9 @@ def times(evidence: Evidence) -> Iterator[Verdict]:
     fast = [row for row in rated if (row.latency or 0) >= CACHED and (row.tokens or 0) / (row.latency or 1) > FASTEST]
     if fast:
         says = f"completions faster than {FASTEST:,.0f} tokens per second"
-        yield Finding("token_rate", IMPOSSIBLE, len(fast), says, expected=0.0, examples=[row.name for row in fast[:NAMED]])
+        yield Finding(
+            "token_rate", IMPOSSIBLE, len(fast), says, expected=0.0, examples=[row.name for row in fast[:NAMED]]
+        )
     quick = [row for row in rated if (row.latency or 0) < CACHED]
     if quick:
         says = f"completions in less than {1000 * CACHED:.0f} ms: a cache, a replay, or no model at all"
@@ -531,4 +535,3 @@ def _rejudged(path: str) -> Verdict:
     examples = [f"task {task!r} sample {sample}" for flip in changed for task, sample in flip.which]
     says = "rewards that the run's own verifier does not give: " + ", ".join(f"{f.what} {f.count:,}" for f in changed)
     return Finding("rejudged", IMPOSSIBLE, count, says, expected=0.0, examples=examples[:NAMED])
-

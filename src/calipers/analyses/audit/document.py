@@ -53,7 +53,9 @@ def _blocks(audit: Audit) -> Iterator[Block]:
         yield Sentence(f"Tried without a finding: {', '.join(audit.tried)}.", "note")
     for each in audit.unknown:
         yield Sentence(f"Not known: {each}.", "note")
-    yield Sentence("A retry on few tasks cannot be seen from outcomes; at most 5 % of honest runs have a finding.", "note")
+    yield Sentence(
+        "A retry on few tasks cannot be seen from outcomes; at most 5 % of honest runs have a finding.", "note"
+    )
 
 
 def _expected(value: float | None) -> str:

@@ -85,7 +85,9 @@ def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
     completion, metadata = record.get("completion"), record.get("metadata") or {}
     start, end = _first(record, STARTS), _first(record, ENDS)
     text = completion if isinstance(completion, str) else None if completion is None else _written(completion)
-    gold = next((value for where in (record, metadata) for name in GOLD if isinstance(value := where.get(name), str)), None)
+    gold = next(
+        (value for where in (record, metadata) for name in GOLD if isinstance(value := where.get(name), str)), None
+    )
     return AuditRow(
         group=tuple(record.get(name) for name in ("agent", "model", "dataset", "split", "step")),
         task=str(record["task"]),

@@ -79,9 +79,7 @@ def of_records(records: Iterator[Mapping[str, Any]]) -> Leaves:
 
     def find(name: str, wanted: int | None) -> list[int]:
         told = (name.encode(), None if wanted is None else wanted)
-        return [
-            index for index, (key, _) in enumerate(keyed) if key[3] == told[0] and told[1] in (None, key[4])
-        ]
+        return [index for index, (key, _) in enumerate(keyed) if key[3] == told[0] and told[1] in (None, key[4])]
 
     return Leaves(
         len(keyed),
@@ -175,7 +173,9 @@ class _Rows:
     def of(cls, parts: Sequence[Part]) -> _Rows:
         """The rows of the parts, one after the other; whole numbers take as few bytes as they can."""
         codes: dict[str, int] = {}
-        tasks = [np.array([codes.setdefault(name, len(codes)) for name in part.tasks], dtype=np.int64) for part in parts]
+        tasks = [
+            np.array([codes.setdefault(name, len(codes)) for name in part.tasks], dtype=np.int64) for part in parts
+        ]
         sizes = [len(part) for part in parts]
         rewards = {name: _column(parts, sizes, "rewards", name) for name in _names(parts, "rewards")}
         columns = [name for name in _names(parts, "columns") if name not in LANES and not is_time(name)]
@@ -225,7 +225,18 @@ class _Rows:
     def texts(self, rows: Ints) -> list[bytes]:
         """The leaves of some rows."""
         pieces: list[_Piece] = []
-        for name in ("agent", "attempt", "dataset", "model", "numbers", "outcome", "rewards", "sample", "task", "words"):
+        for name in (
+            "agent",
+            "attempt",
+            "dataset",
+            "model",
+            "numbers",
+            "outcome",
+            "rewards",
+            "sample",
+            "task",
+            "words",
+        ):
             pieces += self._field(name, rows)
         joined = zip(*(piece.expanded() for piece in _merged(pieces)), strict=True)
         texts = "}\n{".join(text[1:] for text in map("".join, joined))  # no canonical text has a newline
@@ -284,15 +295,15 @@ def _merged(pieces: Sequence[_Piece]) -> list[_Piece]:
     merged: list[_Piece] = []
     for piece in pieces:
         last = merged[-1] if merged else None
-        if last and last.codes is not None and piece.codes is not None:
-            if len(last.table) * len(piece.table) <= COMBINATIONS:
-                table = [before + after for before in last.table for after in piece.table]
-                # -1, of a row without the label, is the last text of its table
-                first = np.where(last.codes < 0, len(last.table) - 1, last.codes)
-                second = np.where(piece.codes < 0, len(piece.table) - 1, piece.codes)
-                merged[-1] = _Piece(table, first.astype(np.int64) * len(piece.table) + second)
-                continue
-        merged.append(piece)
+        few = last is not None and len(last.table) * len(piece.table) <= COMBINATIONS
+        if few and last and last.codes is not None and piece.codes is not None:
+            table = [before + after for before in last.table for after in piece.table]
+            # -1, of a row without the label, is the last text of its table
+            first = np.where(last.codes < 0, len(last.table) - 1, last.codes)
+            second = np.where(piece.codes < 0, len(piece.table) - 1, piece.codes)
+            merged[-1] = _Piece(table, first.astype(np.int64) * len(piece.table) + second)
+        else:
+            merged.append(piece)
     return merged
 
 

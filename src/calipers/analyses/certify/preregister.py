@@ -135,8 +135,12 @@ def differences(plan: Mapping[str, Any], result: Mapping[str, Any], runs: Sequen
             if result[key] != usual:
                 found.append(f"{name}: {key} is {result[key]}, planned {usual}")
         metrics = wanted["metrics"]
-        found += [f"{name}: {metric} was planned and is not there" for metric in metrics if metric not in group["metrics"]]
-        found += [f"{name}: {metric} was not planned" for metric in group["metrics"] if metrics and metric not in metrics]
+        found += [
+            f"{name}: {metric} was planned and is not there" for metric in metrics if metric not in group["metrics"]
+        ]
+        found += [
+            f"{name}: {metric} was not planned" for metric in group["metrics"] if metrics and metric not in metrics
+        ]
         if group["ledger"]["planned"] != wanted["tasks"] * wanted["samples"]:
             rollouts = wanted["tasks"] * wanted["samples"]
             found.append(f"{name}: {group['ledger']['planned']:,} rollouts, planned {rollouts:,}")

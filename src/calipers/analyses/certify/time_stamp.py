@@ -107,11 +107,16 @@ class _Reply:
         stated = _items(parts[2].body)
         if _items(stated[0].body)[0].body != _SHA256 or stated[1].body != imprint:
             raise NotStamped("it stamps something else than this certificate")
-        known = {_items(each.body)[0].body: _items(each.body)[1].body for each in _items(_items(self.attributes)[0].body)}
+        known = {
+            _items(each.body)[0].body: _items(each.body)[1].body for each in _items(_items(self.attributes)[0].body)
+        }
         algorithm = getattr(hashes, self.digest)()
         hasher = hashes.Hash(algorithm)
         hasher.update(self.info)
-        if _items(known[_CONTENT_TYPE])[0].body != _TST_INFO or _items(known[_MESSAGE_DIGEST])[0].body != hasher.finalize():
+        if (
+            _items(known[_CONTENT_TYPE])[0].body != _TST_INFO
+            or _items(known[_MESSAGE_DIGEST])[0].body != hasher.finalize()
+        ):
             raise NotStamped("its attributes are of another time stamp")
         moment = _moment(next(each.body for each in parts[3:] if each.tag == _TIME))
         signers = [trusted, *map(x509.load_der_x509_certificate, self.certificates)]

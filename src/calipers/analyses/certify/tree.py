@@ -138,7 +138,7 @@ class Parting:
 
 
 def parting(one: Tree, other: Tree) -> Parting | None:
-    """The first leaf that differs between two trees of the same size, found from the root down; None where none does."""
+    """The first leaf that differs between two trees of one size, found from the root down; None where none does."""
     if one.root == other.root:
         return None
     index, compared = 0, 1

@@ -147,7 +147,9 @@ def read_certificate(path: str) -> Certificate:
     try:
         subjects = {each["name"]: each["digest"] for each in statement["subject"]}
         result, rollouts = predicate["result"], predicate["rollouts"]
-        if [each["name"] for each in statement["subject"]] != (["rollouts"] if rollouts is not None else []) + ["result"]:
+        if [each["name"] for each in statement["subject"]] != (["rollouts"] if rollouts is not None else []) + [
+            "result"
+        ]:
             raise InputError.at(path, "its subjects are not rollouts and result", right)
         if subjects["result"] != {NUMBERS: result["digest"].removeprefix("sha256:")}:
             raise InputError.at(path, "its subject and its predicate name different results", right)
@@ -197,7 +199,9 @@ def verify(
         if not os.path.isfile(name):
             raise
         return Verified(name, None, [Check("form", WRONG, str(error))])
-    checks = [Check("form", GOOD, "an in-toto statement in a DSSE envelope; its numbers have the digest that it states")]
+    checks = [
+        Check("form", GOOD, "an in-toto statement in a DSSE envelope; its numbers have the digest that it states")
+    ]
     checks.append(_signature(certificate, key))
     shown = [each for each in given if _is_proof(each)]
     files = [each for each in given if each not in shown]
@@ -253,14 +257,18 @@ def _rollouts(
     else:
         yield Check("numbers", WRONG, f"the rollouts give other numbers: {'; '.join(_differences(mine, theirs))}")
     if certificate.root is None:
-        yield Check("tree", UNKNOWN, "the certificate is of a result alone, so texts and single rollouts are not covered")
+        yield Check(
+            "tree", UNKNOWN, "the certificate is of a result alone, so texts and single rollouts are not covered"
+        )
         return
     beside = os.path.join(os.path.dirname(name), "result.tree")
     if tree is None and os.path.isfile(beside):
         tree = beside
     if tree is None:
-        count = "" if done.leaves.count == certificate.leaves else (
-            f"; the certificate is of {certificate.leaves:,} rollouts and {done.leaves.count:,} are given"
+        count = (
+            ""
+            if done.leaves.count == certificate.leaves
+            else (f"; the certificate is of {certificate.leaves:,} rollouts and {done.leaves.count:,} are given")
         )
         says = "without the tree file, which has the salts, no leaf can be recomputed; --tree FILE gives it"
         yield Check("tree", WRONG if count else UNKNOWN, says + count)
@@ -279,9 +287,11 @@ def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: Scored)
         found = trees.parting(grown, kept)
         if found is None or not trees.is_consistent(kept, found.index):
             return Check("tree", WRONG, f"the rollouts are not the certified ones, and {path} is damaged")
-        more = sum(
-            grown.at(0, index) != kept.at(0, index) for index in range(found.index, count)
-        ) if count <= 1 << 16 else None
+        more = (
+            sum(grown.at(0, index) != kept.at(0, index) for index in range(found.index, count))
+            if count <= 1 << 16
+            else None
+        )
         others = "" if more is None else f"; {more:,} of {count:,} differ"
         named = done.leaves.name(found.index)
         says = f"{named} is not as certified (leaf {found.index:,}, found with {found.compared} hashes{others})"
@@ -351,7 +361,8 @@ def _judged_again(certificate: Certificate, files: Sequence[str]) -> Check:
     changed = [flip for flip in done.flips if flip.what != "the same" and flip.count]
     if changed:
         flips = "; ".join(
-            f"{flip.what}: {flip.count:,}, first task {flip.which[0][0]!r} sample {flip.which[0][1]}" for flip in changed
+            f"{flip.what}: {flip.count:,}, first task {flip.which[0][0]!r} sample {flip.which[0][1]}"
+            for flip in changed
         )
         return Check("verifier", WRONG, f"the verifier gives other rewards: {flips}")
     return Check("verifier", GOOD, f"the verifier gives the same reward to {done.judged:,} stored completions")
@@ -374,7 +385,9 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
         return [Check("plan", WRONG, f"{plan} is not the plan that the certificate names")]
     found = differences(registered.predicate, certificate.result, certificate.predicate["plan"])
     if found != changed:
-        return [Check("plan", WRONG, "the certificate does not say what differs from the plan: " + "; ".join(found[:MOST]))]
+        return [
+            Check("plan", WRONG, "the certificate does not say what differs from the plan: " + "; ".join(found[:MOST]))
+        ]
     if key is not None and not is_signed_by(registered.envelope, public_key(key)):
         says += f"; {plan} itself is not signed by the key of {key}"
     return [Check("plan", GOOD, says)]
@@ -411,5 +424,3 @@ def _is_proof(path: str) -> bool:
             return PROOF.encode() in file.read(200)
     except OSError:
         return False
-
-

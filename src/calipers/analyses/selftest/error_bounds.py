@@ -41,7 +41,8 @@ def with_error_bounds(
     given = [os.fspath(path) for path in paths]
     table = read(given, columns=columns, truth=settings.get("truth"), labels=labels)
     low, high = (
-        score(_filled(table, tasks, worth), metrics or None, **known) for tasks, worth in ((accepts, 0.0), (refuses, 1.0))
+        score(_filled(table, tasks, worth), metrics or None, **known)
+        for tasks, worth in ((accepts, 0.0), (refuses, 1.0))
     )
     tasks = set(table.tasks)
     here = {"wrong answer passes": sorted(accepts & tasks), "gold answer fails": sorted(refuses & tasks)}
