@@ -79,10 +79,10 @@ class Tree:
             index //= 2
         return path
 
-    def encoded(self) -> Iterator[bytes | bytearray]:
+    def encoded(self) -> Iterator[bytes | memoryview]:
         """The tree file: its name, the number of leaves, the seed, and every level."""
         yield MAGIC + self.count.to_bytes(8, "big") + self.seed
-        yield from self.levels
+        yield from map(memoryview, self.levels)
 
 
 def grow(seed: bytes, chunks: Iterator[list[bytes]], count: int) -> Tree:
