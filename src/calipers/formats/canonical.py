@@ -146,24 +146,31 @@ class Words:
 
     def digests(self, keyed: Sequence[tuple[str, Sequence[Any]]], rows: int) -> tuple[list[Floats], Bools]:
         """The four lanes of the hash of each row, from its raw values by key, and whether it has words at all."""
-        pieces = [
-            self._pieces(f',"{key}":'.encode(), [*map(bytes, values)])
-            for key, values in sorted(keyed, key=lambda pair: utf16(pair[0]))
-            if not is_time(key)
-        ]
-        if not pieces:
+        named = sorted(((key, values) for key, values in keyed if not is_time(key)), key=lambda pair: utf16(pair[0]))
+        if not named:
             return [np.zeros(rows)] * len(LANES), np.zeros(rows, dtype=np.bool_)
-        texts = pieces[0] if len(pieces) == 1 else [*map(b"".join, zip(*pieces, strict=True))]
-        hashes = [sha256(b"{%b}" % text[1:]).digest() if text else _NO_HASH for text in texts]
+        if len(named) == 1 and self._as_written(raws := [*map(bytes, named[0][1])]):
+            head = f'{{"{named[0][0]}":'.encode()
+            texts: list[bytes] = raws
+            hashes = [sha256(b"%b%b}" % (head, raw)).digest() for raw in raws]
+        else:
+            pieces = [self._pieces(f',"{key}":'.encode(), [*map(bytes, values)]) for key, values in named]
+            texts = pieces[0] if len(pieces) == 1 else [*map(b"".join, zip(*pieces, strict=True))]
+            hashes = [sha256(b"{%b}" % text[1:]).digest() if text else _NO_HASH for text in texts]
         lanes = np.frombuffer(b"".join(hashes), dtype=np.float64).reshape(rows, len(LANES))
         given = np.fromiter(map(bool, texts), dtype=np.bool_, count=rows)
         return [np.ascontiguousarray(lanes[:, lane]) for lane in range(len(LANES))], given
 
+    @staticmethod
+    def _as_written(raws: list[bytes]) -> bool:
+        """Whether every value is a text that is canonical as it is written: no escape has a shorter form."""
+        joined = b"".join(raws)
+        starts = joined[:1] == b'"' and not any(raw[:1] != b'"' for raw in raws)
+        return starts and b"\\u" not in joined and b"\\/" not in joined
+
     def _pieces(self, head: bytes, raws: list[bytes]) -> list[bytes]:
         """What one key adds to the text of each row; nothing where a row has no value."""
-        joined = b"".join(raws)
-        as_written = b"\\u" not in joined and b"\\/" not in joined  # then every text is canonical
-        if as_written and all(raw[:1] == b'"' for raw in raws):
+        if self._as_written(raws):
             return [head + raw for raw in raws]
         pieces, form = [], self._form
         for row, raw in enumerate(raws):

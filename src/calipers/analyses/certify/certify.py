@@ -13,7 +13,6 @@ from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, state
 from calipers.analyses.certify.leaves import Leaves, of_parts, of_records
 from calipers.errors import InputError
-from calipers.formats.canonical import LANES
 from calipers.formats.convert import records_of
 from calipers.formats.format import Named
 from calipers.formats.jsonl import WORDS
@@ -101,7 +100,6 @@ def scored(paths: Sequence[str], scoring: Scoring, columns: Mapping[str, str] | 
             begin(paths, labels=[WORDS], kept=parts)
             return Scored(result, of_parts(parts), result.inputs)
         table, inputs = begin(paths, labels=[WORDS], kept=parts)
-        table = replace(table, columns={name: each for name, each in table.columns.items() if name not in LANES})
         if table.unread and any("reward" in request.metric.reads for request in plan.asked):
             raise no_reward(list(paths), table.unread)
         leaves = of_parts(parts)

@@ -179,11 +179,7 @@ class _Rows:
         sizes = [len(part) for part in parts]
         rewards = {name: _column(parts, sizes, "rewards", name) for name in _names(parts, "rewards")}
         columns = [name for name in _names(parts, "columns") if name not in LANES and not is_time(name)]
-        there = [part for part in parts if LANES[0] in part.columns]
-        words = None
-        if there:
-            lanes = [_column(parts, sizes, "columns", name) for name in LANES]
-            words = (np.stack([lane.values for lane in lanes], axis=1), lanes[0].given)
+        words = _words(parts, sizes)
         outcome = np.concatenate([part.outcome for part in parts])
         some = np.zeros(len(outcome), dtype=bool)
         for column in rewards.values():
@@ -305,6 +301,21 @@ def _merged(pieces: Sequence[_Piece]) -> list[_Piece]:
         else:
             merged.append(piece)
     return merged
+
+
+def _words(parts: Sequence[Part], sizes: Sequence[int]) -> Any:
+    """The hashes of the rows' words, [R, 4], and whether each has any; None without any. The parts give them up."""
+    if not any(LANES[0] in part.columns for part in parts):
+        return None
+    given = _column(parts, sizes, "columns", LANES[0]).given
+    hashes = np.zeros((sum(sizes), len(LANES)))
+    for at, name in enumerate(LANES):
+        first = 0
+        for part in parts:
+            if (lane := part.columns.pop(name, None)) is not None:
+                hashes[first : first + len(part), at] = lane.values
+            first += len(part)
+    return hashes, given
 
 
 def _in_chunks(rows: _Rows, order: Ints) -> Texts:
