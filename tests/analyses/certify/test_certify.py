@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import Scoring, certify, scored
-from calipers.analyses.certify.envelope import Envelope, keyid_of, new_key, public_key, sign
+from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
 from calipers.analyses.certify.leaves import leaf_of, of_records
 from calipers.analyses.certify.proof import show_rollouts
 from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, verify
@@ -328,3 +328,18 @@ def test_a_doubled_key_in_the_statement_is_refused(made):
         1,
         "has a key twice in one object; expected each key once",
     )
+
+
+@pytest.mark.parametrize("metric", ["evil.py:f", " ./evil.py:f (k=2)"])
+def test_no_code_of_a_certificate_is_run(made, metric, monkeypatch):
+    """Whoever checks a certificate runs nobody's code."""
+    monkeypatch.chdir(made)
+    (made / "evil.py").write_text("from pathlib import Path\nPath('ran').touch()\n\ndef f(rewards):\n    return 1.0\n")
+    statement = json.loads(certify(str(made / "run.jsonl")).envelope.payload)
+    statement["predicate"]["scoring"]["metrics"] = [metric]
+    forged = state(CERTIFICATE, statement["subject"], statement["predicate"])
+    (made / "c.json").write_bytes(sign(forged, str(made / "key")).encoded())
+    assert states(made, "run.jsonl")[0].exit_code == 1
+    assert not (made / "ran").exists()
+    with pytest.raises(InputError):
+        certify(str(made / "run.jsonl"), Scoring(metrics=(metric,)))

@@ -20,6 +20,7 @@ from calipers.formats.read import Input, begin, found_format, with_folders
 from calipers.formats.run_folder import RUN
 from calipers.formats.run_plan import PLAN, is_run, read_plan
 from calipers.formats.source import Source
+from calipers.names import is_code
 from calipers.pipeline import score
 from calipers.reports.result import Result, covered
 from calipers.request import make_plan, no_reward
@@ -63,7 +64,16 @@ class Scoring:
         if unknown:
             raise InputError.at("scoring", f"has a key {unknown[0]!r}", "was it written by a newer version?")
         lists = {name: tuple(document[name]) for name in ("metrics", "by", "range", "exclude") if name in document}
-        return cls(**{**document, **lists})
+        scoring = cls(**{**document, **lists})
+        scoring.refuse_code()
+        return scoring
+
+    def refuse_code(self) -> None:
+        """InputError for a metric that is a file of code: whoever checks a certificate runs nobody's code."""
+        for metric in self.metrics:
+            if is_code(metric.partition("(")[0].strip()):
+                wrong = f"{metric!r:.60} is a file of code, which no certificate names"
+                raise InputError.at("scoring", wrong, "expected names of metrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +162,7 @@ def certify(
         from calipers.analyses.certify.preregister import planned_metrics
 
         scoring = replace(scoring, metrics=planned_metrics(plan))
+    scoring.refuse_code()
     done = scored(given, scoring, columns)
     tree = trees.grow(seed or os.urandom(trees.SEED), done.leaves.texts(), done.leaves.count)
     return _certified(done.result, tree, scoring, columns or {}, given, plan, done.result.notes)

@@ -82,7 +82,8 @@ class Tree:
     def encoded(self) -> Iterator[bytes | memoryview]:
         """The tree file: its name, the number of leaves, the seed, and every level."""
         yield MAGIC + self.count.to_bytes(8, "big") + self.seed
-        yield from map(memoryview, self.levels)
+        for level in self.levels:
+            yield memoryview(level)
 
 
 def grow(seed: bytes, chunks: Iterator[list[bytes]], count: int) -> Tree:
