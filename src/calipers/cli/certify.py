@@ -123,6 +123,8 @@ def certify(
     scoring = Scoring(
         metrics=settings.pop("metrics"), by=settings.pop("by"), exclude=settings.pop("exclude"), **settings
     )
+    if key is not None:
+        envelopes.private_key(key)  # before the work, not after it
     done = certify(paths, scoring, columns=names or None, plan=plan)
     envelope = envelopes.sign(done.envelope, key) if key is not None else done.envelope
     targets[path].write(envelope.encoded())

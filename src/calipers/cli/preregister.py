@@ -38,6 +38,8 @@ def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
     from calipers.analyses.certify import envelope as envelopes
     from calipers.analyses.certify.preregister import preregister
 
+    if key is not None:
+        envelopes.private_key(key)  # before the work, not after it
     plan = preregister(suite)
     envelope = envelopes.sign(plan.envelope, key) if key is not None else plan.envelope
     target.write(envelope.encoded())

@@ -81,7 +81,7 @@ def state(kind: str, subject: list[dict[str, Any]], predicate: Mapping[str, Any]
 
 def sign(envelope: Envelope, key: str) -> Envelope:
     """The envelope with a signature of the private key in a file."""
-    private = _private_key(key)
+    private = private_key(key)
     public = private.public_key().public_bytes_raw()
     signature = Signature(keyid_of(public), private.sign(envelope.signed))
     return Envelope(envelope.payload, (*envelope.signatures, signature))
@@ -161,7 +161,8 @@ def new_key(path: str) -> str:
     return f"{path}.pub"
 
 
-def _private_key(path: str) -> Any:
+def private_key(path: str) -> Any:
+    """The private key in a PEM file; InputError where there is none, or cryptography is not installed."""
     serialization, ed25519 = _cryptography()
     data = _key_bytes(path)
     right = "expected an Ed25519 private key in PEM without a password, as calipers certify --new-key writes it"
