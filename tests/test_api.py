@@ -62,7 +62,8 @@ def test_every_public_name_is_marked_and_dir_shows_no_other():
 
 COMMAND_ONLY = {  # options of a page on a terminal, of code that a command loads, or another name of a parameter
     "shape", "out", "plugins", "verbose", "help", "fail_on", "junit", "export", "hooks", "force", "paths", "labels",
-    "scripts", "plot", "limit", "name", "pairs", "every", "details", "economics", "models",
+    "scripts", "plot", "limit", "name", "pairs", "every", "details", "economics", "models", "errors",
+    "partial", "cache", "cache_check",
     "history", "alarm", "false_alarms", "nights", "online",  # a file that the gate of each night writes anew
     "steps",  # another page: of checkpoints, not of models
 }  # fmt: skip

@@ -122,6 +122,7 @@ class RunData:
     by: Sequence[str] = ()  # as requested
     flagged: Sequence[str] = ()  # ids of tasks that `flags` names
     flags: Flags | None = None
+    planned: str = ""  # what its certificate says of its plan; "" without a certificate
 
     @property
     def who(self) -> str:
@@ -324,7 +325,17 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
         drawn = None
     rollouts = RunRollouts(table, read, key, numbers, _states(table, numbers, outright), tasks, drawn, texts)
     name = group.model or group.agent or read.path
-    return RunData(result, group, name, outright, rollouts, plan.cluster, plan.by)
+    planned = _planned(read.path) if isinstance(read.path, str) else ""
+    return RunData(result, group, name, outright, rollouts, plan.cluster, plan.by, planned)
+
+
+def _planned(path: str) -> str:
+    """What the certificate in a run's folder says of the plan that was registered before the run; "" without one."""
+    if not os.path.isfile(os.path.join(path, "result.cert.json")):
+        return ""
+    from calipers.analyses.certify.verify import planned_as
+
+    return planned_as(os.path.join(path, "result.cert.json"))
 
 
 def _states(table: Rollouts, numbers: Column, outright: bool) -> States:

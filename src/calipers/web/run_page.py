@@ -452,6 +452,8 @@ def provenance_section(run: RunData) -> Section:
     rows.append(("Digest", element("code", _short_digest(result.digest), title=result.digest)))
     if found:
         rows.append(("Signature", element("code", found[1].signature, class_="wrap")))
+    if run.planned:
+        rows.append(("Plan", run.planned))
     rows.append(("Made with", made_with(result)))
     body = [element("dl", [(element("dt", label), element("dd", words)) for label, words in rows], class_="facts")]
     if result.inputs:
