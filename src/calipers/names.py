@@ -472,6 +472,9 @@ EXPORTS = Index(
 )
 """Systems that a result can be written for, whatever its dialect, see `systems.system.ExportRequest`."""
 
+ENGINES = {"ray": "calipers.engines.ray.rollouts:remote"}
+"""Where the requests and verdicts of a run can be made, beside this process, see `running.perform`."""
+
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
 """Runs of agents on tasks, see `cli.run`."""
 

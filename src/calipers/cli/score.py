@@ -24,7 +24,7 @@ INCOMPLETE = 3
 
 
 @click.command(cls=options.GroupedCommand)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.InputPath())
 @options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
 @options.by
 @options.cluster

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, UnknownName, display
 from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInput, insisted
 from calipers.formats.format import Progress as FileProgress
 from calipers.formats.lines import odd_key, without_unreal
@@ -26,6 +26,7 @@ from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS,
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble, numbered, refuse_repeated
+from calipers.stores.address import local
 
 RIGHT = (
     "expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json), "
@@ -206,6 +207,7 @@ def begin(
     ``kept`` gets the parts too, for who needs more of a file than rollouts.
     """
     check_keys(columns, labels)
+    paths = local(paths)
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
     given, notes = with_folders(_without_companions(paths), columns)
@@ -243,7 +245,9 @@ def begin(
         for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
             parts[:] = join(parts)
         rollouts = assemble(parts)
-    return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
+    return rollouts, lambda: [
+        Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen
+    ]
 
 
 def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Part], list[str]]:

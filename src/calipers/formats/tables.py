@@ -43,6 +43,7 @@ from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import GROUP, TEXTS, meant
+from calipers.stores.address import ranged_tag
 
 if TYPE_CHECKING:
     import polars as pl
@@ -333,6 +334,10 @@ def scanned(source: Source) -> pl.LazyFrame:
     """A Parquet source, of which nothing is read yet that nobody asks for."""
     import polars as pl
 
+    if ranged_tag(source.path) is not None:
+        from calipers.stores.objects import scan
+
+        return scan(source.path)
     # a bare path could be taken for an address
     target = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
     return pl.scan_parquet(target, glob=False, hive_partitioning=False)

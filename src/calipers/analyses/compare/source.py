@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.analyses.compare.document_table import DocumentTable, table_of
+from calipers.errors import display
 from calipers.formats.format import BAD, Raw, Text
 from calipers.formats.read import Input, begin
 from calipers.names import FORMATS
@@ -24,6 +25,7 @@ from calipers.pipeline import Progress, Source, read
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.part import Part
 from calipers.rollouts.table import Rollouts
+from calipers.stores.address import local
 
 Key = tuple[str | None, ...]  # agent, model, dataset
 LONGEST = 4_000  # characters of an answer that are kept
@@ -96,8 +98,8 @@ def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
 
 def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
     texts = FORMATS.load(file.format).texts
-    if texts is not None and (os.path.isfile(file.path) or os.path.isdir(file.path)):  # a pipe gives its bytes once
-        yield from texts(file.path, columns, wanted)
+    if texts is not None and (os.path.isfile(path := local(file.path)) or os.path.isdir(path)):
+        yield from texts(path, columns, wanted)  # a pipe gives its bytes once
 
 
 def _owner(who: Key, keys: Sequence[Key]) -> Key | None:
@@ -292,5 +294,5 @@ def read_source(
         parts: list[Part] = []
         rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
-        return ReadSource(" ".join(paths), rollouts, digests, columns, cache(inputs))
+        return ReadSource(display(" ".join(paths)), rollouts, digests, columns, cache(inputs))
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)

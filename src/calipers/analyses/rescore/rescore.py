@@ -34,7 +34,7 @@ from calipers.analyses.rescore.document import Flip, Rescored
 from calipers.analyses.rescore.judging import BatchJudge, Judged
 from calipers.analyses.rescore.stored import NOTHING_CAME, Batch, Stored, Wanted, batches, open_stored
 from calipers.clients.secrets import Secrets
-from calipers.errors import Incomplete, InputError, LogError
+from calipers.errors import Incomplete, InputError, LogError, display
 from calipers.formats.format import Named
 from calipers.formats.read import uncollected
 from calipers.formats.rows import BadRow, Gather
@@ -67,6 +67,7 @@ from calipers.running.blame import Bench, Blame
 from calipers.running.job import Job
 from calipers.running.log import scrubbed, sync_directory
 from calipers.running.questions import recorded_questions, suite_of
+from calipers.stores.address import is_remote, local, uploaded
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.questions import Questions
 from calipers.tasks.task import Suite, Task
@@ -463,23 +464,26 @@ def rescore(
     sample: a file or a table, with its ``columns`` and ``truth``. The new reward, called ``name``, is written beside
     the old ones to a new file, ``out``; the run itself is not changed.
     """
-    return judge_again(
-        Rescoring(
-            os.fspath(run),
-            verifier,
-            params or {},
-            [filters] if isinstance(filters, str) else filters,
-            None if benchmark is None else os.fspath(benchmark),
-            scores,
-            Named(columns or {}, truth, input_format or ""),
-            name,
-            reward,
-            [metrics] if isinstance(metrics, str) else metrics,
-            (by,) if isinstance(by, str) else tuple(by),
-            None if out is None else os.fspath(out),
-            concurrency,
-        )
+    if out is None and is_remote(run):
+        raise InputError.at("--out", "the run is in an object store", "expected the file to write")
+    request = Rescoring(
+        local(os.fspath(run)),
+        verifier,
+        params or {},
+        [filters] if isinstance(filters, str) else filters,
+        None if benchmark is None else os.fspath(benchmark),
+        local(scores),
+        Named(columns or {}, truth, input_format or ""),
+        name,
+        reward,
+        [metrics] if isinstance(metrics, str) else metrics,
+        (by,) if isinstance(by, str) else tuple(by),
+        None if out is None else os.fspath(out),
+        concurrency,
     )
+    with uploaded(request.target) as target:
+        rescored = judge_again(replace(request, out=target))
+    return replace(rescored, path=display(target))
 
 
 def judge_again(request: Rescoring) -> Rescored:
