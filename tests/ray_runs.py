@@ -66,7 +66,7 @@ class LocalCluster:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 def children(parent: int) -> list[int]:
@@ -87,7 +87,8 @@ class ModelServer:
         self.delay = 0.02
         self._loop = asyncio.new_event_loop()
         self.open = asyncio.Event()  # answers come while it is set
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
         self.port = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
 
     @property
@@ -103,6 +104,8 @@ class ModelServer:
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     async def _start(self) -> int:
         self.open.set()
@@ -175,9 +178,8 @@ def serve(count: int) -> None:
     """A cluster on the loopback; each line of standard input adds a node. Its state is printed as a line of JSON."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # 127.0.0.1 means 127.0.0.1
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_health_check_period_ms"] = "500"  # a dead node is known to be dead soon
-    os.environ["RAY_health_check_failure_threshold"] = "3"
-    os.environ["RAY_health_check_initial_delay_ms"] = "0"
+    checks = {"period_ms": "500", "failure_threshold": "3", "initial_delay_ms": "0"}  # a dead node is known soon
+    os.environ.update({f"RAY_health_check_{name}": value for name, value in checks.items()})
     from ray.cluster_utils import Cluster
 
     here = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20}

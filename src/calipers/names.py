@@ -475,6 +475,9 @@ EXPORTS = Index(
 ENGINES = {"ray": "calipers.engines.ray.rollouts:remote"}
 """Where the requests and verdicts of a run can be made, beside this process, see `running.perform`."""
 
+BENCHES = {"ray": "calipers.engines.ray.judging:remote_bench"}
+"""Where stored completions can be verified, see `analyses.rescore`."""
+
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
 """Runs of agents on tasks, see `cli.run`."""
 

@@ -29,9 +29,13 @@ class Proxy:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self.port = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
 
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._server.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
     async def _start(self) -> int:
-        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
-        return int(server.sockets[0].getsockname()[1])
+        self._server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.breaks:
@@ -74,8 +78,10 @@ def _server() -> Iterator[int]:
 
 
 @pytest.fixture
-def proxy(_server: int) -> Proxy:
-    return Proxy(_server)
+def proxy(_server: int) -> Iterator[Proxy]:
+    started = Proxy(_server)
+    yield started
+    started.close()
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from object_stores.conftest import KEY, SECRET, Proxy
 from waiting import PATIENCE
 
 import calipers
 from calipers.errors import InputError
-from object_stores.conftest import KEY, SECRET, Proxy
 
 ARITH = Path(calipers.__file__).parent / "examples" / "arith.jsonl"
 NEXT = ARITH.with_name("arith_next.jsonl")

@@ -110,9 +110,9 @@ def test_a_killed_driver_resumes(cluster, server, questions, tmp_path, local_dig
 def test_a_rollout_that_ends_its_worker_is_named_and_the_rest_is_kept(cluster, server, questions, tmp_path):
     code_file = tmp_path / "deadly.py"
     code_file.write_text(
-        "import os, signal\n\n\ndef grade(completion, target):\n"
+        "import os, signal\n\n\ndef grade(task, completion):\n"
         "    if completion == '8':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return float(completion == target)\n"
+        "    return float(completion == task.target)\n"
     )
     out = tmp_path / "ray"
     arguments = run_of(questions, server, out, "--engine", f"ray={cluster.address}", "--concurrency", 8)
@@ -126,7 +126,9 @@ def test_a_rollout_that_ends_its_worker_is_named_and_the_rest_is_kept(cluster, s
     assert "task 't7': 3 workers were lost" in err
 
 
-def test_a_lost_head_ends_the_command_with_3_and_a_new_cluster_resumes(cluster, server, questions, tmp_path, local_digest):
+def test_a_lost_head_ends_the_command_with_3_and_a_new_cluster_resumes(
+    cluster, server, questions, tmp_path, local_digest
+):
     out = tmp_path / "ray"
     other = LocalCluster(1)
     try:
@@ -173,3 +175,19 @@ def test_the_engine_is_in_the_plan_and_not_in_the_identity(cluster, server, ques
     assert json.loads((out / "plan.json").read_text())["settings"]["engine"]["value"] == engine
     assert ended(begun(*run_of(questions, server, out)))[0] == 0
     whole(out)
+
+
+def test_a_rescore_on_a_cluster_is_the_same_rescore(cluster, server, questions, tmp_path):
+    out, code_file = tmp_path / "run", tmp_path / "lenient.py"
+    code_file.write_text("def near(task, completion):\n    return float(abs(int(completion) - int(task.target)) <= 1)\n")
+    assert ended(begun(*run_of(questions, server, out)))[0] == 0
+    documents = {}
+    for name, engine in (("local", "local"), ("ray", f"ray={cluster.address}")):
+        target = tmp_path / f"{name}.jsonl"
+        arguments = ["rescore", out, "--verifier", f"{code_file}:near", "--out", target, "--format", "json"]
+        code, shown, err = ended(begun(*arguments, "--engine", engine))
+        assert code == 0, err
+        documents[name] = json.loads(shown) | {"path": ""}
+        assert len(target.read_text().splitlines()) == TASKS
+    assert documents["ray"] == documents["local"]
+    assert (tmp_path / "ray.jsonl").read_text() == (tmp_path / "local.jsonl").read_text()

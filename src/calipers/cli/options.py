@@ -228,6 +228,12 @@ retries = option(
     metavar="N",
     help="Maximum number of retries of a failed request.  [default: 8]",
 )
+engine = option(
+    "--engine",
+    group=LIMITS,
+    metavar="NAME[=ADDRESS]",
+    help="Where the work is done: local, or ray on all machines of the Ray cluster at ADDRESS.  [default: local]",
+)
 verifications = option(
     "--concurrency",
     group=LIMITS,
@@ -514,13 +520,7 @@ asking = _together(
         help="Maximum number of requests in flight; lowered after HTTP 429.  [default: 32]",
     ),
     retries,
-    option(
-        "--engine",
-        group=LIMITS,
-        metavar="NAME[=ADDRESS]",
-        help="Where requests and verdicts are made: local, or ray on all machines of the Ray cluster at ADDRESS.  "
-        "[default: local]",
-    ),
+    engine,
     option(
         "--timeout",
         group=LIMITS,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -53,7 +53,7 @@ from calipers.formats.run_plan import (
 )
 from calipers.formats.source import STDIN, Source
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.names import TASK_LIBRARY_NAME
+from calipers.names import BENCHES, TASK_LIBRARY_NAME, load
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
@@ -64,7 +64,7 @@ from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING,
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.running import provenance
 from calipers.running.blame import Bench, Blame
-from calipers.running.job import Job
+from calipers.running.job import Job, engine_of
 from calipers.running.log import scrubbed, sync_directory
 from calipers.running.questions import recorded_questions, suite_of
 from calipers.stores.address import is_remote, local, uploaded
@@ -403,6 +403,7 @@ class Rescoring:
     by: tuple[str, ...] = ()
     out: str | None = None
     concurrency: int = 32
+    engine: str | None = None  # where completions are verified: "ray" or "ray=ADDRESS"; None: in this process
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -456,6 +457,7 @@ def rescore(
     by: str | Sequence[str] = (),
     out: str | os.PathLike[str] | None = None,
     concurrency: int = 32,
+    engine: str | None = None,
 ) -> Rescored:
     """Verify the stored completions of a run again, by another verifier; no model is asked for new ones.
 
@@ -480,6 +482,7 @@ def rescore(
         (by,) if isinstance(by, str) else tuple(by),
         None if out is None else os.fspath(out),
         concurrency,
+        engine,
     )
     with uploaded(request.target) as target:
         rescored = judge_again(replace(request, out=target))
@@ -497,7 +500,7 @@ def judge_again(request: Rescoring) -> Rescored:
     plan = _scoring(request, recorded)
     with (
         open_stored(request.run) as source,
-        Bench(request.concurrency, Blame()) as bench,
+        _bench(request) as bench,
         atomic_file(request.target) as write,
     ):
         judge, notes = _judge(request, recorded, bench)
@@ -520,6 +523,15 @@ def judge_again(request: Rescoring) -> Rescored:
             after=score_rollouts(runs.new, replace(plan, reward=request.called)),
             notes=[*notes, *(table.stop.notes if table.stop else ()), *map(bench.secrets.scrub, judge.notes())],
         )
+
+
+def _bench(request: Rescoring) -> AbstractContextManager[Bench]:
+    """Who verifies: this process, or the workers of an engine."""
+    engine = engine_of("--engine", request.engine)
+    if engine is None:
+        return Bench(request.concurrency, Blame())
+    bench: AbstractContextManager[Bench] = load(BENCHES[engine[0]])(engine[1], request.concurrency, request.verifier)
+    return bench
 
 
 def _scoring(request: Rescoring, recorded: _Recorded) -> Plan:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +15,7 @@ from typing import Any, Final
 from calipers.errors import EngineError, InputError
 
 LOOPBACK: Final = ("127.0.0.1", "localhost")
+CONNECTING: Final = 10.0  # seconds
 LEAVING: Final = 5.0  # seconds
 RESUME: Final = "what was finished is kept: run the same command again to resume"
 
@@ -41,6 +44,8 @@ def connected(address: str) -> Iterator[Any]:
         yield ray
         return
     try:
+        if (head := re.fullmatch(r"([^/:]+):(\d+)", place)) is not None:  # Ray itself would try for minutes
+            socket.create_connection((head[1], int(head[2])), CONNECTING).close()
         ray.init(**settings)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -141,7 +141,7 @@ class RemoteModel:
     async def _call(self, item: tuple[Request | Completion, Task]) -> tuple[Any, int]:
         if self._workers is None:
             self._workers = Workers(
-                self._ray, HANDLER, self._job, places=self._job.in_flight, environment=_keys(os.environ)
+                self._ray, HANDLER, self._job, places=self._job.in_flight, environment=keys_in(os.environ)
             )
         try:
             return await self._workers.call(item)
@@ -180,7 +180,7 @@ def remote(
         yield model, {name: RemoteVerifier(model, judge) for name, judge in verifiers.items()}, ahead
 
 
-def _keys(environment: Mapping[str, str]) -> dict[str, str]:
+def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that clients and verifiers read; they travel in memory, and are in no plan and no log."""
     wanted = ("_API_KEY", "_BASE_URL", "_TOKEN", "_API_BASE")
     return {name: value for name, value in environment.items() if name.endswith(wanted)}
