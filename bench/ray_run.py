@@ -28,6 +28,7 @@ from typing import Any, Final
 from bench.live_server import serving
 
 NODES: Final = 4
+ROWS: Final = 10_000  # of a part
 IN_FLIGHT: Final = 64
 DELAY: Final = 0.05  # seconds until the server answers
 LONGEST: Final = 300.0  # seconds of one command
@@ -122,6 +123,39 @@ def verify(folder: Path, one: str, four: str, rollouts: int) -> tuple[float, flo
     return rates[0], rates[1]
 
 
+def score(folder: Path, address: str, parts: int) -> tuple[float, float]:
+    """Seconds a core of one process that reads all parts, and of the cluster, without what one part takes there."""
+    paths = [folder / f"part-{number:04}.parquet" for number in range(parts)]
+    if not paths[0].exists():
+        import numpy as np
+        import polars as pl
+
+        dice = np.random.default_rng(0)
+        for number, path in enumerate(paths):
+            tasks = dice.permutation(ROWS)
+            rewards = (dice.random(ROWS) < 0.4).astype(float)
+            table = {"task": [f"task-{task}" for task in tasks], "sample": [number] * ROWS, "reward": rewards}
+            pl.DataFrame(table).write_parquet(path)
+    asked = ["--metric", "mean_reward", "--metric", "pass@4", "--format", "json"]
+    engine = ["--engine", f"ray={address}"]
+    alone = took("score", *paths, *asked, one_core=True)
+    start = took("score", paths[0], *asked, *engine)
+    return alone, (took("score", *paths, *asked, *engine) - start) * len(os.sched_getaffinity(0))
+
+
+def took(*arguments: object, one_core: bool = False) -> float:
+    """Seconds of a command, on one processor if that is asked for."""
+    everywhere = os.sched_getaffinity(0)
+    began = time.monotonic()
+    try:
+        if one_core:
+            os.sched_setaffinity(0, {min(everywhere)})
+        calipers(*arguments)
+    finally:
+        os.sched_setaffinity(0, everywhere)
+    return time.monotonic() - began
+
+
 def told(name: str, measure: Callable[[], tuple[float, float]], rounds: int, words: tuple[str, str]) -> None:
     """Measure a pair several times, and print both medians and the median of the ratios."""
     pairs = [measure() for _ in range(rounds)]
@@ -134,12 +168,13 @@ def told(name: str, measure: Callable[[], tuple[float, float]], rounds: int, wor
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(prog="bench/ray_run.py", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", choices=("run", "verify"), action="append")
+    parser.add_argument("--only", choices=("run", "verify", "score"), action="append")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rollouts", type=int, default=10_000)
     parser.add_argument("--programs", type=int, default=60)
+    parser.add_argument("--parts", type=int, default=1000)
     given = parser.parse_args()
-    wanted = given.only or ["run", "verify"]
+    wanted = given.only or ["run", "verify", "score"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.monotonic()
@@ -149,6 +184,9 @@ def main() -> None:
                 with serving(delay=DELAY) as url:
                     measure = lambda: run(folder, four, url, given.rollouts)  # noqa: E731
                     told("run, rollouts/s", measure, given.rounds, ("one process", f"{NODES} nodes"))
+            if "score" in wanted:
+                measured = lambda: score(folder, four, given.parts)  # noqa: E731
+                told("score, seconds a core", measured, given.rounds, ("one process", f"{NODES} nodes"))
             if "verify" in wanted:
                 verified(folder, four, given.programs, given.rounds)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,17 @@ class LocalCluster:
         self._process.stdin.flush()
         self._hear()
 
-    def kill_node(self) -> None:
-        """End the newest node and its workers at once, as a power failure does."""
-        for pid in self.state["nodes"].pop()["raylet"]:
-            for each in (pid, *children(pid)):
-                os.kill(each, signal.SIGKILL)
+    def kill_node(self, chosen: Callable[[int], bool]) -> None:
+        """End the node with a worker that was chosen, and its workers at once, as a power failure does."""
+        for node in self.state["nodes"]:
+            [pid] = node["raylet"]
+            workers = children(pid)
+            if any(map(chosen, workers)):
+                self.state["nodes"].remove(node)
+                for each in (pid, *workers):
+                    os.kill(each, signal.SIGKILL)
+                return
+        raise AssertionError("no node has such a worker")
 
     def kill_head(self) -> None:
         for kind in ("gcs_server", "raylet"):
@@ -77,6 +84,17 @@ def children(parent: int) -> list[int]:
             if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
                 found.append(int(path.parent.name))
     return found
+
+
+def talks_to(pid: int, port: int) -> bool:
+    """Whether a process has a connection to a port of the loopback."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in rows if int(row[2].rpartition(":")[2], 16) == port and row[3] == "01"}
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            found.add(os.readlink(link))
+    return bool(sockets & found)
 
 
 class ModelServer:

@@ -14,8 +14,9 @@ from calipers.cli import options
 from calipers.cli.matrix import FOR_PEOPLE, run_set, score_matrix, show_matrix
 from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell, write_junit
 from calipers.errors import InputError
-from calipers.names import SYSTEMS
+from calipers.names import PART_ENGINES, SYSTEMS, engine_of, load
 from calipers.reports.untrusted_text import clean
+from calipers.stores.address import local
 
 if TYPE_CHECKING:
     from calipers.reports.result import Result
@@ -24,7 +25,7 @@ INCOMPLETE = 3
 
 
 @click.command(cls=options.GroupedCommand)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.InputPath())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
 @options.by
 @options.cluster
@@ -36,6 +37,7 @@ INCOMPLETE = 3
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)
+@options.engine
 @options.out
 @options.shape(*options.FORMATS, *options.PAPER_AND_CI)
 @options.details
@@ -82,6 +84,7 @@ def score(
     details: bool,
     economics: bool,
     every: bool,
+    engine: str | None,
     **settings: Any,
 ) -> None:
     """Compute metrics from the rollouts in each PATH. No model is called.
@@ -89,12 +92,17 @@ def score(
     The format of each file is detected from its content. Several files are scored as one set of rollouts.
     A folder of runs with several models or benchmarks is shown as a matrix. The path - is standard input.
     """
+    place = engine_of("--engine", engine)
+    paths = local(paths) if place is None else paths  # else each machine reads its own
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
+    if place is not None and (export or scripts or shape == "junit"):
+        wrong = f"does not go with {'--export' if export else '--metric-script' if scripts else '--format junit'}"
+        raise InputError.at("--engine", wrong, "expected --engine local")
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and export is None:
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
-    if (runs := run_set(paths)) is not None:
+    if place is None and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
             one_page = not (settings["by"] or export or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
@@ -111,16 +119,19 @@ def score(
         from calipers.pipeline import score as score_rollouts
         from calipers.reports.task_cases import task_suites
 
-        result = score_rollouts(
-            exported.paths if exported else paths,
-            metrics or None,
-            columns=names,
-            metric_scripts=scripts,
-            trust=trust,
-            progress=progress if progress.wanted else None,
-            parts=kept,
-            **settings,
-        )
+        if place is not None:
+            result = load(PART_ENGINES[place[0]])(place[1], paths, metrics or None, columns=names, **settings)
+        else:
+            result = score_rollouts(
+                exported.paths if exported else paths,
+                metrics or None,
+                columns=names,
+                metric_scripts=scripts,
+                trust=trust,
+                progress=progress if progress.wanted else None,
+                parts=kept,
+                **settings,
+            )
         tasks = task_suites(result, kept) if shape == "junit" and kept is not None else None
         result = exported.write(result) if exported else result
         if click.get_current_context().get_parameter_source("interval") is not ParameterSource.DEFAULT:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from calipers.clients.client import LOCAL_KIND, Price
-from calipers.errors import InputError, UnknownName
-from calipers.names import ENGINES
+from calipers.errors import InputError
+from calipers.names import engine_of
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
 
 IN_PROCESS = 2048  # requests in flight to a model in this process: its batches take as many as the device bears
@@ -43,20 +43,6 @@ def first(total: int, limit: float | None) -> int:
     if limit is None:
         return total
     return min(math.ceil(total * limit) if limit < 1 else int(limit), total)
-
-
-def engine_of(origin: str, given: str | None) -> tuple[str, str] | None:
-    """The engine that does the work, as a name in ENGINES, and where it is; None: this process.
-
-    >>> engine_of("--engine", "ray=10.0.0.1:6379"), engine_of("--engine", "local")
-    (('ray', '10.0.0.1:6379'), None)
-    """
-    name, _, address = (given or "local").partition("=")
-    if name == "local" and not address:
-        return None
-    if name not in ENGINES:
-        raise InputError.at(origin, str(UnknownName.of("engine", name, ["local", *ENGINES])))
-    return name, address
 
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from calipers.clients.likelihood import NONE_HERE
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_plan import DOCUMENTS, PLAN, RunStop
-from calipers.names import AGENT_RUNS, ENGINES, load
+from calipers.names import AGENT_RUNS, ENGINES, engine_of, load
 from calipers.pipeline import score_plan
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
@@ -40,7 +40,7 @@ from calipers.rollouts.stop import Stop
 from calipers.running import provenance
 from calipers.running.event_loop import conduct
 from calipers.running.folder import Folder, Past
-from calipers.running.job import OF_AGENTS, Job, RunSettings, engine_of, taken
+from calipers.running.job import OF_AGENTS, Job, RunSettings, taken
 from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status

@@ -53,7 +53,7 @@ from calipers.formats.run_plan import (
 )
 from calipers.formats.source import STDIN, Source
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.names import BENCHES, TASK_LIBRARY_NAME, load
+from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, load
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
@@ -64,7 +64,7 @@ from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING,
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.running import provenance
 from calipers.running.blame import Bench, Blame
-from calipers.running.job import Job, engine_of
+from calipers.running.job import Job
 from calipers.running.log import scrubbed, sync_directory
 from calipers.running.questions import recorded_questions, suite_of
 from calipers.stores.address import is_remote, local, uploaded

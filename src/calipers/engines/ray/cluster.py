@@ -51,11 +51,10 @@ def connected(address: str) -> Iterator[Any]:
         reason = " ".join(str(error).split())[:200]
         wrong = f"there is no Ray cluster at {place}" if place else "no Ray cluster can be started"
         raise InputError.at("--engine", f"{wrong} ({reason})", "expected the address of a head node") from None
-    with suppress(Exception):  # what Ray prints of its own logs, where it has not changed how
-        from ray._private.worker import global_worker_stdstream_dispatcher as printed
+    with suppress(Exception):  # what Ray prints of its own logs, unless it has changed how
+        from ray._private import ray_logging
 
-        for handler in list(printed.handlers):
-            printed.remove_handler(handler[0] if isinstance(handler, tuple) else handler)
+        ray_logging.global_worker_stdstream_dispatcher.emit = lambda data: None
     try:
         yield ray
     finally:

@@ -32,7 +32,7 @@ from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
 from calipers.verifiers.verifier import Verdict, Verifier, judged, ready
 
 HANDLER: Final = "calipers.engines.ray.rollouts:RolloutHandler"
-AHEAD: Final = 2  # one in so many rollouts waits at a worker for its turn, so that none of them waits for us
+AHEAD: Final = 1  # for each call in flight so many rollouts wait at a worker for their turn, so that none waits for us
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -176,7 +176,7 @@ def remote(
         raise InputError.at("--engine", wrong, "serve the model, and use openai/NAME with --base-url")
     with connected(address) as ray:
         model = RemoteModel(ray, replace(job, out=None), tasks, client)
-        ahead = job.in_flight + (job.in_flight // AHEAD if job.until is None else 0)
+        ahead = job.in_flight * (1 + (AHEAD if job.until is None and job.max_cost is None else 0))
         yield model, {name: RemoteVerifier(model, judge) for name, judge in verifiers.items()}, ahead
 
 

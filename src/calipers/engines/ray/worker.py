@@ -22,7 +22,7 @@ from calipers.errors import CalipersError
 from calipers.names import load
 
 POLL: Final = 1.0  # seconds after which an empty answer says that the worker lives
-LINGER: Final = 0.003  # seconds in which more results may come for the same message
+LINGER: Final = 0.02  # seconds in which more results come for the same message: a message costs a millisecond or two
 CORES: Final = "CALIPERS_CORES"  # how many processors the verifiers of a process may use
 
 
