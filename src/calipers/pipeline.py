@@ -16,9 +16,8 @@ import builtins
 import os
 import threading
 import warnings
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -29,7 +28,8 @@ import numpy as np
 
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.formats.format import Named
-from calipers.formats.read import Input, check_keys, check_named, in_order
+from calipers.formats.lines import NotPackable
+from calipers.formats.read import Input, check_keys, check_named, in_order, read_packed, worth_packing
 from calipers.formats.read import begin as begin_reading
 from calipers.formats.rewards import from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
@@ -67,7 +67,7 @@ from calipers.rollouts.ledger import (
     with_rewards,
     zero_or_one,
 )
-from calipers.rollouts.packed import PackedRollouts
+from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, Stop, not_said
@@ -101,6 +101,7 @@ Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts | Any
 """Paths, rewards by task and sample, or a table of rows in memory: of polars, pandas or Arrow, columns, records."""
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
+Block = Callable[[], Rollouts]  # some whole tasks of a group, unpacked when they are asked for
 
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
 quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
@@ -164,18 +165,26 @@ def score(
         exclude=exclude,
     )
     names = Named(columns or {}, truth, input_format or "")
-    rollouts, inputs = _read(source, names, plan.labels, progress, parts)
-    if rollouts.unread and any("reward" in request.metric.reads for request in plan.asked):
-        raise no_reward(source, rollouts.unread)
-    steps = steps_of(rollouts)
+    rollouts, inputs = (None if parts is not None else _read_many(source, names, plan, progress)) or _read(
+        source, names, plan.labels, progress, parts
+    )
+    return replace(score_table(rollouts, plan, source), inputs=inputs())
+
+
+def score_table(rollouts: Rollouts | PackedRollouts, plan: Plan, source: Source) -> Result:
+    """Score a table as planned: all of it, or each training step of it; ``source`` is its name in errors."""
+    table = rollouts.kinds if isinstance(rollouts, PackedRollouts) else rollouts
+    if table.unread and any("reward" in request.metric.reads for request in plan.asked):
+        raise no_reward(source, table.unread)
+    steps = steps_of(table)
     if STEP in plan.by and SPLIT not in plan.by:  # training and evaluation of one step are never one number
         plan = replace(plan, by=tuple(steps if key == STEP and steps else key for key in plan.by))
     if steps and not plan.by and plan.cluster not in (STEP, SPLIT):
-        return replace(_score_steps(rollouts, plan, steps), inputs=inputs())
-    return replace(score_rollouts(rollouts, plan), inputs=inputs())
+        return _score_steps(rollouts, plan, steps)
+    return score_rollouts(rollouts, plan)
 
 
-def _score_steps(rollouts: Rollouts, plan: Plan, steps: str) -> Result:
+def _score_steps(rollouts: Rollouts | PackedRollouts, plan: Plan, steps: str) -> Result:
     """The scores of each step of a training run, and none over all steps: that would be the score of no policy."""
     result = score_rollouts(rollouts, replace(plan, by=(steps,)))
     groups = [replace(group, metrics={}, variance={}, warnings=[]) for group in result.groups]
@@ -218,8 +227,8 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
         rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
         (rollouts,) = without([rollouts], plan.exclude, plan.dialect.label)
         table = rollouts
-        blocks: list[Iterable[Rollouts]] = [[part] for part in rollouts.groups()]
         parts = list(rollouts.groups())
+        blocks: list[list[Block]] = [[partial(_itself, part)] for part in parts]
     else:
         table, parts = rollouts.kinds, [rollouts.kinds]
         blocks = [rollouts.blocks(group) for group in builtins.range(len(table.keys))]
@@ -272,7 +281,7 @@ def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple
     return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
 
 
-def _score_group(table: Rollouts, blocks: Iterable[Rollouts], plan: Plan, requests: Sequence[RequestedMetric]) -> Group:
+def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests: Sequence[RequestedMetric]) -> Group:
     """The score of one group, given as blocks of whole tasks; ``table`` has its columns and labels."""
     reported = [name for name in USAGE if name in table.columns and table.columns[name].given.any()]
     economics = {name: per_reward(resolve(name, NATIVE), table, plan.reward) for name in economics_of(reported)}
@@ -305,24 +314,25 @@ def _score_group(table: Rollouts, blocks: Iterable[Rollouts], plan: Plan, reques
         economics={name: number for name, number in spent.metrics.items() if name in reported_here},
         totals={name: total_of(terms) for name, terms in totals.items()},
         variance=_variance(tallies),
-        own=plan.dialect.own(first.part, [request.text for request in plan.asked]) if plan.dialect.own else {},
+        own=plan.dialect.own(first.part, [request.text for request in plan.asked])
+        if plan.dialect.own and first.part
+        else {},
         warnings=[*_uneven(tallies, requests), *heavy(whole.metrics, plan.cluster is not None)],
         stop=next((tally.stop for tally in tallies if tally.stop), None),
     )
 
 
-def _in_threads(tally: Callable[[Rollouts], GroupTally], blocks: Iterable[Rollouts]) -> list[GroupTally]:
-    """The tally of each block; several at a time where there are several, and few enough to hold."""
-    blocks = iter(blocks)
-    first = tally(next(blocks))
+def _itself(part: Rollouts) -> Rollouts:
+    """A table that fits in memory is a block of its own."""
+    return part
+
+
+def _in_threads(tally: Callable[[Rollouts], GroupTally], blocks: Sequence[Block]) -> list[GroupTally]:
+    """The tally of each block; several at a time where there are several."""
+    if len(blocks) == 1:
+        return [tally(blocks[0]())]
     with ThreadPoolExecutor(processors(), initializer=_politely) as pool:
-        waiting: deque[Future[GroupTally]] = deque()
-        tallies = [first]
-        for block in blocks:
-            waiting.append(pool.submit(tally, block))
-            if len(waiting) > processors():
-                tallies.append(waiting.popleft().result())
-        return tallies + [future.result() for future in waiting]
+        return list(pool.map(lambda block: tally(block()), blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +341,7 @@ class Tally:
 
     ledger: Ledger
     rewards: tuple[int, bool]  # how many rollouts have the reward that the ledger counts, and whether all are 0 or 1
-    reduced: Sequence[Reduced | Exception]  # of each requested metric
+    reduced: list[Reduced | Exception | None]  # of each requested metric; None once a number is made of it
     tasks: Sequence[str]  # [T]
     clusters: tuple[Ints, list[str]] | None  # [T] the cluster of each, and their names
     stopped: bool
@@ -341,13 +351,13 @@ class Tally:
 class GroupTally:
     """What some tasks of a group add up to."""
 
-    part: Rollouts
+    part: Rollouts | None  # for a dialect with numbers of its own
     key: tuple[str | None, ...]  # (agent, model, dataset)
     whole: Tally
     cuts: Mapping[str, Mapping[str, Tally]]  # of each key of ``by``, by slice
     economics: Tally
     used: Mapping[str, list[float]]  # of each column of usage, numbers whose exact sum is its total
-    noise: Mapping[str, tuple[tuple[Ints, Floats, Floats], Ends, Ints | None]]  # of each reward: its moments by task
+    noise: Mapping[str, tuple[Floats, Floats, Ends]]  # of each reward: means and variances of tasks, [T], and its ends
     samples: Mapping[tuple[str, float], tuple[Samples, bool]]  # of each reward and threshold; whether all are 0 or 1
     without: Mapping[str, int]  # of each reward that is read, how many rollouts contribute nothing to it
     stop: Stop | None
@@ -371,12 +381,11 @@ def _tally_group(
     }
     counted = {key: _counted(part, plan, key) for key, _ in wanted}
     by = part.by_task
-    units = clusters(part, plan.cluster)[0] if plan.cluster else None
     read = [request.params["reward"] for request in readers]
     read += [request.params["column"] for request in requests if is_reward(part, request)]
     with quietly():  # a thread has settings of its own
         return GroupTally(
-            part,
+            part if plan.dialect.own else None,
             tuple(part.keys[0]),
             _tally(part, plan, requests),
             {
@@ -385,7 +394,7 @@ def _tally_group(
             },
             _tally(part, replace(plan, interval=DEFAULT), economics),
             {name: terms(part.columns[name].kept()) for name in USAGE if name in part.columns},
-            {key: (moments(counted[key], by), Ends.of(counted[key].kept()), units) for key in noisy},
+            {key: (*moments(counted[key], by)[1:], Ends.of(counted[key].kept())) for key in noisy},
             {which: (Samples.of(counted[which[0]], by, which[1]), zero_or_one(counted[which[0]])) for which in wanted},
             {key: len(part) - int(contributed(part, key).given.sum()) for key in read if plan.missing == "fail"},
             part.stop,
@@ -434,14 +443,14 @@ def _variance(tallies: Sequence[GroupTally]) -> dict[str, Split | Unsplit]:
     """The parts of the variance of the mean reward, by the reward it reads."""
     variances: dict[str, Split | Unsplit] = {}
     for key in tallies[0].noise:
-        if dependence_of(joined_samples([tally.samples[key, PASS_THRESHOLD][0] for tally in tallies])):
+        samples = joined_samples([tally.samples[key, PASS_THRESHOLD][0] for tally in tallies])
+        if dependence_of(samples):
             variances[key] = Unsplit(DEPENDENT)
             continue
-        each = [tally.noise[key] for tally in tallies]
-        n, means, within = (np.concatenate(arrays) for arrays in zip(*(moments for moments, _, _ in each), strict=True))
-        ends = reduce(Ends.and_those, (ends for _, ends, _ in each))
+        means, within, ends = zip(*(tally.noise[key] for tally in tallies), strict=True)
         units = _joined_clusters([tally.whole.clusters for tally in tallies])
-        variances[key] = split_of(n, means, within, ends, units)
+        moments_of = samples.n, np.concatenate(means), np.concatenate(within)
+        variances[key] = split_of(*moments_of, reduce(Ends.and_those, ends), units)
     return variances
 
 
@@ -513,12 +522,15 @@ def _slice(tallies: Sequence[Tally], plan: Plan, requests: Sequence[RequestedMet
     def answer(numbered: tuple[int, RequestedMetric]) -> Estimate | None:
         number, request = numbered
         pieces = [tally.reduced[number] for tally in tallies]
+        for tally in tallies:
+            tally.reduced[number] = None
         try:
             for piece in pieces:
                 if isinstance(piece, Exception):
                     raise piece
             with quietly():  # a thread has settings of its own
                 whole = joined([piece for piece in pieces if isinstance(piece, Reduced)])
+                pieces.clear()
                 fixed = estimate_of(request.metric, request.params, whole, settings, _signature(request, plan))
                 return sequence_only(fixed) if stopped else fixed
         except Exception as error:
@@ -602,6 +614,32 @@ def _read(
         right = "expected paths, a table, records, a list of rewards for each task, or Rollouts"
         raise InputError(f"a {kind} cannot be scored; {right}")
     return assemble([from_rewards(cast(Sequence[Sequence[float]], source))]), list  # which checks what it is given
+
+
+def _read_many(
+    source: Source, columns: Mapping[str, str], plan: Plan, progress: Progress | None
+) -> tuple[PackedRollouts, Callable[[], list[Input]]] | None:
+    """Files with millions of rollouts, packed; None for others, and for what cannot be packed."""
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        return None
+    files = [os.fspath(path) for path in paths]
+    if not worth_packing(files):
+        return None
+    try:
+        packs, inputs = read_packed(
+            files, columns=columns, labels=plan.labels, keep=columns_read(plan), progress=progress
+        )
+        return table_of(merge(packs)), inputs
+    except (NotPackable, Repeated):
+        return None
+
+
+def columns_read(plan: Plan) -> set[str] | None:
+    """The columns of numbers that a plan reads, beside rewards; None for all of them."""
+    names = {*USAGE, *(name for request in plan.asked for name in request.metric.reads)}
+    names |= {str(request.params["column"]) for request in plan.asked if "column" in request.params}
+    return None if "*" in names or plan.dialect.name != NATIVE.name else names
 
 
 def _in_memory(source: Any, columns: Mapping[str, str], labels: Collection[str]) -> Rollouts | None:

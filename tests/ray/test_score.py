@@ -31,7 +31,9 @@ def parts(tmp_path: Path) -> list[Path]:
 
 
 def digest(*arguments: object) -> str:
-    code, out, err = ended(begun("score", *arguments, "--metric", "mean_reward", "--metric", "pass@4", "--format", "json"))
+    code, out, err = ended(
+        begun("score", *arguments, "--metric", "mean_reward", "--metric", "pass@4", "--format", "json")
+    )
     assert code == 0, err
     return str(json.loads(out)["digest"])
 
@@ -108,8 +110,14 @@ def test_a_part_that_ends_its_worker_is_named_after_three_tries_and_the_rest_is_
     assert json.loads(out)["groups"][0]["ledger"]["planned"] == PARTS * ROWS
 
 
-def test_what_needs_one_process_is_refused_in_one_line(cluster, tmp_path):
-    path = tmp_path / "unnumbered.csv"
-    path.write_text("task,reward\na,1\na,0\n")
-    code, _, err = ended(begun("score", path, "--columns", "sample=#", "--engine", f"ray={cluster.address}"))
-    assert (code, err.count("\n")) == (2, 1)
+def test_samples_without_numbers_are_numbered_through_all_parts(cluster, tmp_path):
+    paths = [tmp_path / f"part-{number}.csv" for number in (2, 10)]
+    for path, rewards in zip(paths, ([1, 0, 0], [1, 1]), strict=True):
+        path.write_text("task,reward\n" + "".join(f"a,{reward}\n" for reward in rewards))
+    asked = ["--columns", "sample=#", "--engine", f"ray={cluster.address}"]
+    assert digest(*paths, *asked) == digest(*paths, "--columns", "sample=#")
+
+
+def test_what_needs_one_process_is_refused_in_one_line(parts):
+    code, _, err = ended(begun("score", parts[0], "--format", "junit", "--engine", "ray=127.0.0.1:1"))
+    assert (code, err) == (2, "--engine: does not go with --format junit; expected --engine local\n")

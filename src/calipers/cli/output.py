@@ -190,6 +190,7 @@ class Target:
 
     def __init__(self, path: str, inputs: Sequence[str] = ()) -> None:
         self.path = path
+        self.inputs = inputs
         self._remote = is_remote(path)
         if self._remote:
             check_target(path)

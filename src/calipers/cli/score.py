@@ -66,6 +66,26 @@ INCOMPLETE = 3
     multiple=True,
     help="Script such as Harbor's metric.py to run in the sandbox; needs --trust; may be repeated.",
 )
+@options.option(
+    "--partial",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Write a partial score to FILE instead of printing the score; calipers merge makes one score of several.",
+)
+@options.option(
+    "--cache",
+    group=options.ROLLOUTS,
+    metavar="FOLDER",
+    type=click.Path(),
+    help="Keep a partial score of each input file in FOLDER, and read only files that are new or changed.",
+)
+@options.option(
+    "--cache-check",
+    group=options.ROLLOUTS,
+    is_flag=True,
+    help="Hash every input file again, instead of trusting its size and modification time.",
+)
 @options.trust(False)
 @options.plugins
 @options.verbose
@@ -85,6 +105,9 @@ def score(
     economics: bool,
     every: bool,
     engine: str | None,
+    partial: str | None,
+    cache: str | None,
+    cache_check: bool,
     **settings: Any,
 ) -> None:
     """Compute metrics from the rollouts in each PATH. No model is called.
@@ -96,13 +119,26 @@ def score(
     paths = local(paths) if place is None else paths  # else each machine reads its own
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
-    if place is not None and (export or scripts or shape == "junit"):
-        wrong = f"does not go with {'--export' if export else '--metric-script' if scripts else '--format junit'}"
-        raise InputError.at("--engine", wrong, "expected --engine local")
+    others = {"--export": export, "--metric-script": scripts, "--partial": partial, "--cache": cache}
+    for option in [name for name, value in {**others, "--format junit": shape == "junit"}.items() if value]:
+        if place is not None:
+            raise InputError.at("--engine", f"does not go with {option}", "expected --engine local")
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and export is None:
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
-    if place is None and (runs := run_set(paths)) is not None:
+    if cache_check and cache is None:
+        raise InputError.at("--cache-check", "there is no cache", "add --cache FOLDER")
+    for option, is_given in (("--partial", partial is not None), ("--cache", cache is not None)):
+        if is_given and (export is not None or scripts or shape == "junit"):
+            other = "--export" if export is not None else "--metric-script" if scripts else "--format junit"
+            raise InputError.at(option, f"{other} needs every rollout as it is", f"leave out {option} or {other}")
+    if partial is not None:
+        if cache is not None or target is not None:
+            other = "--cache" if cache is not None else "--out"
+            raise InputError.at("--partial", f"{other} is given, too", "expected one of them")
+        write_partial(Target(partial, paths), metrics, names, plugins, settings)
+        return
+    if cache is None and place is None and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
             one_page = not (settings["by"] or export or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
@@ -116,19 +152,27 @@ def score(
     kept = exported.begin() if exported else None
     kept = [] if kept is None and shape == "junit" else kept
     with plugins_loaded(plugins), Progress() as progress:
-        from calipers.pipeline import score as score_rollouts
         from calipers.reports.task_cases import task_suites
 
+        shown = progress if progress.wanted else None
         if place is not None:
             result = load(PART_ENGINES[place[0]])(place[1], paths, metrics or None, columns=names, **settings)
+        elif cache is not None:
+            from calipers.partials import score_cached
+
+            result = score_cached(
+                paths, metrics or None, cache=cache, check=cache_check, columns=names, progress=shown, **settings
+            )
         else:
+            from calipers.pipeline import score as score_rollouts
+
             result = score_rollouts(
                 exported.paths if exported else paths,
                 metrics or None,
                 columns=names,
                 metric_scripts=scripts,
                 trust=trust,
-                progress=progress if progress.wanted else None,
+                progress=shown,
                 parts=kept,
                 **settings,
             )
@@ -151,6 +195,28 @@ def score(
         tell(clean(failure, None))
     if result.failed:
         raise click.exceptions.Exit(INCOMPLETE)
+
+
+def write_partial(
+    target: Target,
+    metrics: Sequence[str],
+    names: Mapping[str, str],
+    plugins: Sequence[str],
+    settings: Mapping[str, Any],
+) -> None:
+    """Write the partial score of the target's inputs, and say what is in it."""
+    with plugins_loaded(plugins), Progress() as progress:
+        from calipers.partials import write_partial as write
+
+        header = write(
+            target.inputs,
+            target.path,
+            metrics or None,
+            columns=names,
+            progress=progress if progress.wanted else None,
+            **settings,
+        )
+    click.echo(f"wrote {target.path}: {header.rollouts:,} rollouts of {header.tasks:,} tasks")
 
 
 class Exported:

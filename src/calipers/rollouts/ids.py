@@ -16,7 +16,7 @@ Bytes = NDArray[np.uint8]
 WIDEST = 64  # bytes of an id beyond what all have in common; longer ones are sorted as Python's text
 _ZERO, _NINE = b"09"
 _MOST_DIGITS = 18  # of an id that is sorted as a number: more do not fit 63 bits
-_SPARSE = 8  # so many times as many numbers as ids: then a table of all numbers costs more than sorting
+SPARSE = 8  # so many times as many numbers as ids: then a table of all numbers costs more than sorting
 
 
 def id_order(task: str) -> tuple[int, int, str]:
@@ -156,7 +156,7 @@ def _dense(numbers: Ints) -> tuple[Ints, Ints] | None:
     if not len(numbers) or int(numbers.min()) < 0:
         return None
     lowest, most = int(numbers.min()), int(numbers.max())
-    if most - lowest > _SPARSE * len(numbers) + 1_000_000:
+    if most - lowest > SPARSE * len(numbers) + 1_000_000:
         return None
     there = np.zeros(most - lowest + 1, dtype=bool)
     there[numbers - lowest] = True

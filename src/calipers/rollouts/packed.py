@@ -12,8 +12,9 @@ may be packed file by file, or piece by piece, and `merge` gives the same table 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,10 @@ from calipers.rollouts.table import (
 Unsigned = NDArray[Any]
 """Whole numbers in as few bytes as the largest needs."""
 
-AT_A_TIME = 1 << 20  # rollouts; what is unpacked at once
+AT_A_TIME = 1 << 18  # rollouts; what is unpacked at once stays in the processor's cache
 LOOSE = 4  # so many slots for each rollout: with more, sorting costs less than a table of all slots
 _PROBED = 4096  # values of a column that are looked at to learn which it takes
+_FEW = 8  # of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Packed:
 
     def rows(self) -> Iterator[tuple[Ints, Unsigned, Unsigned]]:
         """(task, sample, kind) of some rollouts at a time."""
-        for first, last in self._ranges(np.array([0, len(self.starts) - 1])):
+        for first, last in self.ranges(np.array([0, len(self.starts) - 1])):
             counts = np.diff(self.starts[first : last + 1])
             some = slice(int(self.starts[first]), int(self.starts[last]))
             ids = np.arange(first, last) if self.unit is None else self.unit[first:last]
@@ -95,9 +97,12 @@ class Packed:
         starts = self.starts[first : last + 1]
         if self.sample is not None:
             return self.sample[starts[0] : starts[-1]]
+        most = int(starts[1] - starts[0]) if last > first else 0
+        if (last - first) * most == starts[-1] - starts[0] and bool((np.diff(starts) == most).all()):
+            return np.tile(np.arange(most), last - first)
         return np.arange(starts[0], starts[-1]) - np.repeat(starts[:-1], np.diff(starts))
 
-    def _ranges(self, owners: Ints) -> Iterator[tuple[int, int]]:
+    def ranges(self, owners: Ints) -> Iterator[tuple[int, int]]:
         """Ranges of tasks with few rollouts each, at least one task; none reaches over two of these stretches."""
         for begin, end in zip(owners[:-1].tolist(), owners[1:].tolist(), strict=True):
             first = begin
@@ -154,12 +159,11 @@ class PackedRollouts:
         """Whether a stopping rule left some rollouts undone."""
         return bool((self.kinds.outcome == STOPPED_EARLY).any())
 
-    def blocks(self, group: int) -> Iterator[Rollouts]:
-        """The rollouts of a group, some whole tasks at a time; one block without rows where it has none."""
+    def blocks(self, group: int) -> list[Callable[[], Rollouts]]:
+        """The rollouts of a group, some whole tasks in each block; one block without rows where it has none."""
         first, last = np.searchsorted(self.owner, [group, group + 1])
-        ranges = list(self.packed._ranges(np.array([first, last])))
-        for begin, end in ranges or [(int(first), int(first))]:
-            yield self._block(begin, end, group)
+        ranges = list(self.packed.ranges(np.array([first, last])))
+        return [partial(self._block, begin, end, group) for begin, end in ranges or [(int(first), int(first))]]
 
     def whole(self) -> Rollouts:
         """All rollouts at once, as if they had never been packed."""
@@ -215,20 +219,26 @@ def _coded(part: Part, tries: Ints | None = None) -> tuple[Ints, Ints]:
     return code, first
 
 
-def _refined(code: Ints, other: Ints) -> Ints:
+def _refined(code: Ints, other: Unsigned) -> Ints:
     """Codes that are equal where both are."""
-    width = int(other.max(initial=0)) + 1
-    return code if width == 1 else renumbered(code * width + other)
+    least, most = int(other.min(initial=0 if not len(other) else other[0])), int(other.max(initial=0))
+    return code if least == most else renumbered(code * (most + 1) + other)
 
 
-def _levels(column: Column) -> Ints:
+def _levels(column: Column) -> Unsigned:
     """A code for each distinct value, by its bits; 0 for a gap."""
     bits = np.ascontiguousarray(column.values).view(np.int64)
     known = np.unique(bits[:_PROBED])
-    code = np.minimum(np.searchsorted(known, bits), len(known) - 1) if len(known) else bits
-    if len(known) > _PROBED // 8 or not bool((known[code] == bits).all()):
-        known, code = np.unique(bits, return_inverse=True)
-    return np.where(column.given, code + 1, 0)
+    code = np.zeros(len(bits), dtype=np.uint8)
+    if len(known) <= _FEW:  # comparing with each costs less than a search
+        for number, value in enumerate(known.tolist()):
+            code += (bits == value) * np.uint8(number + 1)
+        if bool((code > 0).all()):
+            return code if column.given.all() else np.where(column.given, code, 0)
+    places = np.minimum(np.searchsorted(known, bits), len(known) - 1) if len(known) else bits
+    if len(known) > _PROBED // 8 or not bool((known[places] == bits).all()):
+        known, places = np.unique(bits, return_inverse=True)
+    return np.where(column.given, places + 1, 0)
 
 
 def _kinds(part: Part, rows: Ints) -> Part:
@@ -251,6 +261,17 @@ def _kinds(part: Part, rows: Ints) -> Part:
     )
 
 
+def laid_end_to_end(pieces: Sequence[Loose], tasks: Ids, place: Ints) -> Loose:
+    """Pieces of one file, whose task codes are of one numbering, as one; ``place`` is where each code's id stands."""
+    kinds, tries, of_kind = joined_kinds(pieces)
+    task = np.concatenate([piece.task for piece in pieces])
+    if not bool((place == np.arange(len(place))).all()):
+        task = small(place)[task]
+    codes = [small(number)[piece.code] for piece, number in zip(pieces, of_kind, strict=True)]
+    sample = np.concatenate([piece.sample for piece in pieces])
+    return Loose(kinds, tasks, task, sample, np.concatenate(codes), tries, pieces[0].inputs)
+
+
 def small(numbers: NDArray[Any]) -> Unsigned:
     """The same numbers, none negative, in as few bytes as the largest needs."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))), copy=False)
@@ -266,7 +287,7 @@ def merge(parts: Sequence[Loose | Packed]) -> Packed:
     The result depends neither on the order of the parts nor on how rollouts are split among them. InputError for a
     (task, sample, attempt) that appears twice in one group.
     """
-    kinds, tries, of_kind = _joined_kinds(parts)
+    kinds, tries, of_kind = joined_kinds(parts)
     labels = dict(kinds.labels)
     keys, group = group_keys(labels, len(kinds))
     ids, of_task = union([part.tasks for part in parts])
@@ -409,7 +430,7 @@ def _sorted(
 _NO_ROWS = tuple(np.zeros(0, dtype=np.int64) for _ in range(4))
 
 
-def _joined_kinds(parts: Sequence[Loose | Packed]) -> tuple[Part, Ints, list[Ints]]:
+def joined_kinds(parts: Sequence[Loose | Packed]) -> tuple[Part, Ints, list[Ints]]:
     """The distinct rows of all parts, each once; its tries; and for each part the number of each of its kinds."""
     tables = [part.kinds for part in parts]
     if len(parts) == 1:

@@ -9,6 +9,7 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import UNIT, Metric, Opaque
@@ -124,6 +125,10 @@ class Settings:
     tasks: Sequence[str] = ()  # [T] their names, to say which one decides
 
 
+Counts = NDArray[np.int32]
+"""How many samples a task has of a kind: four bytes, as there may be millions of tasks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
     """The smallest and the largest of some numbers, and how many of them are none."""
@@ -167,8 +172,8 @@ class Reduced:
 
     values: Column  # [T] or [T, S]; [R] for a metric of rows
     task: Ints | None  # [R] the task of each value, for a metric of rows
-    entered: Ints  # [T] the samples that entered
-    given: Ints  # [T] the values of the first column that there are
+    entered: Counts  # [T] the samples that entered
+    given: Counts  # [T] the values of the first column that there are
     ends: tuple[Ends, ...]  # of the columns that were counted
     rewards: Ends  # of the first column, without what was counted in the place of gaps
     filled: tuple[Column, Column] | None  # [T] the values with everything missing at either end of the range
@@ -184,14 +189,15 @@ def reduce_tasks(
         column.filled(0.0) if settings.zero and name == "reward" else column
         for name, column in zip(metric.reads, columns, strict=True)
     ]
-    given = by.count(counted[0].given)
+    given = by.count(counted[0].given).astype(np.int32)
     ends = tuple(Ends.of(column.kept()) for column in counted)
     if isinstance(metric, Opaque):
         return Reduced(counted[0], by.code, given, given, ends, ends[0], None, missing=False)
     reducing = _reducing(metric, params, by)
     reduced = reducing(*counted)
     looked_at = metric.uses(counted[0], by, params["k"]) if metric.uses else counted[0]
-    entered = by.count(reduced.given if metric.rows else _entered(looked_at, reduced, by))
+    mask = reduced.given if metric.rows else _entered(looked_at, reduced, by)
+    entered = given if mask is counted[0].given else by.count(mask).astype(np.int32)
     rewards = ends[0] if counted[0] is columns[0] else Ends.of(columns[0].kept())
     bounded = metric.reads == ("reward",) or metric.extremes is not None
     missing = bounded and not (columns[0].given.all() and (metric.extremes is None or reduced.given.all()))
@@ -221,11 +227,13 @@ def joined(parts: Sequence[Reduced]) -> Reduced:
         fillings = [part.filled or (part.values, part.values) for part in parts]
         filled = Column.joined([low for low, _ in fillings]), Column.joined([high for _, high in fillings])
     tasks = [part.task + start for part, start in zip(parts, first.tolist(), strict=False) if part.task is not None]
+    given = np.concatenate([part.given for part in parts])
+    every = all(part.entered is part.given for part in parts)
     return Reduced(
         Column.joined([part.values for part in parts]),
         np.concatenate(tasks) if tasks else None,
-        np.concatenate([part.entered for part in parts]),
-        np.concatenate([part.given for part in parts]),
+        given if every else np.concatenate([part.entered for part in parts]),
+        given,
         tuple(reduce(Ends.and_those, ends) for ends in zip(*(part.ends for part in parts), strict=True)),
         reduce(Ends.and_those, (part.rewards for part in parts)),
         filled,
@@ -392,7 +400,7 @@ def _bounds(aggregate: Callable[[Floats], Floats], of: Reduced, settings: Settin
     return low, high
 
 
-def _uneven(given: Ints) -> tuple[int, int] | None:
+def _uneven(given: Counts) -> tuple[int, int] | None:
     """The fewest and the most given rewards of a task; None where all tasks have the same number."""
     fewest, most = (int(given.min()), int(given.max())) if len(given) else (0, 0)
     return None if fewest == most else (fewest, most)
@@ -408,11 +416,11 @@ def _heaviest(metric: Metric, reduced: Column, settings: Settings) -> tuple[str,
         return None
     values, weights = task_values(metric, reduced)
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
-    units = np.arange(len(values)) if clusters is None else clusters
-    if len(np.unique(units)) < FEWEST_UNITS or (clusters is None and bool(((values == 0) | (values == 1)).all())):
+    units = len(values) if clusters is None else len(np.unique(clusters))
+    if units < FEWEST_UNITS or (clusters is None and bool(((values == 0) | (values == 1)).all())):
         return None
     unit, share = largest_share(values, weights, clusters)
-    first = np.flatnonzero(reduced.given)[int(np.argmax(units == unit))]
+    first = np.flatnonzero(reduced.given)[unit if clusters is None else int(np.argmax(clusters == unit))]
     return (settings.tasks[first], share) if share > HALF else None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from calipers.metrics.reduce import pass_counts, task_mean
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups, sum_by, total
-from calipers.stats.estimate import NO_TASKS, Ends
+from calipers.stats.estimate import NO_TASKS, Counts, Ends
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 
 NO_REPEATS = "no task has two samples"
@@ -102,7 +102,9 @@ def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | U
     return split_of(*moments(column, by), Ends.of(column.kept()), clusters)
 
 
-def split_of(n: Ints, means: Floats, within: Floats, ends: Ends, clusters: Ints | None = None) -> Split | Unsplit:
+def split_of(
+    n: Counts | Ints, means: Floats, within: Floats, ends: Ends, clusters: Ints | None = None
+) -> Split | Unsplit:
     """As `split`, from the moments of each task, [T] each, and the ends of all values."""
     there, repeated = n > 0, n > 1
     tasks = int(there.sum())
@@ -196,8 +198,8 @@ class Dependence:
 class Samples:
     """What the samples of T tasks say of whether their numbers depend on their rewards."""
 
-    n: Ints  # [T] samples, gaps are none
-    passes: Ints  # [T]
+    n: Counts  # [T] samples, gaps are none
+    passes: Counts  # [T]
     last_passes: Bools  # [T] whether the last sample passes
     mean: Floats  # [T] their mean; 0 where there are none
 
@@ -208,7 +210,7 @@ class Samples:
         rows = np.flatnonzero(rewards.given)[np.cumsum(n)[n > 0] - 1]  # of the last sample of each task
         last = np.zeros(by.size, dtype=bool)
         last[n > 0] = rewards.values[rows] >= threshold
-        return cls(n, c, last, task_mean(rewards, by).values)
+        return cls(n.astype(np.int32), c.astype(np.int32), last, task_mean(rewards, by).values)
 
 
 def joined_samples(parts: Sequence[Samples]) -> Samples:
