@@ -17,7 +17,7 @@ import random
 from dataclasses import dataclass
 
 NODES = (1, 10, 100, 300, 1000)
-WRITER = 3000.0  # rollouts a second that one writer of a log takes, with its loop
+WRITER = 1000.0  # rollouts a second that one writer of a log took in bench/ray_run.py, beside its workers on two cores
 
 
 @dataclass(frozen=True, slots=True)
