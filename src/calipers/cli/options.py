@@ -232,7 +232,8 @@ engine = option(
     "--engine",
     group=LIMITS,
     metavar="NAME[=ADDRESS]",
-    help="Where the work is done: local, or ray on all machines of the Ray cluster at ADDRESS.  [default: local]",
+    help="Do the work in this process (local), or on all machines of the Ray cluster at ADDRESS (ray).  "
+    "[default: local]",
 )
 verifications = option(
     "--concurrency",

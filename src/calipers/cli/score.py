@@ -14,7 +14,7 @@ from calipers.cli import options
 from calipers.cli.matrix import FOR_PEOPLE, run_set, score_matrix, show_matrix
 from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell, write_junit
 from calipers.errors import InputError
-from calipers.names import PART_ENGINES, SYSTEMS, engine_of, load
+from calipers.names import SYSTEMS, engine_of
 from calipers.reports.untrusted_text import clean
 from calipers.stores.address import local
 
@@ -155,9 +155,7 @@ def score(
         from calipers.reports.task_cases import task_suites
 
         shown = progress if progress.wanted else None
-        if place is not None:
-            result = load(PART_ENGINES[place[0]])(place[1], paths, metrics or None, columns=names, **settings)
-        elif cache is not None:
+        if cache is not None:
             from calipers.partials import score_cached
 
             result = score_cached(
@@ -174,6 +172,7 @@ def score(
                 trust=trust,
                 progress=shown,
                 parts=kept,
+                engine=engine,
                 **settings,
             )
         tasks = task_suites(result, kept) if shape == "junit" and kept is not None else None

@@ -40,6 +40,7 @@ MAY_HAVE_ROLLOUTS = re.compile(r"\.(jsonl|ndjson|json|parquet)(\.(gz|zst))?\Z")
 OWN = "native"  # the name of our own format
 MOST_FILES = 100_000
 MOST_SHOWN = 3  # names of files in a note
+SMALL = 4 << 20  # bytes; a smaller file is packed sooner once it is read than while it is
 
 
 def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> tuple[list[str | OpenInput], list[str]]:
@@ -279,7 +280,7 @@ def read_packed(
                 if kind.join:
                     raise NotPackable(f"files of {kind.name} are joined by what only all of them say")
                 read_more = _overall(progress, done, source.size, total)
-                if kind.packed:
+                if kind.packed and source.size > SMALL:
                     new: Sequence[Loose | Packed] = kind.packed(source, columns, labels, keep, read_more)
                 else:
                     new = [_packed(part, keep) for part in kind.read(source, columns, labels, read_more)]

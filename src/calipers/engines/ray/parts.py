@@ -45,7 +45,7 @@ def read_part(path: str, names: Named, labels: list[str], keep: Collection[str] 
 
 def score_parts(
     address: str,
-    paths: Sequence[str],
+    source: Any,
     metrics: Any = None,
     *,
     columns: Mapping[str, str] | None = None,
@@ -57,7 +57,11 @@ def score_parts(
 
     A part that cannot be read because its worker ends each time is in ``failed`` of the result.
     """
-    plan = make_plan(metrics, source=list(paths), **settings)
+    given = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
+    if not given or not all(isinstance(path, (str, os.PathLike)) for path in given):
+        raise InputError.at("engine", "only files can be read elsewhere", "expected paths")
+    paths = [str(os.fspath(path)) for path in given]
+    plan = make_plan(metrics, source=paths, **settings)
     names = Named(columns or {}, truth, input_format or "")
     files, notes = _files(paths, names)
     with connected(address) as ray:
