@@ -26,12 +26,25 @@ class Proxy:
         self.breaks = 0  # connections still to be broken
         self._to = port
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._writers: list[asyncio.StreamWriter] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
         self.port = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._server.close)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def _start(self) -> int:
         self._server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
@@ -43,6 +56,7 @@ class Proxy:
             writer.transport.abort()
             return
         there, back = await asyncio.open_connection("127.0.0.1", self._to)
+        self._writers += [writer, back]
 
         async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, counted: bool) -> None:
             with suppress(ConnectionError):
