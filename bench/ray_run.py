@@ -29,6 +29,7 @@ from bench.live_server import serving
 
 NODES: Final = 4
 ROWS: Final = 10_000  # of a part
+SETTLED: Final = 3.0  # seconds
 IN_FLIGHT: Final = 64
 DELAY: Final = 0.05  # seconds until the server answers
 LONGEST: Final = 300.0  # seconds of one command
@@ -124,7 +125,7 @@ def verify(folder: Path, one: str, four: str, rollouts: int) -> tuple[float, flo
 
 
 def score(folder: Path, address: str, parts: int) -> tuple[float, float]:
-    """Seconds a core of one process that reads all parts, and of the cluster, without what one part takes there."""
+    """Processor seconds of one process that reads all parts, and of the cluster, without what the first parts take."""
     paths = [folder / f"part-{number:04}.parquet" for number in range(parts)]
     if not paths[0].exists():
         import numpy as np
@@ -138,22 +139,36 @@ def score(folder: Path, address: str, parts: int) -> tuple[float, float]:
             pl.DataFrame(table).write_parquet(path)
     asked = ["--metric", "mean_reward", "--metric", "pass@4", "--format", "json"]
     engine = ["--engine", f"ray={address}"]
-    alone = took("score", *paths, *asked, one_core=True)
-    start = took("score", paths[0], *asked, *engine)
-    return alone, (took("score", *paths, *asked, *engine) - start) * len(os.sched_getaffinity(0))
+    alone = took("score", *paths, *asked)
+    start = took("score", *paths[: 2 * NODES], *asked, *engine)  # every node has begun to work
+    return alone, took("score", *paths, *asked, *engine) - start
 
 
-def took(*arguments: object, one_core: bool = False) -> float:
-    """Seconds of a command, on one processor if that is asked for."""
-    everywhere = os.sched_getaffinity(0)
-    began = time.monotonic()
-    try:
-        if one_core:
-            os.sched_setaffinity(0, {min(everywhere)})
-        calipers(*arguments)
-    finally:
-        os.sched_setaffinity(0, everywhere)
-    return time.monotonic() - began
+def took(*arguments: object) -> float:
+    """Processor seconds of a command and of all that works for it; what else the machine does is not counted."""
+    before = used()
+    calipers(*arguments)
+    time.sleep(SETTLED)  # until the cluster has ended the workers of the command
+    return used() - before
+
+
+def used() -> float:
+    """Processor seconds of this process and of all below it, those that have ended included."""
+    times, above = dict[int, int](), dict[int, int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        above[int(path.parent.name)] = int(fields[1])
+        times[int(path.parent.name)] = sum(map(int, fields[11:15]))
+    total = 0
+    for pid in times:
+        ancestor = pid
+        while ancestor not in (os.getpid(), 0):
+            ancestor = above.get(ancestor, 0)
+        total += times[pid] if ancestor else 0
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def told(name: str, measure: Callable[[], tuple[float, float]], rounds: int, words: tuple[str, str]) -> None:
@@ -186,7 +201,7 @@ def main() -> None:
                     told("run, rollouts/s", measure, given.rounds, ("one process", f"{NODES} nodes"))
             if "score" in wanted:
                 measured = lambda: score(folder, four, given.parts)  # noqa: E731
-                told("score, seconds a core", measured, given.rounds, ("one process", f"{NODES} nodes"))
+                told("score, processor seconds", measured, given.rounds, ("one process", f"{NODES} nodes"))
             if "verify" in wanted:
                 verified(folder, four, given.programs, given.rounds)
 

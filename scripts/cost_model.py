@@ -17,7 +17,9 @@ class Measured:
     """Of one rollout."""
 
     line: float = 6_000.0  # bytes of a log's line with a prompt of 2 kB and a completion of 4 kB
-    packed: float = 0.3  # of these remain with zstd; 0.07 of the short lines of examples/arith.jsonl, more of real texts
+    packed: float = (
+        0.3  # of these remain with zstd; 0.07 of the short lines of examples/arith.jsonl, more of real texts
+    )
     numbers: float = 3.9  # bytes of task, sample and reward in Parquet, without texts: 200,000 shuffled text ids
     run: float = 1.9e-3  # core seconds of client, exact_match and log: bench/ray_run.py, run, two cores at 1,059/s
     sandbox: float = 0.25  # core seconds of one python_tests verdict: bench/ray_run.py, verify
