@@ -18,7 +18,8 @@ import msgspec
 
 from calipers.analyses.compare.document_table import DocumentTable, table_of
 from calipers.errors import display
-from calipers.formats.format import BAD, Raw, Text
+from calipers.formats.convert import texts_of_rows
+from calipers.formats.format import BAD, Format, Raw, Text
 from calipers.formats.read import Input, begin
 from calipers.names import FORMATS
 from calipers.pipeline import Progress, Source, read
@@ -97,7 +98,8 @@ def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
 
 
 def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
-    texts = FORMATS.load(file.format).texts
+    kind: Format = FORMATS.load(file.format)
+    texts = kind.texts or (texts_of_rows if kind.said or kind.extras else None)
     if texts is not None and (os.path.isfile(path := local(file.path)) or os.path.isdir(path)):
         yield from texts(path, columns, wanted)  # a pipe gives its bytes once
 
