@@ -46,7 +46,7 @@ def test_a_lost_node_loses_nothing(cluster, server, questions, tmp_path, local_d
     process = begun(*run_of(questions, server, out, "--engine", f"ray={cluster.address}", "--concurrency", 12))
     until_logged(out, 12)
     server.hold()
-    until(lambda: server.total == len(lines(out)) + 12, "requests in flight, and all others in the log")
+    until(lambda: server.total >= len(lines(out)) + 12, "requests in flight")
     held = server.total
     cluster.kill_node(lambda pid: talks_to(pid, server.port))
     until(lambda: server.total > held, "requests that are made again")
