@@ -27,6 +27,12 @@ HARBOR_CONSTRAINTS := constraints-harbor.txt
 EXPORTS := .venv-exports
 EXPORTS_READY := $(EXPORTS)/.ready
 EXPORTS_CONSTRAINTS := constraints-exports.txt
+STORES := .venv-stores
+STORES_READY := $(STORES)/.ready
+STORES_CONSTRAINTS := constraints-stores.txt
+RAY := .venv-ray
+RAY_READY := $(RAY)/.ready
+RAY_CONSTRAINTS := constraints-ray.txt
 DOCKER_PARTS := .docker-parts
 BROWSER := .venv-browser
 BROWSER_READY := $(BROWSER)/.ready
@@ -68,7 +74,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-spelling check-docs format docs bench \
 	bench-scale bench-statistics bench-watch bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
-	test-browser site constraints clean
+	test-stores test-ray bench-ray test-browser site constraints clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -228,6 +234,32 @@ $(EXPORTS_READY): pyproject.toml $(EXPORTS_CONSTRAINTS)
 	$(EXPORTS)/bin/python -m pip check || $(GIVE_UP)
 	@touch $@
 
+test-stores: $(STORES_READY) ## test object stores with fsspec and a real S3 server on the loopback
+	@$(STORES)/bin/python -m pytest -q $(or $(ARGS),tests/object_stores tests/stores)
+
+$(STORES_READY): pyproject.toml $(STORES_CONSTRAINTS)
+	@echo "installing the libraries of object stores into $(STORES)"
+	@{ $(STORES)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(STORES); } && \
+	echo '*' > $(STORES)/.gitignore && \
+	$(BOUNDED) $(STORES)/bin/python $(HASHED) $(STORES_CONSTRAINTS) && \
+	$(STORES)/bin/python $(OURS) || $(GIVE_UP)
+	@touch $@
+
+test-ray: $(RAY_READY) ## test --engine ray on a real cluster of several node processes, which tests end
+	@$(RAY)/bin/python -m pytest -q -p no:xdist $(or $(ARGS),tests/ray)
+
+bench-ray: $(RAY_READY) ## measure the overhead of --engine ray against one process, side by side
+	@$(RAY)/bin/python -m bench.ray_run $(ARGS)
+
+$(RAY_READY): pyproject.toml $(CONSTRAINTS) $(RAY_CONSTRAINTS)
+	@echo "installing Ray into $(RAY)"
+	@{ $(RAY)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(RAY); } && \
+	echo '*' > $(RAY)/.gitignore && \
+	$(BOUNDED) $(RAY)/bin/python $(HASHED) $(CONSTRAINTS) && \
+	$(BOUNDED) $(RAY)/bin/python $(HASHED) $(RAY_CONSTRAINTS) && \
+	$(RAY)/bin/python $(OURS) || $(GIVE_UP)
+	@touch $@
+
 # Trials mostly wait for containers to start and stop, so use more workers than cores.
 test-docker: $(READY) $(HARBOR_READY) ## test with the real Harbor and a private Docker engine; needs root, may install Debian packages
 	@CALIPERS_HARBOR=$(abspath $(HARBOR))/bin/harbor $(if $(shell command -v timeout),timeout -k 60 900) \
@@ -274,9 +306,10 @@ constraints: ## pin the dependencies of pyproject.toml and rewrite every hash; U
 	pins $(HF_CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) $(SITE_CONSTRAINTS) $(BROWSER_CONSTRAINTS) && \
 	pins $(CPU_CONSTRAINTS) --linux --python 3.11 --if-there && \
 	pins $(LM_EVAL_SOURCE) --source && \
-	pins $(CUDA_CONSTRAINTS) --linux && \
+	pins $(CUDA_CONSTRAINTS) $(RAY_CONSTRAINTS) --linux && \
+	pins $(STORES_CONSTRAINTS) && \
 	pins $(HARBOR_CONSTRAINTS) $(EXPORTS_CONSTRAINTS) --python 3.12 3.13
 
 clean: ## remove everything that these targets created
-	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(EXPORTS) $(LM_EVAL) $(PARITY) $(SITE) $(BROWSER) $(DOCKER_PARTS) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(EXPORTS) $(STORES) $(RAY) $(LM_EVAL) $(PARITY) $(SITE) $(BROWSER) $(DOCKER_PARTS) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -59,10 +59,11 @@ REPLIES: Final[Mapping[bytes, bytes]] = {
 
 
 class Answering(asyncio.Protocol):
-    """One connection, kept open: every whole request gets the answer of its route at once."""
+    """One connection, kept open: every whole request gets the answer of its route, at once or after a delay."""
 
-    def __init__(self, left: list[int], ended: asyncio.Event) -> None:
+    def __init__(self, left: list[int], ended: asyncio.Event, delay: float = 0.0) -> None:
         self._left, self._ended = left, ended  # requests that may still be answered, of all connections
+        self._delay = delay  # seconds
         self._data = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -79,16 +80,21 @@ class Answering(asyncio.Protocol):
             if len(self._data) < whole:
                 return
             route, self._data = self._data[: self._data.find(b" HTTP/", 0, end)], self._data[whole:]
-            self._write(REPLIES.get(route.partition(b"?")[0], NOT_FOUND))
+            reply = REPLIES.get(route.partition(b"?")[0], NOT_FOUND)
+            if self._delay:
+                asyncio.get_running_loop().call_later(self._delay, self._write, reply)
+            else:
+                self._write(reply)
             self._left[0] -= 1
             if self._left[0] <= 0:
                 self._ended.set()
 
 
-async def serve(seconds: float, most: int) -> None:
+async def serve(seconds: float, most: int, delay: float = 0.0) -> None:
     """Answer on a free port of the loopback, which is printed, until one of the limits is reached."""
     left, ended = [most], asyncio.Event()
-    server = await asyncio.get_running_loop().create_server(lambda: Answering(left, ended), "127.0.0.1", 0, backlog=512)
+    connection = lambda: Answering(left, ended, delay)  # noqa: E731
+    server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0, backlog=512)
     print(server.sockets[0].getsockname()[1], flush=True)
     try:
         await asyncio.wait_for(ended.wait(), seconds)
@@ -99,9 +105,9 @@ async def serve(seconds: float, most: int) -> None:
 
 
 @contextmanager
-def serving(seconds: float = LONGEST, most: int = MOST) -> Iterator[str]:
+def serving(seconds: float = LONGEST, most: int = MOST, delay: float = 0.0) -> Iterator[str]:
     """The base URL of a server in a process of its own, which is ended on the way out."""
-    command = [sys.executable, "-m", "bench.live_server", f"--seconds={seconds}", f"--most={most}"]
+    command = [sys.executable, "-m", "bench.live_server", f"--seconds={seconds}", f"--most={most}", f"--delay={delay}"]
     root = Path(__file__).resolve().parent.parent
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env=clean_environment())
     try:
@@ -119,4 +125,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="bench/live_server.py", description=__doc__)
     parser.add_argument("--seconds", type=float, default=LONGEST)
     parser.add_argument("--most", type=int, default=MOST)
+    parser.add_argument("--delay", type=float, default=0.0)
     asyncio.run(serve(**vars(parser.parse_args())))

@@ -12,6 +12,7 @@
     │   ├── ClientError       no completion came back; says whether a retry could help
     │   └── VerifierError     a completion could not be verified
     ├── SandboxError          no sandbox is available, or it failed: the program was not judged
+    ├── EngineError           the machines that work was sent to are gone; what was finished is kept, exit 3
     ├── LogError              a file of a run cannot be written; earlier results are kept, exit 3
     └── Incomplete            numbers were refused because rollouts are missing, exit 3
 
@@ -23,11 +24,29 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Mapping
 
+_SHOWN: dict[str, str] = {}  # a text that nobody should see -> what is shown in its place
+
+
+def show_as(text: str, instead: str) -> None:
+    """Show another text wherever this one would be shown: an address with a key in it, the path of a private copy."""
+    if text:
+        _SHOWN[text] = instead
+
+
+def display(text: str) -> str:
+    """A text as people see it: keys are hidden, and private copies have the address that they came from."""
+    for hidden, instead in _SHOWN.items():
+        text = text.replace(hidden, instead)
+    return text
+
 
 class CalipersError(Exception):
     """An error that a user can act on; its text says what to do."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return display(super().__str__())
 
 
 class InputError(CalipersError, ValueError):
@@ -47,7 +66,7 @@ class UnknownName(InputError, KeyError):
     """A name that is not registered."""
 
     def __str__(self) -> str:  # KeyError would print the repr
-        return str(self.args[0])
+        return display(str(self.args[0]))
 
     @classmethod
     def of(cls, kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownName:
@@ -113,6 +132,12 @@ class VerifierError(RunError):
 
 class SandboxError(CalipersError):
     """No sandbox is available, or it failed: that is not the program's fault, and it was not judged."""
+
+
+class EngineError(CalipersError):
+    """The cluster that work was sent to is gone; what was finished is kept."""
+
+    exit_code = 3
 
 
 class LogError(CalipersError):

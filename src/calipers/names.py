@@ -486,6 +486,31 @@ ALARM_TRACKERS = Index(
 )
 """Trackers of experiments that get the alarms of a watch, see `analyses.watch.alarm_event`."""
 
+
+ENGINES = {"ray": "calipers.engines.ray.rollouts:remote"}
+"""Where the requests and verdicts of a run can be made, beside this process, see `running.perform`."""
+
+
+def engine_of(origin: str, given: str | None) -> tuple[str, str] | None:
+    """The engine that does the work, as a name in ENGINES, and where it is; None: this process.
+
+    >>> engine_of("--engine", "ray=10.0.0.1:6379"), engine_of("--engine", "local")
+    (('ray', '10.0.0.1:6379'), None)
+    """
+    name, _, address = (given or "local").partition("=")
+    if name == "local" and not address:
+        return None
+    if name not in ENGINES:
+        raise InputError.at(origin, str(UnknownName.of("engine", name, ["local", *ENGINES])))
+    return name, address
+
+
+PART_ENGINES = {"ray": "calipers.engines.ray.parts:score_parts"}
+"""Where the files of a score can be read, see `cli.score`."""
+
+BENCHES = {"ray": "calipers.engines.ray.judging:remote_bench"}
+"""Where stored completions can be verified, see `analyses.rescore`."""
+
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
 """Runs of agents on tasks, see `cli.run`."""
 

@@ -145,17 +145,27 @@ def _paths(source: Path | Sequence[Path]) -> list[str]:
 
 
 def _made(paths: Sequence[str], names: Mapping[str, str], plan: Plan, progress: Progress | None) -> Partial:
-    """The partial of some files."""
+    """The partial of some files, for a plan."""
     if plan.afterwards is not None:
         raise InputError("a partial cannot have metric scripts, which need every rollout's files; score them at once")
-    keep = columns_read(plan)
+    return partial_of(paths, names, plan.labels, columns_read(plan), progress)
+
+
+def partial_of(
+    paths: Sequence[str],
+    names: Mapping[str, str],
+    labels: Collection[str],
+    keep: Collection[str] | None,
+    progress: Progress | None = None,
+) -> Partial:
+    """The partial of some files, with these labels and columns."""
     unnumbered = names.get("sample") == NUMBERED
     try:
-        packs, inputs = read_packed(paths, columns=names, labels=plan.labels, keep=keep, progress=progress)
+        packs, inputs = read_packed(paths, columns=names, labels=labels, keep=keep, progress=progress)
         packed = merge(packs)
     except (NotPackable, Repeated):  # read as they are, an error names its line
         parts: list[Part] = []
-        _, inputs = begin_reading(paths, columns=names, labels=plan.labels, progress=progress, kept=parts)
+        _, inputs = begin_reading(paths, columns=names, labels=labels, progress=progress, kept=parts)
         for part in parts:
             if part.stop is not None:
                 wrong = "the run was stopped by its own results, and its numbers belong to the whole run"
@@ -201,6 +211,12 @@ def _plan(partial: Partial, metrics: Any) -> Plan:
         return make_plan(stored if metrics is None else metrics, range=ends and (ends[0], ends[1]), **settings)
     except TypeError as error:
         raise InputError.at(partial.path, f"its settings cannot be read ({error})", "make it again") from None
+
+
+def score_partials(parts: Sequence[Partial], plan: Plan) -> Result:
+    """The score of partials that were made elsewhere, each input once."""
+    _check_once(parts)
+    return _scored(parts, plan)
 
 
 def _scored(parts: Sequence[Partial], plan: Plan) -> Result:

@@ -34,7 +34,7 @@ from calipers.formats.read import begin as begin_reading
 from calipers.formats.rewards import from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.metrics.rewards import MEAN_REWARD
-from calipers.names import METRIC_SCRIPTS, load
+from calipers.names import METRIC_SCRIPTS, PART_ENGINES, engine_of, load
 from calipers.reports.figures import RewardMetric, depends, heavy
 from calipers.reports.result import Group, Result, Slice
 from calipers.request import (
@@ -132,6 +132,7 @@ def score(
     progress: Progress | None = None,
     parts: list[Part] | None = None,
     exclude: str | Sequence[str] = (),
+    engine: str | None = None,
 ) -> Result:
     """Score rollouts: files, tables in memory, lists of rewards, or a table from `read`.
 
@@ -145,10 +146,24 @@ def score(
     ``afterwards`` is your own last step over the result and the rollouts, instead of metric scripts.
     ``parts`` receives the parts that were read from each file, if you need more than rollouts.
     ``exclude`` leaves out the rollouts of a slice: ``"difficulty=hard"``, or several of them.
+    ``engine`` is ``"ray"`` or ``"ray=ADDRESS"`` for files that the machines of a Ray cluster read.
 
     >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
     0.75
     """
+    if (place := engine_of("engine", engine)) is not None:
+        asked: dict[str, Any] = {
+            "by": by,
+            "cluster": cluster,
+            "dialect": dialect,
+            "missing": missing,
+            "reward": reward,
+            "range": range,
+        }
+        asked |= {"confidence": confidence, "seed": seed, "interval": interval, "exclude": exclude}
+        read_as = {"columns": columns, "truth": truth, "input_format": input_format}
+        elsewhere: Result = load(PART_ENGINES[place[0]])(place[1], source, metrics, **asked, **read_as)
+        return elsewhere
     plan = make_plan(
         metrics,
         by=by,

@@ -47,7 +47,9 @@ def test_the_files_of_pins_are_these_and_a_source_archive_carries_them():
         "constraints-hf.txt": False,
         "constraints-lm-eval.txt": True,
         "constraints-lm-eval-source.txt": False,
+        "constraints-ray.txt": False,
         "constraints-site.txt": False,
+        "constraints-stores.txt": True,
         "constraints-torch-cpu.txt": False,
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -16,7 +16,7 @@ NO = 1
 
 
 @click.command(cls=options.GroupedCommand)
-@click.argument("paths", metavar="A B...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="A B...", nargs=-1, required=True, type=options.InputPath())
 @options.option(
     "--models",
     group=options.ROLLOUTS,

@@ -12,7 +12,7 @@ from calipers.reports.untrusted_text import clean
 
 
 @click.command(cls=options.Command)
-@click.argument("source", metavar="IN", type=click.Path())
+@click.argument("source", metavar="IN", type=options.InputPath())
 @click.argument("target", metavar="OUT", type=click.Path())
 @options.columns
 @options.option(

@@ -14,7 +14,7 @@ from calipers.reports.untrusted_text import safe_json
 
 
 @click.command(cls=options.Command)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.InputPath())
 @options.option(
     "--to",
     "upto",

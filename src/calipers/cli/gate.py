@@ -20,7 +20,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
 
 
 @click.command(cls=options.GroupedCommand)
-@click.argument("result", metavar="[RESULT]", required=False, type=click.Path())
+@click.argument("result", metavar="[RESULT]", required=False, type=options.InputPath())
 @options.option(
     "--require",
     "requirements",
@@ -43,7 +43,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
     "--baseline",
     group=REQUIREMENTS,
     metavar="PATH",
-    type=click.Path(),
+    type=options.InputPath(),
     help="Baseline result, rollouts or folder of runs for delta(metric).",
 )
 @options.option(

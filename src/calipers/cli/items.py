@@ -18,7 +18,7 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "informatio
 
 
 @click.command(cls=options.Command)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=options.InputPath())
 @options.option(
     "--sort",
     group=options.OUTPUT,

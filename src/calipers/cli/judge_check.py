@@ -14,12 +14,12 @@ from calipers.reports.untrusted_text import safe_json
 
 
 @click.command("judge-check", cls=options.Command)
-@click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=options.InputPath())
 @options.option(
     "--labels",
     group=options.ROLLOUTS,
     metavar="FILE",
-    type=click.Path(),
+    type=options.InputPath(),
     required=True,
     help="CSV file with the columns task, sample and label, and a column rater if there are several raters.",
 )

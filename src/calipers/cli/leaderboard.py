@@ -13,7 +13,7 @@ from calipers.reports.untrusted_text import safe_json
 
 
 @click.command(cls=options.GroupedCommand)
-@click.argument("paths", metavar="FILE|RUN...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="FILE|RUN...", nargs=-1, required=True, type=options.InputPath())
 @options.columns
 @options.reward()
 @options.missing_by_dialect

@@ -16,6 +16,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.names import DIALECTS
 from calipers.names import FORMATS as READABLE
 from calipers.stats.cards import asked_names
+from calipers.stores.address import local, refuse
 
 FORMATS = ("table", "json", "csv", "md")
 PAPER_AND_CI = ("latex", "junit", "github")  # of commands whose result goes into a paper or a build
@@ -33,6 +34,23 @@ class GroupedOption(click.Option):
     def __init__(self, *arguments: Any, group: str, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.group = group
+
+
+class InputPath(click.Path):
+    """A file or folder to read: a path, or an address such as s3://bucket/run.jsonl, of which there is a copy then."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or that of the copy."""
+        return local(super().convert(value, param, ctx))
+
+
+class FolderPath(click.Path):
+    """The folder of a run, which is on this machine: its log grows, and no object does."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; InputError for an address."""
+        refuse(value, "the log of a run")
+        return super().convert(value, param, ctx)
 
 
 class HelpFormatter(click.HelpFormatter):
@@ -209,6 +227,13 @@ retries = option(
     type=int,
     metavar="N",
     help="Maximum number of retries of a failed request.  [default: 8]",
+)
+engine = option(
+    "--engine",
+    group=LIMITS,
+    metavar="NAME[=ADDRESS]",
+    help="Do the work in this process (local), or on all machines of the Ray cluster at ADDRESS (ray).  "
+    "[default: local]",
 )
 verifications = option(
     "--concurrency",
@@ -496,6 +521,7 @@ asking = _together(
         help="Maximum number of requests in flight; lowered after HTTP 429.  [default: 32]",
     ),
     retries,
+    engine,
     option(
         "--timeout",
         group=LIMITS,

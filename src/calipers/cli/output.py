@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 import click
 
-from calipers.errors import InputError
+from calipers.errors import InputError, display
 from calipers.names import SYSTEMS
 from calipers.reports.untrusted_text import clean, guarded, is_terminal, safe_json
+from calipers.stores.address import check_target, is_remote, uploaded
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -149,12 +150,12 @@ def tell(text: str) -> None:
         if text in printed:
             return
         printed.add(text)
-    click.echo(guarded(text), err=True)
+    click.echo(guarded(display(text)), err=True)
 
 
 def write(text: str) -> None:
     """Print a text for programs to standard output, always in UTF-8 and `guarded`."""
-    text = guarded(text)
+    text = guarded(display(text))
     with standard_output() as stream:
         if hasattr(stream, "buffer"):
             stream.flush()
@@ -190,6 +191,10 @@ class Target:
     def __init__(self, path: str, inputs: Sequence[str] = ()) -> None:
         self.path = path
         self.inputs = inputs
+        self._remote = is_remote(path)
+        if self._remote:
+            check_target(path)
+            return
         self._real = os.path.realpath(path)  # a link stays a link
         folder = os.path.dirname(self._real)
         if path == "-":
@@ -209,6 +214,10 @@ class Target:
 
     def write_all(self, chunks: Iterable[bytes | memoryview]) -> None:
         """Write the chunks to the file atomically: a failure leaves the old content."""
+        if self._remote:
+            with uploaded(self.path) as copy, open(copy, "wb") as file:
+                file.writelines(chunks)
+            return
         try:
             if os.path.exists(self._real) and not stat.S_ISREG(os.stat(self._real).st_mode):
                 with open(self._real, "wb") as device:  # a pipe or /dev/null cannot be replaced

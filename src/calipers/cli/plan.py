@@ -14,7 +14,7 @@ COMPARISON, VARIANCE, SIZE = "Comparison", "Variance", "Size and cost"  # groups
 
 
 @click.command(cls=options.GroupedCommand)
-@click.argument("pilots", metavar="[PILOT [SECOND]]", nargs=-1, type=click.Path())
+@click.argument("pilots", metavar="[PILOT [SECOND]]", nargs=-1, type=options.InputPath())
 @options.option(
     "--detect",
     group=COMPARISON,

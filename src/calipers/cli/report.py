@@ -11,7 +11,7 @@ from calipers.cli.output import Progress, Target, plugins_loaded, tell_notes, wr
 
 
 @click.command(cls=options.GroupedCommand)
-@click.argument("paths", metavar="RUN|RESULT|COMPARISON...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="RUN|RESULT|COMPARISON...", nargs=-1, required=True, type=options.InputPath())
 @options.metrics("  [default: mean_reward, pass@1, and pass@k and pass^k if there are several samples]")
 @options.by
 @options.cluster

@@ -52,6 +52,7 @@ VERIFIER = "Verifier"  # a group of options
 )
 @options.columns
 @options.verifications
+@options.engine
 @options.option(
     "--name",
     group=options.ROLLOUTS,

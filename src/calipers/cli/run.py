@@ -60,7 +60,7 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
     "--out",
     group=options.OUTPUT,
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=options.FolderPath(path_type=Path),
     help="Run folder.  [default: a folder below runs/]",
 )
 @options.shape()

@@ -14,8 +14,9 @@ from calipers.cli import options
 from calipers.cli.matrix import FOR_PEOPLE, run_set, score_matrix, show_matrix
 from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell, write_junit
 from calipers.errors import InputError
-from calipers.names import SYSTEMS
+from calipers.names import SYSTEMS, engine_of
 from calipers.reports.untrusted_text import clean
+from calipers.stores.address import local
 
 if TYPE_CHECKING:
     from calipers.reports.result import Result
@@ -36,6 +37,7 @@ INCOMPLETE = 3
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)
+@options.engine
 @options.out
 @options.shape(*options.FORMATS, *options.PAPER_AND_CI)
 @options.details
@@ -111,6 +113,7 @@ def score(
     details: bool,
     economics: bool,
     every: bool,
+    engine: str | None,
     errors: str | None,
     partial: str | None,
     cache: str | None,
@@ -122,8 +125,14 @@ def score(
     The format of each file is detected from its content. Several files are scored as one set of rollouts.
     A folder of runs with several models or benchmarks is shown as a matrix. The path - is standard input.
     """
+    place = engine_of("--engine", engine)
+    paths = local(paths) if place is None else paths  # else each machine reads its own
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
+    others = {"--export": export, "--metric-script": scripts, "--partial": partial, "--cache": cache}
+    for option in [name for name, value in {**others, "--format junit": shape == "junit"}.items() if value]:
+        if place is not None:
+            raise InputError.at("--engine", f"does not go with {option}", "expected --engine local")
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and export is None:
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
@@ -141,7 +150,8 @@ def score(
             raise InputError.at("--partial", f"{other} is given, too", "expected one of them")
         write_partial(Target(partial, paths), metrics, names, plugins, settings)
         return
-    if cache is None and any(map(os.path.isdir, paths)) and (runs := run_set(paths)) is not None:
+    folders = place is None and cache is None and any(map(os.path.isdir, paths))
+    if folders and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
             one_page = not (settings["by"] or export or errors or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
@@ -175,6 +185,7 @@ def score(
                 trust=trust,
                 progress=shown,
                 parts=kept,
+                engine=engine,
                 **settings,
             )
         if errors is not None:

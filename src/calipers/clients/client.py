@@ -53,6 +53,7 @@ class Completion(msgspec.Struct, frozen=True):
     finish_reason: str | None = None  # in the server's own word
     ending: Ending = ""
     usage: Mapping[str, float] = msgspec.field(default_factory=dict)
+    asked_again: int = 0  # times that it was asked for before, of workers that were lost with it
 
 
 @dataclass(frozen=True, slots=True)

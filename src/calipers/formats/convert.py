@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from typing import IO, Any, Final
@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 import msgspec
 import numpy as np
 
-from calipers.errors import InputError
+from calipers.errors import InputError, display
 from calipers.formats import parquet_writer
 from calipers.formats.carried import CARRIED, ROWS, Carried
 from calipers.formats.format import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
@@ -32,6 +32,7 @@ from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
+from calipers.stores.address import local, uploaded
 
 SUFFIXES: Final = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 CHECKED: Final = 64  # blocks of lines that one reader checks, so that what it gathers stays small
@@ -69,9 +70,13 @@ def convert(
     ``texts``, prompts and completions are left out. An existing target is replaced only with ``force``, and only when
     everything is written. ``columns`` and ``truth`` are those of `score`.
     """
-    path, out = os.fspath(source), os.fspath(target)
+    with uploaded(os.fspath(target), force=force) as out:
+        done = _convert(local(os.fspath(source)), out, Named(columns or {}, truth), texts, force, progress)
+    return replace(done, path=display(out))
+
+
+def _convert(path: str, out: str, names: Named, texts: bool, force: bool, progress: Progress | None) -> Conversion:
     suffix = _checked(path, out, force)
-    names = Named(columns or {}, truth)
     found = _streamed(path, names, progress) or _tabled(path, names, suffix, progress)
     records = partial(_without_texts, found.records) if not texts else found.records
     with _written(out) as beside:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, UnknownName, display
 from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInput, insisted
 from calipers.formats.format import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
@@ -28,6 +28,7 @@ from calipers.rollouts.packed import Loose, Packed, pack
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble, numbered, refuse_repeated
+from calipers.stores.address import local
 
 RIGHT = (
     "expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json), "
@@ -40,6 +41,7 @@ MAY_HAVE_ROLLOUTS = re.compile(r"\.(jsonl|ndjson|json|parquet)(\.(gz|zst))?\Z")
 OWN = "native"  # the name of our own format
 MOST_FILES = 100_000
 MOST_SHOWN = 3  # names of files in a note
+SMALL = 4 << 20  # bytes; a smaller file is packed sooner once it is read than while it is
 
 
 def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> tuple[list[str | OpenInput], list[str]]:
@@ -208,6 +210,7 @@ def begin(
     ``kept`` gets the parts too, for who needs more of a file than rollouts.
     """
     check_keys(columns, labels)
+    paths = local(paths)
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
     given, notes = with_folders(_without_companions(paths), columns)
@@ -245,7 +248,9 @@ def begin(
         for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
             parts[:] = join(parts)
         rollouts = assemble(parts if WORDS not in labels else [_without_words(part) for part in parts])
-    return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
+    return rollouts, lambda: [
+        Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen
+    ]
 
 
 def _without_words(part: Part) -> Part:
@@ -266,6 +271,7 @@ def read_packed(
     NotPackable for rollouts that must be read as they are; whatever is wrong with them, `begin` says it best.
     """
     check_keys(columns, labels)
+    paths = local(paths)
     if columns.get("sample") == NUMBERED:
         raise NotPackable("samples are numbered in order of appearance")
     given, notes = with_folders(_without_companions(paths), columns)
@@ -280,7 +286,7 @@ def read_packed(
                 if kind.join:
                     raise NotPackable(f"files of {kind.name} are joined by what only all of them say")
                 read_more = _overall(progress, done, source.size, total)
-                if kind.packed:
+                if kind.packed and source.size > SMALL:
                     new: Sequence[Loose | Packed] = kind.packed(source, columns, labels, keep, read_more)
                 else:
                     new = [_packed(part, keep) for part in kind.read(source, columns, labels, read_more)]
@@ -295,7 +301,7 @@ def read_packed(
     check_named(columns, paths, [pack.kinds for pack in packs])
     if notes:
         packs[0] = replace(packs[0], kinds=replace(packs[0].kinds, notes=[*packs[0].kinds.notes, *notes]))
-    return packs, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
+    return packs, lambda: [Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen]
 
 
 def _packed(part: Part, keep: Collection[str] | None) -> Loose:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from calipers.errors import InputError
+from calipers.stores.address import ranged_tag
 from calipers.tasks.lines import ZstdFrames
 
 BLOCK = 1 << 17  # half and twice of it are 10-15 % slower to decode
@@ -114,12 +115,17 @@ class Source:
 
     def start_hashing(self) -> None:
         """Hash the file in the background: hashing holds no lock, so it costs a core that idles, not time."""
-        if self._lasting:
+        if self._lasting and ranged_tag(self.path) is None:
             self._hashing = threading.Thread(target=self._hash_file, daemon=True)
             self._hashing.start()
 
     def sha256(self) -> str:
-        """The hash of the bytes as they lie on disk; InputError when they changed since they were opened."""
+        """The hash of the bytes as they lie on disk; InputError when they changed since they were opened.
+
+        Of an object that is read in ranges it is the store's own mark of its content.
+        """
+        if (tag := ranged_tag(self.path)) is not None:
+            return tag
         if self._hashing is None:
             self.start_hashing()
         if self._hashing is not None:

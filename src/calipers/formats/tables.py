@@ -47,6 +47,7 @@ from calipers.rollouts.ids import SPARSE, Ids
 from calipers.rollouts.packed import Loose, laid_end_to_end, pack, small
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import GROUP, TEXTS, meant
+from calipers.stores.address import ranged_tag
 
 if TYPE_CHECKING:
     import polars as pl
@@ -532,6 +533,10 @@ def scanned(source: Source) -> pl.LazyFrame:
     """A Parquet source, of which nothing is read yet that nobody asks for."""
     import polars as pl
 
+    if ranged_tag(source.path) is not None:
+        from calipers.stores.objects import scan
+
+        return scan(source.path)
     # a bare path could be taken for an address
     target = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
     return pl.scan_parquet(target, glob=False, hive_partitioning=False)

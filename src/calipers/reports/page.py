@@ -16,6 +16,7 @@ from calipers.names import DOCUMENTS
 from calipers.names import load as load_name
 from calipers.reports.document import Document, Glance, Table
 from calipers.reports.untrusted_text import clean
+from calipers.stores.address import local
 
 if TYPE_CHECKING:
     import pandas
@@ -104,7 +105,7 @@ class Page(ABC):
 def load(path: str | os.PathLike[str]) -> Page:
     """The report in a file that a command or ``to_json`` wrote: a result, a comparison, a gate and so on."""
     try:
-        text = Path(path).read_bytes()
+        text = Path(local(path)).read_bytes()
     except OSError as error:
         raise InputError.at(os.fspath(path), f"cannot be read ({error.strerror})") from None
     document = _decoded(text, os.fspath(path))

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from calipers.clients.client import LOCAL_KIND, Price
 from calipers.errors import InputError
+from calipers.names import engine_of
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
 
 IN_PROCESS = 2048  # requests in flight to a model in this process: its batches take as many as the device bears
@@ -111,6 +112,7 @@ class Job:
     price: Price | None = None
     concurrency: int = 32
     retries: int = 8
+    engine: str | None = None  # where requests and verdicts are made: "ray" or "ray=ADDRESS"; None: in this process
     # when it ends
     max_cost: float | None = None
     max_time: float | None = None
@@ -137,6 +139,7 @@ class Job:
             value = getattr(self, name)
             if value is not None and value < lowest:
                 raise InputError.at(self.place(name), f"is {value}", f"expected an integer >= {lowest}")
+        engine_of(self.place("engine"), self.engine)
         object.__setattr__(self, "limit", limit_of(self.place("limit"), self.limit))
         if self.documents is not None and self.limit is not None:
             wrong = "--limit and a choice of documents exclude each other"
@@ -233,6 +236,7 @@ class RunSettings(TypedDict, total=False):
     price: str | Price | tuple[float, float] | None
     concurrency: int | None
     retries: int | None
+    engine: str | None
     max_cost: float | None
     max_time: float | None
     until: str | None

@@ -30,7 +30,7 @@ from calipers.clients.likelihood import NONE_HERE
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_plan import DOCUMENTS, PLAN, RunStop
-from calipers.names import AGENT_RUNS, load
+from calipers.names import AGENT_RUNS, ENGINES, engine_of, load
 from calipers.pipeline import score_plan
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
@@ -221,6 +221,10 @@ def perform(
     InputError, before the first request, for settings that cannot work; SandboxError if a verifier needs a sandbox and
     there is none; ClientError when the first request shows that no other can succeed.
     """
+    engine = engine_of(job.place("engine"), job.engine)
+    if engine is not None and benchmark is not None:
+        right = "write it to a file that every machine can read"
+        raise InputError.at(job.place("engine"), "a benchmark in memory stays in this process", right)
     benchmark = benchmark or JobBenchmark.of(job, tasks)
     suite = benchmark.suite
     questions = [replace(task, verifier=None) if job.predict_only else task for task in taken(suite.tasks, job)]
@@ -252,7 +256,13 @@ def perform(
             tell(secrets.scrub(note))
         begins = []
     plan = provenance.plan(job, suite, order, source, _batch_plan(model, path))
-    with Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder:
+    elsewhere = nullcontext((client, judges, job.in_flight))
+    if engine is not None:
+        elsewhere = load(ENGINES[engine[0]])(job, engine[1], questions, client, judges)
+    with (
+        elsewhere as (client, judges, in_flight),
+        Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder,
+    ):
         order.sort(key=lambda task: folder.position[task.id])  # what was planned before is done first
 
         def reached(stop: Stop) -> None:
@@ -270,7 +280,7 @@ def perform(
             model=job.model,
             status=status,
             observer=watcher,
-            limits=RunLimits(job.in_flight, job.retries, job.max_cost, job.max_time),
+            limits=RunLimits(in_flight, job.retries, job.max_cost, job.max_time),
             endpoint=source,
             callers=connection.callers,
         )

@@ -15,7 +15,9 @@ from calipers.rollouts.record import ROLES, TEXTS, USAGE
 from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict
 
-TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "endpoint", "started_at", "finished_at"))
+TAKEN: Final = frozenset(
+    (*ROLES, *USAGE, "finish_reason", "retries", "asked_again", "endpoint", "started_at", "finished_at")
+)
 """Keys of a line that a verifier may not set: its value would make the log unreadable or wrong."""
 
 _encode = msgspec.json.Encoder().encode
@@ -104,6 +106,8 @@ class Made(msgspec.Struct, frozen=True):
                 record["finish_reason"] = done.finish_reason
             if done.usage:
                 record["usage"] = done.usage
+            if done.asked_again:
+                record["asked_again"] = done.asked_again
         if self.error is not None:
             kind, tried = getattr(self.error, "kind", "verifier"), getattr(self.error, "tried", {})
             record["error"] = {"kind": kind, "message": str(self.error), **tried}

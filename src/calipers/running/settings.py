@@ -42,6 +42,7 @@ from calipers.errors import InputError, UnknownName, nearest
 from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, load
 from calipers.running.job import OF_AGENTS, Job
 from calipers.running.library import library
+from calipers.stores.address import refuse
 from calipers.tasks.load_seeds import LOAD_SEEDS, MOST, Seeds
 from calipers.tasks.store import names
 
@@ -287,7 +288,10 @@ def setting(where: str, name: str, value: Any) -> Any:
         converted = msgspec.convert(value, kind)
     except msgspec.ValidationError:
         raise InputError.at(where, f"is {shown(value)}", f"expected {_meant(kind)}") from None
-    return Path(converted) if name == "out" else converted
+    if name != "out":
+        return converted
+    refuse(converted, "the log of a run")
+    return Path(converted)
 
 
 def _is_json(value: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.analyses.compare.document_table import DocumentTable, table_of
+from calipers.errors import display
 from calipers.formats.convert import texts_of_rows
 from calipers.formats.format import BAD, Format, Raw, Text
 from calipers.formats.read import Input, begin
@@ -25,6 +26,7 @@ from calipers.pipeline import Progress, Source, read
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.part import Part
 from calipers.rollouts.table import Rollouts
+from calipers.stores.address import local
 
 Key = tuple[str | None, ...]  # agent, model, dataset
 LONGEST = 4_000  # characters of an answer that are kept
@@ -98,8 +100,8 @@ def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
 def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
     kind: Format = FORMATS.load(file.format)
     texts = kind.texts or (texts_of_rows if kind.said or kind.extras else None)
-    if texts is not None and (os.path.isfile(file.path) or os.path.isdir(file.path)):  # a pipe gives its bytes once
-        yield from texts(file.path, columns, wanted)
+    if texts is not None and (os.path.isfile(path := local(file.path)) or os.path.isdir(path)):
+        yield from texts(path, columns, wanted)  # a pipe gives its bytes once
 
 
 def _owner(who: Key, keys: Sequence[Key]) -> Key | None:
@@ -294,5 +296,5 @@ def read_source(
         parts: list[Part] = []
         rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
-        return ReadSource(" ".join(paths), rollouts, digests, columns, cache(inputs))
+        return ReadSource(display(" ".join(paths)), rollouts, digests, columns, cache(inputs))
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)

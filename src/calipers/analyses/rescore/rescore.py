@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from calipers.analyses.rescore.document import Flip, Rescored
 from calipers.analyses.rescore.judging import BatchJudge, Judged
 from calipers.analyses.rescore.stored import NOTHING_CAME, Batch, Stored, Wanted, batches, open_stored
 from calipers.clients.secrets import Secrets
-from calipers.errors import Incomplete, InputError, LogError
+from calipers.errors import Incomplete, InputError, LogError, display
 from calipers.formats.format import Named
 from calipers.formats.read import uncollected
 from calipers.formats.rows import Gather
@@ -53,7 +53,7 @@ from calipers.formats.run_plan import (
 )
 from calipers.formats.source import STDIN, Source
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.names import TASK_LIBRARY_NAME
+from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, load
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
@@ -67,6 +67,7 @@ from calipers.running.blame import Bench, Blame
 from calipers.running.job import Job
 from calipers.running.log import scrubbed, sync_directory
 from calipers.running.questions import recorded_questions, suite_of
+from calipers.stores.address import is_remote, local, uploaded
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.questions import Questions
 from calipers.tasks.task import Suite, Task
@@ -402,6 +403,7 @@ class Rescoring:
     by: tuple[str, ...] = ()
     out: str | None = None
     concurrency: int = 32
+    engine: str | None = None  # where completions are verified: "ray" or "ray=ADDRESS"; None: in this process
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -455,6 +457,7 @@ def rescore(
     by: str | Sequence[str] = (),
     out: str | os.PathLike[str] | None = None,
     concurrency: int = 32,
+    engine: str | None = None,
 ) -> Rescored:
     """Verify the stored completions of a run again, by another verifier; no model is asked for new ones.
 
@@ -463,23 +466,27 @@ def rescore(
     sample: a file or a table, with its ``columns`` and ``truth``. The new reward, called ``name``, is written beside
     the old ones to a new file, ``out``; the run itself is not changed.
     """
-    return judge_again(
-        Rescoring(
-            os.fspath(run),
-            verifier,
-            params or {},
-            [filters] if isinstance(filters, str) else filters,
-            None if benchmark is None else os.fspath(benchmark),
-            scores,
-            Named(columns or {}, truth, input_format or ""),
-            name,
-            reward,
-            [metrics] if isinstance(metrics, str) else metrics,
-            (by,) if isinstance(by, str) else tuple(by),
-            None if out is None else os.fspath(out),
-            concurrency,
-        )
+    if out is None and is_remote(run):
+        raise InputError.at("--out", "the run is in an object store", "expected the file to write")
+    request = Rescoring(
+        local(os.fspath(run)),
+        verifier,
+        params or {},
+        [filters] if isinstance(filters, str) else filters,
+        None if benchmark is None else os.fspath(benchmark),
+        local(scores),
+        Named(columns or {}, truth, input_format or ""),
+        name,
+        reward,
+        [metrics] if isinstance(metrics, str) else metrics,
+        (by,) if isinstance(by, str) else tuple(by),
+        None if out is None else os.fspath(out),
+        concurrency,
+        engine,
     )
+    with uploaded(request.target) as target:
+        rescored = judge_again(replace(request, out=target))
+    return replace(rescored, path=display(target))
 
 
 def judge_again(request: Rescoring) -> Rescored:
@@ -493,7 +500,7 @@ def judge_again(request: Rescoring) -> Rescored:
     plan = _scoring(request, recorded)
     with (
         open_stored(request.run) as source,
-        Bench(request.concurrency, Blame()) as bench,
+        _bench(request) as bench,
         atomic_file(request.target) as write,
     ):
         judge, notes = _judge(request, recorded, bench)
@@ -516,6 +523,15 @@ def judge_again(request: Rescoring) -> Rescored:
             after=score_rollouts(runs.new, replace(plan, reward=request.called)),
             notes=[*notes, *(table.stop.notes if table.stop else ()), *map(bench.secrets.scrub, judge.notes())],
         )
+
+
+def _bench(request: Rescoring) -> AbstractContextManager[Bench]:
+    """Who verifies: this process, or the workers of an engine."""
+    engine = engine_of("--engine", request.engine)
+    if engine is None:
+        return Bench(request.concurrency, Blame())
+    bench: AbstractContextManager[Bench] = load(BENCHES[engine[0]])(engine[1], request.concurrency, request.verifier)
+    return bench
 
 
 def _scoring(request: Rescoring, recorded: _Recorded) -> Plan:

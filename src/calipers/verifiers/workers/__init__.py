@@ -134,13 +134,19 @@ class WorkerProcess:
             self.broken = str(error)
 
 
+def cores() -> int:
+    """How many processors verifiers may use: those of the machine, or as many as an engine says (CALIPERS_CORES)."""
+    lent = os.environ.get("CALIPERS_CORES", "")
+    return max(int(lent), 1) if lent.isdecimal() else os.cpu_count() or 1
+
+
 class WorkerPool:
     """A few processes of one kind, each asked one thing at a time. ``worker`` is the file whose text they run."""
 
     def __init__(self, worker: Path, packages: Sequence[str], memory_mb: int = 1024) -> None:
         self._worker, self._packages, self._memory_mb = worker, packages, memory_mb
         self._idle: list[WorkerProcess] = []
-        self._lock, self._places = Lock(), BoundedSemaphore(min(MOST, os.cpu_count() or 1))
+        self._lock, self._places = Lock(), BoundedSemaphore(min(MOST, cores()))
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)
 
@@ -195,7 +201,7 @@ class WorkerPool:
     def _forget(self) -> None:
         """After a fork: the processes are another one's."""
         self._idle, self._lock = [], Lock()
-        self._places = BoundedSemaphore(min(MOST, os.cpu_count() or 1))
+        self._places = BoundedSemaphore(min(MOST, cores()))
 
 
 def mechanism() -> Mechanism:
@@ -239,4 +245,4 @@ async def _in_thread(work: Callable[[Event], Result]) -> Result:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="sandbox")
+    return ThreadPoolExecutor(cores(), thread_name_prefix="sandbox")

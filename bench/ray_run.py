@@ -1,0 +1,225 @@
+"""What --engine ray costs and brings, measured side by side with one process on the same machine.
+
+    make bench-ray                                  everything, in a few minutes
+    python -m bench.ray_run --only run --rounds 3
+
+- run: requests to a server that answers after 50 ms, 64 in flight: one process, then 4 nodes of a local cluster.
+- verify: python_tests as the bottleneck: a node with one processor, then 4 of them.
+- score: parts of 10,000 rows: one process, then tasks of Ray.
+
+Each pair is measured in turn, several times; a figure is the median of the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from bench.live_server import serving
+
+NODES: Final = 4
+ROWS: Final = 10_000  # of a part
+SETTLED: Final = 3.0  # seconds
+IN_FLIGHT: Final = 64
+DELAY: Final = 0.05  # seconds until the server answers
+LONGEST: Final = 300.0  # seconds of one command
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[str]:
+    """The address of a cluster of so many node processes, each with one processor, on the loopback."""
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # 127.0.0.1 means 127.0.0.1
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    here: dict[str, Any] = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20}
+    started = Cluster(initialize_head=True, head_node_args={**here, "num_cpus": 0, "include_dashboard": False})
+    try:
+        for _ in range(nodes):
+            started.add_node(num_cpus=1, wait=False, **here)
+        started.wait_for_nodes()
+        yield started.address
+    finally:
+        started.shutdown()
+
+
+def calipers(*arguments: object) -> None:
+    """Run the command; an error ends the bench."""
+    command = [sys.executable, "-m", "calipers", *map(str, arguments)]
+    environment = {**os.environ, "OPENAI_API_KEY": "none"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, env=environment, check=False)
+    if done.returncode:
+        raise SystemExit(f"calipers {arguments[0]} ended with {done.returncode}: {done.stderr}")
+
+
+def rate(folder: Path) -> float:
+    """Rollouts a second of a run, from its log: all but the first tenth and the last, in which it starts and ends."""
+    times = sorted(
+        time_of(json.loads(line)["finished_at"]) for line in (folder / "rollouts.jsonl").read_bytes().splitlines()
+    )
+    start, end = len(times) // 10, len(times) - len(times) // 10 - 1
+    return (end - start) / (times[end] - times[start])
+
+
+def time_of(text: str) -> float:
+    """A time of a log, in seconds."""
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()
+
+
+def run(folder: Path, address: str, url: str, rollouts: int) -> tuple[float, float]:
+    """Rollouts a second of one process, and of the cluster."""
+    questions = folder / "questions.jsonl"
+    if not questions.exists():
+        rows = ({"id": str(n), "question": f"{n}?", "answer": "42"} for n in range(rollouts))
+        questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["--model", "openai/fixed", "--base-url", url, "--prompt", "question", "--target", "answer", "--id", "id"]
+    rates = []
+    for engine in ("local", f"ray={address}"):
+        out = Path(tempfile.mkdtemp(dir=folder)) / "run"
+        calipers("run", questions, *asked, "--concurrency", IN_FLIGHT, "--engine", engine, "--out", out)
+        rates.append(rate(out))
+    return rates[0], rates[1]
+
+
+CODER = '''
+def answer(prompt):
+    return """def add(a, b):
+    total = 0
+    for number in range(1_500_000):
+        total += number % 7
+    return a + b
+"""
+'''
+
+
+def verify(folder: Path, one: str, four: str, rollouts: int) -> tuple[float, float]:
+    """Rollouts a second with programs that are tested in the sandbox: on one node, and on four."""
+    benchmark = folder / "code"
+    if not benchmark.exists():
+        benchmark.mkdir()
+        (benchmark / "metadata.yaml").write_text("name: code\nversion: 1\n")
+        verifier: dict[str, Any] = {"kind": "in_process", "fn_name": "python_tests", "params": {"entry_point": "add"}}
+        verifier |= {"expected": [{"args": [1, 2], "expected": 3}]}
+        rows = ({"task_id": str(n), "instruction": "Write add.", "verifier": verifier} for n in range(rollouts))
+        (benchmark / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "coder.py").write_text(CODER)
+    rates = []
+    for address in (one, four):
+        out = Path(tempfile.mkdtemp(dir=folder)) / "run"
+        model = f"python/{folder / 'coder.py'}:answer"
+        calipers("run", benchmark, "--model", model, "--concurrency", 8, "--engine", f"ray={address}", "--out", out)
+        rates.append(rate(out))
+    return rates[0], rates[1]
+
+
+def score(folder: Path, address: str, parts: int) -> tuple[float, float]:
+    """Processor seconds of one process that reads all parts, and of the cluster, without what the first parts take."""
+    paths = [folder / f"part-{number:04}.parquet" for number in range(parts)]
+    if not paths[0].exists():
+        import numpy as np
+        import polars as pl
+
+        dice = np.random.default_rng(0)
+        for number, path in enumerate(paths):
+            tasks = dice.permutation(ROWS)
+            rewards = (dice.random(ROWS) < 0.4).astype(float)
+            table = {"task": [f"task-{task}" for task in tasks], "sample": [number] * ROWS, "reward": rewards}
+            pl.DataFrame(table).write_parquet(path)
+    asked = ["--metric", "mean_reward", "--metric", "pass@4", "--format", "json"]
+    engine = ["--engine", f"ray={address}"]
+    alone = took("score", *paths, *asked)
+    start = took("score", *paths[: 2 * NODES], *asked, *engine)  # every node has begun to work
+    return alone, took("score", *paths, *asked, *engine) - start
+
+
+def took(*arguments: object) -> float:
+    """Processor seconds of a command and of all that works for it; what else the machine does is not counted."""
+    before = used()
+    calipers(*arguments)
+    time.sleep(SETTLED)  # until the cluster has ended the workers of the command
+    return used() - before
+
+
+def used() -> float:
+    """Processor seconds of this process and of all below it, those that have ended included."""
+    times, above = dict[int, int](), dict[int, int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        above[int(path.parent.name)] = int(fields[1])
+        times[int(path.parent.name)] = sum(map(int, fields[11:15]))
+    total = 0
+    for pid in times:
+        ancestor = pid
+        while ancestor not in (os.getpid(), 0):
+            ancestor = above.get(ancestor, 0)
+        total += times[pid] if ancestor else 0
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def told(name: str, measure: Callable[[], tuple[float, float]], rounds: int, words: tuple[str, str]) -> None:
+    """Measure a pair several times, and print both medians and the median of the ratios."""
+    pairs = [measure() for _ in range(rounds)]
+    first, second = (statistics.median(pair[index] for pair in pairs) for index in (0, 1))
+    ratio = statistics.median(pair[1] / pair[0] for pair in pairs)
+    spread = ", ".join(f"{pair[1] / pair[0]:.2f}" for pair in pairs)
+    print(f"{name}: {words[0]} {first:,.1f}, {words[1]} {second:,.1f}; ratio {ratio:.2f} ({spread})", flush=True)
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(prog="bench/ray_run.py", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", choices=("run", "verify", "score"), action="append")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rollouts", type=int, default=10_000)
+    parser.add_argument("--programs", type=int, default=60)
+    parser.add_argument("--parts", type=int, default=1000)
+    given = parser.parse_args()
+    wanted = given.only or ["run", "verify", "score"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        began = time.monotonic()
+        with cluster(NODES) as four:
+            print(f"a cluster of {NODES} nodes was up after {time.monotonic() - began:.1f} s", flush=True)
+            if "run" in wanted:
+                with serving(delay=DELAY) as url:
+                    measure = lambda: run(folder, four, url, given.rollouts)  # noqa: E731
+                    told("run, rollouts/s", measure, given.rounds, ("one process", f"{NODES} nodes"))
+            if "score" in wanted:
+                measured = lambda: score(folder, four, given.parts)  # noqa: E731
+                told("score, processor seconds", measured, given.rounds, ("one process", f"{NODES} nodes"))
+            if "verify" in wanted:
+                verified(folder, four, given.programs, given.rounds)
+
+
+def verified(folder: Path, four: str, programs: int, rounds: int) -> None:
+    """Measure verdicts, with a second cluster of one node in a process of its own."""
+    command = [sys.executable, "-c", "import bench.ray_run as r\nwith r.cluster(1) as a: print(a, flush=True); input()"]
+    other = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert other.stdout is not None
+        one = next(line.strip() for line in other.stdout if line.startswith("127."))
+        measure = lambda: verify(folder, one, four, programs)  # noqa: E731
+        told("verify, rollouts/s", measure, rounds, ("1 node", f"{NODES} nodes"))
+    finally:
+        other.communicate("\n", timeout=LONGEST)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Rollouts on a Ray cluster: workers call the model and verify, and the loop of a run does all the rest here.
+
+::
+
+    loop (pace, retries, budget, --until, log) ──► RemoteModel.complete ──► a worker: client call, then verdict
+                                          ◄── completion ◄── both at once ──┘
+                                          ──► RemoteVerifier.verify: the verdict is here already
+
+The loop is the one of a local run. So there is one writer of the log, one rate limit, one budget and one stopping rule.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from calipers.clients.client import LOCAL_KIND, Client, Completion, Connection, Request, connect
+from calipers.clients.secrets import Secrets
+from calipers.engines.ray.cluster import connected
+from calipers.engines.ray.workers import TRIES, Lost, Workers
+from calipers.errors import ClientError, InputError, VerifierError
+from calipers.running.job import Job
+from calipers.running.library import JobBenchmark
+from calipers.tasks.task import Task
+from calipers.verifiers.find import judge_of, opened
+from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
+from calipers.verifiers.verifier import Verdict, Verifier, judged, ready
+
+HANDLER: Final = "calipers.engines.ray.rollouts:RolloutHandler"
+AHEAD: Final = 1  # for each call in flight so many rollouts wait at a worker for their turn, so that none waits for us
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What a worker made of a request. ``verdict`` is None for a task without a verifier."""
+
+    completion: Completion
+    verdict: Verdict | VerifierError | None = None
+
+
+class RolloutHandler:
+    """What a worker does in a run: call the model, then verify; or verify alone."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._secrets = job, Secrets()
+        self._benchmark = JobBenchmark.of(job, None)
+        reached_by = job.base_url, job.api, job.timeout, job.in_flight, job.price, self._secrets
+        model = connect(job.model, Connection(*reached_by, self._benchmark.template, job.model_args, job.trust))
+        self._client = self._benchmark.client(model)
+        self._judges: dict[str, Verifier] = {}
+        verified = [task for task in self._benchmark.suite.tasks if task.verifier is not None and not job.predict_only]
+        ready({task.verifier: self._judge(task) for task in verified}.values())
+
+    @property
+    def notes(self) -> list[str]:
+        """What client and verifiers have to say."""
+        return [note for each in (self._client, *self._judges.values()) for note in getattr(each, "notes", ())]
+
+    async def handle(self, item: tuple[Request | Completion, Task]) -> Answered | Verdict | ClientError | VerifierError:
+        """The completion and its verdict, or why there is none."""
+        asked, task = item
+        if isinstance(asked, Completion):
+            return await self._verified(task, asked)
+        try:
+            completion = await self._client.complete(asked)
+        except ClientError as error:
+            return error
+        return Answered(completion, None if task.verifier is None else await self._verified(task, completion))
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._client.close()
+        for judge in self._judges.values():
+            if (close := getattr(judge, "close", None)) is not None:
+                await close()
+
+    async def _verified(self, task: Task, completion: Completion) -> Verdict | VerifierError:
+        try:
+            return await judged(self._judge(task), task, completion)
+        except VerifierError as error:
+            return error
+
+    def _judge(self, task: Task) -> Verifier:
+        name = str(task.verifier)
+        if name not in self._judges:
+            named = self._benchmark.verifiers.get(name) or judge_of(task)
+            self._judges[name] = ExactMatchOfRun() if named is EXACT_MATCH else opened(named, self._secrets)
+        return self._judges[name]
+
+
+class RemoteModel:
+    """The model of a run as its loop sees it: workers ask it, and verify what it answers."""
+
+    def __init__(self, ray: Any, job: Job, tasks: Sequence[Task], here: Client) -> None:
+        self._here = here  # which is never asked
+        self._tasks = {task.id: task for task in tasks}
+        self._verdicts: dict[int, tuple[Completion, Verdict | VerifierError]] = {}
+        self._job, self._ray = job, ray
+        self._workers: Workers | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What the workers' clients and verifiers have to say, and which rollouts were asked again."""
+        return self._workers.notes if self._workers is not None else []
+
+    async def complete(self, request: Request) -> Completion:
+        """The completion that a worker got; its verdict came with it."""
+        task = self._tasks[request.task]
+        answer, lost = await self._call((request, task))
+        if isinstance(answer, ClientError):
+            raise answer
+        completion: Completion = answer.completion
+        if lost:
+            completion = msgspec.structs.replace(completion, asked_again=lost)
+        if answer.verdict is not None:
+            self._verdicts[id(completion)] = completion, answer.verdict
+        return completion
+
+    async def verdict(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on a completion: the one that came with it, once; then a worker's."""
+        _, found = self._verdicts.pop(id(completion), (None, None))
+        if found is None:
+            try:
+                found, _ = await self._call((completion, task))
+            except ClientError as error:
+                raise VerifierError(str(error), outcome="verifier_failed", kind=error.kind) from None
+        if isinstance(found, VerifierError):
+            raise found
+        return found
+
+    async def close(self) -> None:
+        """End the workers."""
+        await self._here.close()
+        if self._workers is not None:
+            await self._workers.close()
+
+    async def _call(self, item: tuple[Request | Completion, Task]) -> tuple[Any, int]:
+        if self._workers is None:
+            self._workers = Workers(
+                self._ray, HANDLER, self._job, places=self._job.in_flight, environment=keys_in(os.environ)
+            )
+        try:
+            return await self._workers.call(item)
+        except Lost as error:
+            wrong = f"task {item[1].id!r}: {TRIES} workers were lost while they had this rollout ({error})"
+            raise ClientError(wrong, kind="worker_lost") from None
+
+
+class RemoteVerifier:
+    """A verifier of a run as its loop sees it."""
+
+    def __init__(self, model: RemoteModel, judge: Verifier) -> None:
+        self._model, self.judge = model, judge
+
+    @property
+    def name(self) -> str:
+        """Its name in tasks."""
+        return str(getattr(self.judge, "name", type(self.judge).__name__))
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """A worker's verdict."""
+        return await self._model.verdict(task, completion)
+
+
+@contextmanager
+def remote(
+    job: Job, address: str, tasks: Sequence[Task], client: Client, verifiers: Mapping[str, Verifier]
+) -> Iterator[tuple[Client, Mapping[str, Verifier], int]]:
+    """A client and verifiers whose work is done on a cluster, and how many rollouts may be under way at once."""
+    if job.model.partition("/")[0] == LOCAL_KIND:
+        wrong = f"{job.model} is loaded into one process"
+        raise InputError.at("--engine", wrong, "serve the model, and use openai/NAME with --base-url")
+    with connected(address) as ray:
+        model = RemoteModel(ray, replace(job, out=None), tasks, client)
+        ahead = job.in_flight * (1 + (AHEAD if job.until is None and job.max_cost is None else 0))
+        yield model, {name: RemoteVerifier(model, judge) for name, judge in verifiers.items()}, ahead
+
+
+def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that clients and verifiers read; they travel in memory, and are in no plan and no log."""
+    wanted = ("_API_KEY", "_BASE_URL", "_TOKEN", "_API_BASE")
+    return {name: value for name, value in environment.items() if name.endswith(wanted)}

@@ -1,0 +1,120 @@
+"""Addresses of objects in stores, as paths: a path of this machine stays what it is.
+
+::
+
+    s3://bucket/run.jsonl ──► fetched once ──► a private copy, read like any file ──► removed at the end
+                                               └── errors, notes and results show the address, without its keys
+
+`local` gives the copy of an input, `uploaded` a file to write whose content becomes an object. Nothing heavy is loaded
+before the first address (`objects` holds what talks to stores).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from calipers.errors import InputError, show_as
+
+SCHEMES: Final = ("s3", "gs", "hf", "https", "http")
+WRITABLE: Final = ("s3", "gs", "hf")
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_ADDRESS = re.compile(rf"(?:{'|'.join(SCHEMES)})://")
+_OTHER = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+def is_remote(path: object) -> bool:
+    """Whether a path is the address of an object.
+
+    >>> is_remote("s3://bucket/run.jsonl"), is_remote("run.jsonl"), is_remote("s3")
+    (True, False, False)
+    """
+    return isinstance(path, str) and _OTHER.match(path) is not None and not os.path.exists(path)
+
+
+def local(source: Any) -> Any:
+    """A source with the local copy of each address in its place: a path, or a list of what may be paths.
+
+    A copy is fetched once. Of a Parquet object only what is asked for is read (`objects.fetched`). An address that ends
+    with a slash is a folder. InputError for an address that cannot be read.
+    """
+    if isinstance(source, (list, tuple)):
+        return type(source)(map(local, source)) if any(map(is_remote, source)) else source
+    if not is_remote(source):
+        return source
+    checked(source)
+    from calipers.stores import objects
+
+    return objects.fetched(source)
+
+
+def ranged_tag(path: str) -> str | None:
+    """``etag:...`` of the object that a path is a copy of, where only parts of it were fetched; None for others."""
+    objects = sys.modules.get(f"{__package__}.objects")  # loaded with the first address
+    found = objects.ranged(path) if objects is not None else None
+    return None if found is None else f"etag:{found.tag}"
+
+
+@contextmanager
+def uploaded(target: str, *, force: bool = True) -> Iterator[str]:
+    """The path of a file to write: the target, or for an address a file that becomes an object at the end."""
+    if not is_remote(target):
+        yield target
+        return
+    check_target(target)
+    from calipers.stores import objects
+
+    with objects.written(target, force=force) as path:
+        yield path
+
+
+def check_target(target: str) -> None:
+    """InputError for an address to which nothing can be written."""
+    checked(target)
+    scheme = urlsplit(target).scheme
+    if scheme not in WRITABLE:
+        right = "expected a local file, or an address of s3://, gs:// or hf://"
+        raise InputError.at(shown(target), f"{scheme}:// can only be read", right)
+    if target.endswith("/"):
+        raise InputError.at(shown(target), "is a folder", "expected the address of a file")
+
+
+def refuse(path: object, what: str) -> None:
+    """InputError where a path that must be on this machine is an address."""
+    if is_remote(path):
+        raise InputError.at(
+            shown(str(path)), f"{what} needs a local folder", "copy it to the store when it is complete"
+        )
+
+
+def checked(address: str) -> None:
+    """InputError for an address of no store that we know, or one whose content anybody on the way could read."""
+    if not _ADDRESS.match(address):
+        scheme = address.partition("://")[0]
+        known = ", ".join(f"{name}://" for name in SCHEMES[:-1])
+        raise InputError.at(shown(address), f"there is no store {scheme}://", f"expected {known} or a local path")
+    parts = urlsplit(address)
+    shown(address)
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise InputError.at(shown(address), "http:// is not encrypted", "expected https://")
+    if parts.scheme in WRITABLE and not parts.netloc:
+        raise InputError.at(shown(address), "names no bucket", f"expected {parts.scheme}://BUCKET/PATH")
+
+
+def shown(address: str) -> str:
+    """An address for people: without a user, a password, or a query, which may hold a signature.
+
+    >>> shown("https://me:word@host/a.jsonl?X-Amz-Signature=12")
+    'https://host/a.jsonl'
+    """
+    scheme, _, rest = address.partition("://")
+    place, slash, path = rest.partition("/")
+    plain = f"{scheme}://{place.rpartition('@')[2]}{slash}{re.split('[?#]', path)[0] if scheme[:4] == 'http' else path}"
+    if plain != address:
+        show_as(address, plain)
+    return plain

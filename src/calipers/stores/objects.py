@@ -1,0 +1,269 @@
+"""Objects of S3, Google Cloud Storage, Hugging Face and web servers, through fsspec; loaded for the first address.
+
+A copy lies in a private folder under the object's own name, until the process ends. Of a Parquet object the copy has
+the right size, and only the footer in it: schema and counts are read there, and the columns that are asked for come
+from the store in ranges, by polars.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import shutil
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from calipers.errors import CalipersError, InputError, show_as
+from calipers.stores.address import WRITABLE, shown
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TRIES: Final = 5
+FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds between two tries
+FOOTER: Final = 64 << 10  # bytes at the end of a Parquet object that are read first; most footers are shorter
+MAGIC: Final = b"PAR1"
+MOST_OBJECTS: Final = 10_000  # of a folder
+NEEDS: Final = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}  # beside fsspec
+SECRETS: Final = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "GOOGLE_API_KEY",
+)
+FATAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RangedObject:
+    """A Parquet object that is read in ranges: its address, and what the store says its content is."""
+
+    address: str
+    tag: str
+    options: Mapping[str, str]  # for polars
+
+
+_copies: dict[str, str] = {}  # address as it is shown -> its copy
+_ranged: dict[str, RangedObject] = {}  # copy -> the object
+_root: list[str] = []  # the folder of all copies, once there is one
+
+
+def fetched(address: str) -> str:
+    """The local copy of an object, or of a folder of objects (an address that ends with a slash)."""
+    name = shown(address)  # by which it is asked for again
+    if name not in _copies:
+        store = _filesystem(address)
+        path = _place(address)
+        if address.endswith("/"):
+            _fetch_folder(store, address, path)
+        else:
+            _fetch_object(store, address, path)
+        _copies[name] = path
+    return _copies[name]
+
+
+def ranged(path: str) -> RangedObject | None:
+    """The object of which a path is a copy without its columns; None for every other path."""
+    return _ranged.get(path) if _ranged else None
+
+
+def scan(path: str) -> pl.LazyFrame:
+    """The table of a ranged object, of which polars fetches what is asked for."""
+    import polars as pl
+
+    found = _ranged[path]
+    retried = {"max_retries": TRIES}
+    return pl.scan_parquet(
+        found.address, glob=False, hive_partitioning=False, storage_options={**found.options, **retried}
+    )
+
+
+@contextmanager
+def written(address: str, *, force: bool) -> Iterator[str]:
+    """The path of a file to write, which becomes the object when all of it is there."""
+    store = _filesystem(address)
+    if not force and _tried(address, lambda: store.exists(_name(address))):
+        raise InputError.at(shown(address), "already exists", "--force replaces it")
+    path = _place(address)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    yield path
+    _tried(address, lambda: store.put_file(path, _name(address)), "written")
+
+
+def _filesystem(address: str) -> Any:
+    """A store as fsspec sees it; InputError names the extra that is not installed."""
+    scheme = urlsplit(address).scheme
+    for name in SECRETS:
+        show_as(os.environ.get(name, "").strip(), "[secret]")
+    try:
+        fsspec = import_module("fsspec")
+        if scheme in NEEDS:
+            import_module(NEEDS[scheme])
+        return fsspec.filesystem(
+            scheme, skip_instance_cache=True, **({} if scheme == "hf" else {"use_listings_cache": False})
+        )
+    except ImportError as error:
+        wrong = f"{scheme}:// needs a package that is not installed ({error.name})"
+        raise InputError.at(shown(address), wrong, "install calipers[stores]") from None
+    except Exception as error:  # credentials that cannot be read, in a word of the store's own library
+        raise InputError.at(shown(address), f"the store cannot be reached ({_reason(error)})") from None
+
+
+def _fetch_object(store: Any, address: str, path: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    info = _tried(address, lambda: store.info(_name(address)))
+    if info.get("type") == "directory":
+        raise InputError.at(shown(address), "is a folder", f"write it with a slash at the end: {shown(address)}/")
+    size = info.get("size")
+    tag = str(info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id") or "").strip('"')
+    if size and tag and _is_parquet(store, address, size):
+        _fetch_footer(store, address, path, size)
+        _ranged[path] = RangedObject(address, tag, _options(store, address))
+        return
+
+    def fetch() -> None:
+        store.get_file(_name(address), path)
+        if size is not None and os.path.getsize(path) != size:
+            raise OSError(f"{os.path.getsize(path)} of {size} bytes came")
+
+    _tried(address, fetch)
+
+
+def _is_parquet(store: Any, address: str, size: int) -> bool:
+    if size < 12 or not address.partition("?")[0].endswith((".parquet", ".pq")):
+        return False
+    return bool(_tried(address, lambda: store.cat_file(_name(address), start=0, end=4)) == MAGIC)
+
+
+def _fetch_footer(store: Any, address: str, path: str, size: int) -> None:
+    """Write a file of the object's size that has its first and its last bytes, and nothing in between."""
+    start = max(size - FOOTER, 0)
+    end: bytes = _tried(address, lambda: store.cat_file(_name(address), start=start, end=size))
+    length = struct.unpack("<I", end[-8:-4])[0] + 8
+    if end[-4:] != MAGIC or length > size:
+        raise InputError.at(shown(address), "cannot be read as Parquet", "is it complete?")
+    if length > len(end):
+        start = size - length
+        end = _tried(address, lambda: store.cat_file(_name(address), start=start, end=size))
+    with open(path, "wb") as file:
+        file.write(MAGIC)
+        file.truncate(size)
+        file.seek(start)
+        file.write(end)
+
+
+def _fetch_folder(store: Any, address: str, path: str) -> None:
+    base = _name(address).rstrip("/") + "/"
+    listed = _tried(address, lambda: store.find(base.rstrip("/") if urlsplit(address).scheme in WRITABLE else base))
+    names = [name for name in listed if not name.endswith("/")]
+    if not names:
+        raise InputError.at(shown(address), "no such folder", "expected the address of a folder with files")
+    if len(names) > MOST_OBJECTS:
+        raise InputError.at(shown(address), f"has more than {MOST_OBJECTS:,} files", "expected the folder of one run")
+    stem = base if names[0].startswith(base) else base.partition("://")[2]
+    for name in names:
+        inside = os.path.normpath(name[len(stem) :])
+        if not name.startswith(stem) or inside.startswith(("..", "/")):
+            raise InputError.at(shown(address), f"has an object {name!r}", "expected objects below it")
+        _fetch_object(store, address + inside, os.path.join(path, inside))
+        _copies[shown(address + inside)] = os.path.join(path, inside)
+
+
+def _name(address: str) -> str:
+    """What fsspec calls an object: the address of a web page, and bucket and key of all others."""
+    return address if address.startswith("http") else address.partition("://")[2]
+
+
+def _place(address: str) -> str:
+    """Where the copy of an address lies; whoever is shown that path sees the address."""
+    if not _root:
+        _root.append(tempfile.mkdtemp(prefix="calipers-"))
+        atexit.register(_remove, _root[0], os.getpid())
+    plain = shown(address)
+    scheme, _, rest = plain.partition("://")
+    folder = os.path.join(_root[0], scheme)
+    show_as(folder + os.sep, f"{scheme}://")
+    path = os.path.normpath(os.path.join(folder, rest))
+    if not path.startswith(folder + os.sep):
+        raise InputError.at(plain, "leads out of its store", "expected a path without ..")
+    return path
+
+
+def _remove(root: str, owner: int) -> None:
+    if os.getpid() == owner:  # and not a fork of it
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _options(store: Any, address: str) -> dict[str, str]:
+    """What polars needs to read a store as fsspec does: the same keys, region and endpoint."""
+    if urlsplit(address).scheme != "s3":
+        return {}
+    client = store.s3  # connected by the requests before this one
+    options = {"aws_endpoint_url": client.meta.endpoint_url, "aws_region": client.meta.region_name or "us-east-1"}
+    if options["aws_endpoint_url"].startswith("http://"):
+        options["aws_allow_http"] = "true"
+    keys = _frozen(store)
+    if keys is None:
+        return {**options, "aws_skip_signature": "true"}
+    options |= {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key}
+    for key in (keys.access_key, keys.secret_key, keys.token):
+        show_as(key or "", "[secret]")
+    return options | ({"aws_session_token": keys.token} if keys.token else {})
+
+
+def _frozen(store: Any) -> Any:
+    """The keys that a connected client of S3 signs with; None where it signs nothing."""
+    from fsspec.asyn import sync
+
+    keys = store.s3._request_signer._credentials
+    return None if keys is None else sync(store.loop, keys.get_frozen_credentials)
+
+
+def _tried(address: str, work: Callable[[], T], what: str = "read") -> T:
+    """Talk to a store, several times if it must be; InputError when it is in vain."""
+    for tried in range(TRIES):
+        try:
+            return work()
+        except CalipersError:
+            raise
+        except FileNotFoundError:
+            raise InputError.at(shown(address), "no such object", "expected the address of a file") from None
+        except Exception as error:
+            if isinstance(error, FATAL) or tried == TRIES - 1 or _is_final(error):
+                wrong = f"cannot be {what} ({_reason(error)})"
+                raise InputError.at(shown(address), wrong, "check the address and your credentials") from None
+            time.sleep(random.uniform(0.5, 1) * min(LONGEST_WAIT, FIRST_WAIT * 2**tried))
+    raise AssertionError("the last try returns or raises")
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether no other try could fare better: the store knows who asks, and what for, and says no."""
+    status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
+    named = type(error).__name__
+    return (isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)) or named in (
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "ParamValidationError",
+        "ValueError",
+        "RepositoryNotFoundError",
+        "GatedRepoError",
+    )
+
+
+def _reason(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else text[:299] + "…"
