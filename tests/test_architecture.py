@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "calipers"
 FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
 
 MAY_WAIT = re.compile(
-    r"(clients|verifiers|running)/|systems/\w+/(collect|jobs|serve|lent|trials)/|systems/nemo_gym/hooks\.py$|systems/evsys/benchmark\.py$"
+    r"(clients|verifiers|running)/|systems/\w+/(collect|jobs|serve|lent|trials)/|systems/nemo_gym/hooks\.py$|systems/evsys/benchmark\.py$|web/viewer/"
 )  # the rooms that may say async
 NAMELESS = {"base", "common", "handler", "helper", "helpers", "impl", "manager", "misc", "util", "utils"}
 HEAVY = {"aiohttp", "numpy", "polars", "rich", "scipy"}

@@ -46,6 +46,7 @@ from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import Curve, pass_curves
+from calipers.web.progress import RunProgress, progress_of
 
 STATES: Final = ("passed", "scored", "wrong", "zero", "missing", "left")
 """How a rollout looks. ``scored``: rewards are graded; ``zero``: counted as 0; ``left``: spared by a stopping rule."""
@@ -118,6 +119,7 @@ class RunData:
     rollouts: RunRollouts | None = None  # None: a document without rollouts
     cluster: str | None = None
     by: Sequence[str] = ()  # as requested
+    progress: RunProgress | None = None  # of a run that is still going
 
     @property
     def who(self) -> str:
@@ -298,7 +300,14 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
         drawn = None
     rollouts = RunRollouts(table, read, key, numbers, _states(table, numbers, outright), tasks, drawn, texts)
     name = group.model or group.agent or read.path
-    return RunData(result, group, name, outright, rollouts, plan.cluster, plan.by)
+    progress = progress_of(read.path, table, numbers, result.confidence)
+    return RunData(result, group, name, outright, rollouts, plan.cluster, plan.by, progress)
+
+
+def runs_of(read: ReadSource) -> list[RunData]:
+    """The runs of what was read, each with the metrics that a page shows where none are named; without texts."""
+    plan = make_plan(None, source=read.path)
+    return _runs(read, _with_metrics(plan, read.rollouts), False)
 
 
 def _states(table: Rollouts, numbers: Column, outright: bool) -> States:
