@@ -50,7 +50,8 @@ def served(paths: list[str], check: Callable[[Client], Awaitable[None]], labelli
     async def both() -> None:
         async with serving(Library(paths), labelling=labelling) as (viewer, address):
             jar = aiohttp.CookieJar(unsafe=True)  # of an address without a name
-            async with aiohttp.ClientSession(cookie_jar=jar) as http:
+            connector = aiohttp.TCPConnector(limit=0)  # as many connections as a test opens
+            async with aiohttp.ClientSession(cookie_jar=jar, connector=connector) as http:
                 url = URL(address)
                 client = Client(http, url.origin(), url.query["token"], viewer)
                 async with http.get(address, allow_redirects=False) as answer:
