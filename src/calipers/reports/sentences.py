@@ -172,7 +172,7 @@ def of_running(
     'Not final: so far 0.430; 0.210 to 0.660 with 95\xa0% confidence however often you look'
     """
     of = f" of {dataset}" if dataset else ""
-    sentence = f"{_begun(who or 'the run')} has finished {finished:,} of {planned:,} rollouts{of}."
+    sentence = f"{who or 'The run'} has finished {finished:,} of {planned:,} rollouts{of}."
     if value is None:
         return Answer(sentence, "Not final: no task is complete yet")
     digits = places(interval)

@@ -210,7 +210,8 @@ def test_runs_filters_and_a_rollout(folder):
         assert counts == {"passed": 135, "wrong": 146, "zero": 22, "missing": 17}
         for query, total in [
             ("", 320), ("state=wrong", 146), ("state=wrong,missing", 163), ("outcome=refused", 8), ("least=1", 135),
-            ("most=0", 168), ("slice=difficulty=hard", 160), ("slice=difficulty=hard&state=passed", passed_hard), ("q=66330", 1),
+            ("most=0", 168), ("slice=difficulty=hard", 160), ("slice=difficulty=hard&state=passed", passed_hard),
+            ("q=66330", 1),
             (f"against={other}&flip=worse&state=passed", 0), ("only=mul-00", 8), ("only=none", 0),
         ]:  # fmt: skip
             answer = await client.get(f"/api/run/{run}/rollouts?{query}&count=2")

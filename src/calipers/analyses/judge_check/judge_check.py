@@ -306,7 +306,7 @@ def judge_check(
     groups = laid_out(list(side.rollouts.groups()), label_file, reward)
     _refuse_expired(label_file, source, side, groups)
     with quietly():
-        checked = [_checked(group, threshold, confidence) for group in groups]
+        checked = [checked_judge(group, threshold, confidence) for group in groups]
     stops = list(side.rollouts.stops.values())
     notes = not_said(side.rollouts.notes, [note for stop in stops for note in stop.notes])
     notes += [f"{stop.fact}: {FIXED}" for stop in stops]
@@ -331,7 +331,8 @@ def _refuse_expired(labels: LabelFile, source: Source, side: ReadSource, groups:
             raise InputError.at(f"{labels.path}:{label.line}", wrong, right)
 
 
-def _checked(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
+def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
+    """What the ratings of one group say of its judge; InputError where the judge has scored none of what is rated."""
     part, judged = group.part, group.judged
     labelled: Bools = np.asarray(group.rated.any(axis=1))
     use = labelled & judged.given

@@ -12,17 +12,19 @@ import math
 import os
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from calipers.analyses.judge_check.binding import COLUMN, JudgeBinding, binding_of
 from calipers.analyses.judge_check.document import CheckedJudge, verdict
-from calipers.analyses.judge_check.judge_check import judge_check
+from calipers.analyses.judge_check.judge_check import Rated, checked_judge
 from calipers.errors import CalipersError, InputError
 from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.pipeline import quietly
 from calipers.reports.figures import counted, figure
+from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Rollouts
 from calipers.web.markup import visible
@@ -36,6 +38,7 @@ HEAD: Final = ("task", "sample", *GROUP, "label", "comment", COLUMN)
 FEWEST: Final = 10  # labels below which a width says too little
 SHOWN: Final = ("prompt", "completion", "target")  # nothing else of a record: an answer or a score would steer
 LONGEST_COMMENT: Final = 2_000  # characters
+CONFIDENCE: Final = 0.95  # as judge-check has it where nobody says otherwise
 RIGHT: Final = "expected 1, 0 or skip"
 
 
@@ -65,7 +68,8 @@ class Labelling:
             raise InputError.at(source.name, "the judge has scored no rollout", "expected rollouts with a reward")
         self.order: list[int] = np.random.default_rng(seed).permutation(judged)[:wanted].tolist()
         self.numbers = own.numbers
-        self._table: Rollouts | None = None
+        self._rated: Rated | None = None
+        self._places: dict[int, int] = {}
         self.binding = self._binding()
         self.given: list[Given] = self._read()
         self.finished = False
@@ -186,20 +190,38 @@ class Labelling:
 
     def _check(self) -> CheckedJudge | None:
         """What `judge-check` finds so far; None where it finds nothing yet."""
-        if self._table is None:
-            self._table = read_of(self.source, self.index).rollouts
-        labels = [
-            {"task": self.index.name(int(self.index.columns["task"][each.row])),
-             "sample": int(self.index.columns["sample"][each.row]), "label": float(each.label)}
-            for each in self.given
-            if each.label
-        ]  # fmt: skip
-        if not labels:
+        if self._rated is None:
+            [table] = read_of(self.source, self.index).rollouts.groups()
+            self._rated = Rated(
+                table, self.index.usual_reward, contributed(table, self.index.usual_reward),
+                np.zeros((len(table), 1)), np.zeros((len(table), 1), dtype=bool), [""],
+            )  # fmt: skip
+            self._places = self._rows_in(table)
+        rated = np.zeros_like(self._rated.rated)
+        ratings = np.zeros_like(self._rated.ratings)
+        for each in self.given:
+            if each.label:
+                rated[self._places[each.row], 0], ratings[self._places[each.row], 0] = True, float(each.label)
+        if not rated.any():
             return None
         try:
-            return judge_check(self._table, labels).groups[0]
+            with quietly():
+                return checked_judge(replace(self._rated, ratings=ratings, rated=rated), PASS_THRESHOLD, CONFIDENCE)
         except CalipersError:
             return None
+
+    def _rows_in(self, table: Rollouts) -> dict[int, int]:
+        """The row of the table that each rollout to be labelled is."""
+        columns = self.index.columns
+        wanted = {row: self.index.name(int(columns["task"][row])) for row in self.order}
+        names = set(wanted.values())
+        code_of = {name: code for code, name in enumerate(table.tasks) if name in names}
+        starts = table.by_task.starts
+        rows = {}
+        for row, name in wanted.items():
+            first, end = (int(starts[code_of[name] + step]) for step in (0, 1))
+            rows[row] = first + int(np.searchsorted(table.sample[first:end], int(columns["sample"][row])))
+        return rows
 
     def _widths(self) -> dict[str, Any] | None:
         """How wide the interval of the corrected score is, and about how wide more labels would make it."""
