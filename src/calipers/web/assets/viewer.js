@@ -158,7 +158,7 @@
     return make("pre", { dir: "auto", tabindex: "0", role: "region", "aria-label": label }, textOf(words));
   }
   function blockOf(block, fetchText) {
-    const parts = [make("h3", {}, block.name), pre(block.head, block.name)];
+    const parts = [make(kind === "label" ? "h2" : "h3", {}, block.name), pre(block.head, block.name)];
     if (block.size) {
       const rest = make("button", { type: "button", class: "control show" }, `Show ${counted(block.lines, "line")} (${size(block.size)})`);
       const tail = pre(block.tail, `${block.name}, its end`);
