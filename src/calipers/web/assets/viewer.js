@@ -46,7 +46,11 @@
 
   async function api(path, body) {
     const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-    const answer = await fetch(`/api/${path}`, { ...options, credentials: "same-origin" });
+    let answer = await fetch(`/api/${path}`, { ...options, credentials: "same-origin" });
+    while (answer.status === 503 && body === undefined) { // the log is being indexed
+      announce((await answer.json()).error);
+      answer = await fetch(`/api/${path}`, { credentials: "same-origin" });
+    }
     const text = await answer.text();
     let data = {};
     try { data = JSON.parse(text); } catch { data = { error: text.trim() }; }

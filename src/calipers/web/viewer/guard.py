@@ -16,7 +16,7 @@ from calipers.errors import InputError
 MOST_CLIENTS: Final = 256  # connections at a time; a browser opens up to six
 FIRST_REQUEST: Final = 10.0  # seconds that a new connection has until its first request is there
 STALLED: Final = 20.0  # seconds after which a client that takes nothing of what was sent is cut
-LONGEST_REQUEST: Final = 60.0  # seconds that an answer may take to make
+LONGEST_REQUEST: Final = 30.0  # seconds that an answer may take; an index that is being built goes on
 SWEEP: Final = 1.0  # seconds between two looks at the connections
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -30,6 +30,7 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+WAITING: Final = "The log is being indexed. This page shows it when that is done."
 TOKEN: Final = "token"  # the name of the parameter that has it
 UNTIL_STREAM = "/events"  # the path whose answer does not end
 
@@ -65,6 +66,7 @@ class Guard:
         default_factory=lambda: secrets.token_urlsafe(24), repr=False
     )  # what the token is exchanged for
     connections: dict[Any, _Connection] = field(default_factory=dict)  # by protocol
+    cut: int = 0  # connections that were cut because they stalled
 
     @property
     def cookie(self) -> str:
@@ -137,6 +139,7 @@ class Guard:
                 transport: asyncio.Transport | None = protocol.transport
                 if transport is not None and connection.is_stalled(transport.get_write_buffer_size(), clock()):
                     transport.abort()
+                    self.cut += 1
 
     def middleware(self) -> Any:
         """The checks before every answer."""
@@ -157,7 +160,7 @@ class Guard:
             except InputError as error:
                 return web.json_response({"error": str(error)}, status=400)
             except TimeoutError:
-                return web.json_response({"error": "the answer took too long"}, status=503)
+                return web.json_response({"error": WAITING}, status=503)
 
         return checked
 

@@ -19,7 +19,7 @@ from calipers.formats.run_plan import LOG
 from calipers.web.progress import is_running
 from calipers.web.viewer.index import Group, Index
 from calipers.web.viewer.query import Found, GroupRows, Query, Rows, checked, flipped, group_rows, matching, search
-from calipers.web.viewer.runs import RunSource, current_index, sources, stamp
+from calipers.web.viewer.runs import RunSource, current_index, kept_index, sources, stamp
 from calipers.web.viewer.summary import RunSummary, summaries
 
 LOOK: Final = 0.5  # seconds between two looks at logs that somebody watches
@@ -48,6 +48,7 @@ class OpenRun:
     why_no_summary: str = ""
     rows: dict[int, GroupRows] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    building: asyncio.Future[None] | None = None  # of its first index
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,9 @@ class Library:
     def close(self) -> None:
         """Stop whatever is going on."""
         self._stop.set()
+        for run in self.runs.values():
+            if run.building is not None:
+                run.building.cancel()
         for child in self._children:
             with suppress(ProcessLookupError):
                 child.kill()
@@ -104,12 +108,18 @@ class Library:
 
     async def index(self, run: OpenRun) -> Index:
         """The index of a run as it is now; InputError says why there is none."""
-        async with run.lock:
-            if run.index is None and not run.error:
-                await self._update(run)
+        if run.index is None and not run.error:
+            if run.building is None:
+                run.building = asyncio.ensure_future(self._build(run))
+            await asyncio.shield(run.building)  # goes on, also when whoever waits for it has gone
         if run.index is None:
             raise InputError(run.error or "cannot be read")
         return run.index
+
+    async def _build(self, run: OpenRun) -> None:
+        async with run.lock:
+            if run.index is None and not run.error:
+                await self._update(run)
 
     async def refresh(self, run: OpenRun) -> bool:
         """Look whether a run has changed, and take that in; whether it has."""
@@ -124,11 +134,14 @@ class Library:
     async def _update(self, run: OpenRun) -> None:
         run.stamp = await self.call(stamp, run.source)
         try:
-            if run.index is None and run.source.kind != "result" and await self.call(_size, run.source) >= IN_CHILD:
-                await self._in_child(run.source)
             if run.source.kind == "result":
                 raise InputError("is a finished result without rollouts")
-            index = await self.call(_index_or_empty, run.source, run.index)
+            known = run.index
+            if known is None and await self.call(_size, run.source) >= IN_CHILD:
+                known = await self.call(kept_index, run.source)
+                if known is None:
+                    await self._in_child(run.source)
+            index = await self.call(current_index, run.source, known)
         except CalipersError as error:
             run.error = str(error)
         else:
@@ -252,11 +265,6 @@ def _size(source: RunSource) -> int:
     with suppress(OSError):
         return os.stat(source.log if source.kind in ("run", "log") else source.path).st_size
     return 0
-
-
-def _index_or_empty(source: RunSource, known: Index | None) -> Index:
-    """The index of a source; that of a run without a log has no rows."""
-    return current_index(source, known)
 
 
 def child(source: dict[str, Any]) -> None:

@@ -216,9 +216,19 @@ def raw_text(line: bytes) -> str:
     return shown.decode("utf-8", "replace")
 
 
+def raw_block(line: bytes) -> TextBlock:
+    """The record as a block; of a large one only what is shown is decoded."""
+    if len(line) <= PRETTY:
+        return TextBlock.of("raw", "Raw record", raw_text(line))
+    ends = (line[:END].decode("utf-8", "replace"), line[-END:].decode("utf-8", "replace"))
+    return TextBlock("raw", "Raw record", visible(ends[0]), visible(ends[1]), 1, len(line))
+
+
 def steps_of(record: Record) -> list[dict[str, Any]]:
     """The steps of an agent's trajectory, or of a conversation: who, what, and which tools were called."""
     for key in (*STEP_KEYS, "completion"):
+        if bytes(memoryview(record.get(key, b""))[:1]) not in (b"[", b"{"):  # a text may be long, and is no step
+            continue
         value = value_of(record, key)
         if isinstance(value, dict):
             value = next((value[inner] for inner in STEP_KEYS if isinstance(value.get(inner), list)), None)

@@ -200,6 +200,17 @@ def current_index(source: RunSource, known: Index | None = None) -> Index:
     return index
 
 
+def kept_index(source: RunSource) -> Index | None:
+    """The index that was kept, if it is of the log as it is now; None where it is to be built or extended."""
+    if source.kind == "other":
+        return None
+    log = confined_log(source)
+    for target in _targets(source, log):
+        if (index := load_index(log, target)) is not None and is_fresh(index, LogState.of(log)):
+            return index
+    return None
+
+
 def confined_log(source: RunSource) -> str:
     """The log of a source, if it still lies under the paths given; InputError where it is a link out of them."""
     path = source.log

@@ -27,12 +27,11 @@ from calipers.web.viewer.guard import MOST_CLIENTS, Guard
 from calipers.web.viewer.labelling import Labelling
 from calipers.web.viewer.library import Library, OpenRun, View, modified, running
 from calipers.web.viewer.log import (
-    TextBlock,
     blocks_of,
     numbers_of,
     piece,
     previews,
-    raw_text,
+    raw_block,
     record_of,
     steps_of,
     whole_text,
@@ -45,6 +44,7 @@ MOST_ROWS: Final = 200  # of a list that one request gets
 LARGEST_BODY: Final = 64 << 10
 PING: Final = 10.0  # seconds between two signs of life of a stream of events
 MOST_EVENTS: Final = 100  # that wait for a client
+SOON: Final = 1.0  # seconds that the first page waits for an index
 LOOK: Final = 5.0  # seconds between two looks whether a page is open
 GRACE: Final = 2.0  # seconds that open answers have when the server stops
 ASSETS: Final = {
@@ -107,8 +107,10 @@ class Viewer:
             raise web.HTTPSeeOther("/label")
         only = next(iter(self.library.runs.values())) if len(self.library.runs) == 1 else None
         if only is not None and "all" not in request.query and only.source.kind != "result":
-            with suppress(InputError):
-                if len((await self.library.index(only)).groups) <= 1:
+            with suppress(InputError, TimeoutError):
+                async with asyncio.timeout(SOON):
+                    several = len((await self.library.index(only)).groups) > 1
+                if not several:
                     raise web.HTTPSeeOther(f"/run/{only.source.id}")
         return web.Response(text=runs_page(), content_type="text/html")
 
@@ -496,7 +498,7 @@ def _detail(view: View, row: int) -> dict[str, Any]:
         "numbers": numbers_of(record),
         "blocks": [asdict(block) for block in blocks_of(record)],
         "steps": steps_of(record),
-        "raw": asdict(TextBlock.of("raw", "Raw record", raw_text(line))),
+        "raw": asdict(raw_block(line)),
         "line": int(columns["line"][row]),
         "path": visible(index.path if view.source.kind != "other" else view.source.name),
         "siblings": [
