@@ -336,8 +336,9 @@ class Index:
         for at, name in enumerate(GROUP):
             values = list(dict.fromkeys(group[at] for group in self.groups if group[at] is not None))
             code = np.array([-1 if group[at] is None else values.index(group[at]) for group in self.groups])
-            if values:
-                labels[name] = Labels(code[groups], values)
+            if values:  # of one group, one code serves all rows
+                codes = code[groups] if len(code) > 1 else np.broadcast_to(code, len(self))
+                labels[name] = Labels(codes, values)
         for key in slices:
             labels[f"metadata.{key}"] = Labels(self.columns[f"slice:{key}"].astype(np.int64), self.slices[key])
         return Part(
@@ -345,7 +346,7 @@ class Index:
             tasks=self.names(),
             task=self.columns["task"].astype(np.int64),
             sample=np.asarray(self.columns["sample"], dtype=np.int64),
-            attempt=self.columns["attempt"].astype(np.int64),
+            attempt=self.columns["attempt"],
             outcome=np.asarray(self.columns["outcome"]),
             rewards={name: self.number("reward", name) for name in self.rewards},
             columns={name: self.number("usage", name) for name in USAGE if f"usage:{name}" in self.columns},
