@@ -58,6 +58,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "load": "calipers.reports.page",
     "matrix": "calipers.analyses.matrix.matrix",
     "mean": "calipers.metrics.reduce",
+    "merge_partials": "calipers.partials",
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
     "read": "calipers.pipeline",
@@ -66,7 +67,9 @@ _HOME = {  # public name -> its module, and its name there if different
     "run": "calipers.running.perform",
     "run_benchmark": "calipers.systems.evsys.benchmark",
     "score": "calipers.pipeline",
+    "score_cached": "calipers.partials",
     "verifier": "calipers.verifiers.user_code",
+    "write_partial": "calipers.partials",
 }
 
 _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says what the words mean
@@ -118,6 +121,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "load": "provisional",
     "matrix": "provisional",
     "mean": "stable",
+    "merge_partials": "provisional",
     "metric": "provisional",
     "plan": "provisional",
     "read": "stable",
@@ -126,7 +130,9 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "run": "provisional",
     "run_benchmark": "stable",
     "score": "stable",
+    "score_cached": "provisional",
     "verifier": "provisional",
+    "write_partial": "provisional",
 }
 
 __all__ = [
@@ -179,6 +185,7 @@ __all__ = [
     "load",
     "matrix",
     "mean",
+    "merge_partials",
     "metric",
     "plan",
     "read",
@@ -187,7 +194,9 @@ __all__ = [
     "run",
     "run_benchmark",
     "score",
+    "score_cached",
     "verifier",
+    "write_partial",
 ]
 
 if TYPE_CHECKING:
@@ -214,6 +223,7 @@ if TYPE_CHECKING:
     from calipers.glossary.explain import Explanation, explain
     from calipers.metrics.metric import Metric, metric
     from calipers.metrics.reduce import mean
+    from calipers.partials import merge_partials, score_cached, write_partial
     from calipers.pipeline import read, score
     from calipers.reports.page import Page, load
     from calipers.reports.result import Result

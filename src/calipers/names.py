@@ -291,6 +291,7 @@ FORMATS = Index(
         "evsys_rewards": "calipers.formats.rewards:REWARDS",
         "csv": "calipers.formats.tables:CSV",
         "parquet": "calipers.formats.tables:PARQUET",
+        "partial": "calipers.formats.partial:PARTIAL",
         "nemo_gym": "calipers.systems.nemo_gym.read:ROLLOUTS",
         "lm_eval_samples": "calipers.systems.lm_eval.formats:SAMPLES",
         "lm_eval_results": "calipers.systems.lm_eval.formats:RESULTS",
@@ -329,6 +330,7 @@ DOCUMENTS = {
 FILE_SIGNS = {
     "trl": rb"\APAR1",
     "parquet": rb"\APAR1",
+    "partial": rb"\APK(?s:.{28})calipers-partial",
     "inspect": rb'\APK|\A(?:\xef\xbb\xbf)?\s*\{\s*"version"',
     "lm_eval_results": rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"results"',
     "promptfoo": rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"evalId"|\A[^\n]*,Status,Score,Named Scores,',

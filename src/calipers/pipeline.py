@@ -5,19 +5,22 @@
     files ──► Rollouts ──► groups ──► ledger
                               └─────► slices ──► metrics: [R] → [T] → number ± how sure ──► Result
 
-Everything from `score_rollouts` on is a pure function of the rollouts and the plan.
+Everything from `score_rollouts` on is a pure function of the rollouts and the plan. What happens to rollouts, [R],
+happens to whole tasks: `_tally` makes of some tasks what `_slice` makes numbers of. A table that fits in memory is
+tallied at once; packed rollouts are tallied some tasks at a time, and the tallies are laid end to end.
 """
 
 from __future__ import annotations
 
+import builtins
 import os
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import chain
 from typing import Any, cast
 
@@ -25,7 +28,8 @@ import numpy as np
 
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.formats.format import Named
-from calipers.formats.read import Input, check_keys, check_named, in_order
+from calipers.formats.lines import NotPackable
+from calipers.formats.read import Input, check_keys, check_named, in_order, read_packed, worth_packing
 from calipers.formats.read import begin as begin_reading
 from calipers.formats.rewards import from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
@@ -49,24 +53,55 @@ from calipers.request import (
     resolve,
     unrewarded,
 )
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import total
-from calipers.rollouts.labels import SPLIT, STEP, clusters, has, sliced, steps_of, without
-from calipers.rollouts.ledger import Ledger, Missing, contributed, lacking, with_rewards
+from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.groups import NO_ROWS, terms, total_of
+from calipers.rollouts.ids import Chained
+from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, slice_order, sliced, slices, steps_of, without
+from calipers.rollouts.labels import named_clusters as clusters
+from calipers.rollouts.ledger import (
+    Ledger,
+    Missing,
+    contributed,
+    joined_ledgers,
+    lacking,
+    with_rewards,
+    zero_or_one,
+)
+from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
-from calipers.rollouts.stop import SEQUENCE, not_said
+from calipers.rollouts.stop import SEQUENCE, Stop, not_said
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
-from calipers.stats.estimate import Estimate, Settings, Signature, estimate, sequence_only
+from calipers.stats.estimate import (
+    Ends,
+    Estimate,
+    Reduced,
+    Settings,
+    Signature,
+    estimate_of,
+    joined,
+    reduce_tasks,
+    sequence_only,
+)
 from calipers.stats.suite import Member, suites, without_means
-from calipers.stats.variance import DEPENDENT, Split, Unsplit, dependence, split
+from calipers.stats.variance import (
+    DEPENDENT,
+    Samples,
+    Split,
+    Unsplit,
+    dependence_of,
+    joined_samples,
+    moments,
+    split_of,
+)
 
 Path = str | os.PathLike[str]
 Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts | Any
 """Paths, rewards by task and sample, or a table of rows in memory: of polars, pandas or Arrow, columns, records."""
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
+Block = Callable[[], Rollouts]  # some whole tasks of a group, unpacked when they are asked for
 
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
 quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
@@ -130,18 +165,26 @@ def score(
         exclude=exclude,
     )
     names = Named(columns or {}, truth, input_format or "")
-    rollouts, inputs = _read(source, names, plan.labels, progress, parts)
-    if rollouts.unread and any("reward" in request.metric.reads for request in plan.asked):
-        raise no_reward(source, rollouts.unread)
-    steps = steps_of(rollouts)
+    rollouts, inputs = (None if parts is not None else _read_many(source, names, plan, progress)) or _read(
+        source, names, plan.labels, progress, parts
+    )
+    return replace(score_table(rollouts, plan, source), inputs=inputs())
+
+
+def score_table(rollouts: Rollouts | PackedRollouts, plan: Plan, source: Source) -> Result:
+    """Score a table as planned: all of it, or each training step of it; ``source`` is its name in errors."""
+    table = rollouts.kinds if isinstance(rollouts, PackedRollouts) else rollouts
+    if table.unread and any("reward" in request.metric.reads for request in plan.asked):
+        raise no_reward(source, table.unread)
+    steps = steps_of(table)
     if STEP in plan.by and SPLIT not in plan.by:  # training and evaluation of one step are never one number
         plan = replace(plan, by=tuple(steps if key == STEP and steps else key for key in plan.by))
     if steps and not plan.by and plan.cluster not in (STEP, SPLIT):
-        return replace(_score_steps(rollouts, plan, steps), inputs=inputs())
-    return replace(score_rollouts(rollouts, plan), inputs=inputs())
+        return _score_steps(rollouts, plan, steps)
+    return score_rollouts(rollouts, plan)
 
 
-def _score_steps(rollouts: Rollouts, plan: Plan, steps: str) -> Result:
+def _score_steps(rollouts: Rollouts | PackedRollouts, plan: Plan, steps: str) -> Result:
     """The scores of each step of a training run, and none over all steps: that would be the score of no policy."""
     result = score_rollouts(rollouts, replace(plan, by=(steps,)))
     groups = [replace(group, metrics={}, variance={}, warnings=[]) for group in result.groups]
@@ -176,29 +219,46 @@ def read(
     return _read(source, Named(columns or {}, truth, input_format or ""), labels)[0]
 
 
-def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
+def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     """Score a table as planned."""
-    rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
-    (rollouts,) = without([rollouts], plan.exclude, plan.dialect.label)
-    columns = chain.from_iterable(per_column(request, rollouts) for request in plan.asked)
+    if isinstance(rollouts, PackedRollouts) and (rollouts.stopped or _needs_all_rows(plan)):
+        rollouts = rollouts.whole()
+    if isinstance(rollouts, Rollouts):
+        rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
+        (rollouts,) = without([rollouts], plan.exclude, plan.dialect.label)
+        table = rollouts
+        parts = list(rollouts.groups())
+        blocks: list[list[Block]] = [[partial(_itself, part)] for part in parts]
+    else:
+        table, parts = rollouts.kinds, [rollouts.kinds]
+        blocks = [rollouts.blocks(group) for group in builtins.range(len(table.keys))]
+    columns = chain.from_iterable(per_column(request, table) for request in plan.asked)
     requests = [
-        variant
-        for request in columns
-        for variant in per_reward(request, rollouts, plan.reward, plan.dialect.every_reward)
+        variant for request in columns for variant in per_reward(request, table, plan.reward, plan.dialect.every_reward)
     ]
     with quietly():
-        groups = list(map(partial(_score_group, plan=plan, requests=requests), rollouts.groups()))
+        groups = [_score_group(table, some, plan, requests) for some in blocks]
     means = [request.text for request in requests if isinstance(request.metric, Metric) and request.metric.is_mean]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
     over = suites(members, means) if plan.dialect.over_datasets and len(members) > 1 else []
     over = without_means(over, stopped_runs) if stopped_runs else over
-    absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
+    absent = [key for key in plan.by if not any(has(part, key) for part in parts)]
     nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
-    notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere, *_other_rewards(rollouts, plan)]
+    notes = [*table.notes, *unrewarded(table), *nowhere, *_other_rewards(table, plan)]
     stopped, notes = _stopped(plan, groups, notes)
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
-    return plan.afterwards(result, rollouts) if plan.afterwards else result
+    return plan.afterwards(result, table) if plan.afterwards else result
+
+
+def _needs_all_rows(plan: Plan) -> bool:
+    """Whether a step of the plan looks at the whole table at once."""
+    return bool(plan.dialect.seen or plan.dialect.own or plan.afterwards or plan.exclude or _odd_slices(plan.by))
+
+
+def _odd_slices(by: Sequence[str]) -> bool:
+    """Whether slices are cut by pairs of keys one of which is of no label: their order is not known beforehand."""
+    return any(PAIR in key and {"task", "sample"} & set(key.split(PAIR)) for key in by)
 
 
 def _other_rewards(rollouts: Rollouts, plan: Plan) -> list[str]:
@@ -221,24 +281,29 @@ def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple
     return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
 
 
-def _score_group(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> Group:
-    if plan.range:
-        for key in dict.fromkeys(
-            request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads
-        ):
-            demand_range(part, _counted(part, plan, key), key, plan.range)
-    whole = _score_slice(part, plan, requests)
+def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests: Sequence[RequestedMetric]) -> Group:
+    """The score of one group, given as blocks of whole tasks; ``table`` has its columns and labels."""
+    reported = [name for name in USAGE if name in table.columns and table.columns[name].given.any()]
+    economics = {name: per_reward(resolve(name, NATIVE), table, plan.reward) for name in economics_of(reported)}
+    tallies = _in_threads(
+        partial(_tally_group, plan=plan, requests=requests, economics=list(chain(*economics.values()))), blocks
+    )
+    whole = _slice([tally.whole for tally in tallies], plan, requests)
     if plan.missing == "fail":
-        _demand_all(part, whole.ledger, requests)
+        _demand_all(whole.ledger, tallies)
     breakdowns = {}
     for key in plan.by:
-        cuts = sliced(part, key, plan.dialect.label)
-        breakdowns[key] = {name: _score_slice(cut, plan, requests) for name, cut in cuts.items()}
-    used = {name: part.columns[name] for name in USAGE if name in part.columns and part.columns[name].given.any()}
-    economics = [
-        request for name in economics_of(used) for request in per_reward(resolve(name, NATIVE), part, plan.reward)
-    ]
-    agent, model, dataset = part.keys[0]
+        names = _slice_names(table, key, plan, tallies)
+        cuts = {name: [tally.cuts[key][name] for tally in tallies if name in tally.cuts[key]] for name in names}
+        breakdowns[key] = {name: _slice(some, plan, requests) for name, some in cuts.items() if some}
+    first = tallies[0]
+    agent, model, dataset = first.key
+    totals = {name: [term for tally in tallies for term in tally.used[name]] for name in first.used}
+    totals = {name: terms for name, terms in totals.items() if terms}
+    spent = _slice(
+        [tally.economics for tally in tallies], replace(plan, interval=DEFAULT), list(chain(*economics.values()))
+    )
+    reported_here = {request.text for name in economics_of(totals) for request in economics[name]}
     return Group(
         whole.ledger,
         whole.metrics,
@@ -246,16 +311,106 @@ def _score_group(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
         model,
         dataset,
         breakdowns,
-        economics=_score_slice(part, replace(plan, interval=DEFAULT), economics).metrics,  # nobody asked for them
-        totals={name: float(total(column.kept())) for name, column in used.items()},
-        variance=_variance(part, plan, requests),
-        own=plan.dialect.own(part, [request.text for request in plan.asked]) if plan.dialect.own else {},
-        warnings=[*_uneven(part, plan, requests), *heavy(whole.metrics, plan.cluster is not None)],
-        stop=part.stop,
+        economics={name: number for name, number in spent.metrics.items() if name in reported_here},
+        totals={name: total_of(terms) for name, terms in totals.items()},
+        variance=_variance(tallies),
+        own=plan.dialect.own(first.part, [request.text for request in plan.asked])
+        if plan.dialect.own and first.part
+        else {},
+        warnings=[*_uneven(tallies, requests), *heavy(whole.metrics, plan.cluster is not None)],
+        stop=next((tally.stop for tally in tallies if tally.stop), None),
     )
 
 
-def _uneven(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> list[str]:
+def _itself(part: Rollouts) -> Rollouts:
+    """A table that fits in memory is a block of its own."""
+    return part
+
+
+def _in_threads(tally: Callable[[Rollouts], GroupTally], blocks: Sequence[Block]) -> list[GroupTally]:
+    """The tally of each block; several at a time where there are several."""
+    if len(blocks) == 1:
+        return [tally(blocks[0]())]
+    with ThreadPoolExecutor(processors(), initializer=_politely) as pool:
+        return list(pool.map(lambda block: tally(block()), blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What some tasks of a slice add up to, before they are numbers."""
+
+    ledger: Ledger
+    rewards: tuple[int, bool]  # how many rollouts have the reward that the ledger counts, and whether all are 0 or 1
+    reduced: list[Reduced | Exception | None]  # of each requested metric; None once a number is made of it
+    tasks: Sequence[str]  # [T]
+    clusters: tuple[Ints, list[str]] | None  # [T] the cluster of each, and their names
+    stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTally:
+    """What some tasks of a group add up to."""
+
+    part: Rollouts | None  # for a dialect with numbers of its own
+    key: tuple[str | None, ...]  # (agent, model, dataset)
+    whole: Tally
+    cuts: Mapping[str, Mapping[str, Tally]]  # of each key of ``by``, by slice
+    economics: Tally
+    used: Mapping[str, list[float]]  # of each column of usage, numbers whose exact sum is its total
+    noise: Mapping[str, tuple[Floats, Floats, Ends]]  # of each reward: means and variances of tasks, [T], and its ends
+    samples: Mapping[tuple[str, float], tuple[Samples, bool]]  # of each reward and threshold; whether all are 0 or 1
+    without: Mapping[str, int]  # of each reward that is read, how many rollouts contribute nothing to it
+    stop: Stop | None
+
+
+def _tally_group(
+    part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric], economics: Sequence[RequestedMetric]
+) -> GroupTally:
+    """Reduce some whole tasks of a group."""
+    readers = [request for request in requests if "reward" in request.metric.reads]
+    if plan.range:
+        for key in dict.fromkeys(request.params.get("reward") or "reward" for request in readers):
+            demand_range(part, _counted(part, plan, key), key, plan.range)
+    means = [request for request in requests if request.metric is MEAN_REWARD]
+    means = means or per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
+    noisy = dict.fromkeys(request.params["reward"] for request in means)
+    wanted = {(key, PASS_THRESHOLD): None for key in noisy} | {
+        (request.params.get("reward") or "reward", request.params.get("threshold", PASS_THRESHOLD)): None
+        for request in requests
+        if request.metric.reads[0] == "reward"
+    }
+    counted = {key: _counted(part, plan, key) for key, _ in wanted}
+    by = part.by_task
+    read = [request.params["reward"] for request in readers]
+    read += [request.params["column"] for request in requests if is_reward(part, request)]
+    with quietly():  # a thread has settings of its own
+        return GroupTally(
+            part if plan.dialect.own else None,
+            tuple(part.keys[0]),
+            _tally(part, plan, requests),
+            {
+                key: {name: _tally(cut, plan, requests) for name, cut in sliced(part, key, plan.dialect.label).items()}
+                for key in plan.by
+            },
+            _tally(part, replace(plan, interval=DEFAULT), economics),
+            {name: terms(part.columns[name].kept()) for name in USAGE if name in part.columns},
+            {key: (*moments(counted[key], by)[1:], Ends.of(counted[key].kept())) for key in noisy},
+            {which: (Samples.of(counted[which[0]], by, which[1]), zero_or_one(counted[which[0]])) for which in wanted},
+            {key: len(part) - int(contributed(part, key).given.sum()) for key in read if plan.missing == "fail"},
+            part.stop,
+        )
+
+
+def _slice_names(table: Rollouts, key: str, plan: Plan, tallies: Sequence[GroupTally]) -> list[str]:
+    """The names of all slices, in their order."""
+    if len(tallies) == 1:
+        return list(tallies[0].cuts[key])
+    names = {name for tally in tallies for name in tally.cuts[key]}
+    known = [] if key in ("task", "sample") else slices(table, key, plan.dialect.label)[1]
+    return [name for name in known if name in names] if names <= set(known) else sorted(names, key=slice_order)
+
+
+def _uneven(tallies: Sequence[GroupTally], requests: Sequence[RequestedMetric]) -> list[str]:
     """Warnings that sample counts depend on rewards: one for each reward and pass threshold."""
     readers: dict[tuple[str, float], list[RewardMetric]] = {}
     for request in requests:
@@ -265,41 +420,37 @@ def _uneven(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> 
                 RewardMetric(request.text, request.metric.name, request.params.get("k", 0))
             )
     cautions = []
-    for (key, threshold), some in readers.items():
-        column = _counted(part, plan, key)
-        if evidence := dependence(column, part.by_task, threshold):
-            kept = column.kept()
-            cautions.append(depends(evidence, some, bool(((kept == 0) | (kept == 1)).all())))
+    for which, some in readers.items():
+        if evidence := dependence_of(joined_samples([tally.samples[which][0] for tally in tallies])):
+            cautions.append(depends(evidence, some, all(tally.samples[which][1] for tally in tallies)))
     return list(dict.fromkeys(filter(None, cautions)))
 
 
-def _demand_all(part: Rollouts, ledger: Ledger, requests: Sequence[RequestedMetric]) -> None:
+def _demand_all(ledger: Ledger, tallies: Sequence[GroupTally]) -> None:
     """Raise Incomplete when a rollout is missing, or has other rewards but not the one that a metric reads."""
     gaps = ""
     if ledger.gaps:
         counts = ", ".join(f"{word} {count}" for word, count in ledger.outcomes.items())
         gaps = f"{ledger.gaps} of {ledger.planned} rollouts are missing ({counts})"
-    keys = [request.params["reward"] for request in requests if "reward" in request.metric.reads]
-    keys += [request.params["column"] for request in requests if is_reward(part, request)]
-    for key in keys:
-        if not gaps and (without := len(part) - int(contributed(part, key).given.sum())):
+    for key in tallies[0].without:
+        if not gaps and (without := sum(tally.without[key] for tally in tallies)):
             gaps = f"{without} of {ledger.planned} rollouts have no reward {key!r}"
     if gaps:
         raise Incomplete(f"{gaps}; --missing gap excludes them, --missing zero counts them as 0")
 
 
-def _variance(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> dict[str, Split | Unsplit]:
+def _variance(tallies: Sequence[GroupTally]) -> dict[str, Split | Unsplit]:
     """The parts of the variance of the mean reward, by the reward it reads."""
-    readers = [request for request in requests if request.metric is MEAN_REWARD]
-    readers = readers or per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
-    units = clusters(part, plan.cluster) if plan.cluster else None
     variances: dict[str, Split | Unsplit] = {}
-    for key in dict.fromkeys(request.params["reward"] for request in readers):
-        column = _counted(part, plan, key)
-        if dependence(column, part.by_task, PASS_THRESHOLD):
+    for key in tallies[0].noise:
+        samples = joined_samples([tally.samples[key, PASS_THRESHOLD][0] for tally in tallies])
+        if dependence_of(samples):
             variances[key] = Unsplit(DEPENDENT)
-        else:
-            variances[key] = split(column, part.by_task, units)
+            continue
+        means, within, ends = zip(*(tally.noise[key] for tally in tallies), strict=True)
+        units = _joined_clusters([tally.whole.clusters for tally in tallies])
+        moments_of = samples.n, np.concatenate(means), np.concatenate(within)
+        variances[key] = split_of(*moments_of, reduce(Ends.and_those, ends), units)
     return variances
 
 
@@ -324,28 +475,64 @@ def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, fl
         )
 
 
-def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> Slice:
-    """The ledger of some rollouts, and an estimate for every requested metric."""
-    settings = Settings(
-        by=part.by_task,
-        confidence=plan.confidence,
-        seed=plan.seed,
-        zero=plan.missing == "zero",
-        undefined=plan.dialect.undefined,
-        clusters=clusters(part, plan.cluster) if plan.cluster else None,
-        interval=plan.interval if part.stop is None else SEQUENCE,
-        range=plan.range,
-        tasks=part.tasks,
-    )
+def _tally(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> Tally:
+    """Some whole tasks of a slice, reduced by every requested metric."""
+    settings = Settings(by=part.by_task, zero=plan.missing == "zero", range=plan.range)
 
-    def answer(request: RequestedMetric) -> Estimate | None:
+    def reduced(request: RequestedMetric) -> Reduced | Exception:
         columns = [column_of(part, name, request.params) for name in request.metric.reads]
         if settings.zero and is_reward(part, request):
             columns = [column.filled(0.0) for column in columns]
         try:
+            with quietly():
+                return reduce_tasks(request.metric, request.params, columns, settings)
+        except Exception as error:
+            if not request.foreign:
+                raise
+            return error
+
+    keys = [request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads]
+    ledger = with_rewards(replace(Ledger.of(part), lacking=lacking(part, keys)), part, keys[0] if keys else "reward")
+    numbers = contributed(part, keys[0] if keys else "reward") if part.rewards else Column.gaps(len(part))
+    return Tally(
+        ledger,
+        (int(numbers.given.sum()), zero_or_one(numbers)),
+        _for_each(reduced, requests, len(part)),
+        part.tasks,
+        clusters(part, plan.cluster) if plan.cluster else None,
+        part.stop is not None,
+    )
+
+
+def _slice(tallies: Sequence[Tally], plan: Plan, requests: Sequence[RequestedMetric]) -> Slice:
+    """The ledger of some rollouts, and an estimate for every requested metric."""
+    stopped = any(tally.stopped for tally in tallies)
+    settings = Settings(
+        by=NO_ROWS,
+        confidence=plan.confidence,
+        seed=plan.seed,
+        zero=plan.missing == "zero",
+        undefined=plan.dialect.undefined,
+        clusters=_joined_clusters([tally.clusters for tally in tallies]),
+        interval=SEQUENCE if stopped else plan.interval,
+        range=plan.range,
+        tasks=tallies[0].tasks if len(tallies) == 1 else Chained([tally.tasks for tally in tallies]),
+    )
+
+    def answer(numbered: tuple[int, RequestedMetric]) -> Estimate | None:
+        number, request = numbered
+        pieces = [tally.reduced[number] for tally in tallies]
+        for tally in tallies:
+            tally.reduced[number] = None
+        try:
+            for piece in pieces:
+                if isinstance(piece, Exception):
+                    raise piece
             with quietly():  # a thread has settings of its own
-                fixed = estimate(request.metric, request.params, columns, settings, _signature(request, plan))
-                return fixed if part.stop is None else sequence_only(fixed)
+                whole = joined([piece for piece in pieces if isinstance(piece, Reduced)])
+                pieces.clear()
+                fixed = estimate_of(request.metric, request.params, whole, settings, _signature(request, plan))
+                return sequence_only(fixed) if stopped else fixed
         except Exception as error:
             if not request.foreign:
                 raise
@@ -355,15 +542,35 @@ def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
             warnings.warn(f"metric {request.text!r} is skipped: {failure}", stacklevel=5)
             return None
 
-    if len(part) < WORTH_THREADS or any(request.foreign for request in requests):  # others' code: from one thread only
-        estimates = list(map(answer, requests))
-    else:
-        with ThreadPoolExecutor(min(os.cpu_count() or 1, 8), initializer=_politely) as pool:
-            estimates = list(pool.map(answer, requests))
-    keys = [request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads]
-    ledger = replace(Ledger.of(part), lacking=lacking(part, keys))
-    ledger = with_rewards(ledger, part, keys[0] if keys else "reward")
+    ledger = joined_ledgers([tally.ledger for tally in tallies], [tally.rewards for tally in tallies])
+    estimates = _for_each(answer, list(enumerate(requests)), ledger.planned, [request.foreign for request in requests])
     return Slice(ledger, {request.text: each for request, each in zip(requests, estimates, strict=True) if each})
+
+
+def _for_each(
+    answer: Callable[[Any], Any], requests: Sequence[Any], rows: int, foreign: Sequence[bool] | None = None
+) -> list[Any]:
+    """The answers to all requests; in threads where there are many rows, and no code of others, which expects one."""
+    others = any(request.foreign for request in requests) if foreign is None else any(foreign)
+    if rows < WORTH_THREADS or others or threading.current_thread() is not threading.main_thread():
+        return list(map(answer, requests))
+    with ThreadPoolExecutor(processors(), initializer=_politely) as pool:
+        return list(pool.map(answer, requests))
+
+
+def processors() -> int:
+    """How many threads work on arrays at a time."""
+    return min(os.cpu_count() or 1, 8)
+
+
+def _joined_clusters(parts: Sequence[tuple[Ints, list[str]] | None]) -> Ints | None:
+    """The clusters of several sets of tasks, [T], numbered as if they were one."""
+    known = [part for part in parts if part is not None]
+    if len(known) < 2:
+        return known[0][0] if known else None
+    names = sorted({name for _, names in known for name in names}, key=slice_order)
+    number = {name: at for at, name in enumerate(names)}
+    return np.concatenate([np.array([number[name] for name in names], dtype=np.int64)[code] for code, names in known])
 
 
 def _politely() -> None:
@@ -407,6 +614,32 @@ def _read(
         right = "expected paths, a table, records, a list of rewards for each task, or Rollouts"
         raise InputError(f"a {kind} cannot be scored; {right}")
     return assemble([from_rewards(cast(Sequence[Sequence[float]], source))]), list  # which checks what it is given
+
+
+def _read_many(
+    source: Source, columns: Mapping[str, str], plan: Plan, progress: Progress | None
+) -> tuple[PackedRollouts, Callable[[], list[Input]]] | None:
+    """Files with millions of rollouts, packed; None for others, and for what cannot be packed."""
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(paths, (list, tuple)) or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        return None
+    files = [os.fspath(path) for path in paths]
+    if not worth_packing(files):
+        return None
+    try:
+        packs, inputs = read_packed(
+            files, columns=columns, labels=plan.labels, keep=columns_read(plan), progress=progress
+        )
+        return table_of(merge(packs)), inputs
+    except (NotPackable, Repeated):
+        return None
+
+
+def columns_read(plan: Plan) -> set[str] | None:
+    """The columns of numbers that a plan reads, beside rewards; None for all of them."""
+    names = {*USAGE, *(name for request in plan.asked for name in request.metric.reads)}
+    names |= {str(request.params["column"]) for request in plan.asked if "column" in request.params}
+    return None if "*" in names or plan.dialect.name != NATIVE.name else names
 
 
 def _in_memory(source: Any, columns: Mapping[str, str], labels: Collection[str]) -> Rollouts | None:

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from making import GAP, rewards
 
-from calipers.stats.variance import FEWEST_STOPPED, FEWEST_TASKS, Dependence, Retries, dependence, retries, score_test
+from calipers.stats.variance import (
+    FEWEST_STOPPED,
+    FEWEST_TASKS,
+    Dependence,
+    Retries,
+    Samples,
+    dependence,
+    retries,
+    score_test,
+)
 
 
 def retried(*counts, most=8, failed=0):
@@ -16,7 +25,7 @@ RETRIED = retried(1, 1, 2, 2, 3, 3, failed=4)
 
 
 def test_tasks_that_stop_at_their_first_pass_are_counted():
-    assert retries(*rewards(*RETRIED), 1.0) == Retries(stopped=6, tasks=10, most=8)
+    assert retries(Samples.of(*rewards(*RETRIED), 1.0)) == Retries(stopped=6, tasks=10, most=8)
     assert dependence(*rewards(*RETRIED), 1.0) == Retries(6, 10, 8)
 
 
@@ -32,18 +41,18 @@ def test_tasks_that_stop_at_their_first_pass_are_counted():
     ],
 )
 def test_anything_else_is_no_retrying(tasks):
-    assert retries(*rewards(*tasks), 1.0) is None
+    assert retries(Samples.of(*rewards(*tasks), 1.0)) is None
 
 
 def test_a_gap_is_no_sample_and_a_task_of_gaps_no_task():
     tasks = [[*task, GAP] for task in RETRIED]
-    assert retries(*rewards(*tasks, [GAP, GAP]), 1.0) == Retries(6, 10, 8)
+    assert retries(Samples.of(*rewards(*tasks, [GAP, GAP]), 1.0)) == Retries(6, 10, 8)
 
 
 def test_a_pass_is_what_reaches_the_threshold():
     halves = [[reward / 2 for reward in task] for task in RETRIED]
-    assert retries(*rewards(*halves), 1.0) is None
-    assert retries(*rewards(*halves), 0.5) == Retries(6, 10, 8)
+    assert retries(Samples.of(*rewards(*halves), 1.0)) is None
+    assert retries(Samples.of(*rewards(*halves), 0.5)) == Retries(6, 10, 8)
 
 
 def test_the_score_test():
@@ -51,10 +60,10 @@ def test_the_score_test():
     n, m = np.array([4] * 15 + [2] * 15), np.array([1] * 15 + [0] * 15)
     products = (n - n.mean()) * (m - m.mean())
     z = products.sum() / math.sqrt((products**2).sum())
-    found = score_test(*rewards(*tasks))
+    found = score_test(Samples.of(*rewards(*tasks), 1.0))
     assert found == Dependence(pytest.approx(z), pytest.approx(math.erfc(z / math.sqrt(2))), 30)
     assert z == pytest.approx(math.sqrt(30))
-    mirrored = score_test(*rewards(*[[1 - reward for reward in task] for task in tasks]))
+    mirrored = score_test(Samples.of(*rewards(*[[1 - reward for reward in task] for task in tasks]), 1.0))
     assert mirrored.z == pytest.approx(-z)
 
 
@@ -71,12 +80,12 @@ def test_the_score_test():
     ],
 )
 def test_no_score_without_something_to_test(tasks):
-    assert score_test(*rewards(*tasks)) is None
+    assert score_test(Samples.of(*rewards(*tasks), 1.0)) is None
 
 
 def test_the_score_has_no_scale():
     tasks = [[1e200] * 4] * 15 + [[0] * 2] * 15
-    assert score_test(*rewards(*tasks)).z == pytest.approx(math.sqrt(30))
+    assert score_test(Samples.of(*rewards(*tasks), 1.0)).z == pytest.approx(math.sqrt(30))
 
 
 def test_what_is_promised_on_the_page():

@@ -19,7 +19,7 @@ from bench.statistics_uneven import (
 )
 from bench.statistics_uneven_rule import retried, scores, warned
 from calipers.stats.intervals import interval
-from calipers.stats.variance import Retries, dependence, score_test
+from calipers.stats.variance import Retries, Samples, dependence, score_test
 
 
 def listed(n, c, last):
@@ -39,7 +39,7 @@ def test_the_rules_of_the_bench_are_those_of_the_product(name, tasks):
         found = dependence(column, by, 1.0)
         assert (found is not None) == hits[run]
         assert isinstance(found, Retries) == patterns[run]
-        if (tested := score_test(column, by)) is not None:
+        if (tested := score_test(Samples.of(column, by, 1.0))) is not None:
             assert tested.z == pytest.approx(z[run])
 
 

@@ -24,6 +24,7 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
     "run": ("calipers.cli.run:run", "Run a benchmark against a model, or resume a run."),
     "lm-eval": ("calipers.cli.lm_eval:lm_eval", "Run lm-evaluation-harness tasks with its own command line."),
     "score": ("calipers.cli.score:score", "Compute metrics from rollouts. No model is called."),
+    "merge": ("calipers.cli.merge:merge", "Merge partial scores of many files or machines."),
     "convert": ("calipers.cli.convert:convert", "Convert rollouts of any format to JSON Lines or Parquet."),
     "collect": ("calipers.cli.collect:collect", "Collect rollouts from NeMo Gym agents or a built-in agent."),
     "serve": ("calipers.cli.serve:serve", "Serve NeMo Gym's HTTP routes, or host a NeMo Gym server."),

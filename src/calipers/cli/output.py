@@ -189,6 +189,7 @@ class Target:
 
     def __init__(self, path: str, inputs: Sequence[str] = ()) -> None:
         self.path = path
+        self.inputs = inputs
         self._real = os.path.realpath(path)  # a link stays a link
         folder = os.path.dirname(self._real)
         if path == "-":

@@ -64,6 +64,26 @@ INCOMPLETE = 3
     multiple=True,
     help="Script such as Harbor's metric.py to run in the sandbox; needs --trust; may be repeated.",
 )
+@options.option(
+    "--partial",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Write a partial score to FILE instead of printing the score; calipers merge makes one score of several.",
+)
+@options.option(
+    "--cache",
+    group=options.ROLLOUTS,
+    metavar="FOLDER",
+    type=click.Path(),
+    help="Keep a partial score of each input file in FOLDER, and read only files that are new or changed.",
+)
+@options.option(
+    "--cache-check",
+    group=options.ROLLOUTS,
+    is_flag=True,
+    help="Hash every input file again, instead of trusting its size and modification time.",
+)
 @options.trust(False)
 @options.plugins
 @options.verbose
@@ -82,6 +102,9 @@ def score(
     details: bool,
     economics: bool,
     every: bool,
+    partial: str | None,
+    cache: str | None,
+    cache_check: bool,
     **settings: Any,
 ) -> None:
     """Compute metrics from the rollouts in each PATH. No model is called.
@@ -94,7 +117,19 @@ def score(
     for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
         if is_given and export is None:
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
-    if (runs := run_set(paths)) is not None:
+    if cache_check and cache is None:
+        raise InputError.at("--cache-check", "there is no cache", "add --cache FOLDER")
+    for option, is_given in (("--partial", partial is not None), ("--cache", cache is not None)):
+        if is_given and (export is not None or scripts or shape == "junit"):
+            other = "--export" if export is not None else "--metric-script" if scripts else "--format junit"
+            raise InputError.at(option, f"{other} needs every rollout as it is", f"leave out {option} or {other}")
+    if partial is not None:
+        if cache is not None or target is not None:
+            other = "--cache" if cache is not None else "--out"
+            raise InputError.at("--partial", f"{other} is given, too", "expected one of them")
+        write_partial(Target(partial, paths), metrics, names, plugins, settings)
+        return
+    if cache is None and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
             one_page = not (settings["by"] or export or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
@@ -108,19 +143,28 @@ def score(
     kept = exported.begin() if exported else None
     kept = [] if kept is None and shape == "junit" else kept
     with plugins_loaded(plugins), Progress() as progress:
-        from calipers.pipeline import score as score_rollouts
         from calipers.reports.task_cases import task_suites
 
-        result = score_rollouts(
-            exported.paths if exported else paths,
-            metrics or None,
-            columns=names,
-            metric_scripts=scripts,
-            trust=trust,
-            progress=progress if progress.wanted else None,
-            parts=kept,
-            **settings,
-        )
+        shown = progress if progress.wanted else None
+        if cache is not None:
+            from calipers.partials import score_cached
+
+            result = score_cached(
+                paths, metrics or None, cache=cache, check=cache_check, columns=names, progress=shown, **settings
+            )
+        else:
+            from calipers.pipeline import score as score_rollouts
+
+            result = score_rollouts(
+                exported.paths if exported else paths,
+                metrics or None,
+                columns=names,
+                metric_scripts=scripts,
+                trust=trust,
+                progress=shown,
+                parts=kept,
+                **settings,
+            )
         tasks = task_suites(result, kept) if shape == "junit" and kept is not None else None
         result = exported.write(result) if exported else result
         if click.get_current_context().get_parameter_source("interval") is not ParameterSource.DEFAULT:
@@ -140,6 +184,28 @@ def score(
         tell(clean(failure, None))
     if result.failed:
         raise click.exceptions.Exit(INCOMPLETE)
+
+
+def write_partial(
+    target: Target,
+    metrics: Sequence[str],
+    names: Mapping[str, str],
+    plugins: Sequence[str],
+    settings: Mapping[str, Any],
+) -> None:
+    """Write the partial score of the target's inputs, and say what is in it."""
+    with plugins_loaded(plugins), Progress() as progress:
+        from calipers.partials import write_partial as write
+
+        header = write(
+            target.inputs,
+            target.path,
+            metrics or None,
+            columns=names,
+            progress=progress if progress.wanted else None,
+            **settings,
+        )
+    click.echo(f"wrote {target.path}: {header.rollouts:,} rollouts of {header.tasks:,} tasks")
 
 
 class Exported:

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 
 from calipers.formats.format import BAD
-from calipers.formats.rows import BadRow, Growing, GrowingLabels
+from calipers.formats.rows import Growing, GrowingLabels
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.part import Labels, Part
+from calipers.rollouts.part import BadRow, Labels, Part
 from calipers.rollouts.stop import Stop
 
 CARRIED: Final = "_calipers"

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from calipers.rollouts.packed import Loose, Packed
 from calipers.rollouts.part import Part
 
 Raw = msgspec.Raw
@@ -127,6 +128,9 @@ class Beginning:
         return "task" in self.columns or (self.row is not None and "task" in self.row)
 
 
+Pack = Loose | Packed
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """How one kind of files is recognised, read, and asked for what it says beside numbers."""
@@ -152,6 +156,10 @@ class Format:
     """``extras(part, columns)``: of each row of the file that a part was read from, in their order."""
     said: Callable[[Mapping[str, Raw]], Sequence[Mapping[str, Any]]] | None = None
     """``said(row)``: as ``extras``, of each rollout in one line of a file, whose values are not decoded."""
+    packed: (
+        Callable[[Any, Columns, Collection[str], Collection[str] | None, Progress], Sequence[Loose | Packed]] | None
+    ) = None
+    """``packed(opened, columns, labels, keep, progress)``: as ``read``, a few bytes a rollout, for many of them."""
     labels: Sequence[str] = ()  # that its reader knows, beside those of metadata
     stands_for_others: bool = False  # its rollouts lie in files beside it
     has_documents: bool = False  # its records carry the hash of the document each task is made of

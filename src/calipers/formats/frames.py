@@ -14,9 +14,8 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats.carried import CarriedRows
-from calipers.formats.rows import BadRow
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.part import BadRow, Labels, Part, Places
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, words_hint
 
 if TYPE_CHECKING:
@@ -180,8 +179,8 @@ class Frames:
         self.refuse(meaning, words, code.is_null() & words.is_not_null())
         return code.fill_null(UNSTATED)
 
-    def finish(self, named: frozenset[str], others: Sequence[str]) -> Part:
-        """All rows taken, as one `Part`; ``others`` are the keys without a role."""
+    def finish(self, named: frozenset[str], others: Sequence[str], *, alone: bool = False) -> Part:
+        """All rows taken, as one `Part`; ``others`` are the keys without a role. ``alone``: without their tasks."""
         import polars as pl
 
         whole: dict[str, Ints] = {}
@@ -199,7 +198,7 @@ class Frames:
         for name, batches in self._json.items():
             texts = coded(pl.concat(batches))
             labels[name] = Labels(texts.code, [json.loads(text) for text in texts.values])
-        tasks = labels.pop("task")
+        tasks = Labels(np.zeros(self.rows, dtype=np.int64), []) if alone else labels.pop("task")
         part = Part(
             places=self.places,
             tasks=[str(task) for task in tasks.values],

@@ -24,6 +24,7 @@ from calipers.formats.lines import (
     Kinds,
     Learner,
     LineError,
+    NotPackable,
     SkippedList,
     columns_of,
     filled,
@@ -31,15 +32,18 @@ from calipers.formats.lines import (
     note_places,
     odd_key,
     read_lines,
+    read_packed,
     struct_of,
     union,
     unreadable,
 )
 from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.reshape import WORTH, Reshape, reshaping
-from calipers.formats.rows import BadRow, Gather, with_none
+from calipers.formats.rows import Gather, with_none
 from calipers.formats.source import Source, blocks_of
-from calipers.rollouts.part import Part, Places
+from calipers.rollouts.column import Ints
+from calipers.rollouts.packed import Loose
+from calipers.rollouts.part import BadRow, Part, Places
 from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
 
 LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
@@ -224,6 +228,23 @@ class JsonLines:
             self._gather.rows += rows
         self.lines += len(ends)
 
+    @property
+    def rows(self) -> int:
+        """Rows read, or read since the last flush."""
+        return self._gather.rows
+
+    def flush(self) -> Part:
+        """The rows since the last flush, without the ids of their tasks."""
+        if self._carried:
+            raise NotPackable("records that were converted carry more than their columns")
+        part = self._finished(self._gather.flush(self._places, self._labels))
+        self._places = Places(self._places.path, self._places.unit)
+        return part
+
+    def ids(self) -> tuple[list[str], Ints]:
+        """The ids of all tasks read, and the place among them of each code of flushed rows."""
+        return self._gather.ids()
+
     def finish(self) -> Part:
         """Everything read, as one `Part`."""
         try:
@@ -231,6 +252,9 @@ class JsonLines:
             part = self._carried.finish(part) if self._carried else part
         except BadRow as error:
             raise self._line_error(error) from None
+        return self._finished(part)
+
+    def _finished(self, part: Part) -> Part:
         keys = self._schema.keys()
         others = () if part.rewards else [key for key in self._schema.extra if key not in (WORTH, CARRIED)]
         return replace(part, named=frozenset(self._named.values()) & keys, others=others)
@@ -425,5 +449,8 @@ def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iter
 read: Callable[..., list[Part]] = partial(read_lines, "calipers.formats.jsonl:lines")
 """``read(source, names, labels, progress)``: the rollouts of a source, one `Part` for each process that read some."""
 
-NATIVE = Format("native", read, lambda start: True, _texts, extras=of_lines)
-JSONL = Format("jsonl", read, _other_keys, _texts, extras=of_lines)
+packed: Callable[..., list[Loose]] = partial(read_packed, "calipers.formats.jsonl:lines")
+"""``packed(source, names, labels, keep, progress)``: the same, packed."""
+
+NATIVE = Format("native", read, lambda start: True, _texts, extras=of_lines, packed=packed)
+JSONL = Format("jsonl", read, _other_keys, _texts, extras=of_lines, packed=packed)

@@ -35,7 +35,9 @@ from calipers.formats.format import BAD, Named, Progress, Raw, worths
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks, next_line
 from calipers.names import load
 from calipers.rollouts.column import Ints
-from calipers.rollouts.part import Part
+from calipers.rollouts.ids import Ids
+from calipers.rollouts.packed import Loose, laid_end_to_end, pack
+from calipers.rollouts.part import BadRow, Part
 
 WORTH_DIVIDING = 45 << 20  # bytes; what one process reads while another starts and, at the end, answers
 PACE = 0.85  # of another process: this one also hashes what it reads
@@ -295,6 +297,41 @@ def unreadable(error: Exception) -> tuple[str, str]:
     return f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})", right
 
 
+class NotPackable(Exception):
+    """Rollouts that are not worth packing, or cannot be: they are read as they are."""
+
+
+PIECE = 1 << 18  # rows that are packed at once
+MOST_KINDS = 1 << 14  # distinct rows in a piece: with more of them, packing saves little
+
+
+def packed_lines(reader: Any, blocks: Iterable[memoryview], keep: Collection[str] | None, progress: Progress) -> Loose:
+    """The rollouts in blocks of lines, packed a piece at a time; NotPackable where they are not alike."""
+    pieces: list[Loose] = []
+
+    def flush() -> None:
+        if not reader.rows:
+            return
+        try:
+            piece = pack(reader.flush(), keep)
+        except (InputError, BadRow) as error:  # reading it once more says it better
+            raise NotPackable(str(error)) from None
+        if len(piece.kinds) > MOST_KINDS:
+            raise NotPackable("rollouts differ in too many values")
+        pieces.append(piece)
+
+    for block in blocks:
+        reader.read(block)
+        progress(len(block))
+        if reader.rows >= PIECE:
+            flush()
+    flush()
+    ids, places = reader.ids()
+    if not pieces:
+        raise NotPackable("no rollouts")
+    return laid_end_to_end(pieces, Ids.of(ids), places)
+
+
 class Lines(Protocol[P]):
     """A reader of blocks of lines."""
 
@@ -356,6 +393,63 @@ def read_lines(
     return parts
 
 
+def read_packed(
+    maker: str,
+    source: Source,
+    names: Mapping[str, str],
+    labels: Collection[str],
+    keep: Collection[str] | None,
+    progress: Progress,
+) -> list[Loose]:
+    """As `read_lines`, packed: a few bytes a rollout. NotPackable where that saves nothing."""
+    count = processes()
+    ranges = _ranges(source, count) if source.divisible and source.size >= WORTH_DIVIDING and count > 1 else []
+    kept = None if keep is None else sorted(keep)
+    request: dict[str, Any] = {"maker": maker, "path": source.path, "names": dict(names), "labels": sorted(labels)}
+    request |= {"words": dict(worths(names)), "keep": kept}
+    children: list[_Child[Any]] = [
+        _Child({**request, "start": start, "end": end}, whole="packed_range") for start, end in ranges[1:]
+    ]
+    bom = len(BOM) if source.head.startswith(BOM) else 0
+    source.head = source.head[bom:]
+    reader = load(maker)(source.path, names, labels, bom if source.divisible else None)
+    readinto = source.readinto_hashed if ranges and not bom else source.readinto
+    try:
+        left = ranges[0][1] - bom if ranges else sys.maxsize
+        parts = [packed_lines(reader, line_blocks(readinto, left), keep, progress)]
+        for child in children:
+            part, _ = child.result(progress)
+            if not isinstance(part, Loose):
+                raise NotPackable(str(part))
+            parts.append(part)
+        return parts
+    except (LineError, LongLine) as error:  # read once more as they are, the error names its line
+        raise NotPackable(str(error)) from None
+    finally:
+        for child in children:
+            child.stop()
+
+
+def packed_range(
+    maker: str,
+    path: str,
+    start: int,
+    end: int,
+    names: dict[str, str],
+    labels: list[str],
+    words: dict[str, float],
+    keep: list[str] | None,
+) -> tuple[Any, int]:
+    """The rollouts in a range of whole lines, packed, or why they are not."""
+    reader = load(maker)(path, Named(names, words), labels, start)
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        try:
+            return packed_lines(reader, line_blocks(file.readinto, end - start), keep, lambda _: None), reader.lines
+        except (LineError, LongLine, NotPackable) as error:
+            return str(error), reader.lines
+
+
 def processes() -> int:
     """How many processes may read."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -383,10 +477,10 @@ def _drive(reader: Lines[P], readinto: Callable[[memoryview], int | None], left:
 class _Child(Generic[P]):
     """A process that reads one byte range; should it die, its range is read here."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        self._request = request
+    def __init__(self, request: dict[str, Any], whole: str = "read_range") -> None:
+        self._request, self._whole = request, whole
         # -P and our own sys.path: the child imports what we import, and nothing from its folder
-        command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(request)]
+        command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(request), whole]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -410,7 +504,7 @@ class _Child(Generic[P]):
         self._listening.join()
         progress(self._request["end"] - self._request["start"])
         answer, self._answer = self._answer, None
-        return read_range(**self._request) if answer is None else answer
+        return _WAYS[self._whole](**self._request) if answer is None else answer
 
     def stop(self) -> None:
         """End the process if its answer is no longer wanted."""
@@ -432,9 +526,13 @@ def read_range(
             return error, reader.lines
 
 
+_WAYS: Mapping[str, Callable[..., tuple[Any, int]]] = {"read_range": read_range, "packed_range": packed_range}
+"""How a child process may read its range."""
+
+
 def child() -> None:
     """What a child process does: read its range, answer on standard output."""
-    answer = read_range(**json.loads(sys.argv[2]))
+    answer = _WAYS[sys.argv[3]](**json.loads(sys.argv[2]))
     pickle.dump(answer, sys.stdout.buffer, protocol=5)
     sys.stdout.buffer.flush()
     os._exit(0)  # somebody waits for the end of this process, and taking its rows apart takes time

@@ -18,11 +18,12 @@ import msgspec
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInput, insisted
 from calipers.formats.format import Progress as FileProgress
-from calipers.formats.lines import odd_key, without_unreal
+from calipers.formats.lines import NotPackable, odd_key, without_unreal
 from calipers.formats.run_folder import RunLog
 from calipers.formats.run_plan import LOG, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS, ROW_SIGNS
+from calipers.rollouts.packed import Loose, Packed, pack
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble, numbered, refuse_repeated
@@ -244,6 +245,93 @@ def begin(
             parts[:] = join(parts)
         rollouts = assemble(parts)
     return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
+
+
+def read_packed(
+    paths: Sequence[str],
+    *,
+    columns: Mapping[str, str] = NOTHING,
+    labels: Collection[str] = (),
+    keep: Collection[str] | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Loose | Packed], Callable[[], list[Input]]]:
+    """As `begin`, for more rollouts than should be in memory as they are; of its columns only those of ``keep`` stay.
+
+    NotPackable for rollouts that must be read as they are; whatever is wrong with them, `begin` says it best.
+    """
+    check_keys(columns, labels)
+    if columns.get("sample") == NUMBERED:
+        raise NotPackable("samples are numbered in order of appearance")
+    given, notes = with_folders(_without_companions(paths), columns)
+    done, total = 0, sum(map(_size, given))
+    packs: list[Loose | Packed] = []
+    seen = []
+    with uncollected():
+        for each in given:
+            source = _opened(each)
+            with closing(source):
+                kind = found_format(source, columns)
+                if kind.join:
+                    raise NotPackable(f"files of {kind.name} are joined by what only all of them say")
+                read_more = _overall(progress, done, source.size, total)
+                if kind.packed:
+                    new: Sequence[Loose | Packed] = kind.packed(source, columns, labels, keep, read_more)
+                else:
+                    new = [_packed(part, keep) for part in kind.read(source, columns, labels, read_more)]
+                source.start_hashing()
+                if not new:
+                    raise NotPackable("no rollouts")
+                seen.append((source, kind, sum(map(len, new))))
+                done += source.size
+                packs += new
+                if progress is not None:
+                    progress(done, total)
+    check_named(columns, paths, [pack.kinds for pack in packs])
+    if notes:
+        packs[0] = replace(packs[0], kinds=replace(packs[0].kinds, notes=[*packs[0].kinds.notes, *notes]))
+    return packs, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
+
+
+def _packed(part: Part, keep: Collection[str] | None) -> Loose:
+    if part.unnumbered or part.rollout_ids is not None or part.stop is not None:
+        raise NotPackable("rollouts without numbers, or of a run that a rule stopped")
+    return pack(part, keep)
+
+
+PACKED_BYTES = 300 << 20  # of text: about three million rollouts
+PACKED_ROWS = 3_000_000  # of Parquet
+PARQUET_MAGIC = b"PAR1"
+
+
+def worth_packing(paths: Sequence[str]) -> bool:
+    """Whether files hold so many rollouts that they are better packed."""
+    sizes, rows = 0, 0
+    for path in paths:
+        if not os.path.isfile(path):
+            continue
+        with open(path, "rb") as file:
+            head = file.read(80)
+        magic = head[:4]
+        if re.search(FILE_SIGNS["partial"], head):
+            return True
+        if magic == PARQUET_MAGIC:
+            rows += _parquet_rows(path)
+        else:
+            packing = MOST_PACKED if magic[:2] in (b"\x1f\x8b", b"\x28\xb5") else 1
+            sizes += packing * os.path.getsize(path)
+    return sizes >= PACKED_BYTES or rows >= PACKED_ROWS
+
+
+MOST_PACKED = 10  # times that rollouts are smaller as gzip or zstd
+
+
+def _parquet_rows(path: str) -> int:
+    import polars as pl
+
+    try:
+        return int(pl.scan_parquet(os.path.abspath(path), glob=False).select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError):  # the reader says what is wrong with it
+        return 0
 
 
 def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Part], list[str]]:

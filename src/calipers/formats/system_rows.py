@@ -47,13 +47,13 @@ from calipers.formats.lines import (
     unreadable,
     without_unreal,
 )
-from calipers.formats.rows import BadRow, Gather
+from calipers.formats.rows import Gather
 from calipers.formats.source import Source
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
 from calipers.rollouts.labels import STEP as STEP
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.part import BadRow, Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
 
 Number = float | bool | None

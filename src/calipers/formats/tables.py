@@ -11,15 +11,17 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.errors import InputError
 from calipers.formats.carried import CARRIED
@@ -38,9 +40,11 @@ from calipers.formats.format import (
     worths,
 )
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
-from calipers.formats.lines import LineError
+from calipers.formats.lines import MOST_KINDS, LineError, NotPackable
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
-from calipers.rollouts.column import Ints
+from calipers.rollouts.column import Bools, Ints
+from calipers.rollouts.ids import SPARSE, Ids
+from calipers.rollouts.packed import Loose, laid_end_to_end, pack, small
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import GROUP, TEXTS, meant
 
@@ -275,6 +279,200 @@ def read_table(
         raise InputError.at(path, wrong, "is it complete?")
     others = [key for key in keys if key and key not in meant(names) and key != CARRIED]
     return [frames.finish(frozenset(keys) & frozenset(names.values()), others)] if rows else []
+
+
+PACKED_BATCH = 1 << 18  # rows that are packed at once
+MOST_HASHED = 1 << 32  # rows whose numbers fit four bytes
+
+
+def packed_parquet(
+    source: Source, names: Mapping[str, str], labels: Collection[str], keep: Collection[str] | None, progress: Progress
+) -> list[Loose]:
+    """As `read_parquet`, packed; NotPackable where a row holds more than few values, or cannot be what it says."""
+    import polars as pl
+
+    if not source.divisible:
+        raise NotPackable("it cannot be read in pieces")
+    with explained(source.path):
+        table = scanned(source)
+        columns = _flat(table.collect_schema(), names, labels)
+        rows = int(table.select(pl.len()).collect().item())
+    keys = [column.key for column in columns]
+    _check_keys(source.path, keys, names)
+    wanted = [each for each in meanings(keys, names, labels) if _readable(each.what, columns[each.at].dtype)]
+    wanted = [each for each in wanted if each.what != "column" or keep is None or each.name in keep]
+    (task,) = [columns[each.at] for each in wanted if each.what == "task"]
+    nested = any(columns[each.at].at != each.at for each in wanted)
+    if nested or CARRIED in keys or (labels and keys_of_role(names, "metadata") in keys):
+        raise NotPackable("it has columns inside columns")
+    ids: NumberIds | TextIds = TextIds(rows)
+    if task.dtype.is_integer():
+        with explained(source.path):
+            ends = (
+                table.select(pl.nth(task.at).min().alias("low"), pl.nth(task.at).max().alias("high")).collect().row(0)
+            )
+        ids = NumberIds(rows, *ends)
+    others = [key for key in keys if key and key not in meant(names)]
+    named = frozenset(keys) & frozenset(names.values())
+
+    def packed(at: int, batch: pl.DataFrame) -> Loose:
+        frames = Frames(Places(source.path, "row "), worths(names))
+        frames.begin(1 + at)
+        for meaning in wanted:
+            if meaning.what != "task":
+                frames.take(meaning, columns[meaning.at].of(batch))
+        cells = task.of(batch)
+        if cells.null_count():
+            raise NotPackable("a row has no task")
+        ids.take(at, cells)
+        frames.rows = batch.height
+        return _packed_batch(frames, named, others, keep)
+
+    pieces: list[Loose] = []
+    waiting: deque[Future[Loose]] = deque()
+    at = 0
+    chosen = table.select([pl.nth(each).alias(str(each)) for each in sorted({columns[each.at].at for each in wanted})])
+    with explained(source.path), ThreadPoolExecutor(threads()) as pool:
+        for batch in chosen.collect_batches(chunk_size=PACKED_BATCH, maintain_order=True):
+            waiting.append(pool.submit(packed, at, batch))
+            if len(waiting) > 2 * threads():
+                pieces.append(waiting.popleft().result())
+            at += batch.height
+            progress(source.size * at // max(rows, 1) - source.size * (at - batch.height) // max(rows, 1))
+        pieces += [future.result() for future in waiting]
+    if at != rows or not rows:
+        raise NotPackable("it is empty, or not complete")
+    codes = ids.codes()
+    first = table.select(pl.nth(task.at))
+    texts = ids.texts(lambda size: first.collect_batches(chunk_size=size, maintain_order=True))
+    whole = laid_end_to_end(pieces, texts, np.zeros(0, dtype=np.int64))
+    return [replace(whole, task=codes)]
+
+
+def threads() -> int:
+    """How many batches are worked on at a time."""
+    return min(os.cpu_count() or 1, 8)
+
+
+def _packed_batch(frames: Frames, named: frozenset[str], others: Sequence[str], keep: Collection[str] | None) -> Loose:
+    try:
+        piece = pack(frames.finish(named, others, alone=True), keep)
+    except InputError as error:  # reading it once more says it better
+        raise NotPackable(str(error)) from None
+    if len(piece.kinds) > MOST_KINDS:
+        raise NotPackable("rollouts differ in too many values")
+    return replace(piece, task=piece.task[:0])
+
+
+class NumberIds:
+    """The tasks of a table whose ids are whole numbers."""
+
+    def __init__(self, rows: int, low: int | None, high: int | None) -> None:
+        if low is None or high is None or low < 0 or high >= 1 << 63:
+            raise NotPackable("an id is negative, or larger than any number of 63 bits")
+        self._numbers: NDArray[Any] = np.empty(rows, dtype=np.uint32 if high < 1 << 32 else np.int64)
+        self._ids = Ids.of_numbers(np.zeros(0, dtype=np.int64))
+
+    def take(self, start: int, cells: pl.Series) -> None:
+        """The ids of the rows from there on."""
+        self._numbers[start : start + len(cells)] = cells.to_numpy()
+
+    def codes(self) -> NDArray[Any]:
+        """The code of each row's task."""
+        lowest, most = int(self._numbers.min()), int(self._numbers.max())
+        if most - lowest <= SPARSE * len(self._numbers):
+            there = np.zeros(most - lowest + 1, dtype=bool)
+            for start in range(0, len(self._numbers), PACKED_BATCH):
+                there[self._numbers[start : start + PACKED_BATCH] - lowest] = True
+            self._ids = Ids.of_numbers(np.flatnonzero(there) + lowest)
+            if lowest == 0 and len(self._ids) == len(there):
+                return self._numbers
+            place = small(np.cumsum(there) - 1)
+            return np.concatenate(
+                [
+                    place[self._numbers[start : start + PACKED_BATCH] - lowest]
+                    for start in range(0, len(self._numbers), PACKED_BATCH)
+                ]
+            )
+        distinct, code = np.unique(self._numbers, return_inverse=True)
+        self._ids = Ids.of_numbers(distinct.astype(np.int64))
+        return small(code)
+
+    def texts(self, again: Callable[[int], Any]) -> Ids:
+        """The ids themselves."""
+        return self._ids
+
+
+class TextIds:
+    """The tasks of a table whose ids are text: told apart by two hashes, and read once more when they are known.
+
+    Ids with equal hashes of 64 and of 32 bits, keyed anew each time, are taken for one id: two ids of a file of ten
+    million have both in common with a chance of 1e-15. An equal first hash with another second one is seen.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._hash: NDArray[np.uint64] = np.empty(rows, dtype=np.uint64)
+        self._second: NDArray[np.uint32] = np.empty(rows, dtype=np.uint32)
+        self._keys = [int(key) for key in np.random.default_rng().integers(0, 1 << 62, 2)]  # no number depends on them
+        self._first: Ints = np.zeros(0, dtype=np.int64)  # the first row of each task
+
+    def take(self, start: int, cells: pl.Series) -> None:
+        """The ids of the rows from there on."""
+        import polars as pl
+
+        texts = cells.cast(pl.String)
+        rows = slice(start, start + len(texts))
+        self._hash[rows] = texts.hash(self._keys[0]).to_numpy()
+        self._second[rows] = (texts.hash(self._keys[1]).to_numpy() >> np.uint64(32)).astype(np.uint32)
+
+    def codes(self) -> NDArray[Any]:
+        """The code of each row's task: bucket by bucket, each small enough for the processor's cache."""
+        bucket = (self._hash >> np.uint64(56)).astype(np.uint8)
+        order = np.argsort(bucket, kind="stable")
+        ends = np.cumsum(np.bincount(bucket, minlength=256))
+        del bucket
+        code = np.empty(len(order), dtype=np.uint32)
+
+        def sort(number: int) -> tuple[Ints, Ints, Bools]:
+            rows = order[ends[number - 1] if number else 0 : ends[number]]
+            hashes = self._hash[rows]
+            by = np.argsort(hashes, kind="stable")
+            rows, hashes = rows[by], hashes[by]
+            new = np.concatenate([[True], hashes[1:] != hashes[:-1]])[: len(rows)]
+            second = self._second[rows]
+            if bool((second[1:] != second[:-1])[~new[1:]].any()):
+                raise NotPackable("two ids have the same hash")
+            return rows, np.cumsum(new), new
+
+        firsts, tasks = [], 0
+        with ThreadPoolExecutor(threads()) as pool:
+            for rows, number, new in pool.map(sort, range(256)):
+                code[rows] = number + (tasks - 1)
+                firsts.append(rows[new])
+                tasks += int(np.count_nonzero(new))
+        self._first = np.concatenate(firsts)
+        self._hash, self._second = self._hash[:0], self._second[:0]
+        return code
+
+    def texts(self, again: Callable[[int], Any]) -> Ids:
+        """The ids themselves, from the first row of each."""
+        import polars as pl
+
+        order = np.argsort(self._first, kind="stable")
+        rows = self._first[order]
+        sizes, pieces, at = [], [], 0
+        for batch in again(PACKED_BATCH):
+            first, last = np.searchsorted(rows, [at, at + batch.height])
+            cells = batch.to_series().cast(pl.String).gather(rows[first:last] - at)
+            sizes.append(cells.str.len_bytes().to_numpy().astype(np.int64))
+            pieces.append(cells.str.join("", ignore_nulls=False).item().encode())
+            at += batch.height
+        size = np.concatenate(sizes)
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(size)])
+        ids = Ids(np.frombuffer(b"".join(pieces), dtype=np.uint8), starts)
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return ids.take(back)
 
 
 def keys_of_role(names: Mapping[str, str], role: str) -> str | None:
@@ -645,4 +843,5 @@ PARQUET = Format(
     lambda start: True,
     partial(texts, "parquet"),
     extras=partial(extras, "parquet"),
+    packed=packed_parquet,
 )

@@ -67,6 +67,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "evsys_rewards": "EvSys' rewards: a JSON list with a list of rewards for each task.",
     "csv": "CSV with a header line.",
     "parquet": "Parquet with a row for each rollout.",
+    "partial": "A file of calipers score --partial: packed rollouts, for calipers merge and all that reads rollouts.",
     "nemo_gym": "NeMo Gym's rollouts: JSON Lines with _ng_task_index and _ng_rollout_index.",
     "lm_eval_samples": "lm-evaluation-harness' samples: JSON Lines with doc_id, resps and filtered_resps.",
     "lm_eval_results": "lm-evaluation-harness' results file; Calipers reads the samples files beside it.",

@@ -10,7 +10,7 @@ correctly rounded total; more of them go through `math.fsum`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,6 +34,19 @@ def sum_by(code: Ints, values: Floats, size: int) -> Floats:
 
 
 _ADD_LAST: Add = partial(np.sum, axis=-1)
+
+
+def terms(values: Floats) -> list[float]:
+    """Few numbers whose exact sum is that of the values, [N]; `total_of` adds those of several arrays up."""
+    pieces = [values[start : start + CHUNK] for start in range(0, len(values), CHUNK)]
+    if not math.isfinite(_size(values)) or _size(values) > _HUGE:
+        return [float(total(values))]
+    return [float(fold) for piece in pieces for fold in _folds(piece, CHUNK, _ADD_LAST, _size(piece))]
+
+
+def total_of(sums: Sequence[float]) -> float:
+    """The exact sum of what `terms` gave, rounded once; NaN and infinities spread as in ordinary addition."""
+    return math.fsum(sums) + 0.0 if all(map(math.isfinite, sums)) else float(sum(sums))
 
 
 def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floats:
@@ -153,6 +166,10 @@ class Groups:
             tasks = np.flatnonzero(counts == n)
             matrices.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
         return matrices
+
+
+NO_ROWS = Groups(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
+"""The partition of no rows into no tasks."""
 
 
 def _add(starts: Ints, values: Bools | Floats) -> Floats:

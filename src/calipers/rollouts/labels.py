@@ -32,7 +32,7 @@ def slices(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> tuple[In
     if _is_pair(rollouts, key):
         return _pairs([slices(rollouts, part, name) for part in key.split(PAIR)])
     texts = {code: ABSENT if code < 0 else name(labels.values[code]) for code in np.unique(labels.code).tolist()}
-    distinct = sorted(set(texts.values()), key=_slice_order)
+    distinct = sorted(set(texts.values()), key=slice_order)
     index = {text: number for number, text in enumerate(distinct)}
     return _translated(labels, {code: index[text] for code, text in texts.items()}), distinct
 
@@ -76,7 +76,7 @@ def sliced(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str
         return parts
     left = _cut(rollouts.left, key, name)
     empty = rollouts.where(np.zeros(0, dtype=np.int64))
-    every = list(dict.fromkeys([*parts, *left])) if PAIR in key else sorted({*parts, *left}, key=_slice_order)
+    every = list(dict.fromkeys([*parts, *left])) if PAIR in key else sorted({*parts, *left}, key=slice_order)
     return {part: replace(parts.get(part, empty), left=left.get(part)) for part in every}
 
 
@@ -149,13 +149,18 @@ def _not_there(tables: Sequence[Rollouts], key: str, value: str, name: Callable[
     parts = [part for table in tables for part in table.groups()]
     if not any(has(part, key) for part in parts):
         return f"no rollout has {key!r}", "expected task, sample, outcome, or a key of the rows or of their metadata"
-    known = sorted({text for part in parts for text in slices(part, key, name)[1]}, key=_slice_order)
+    known = sorted({text for part in parts for text in slices(part, key, name)[1]}, key=slice_order)
     some = ", ".join(map(repr, nearest(value, known) or known[:8]))
     return f"no rollout has the value {value!r} of {key!r}", f"expected one of its values, such as {some}"
 
 
 def clusters(rollouts: Rollouts, key: str) -> Ints:
     """The cluster of each task, [T]. InputError unless every task has exactly one."""
+    return named_clusters(rollouts, key)[0]
+
+
+def named_clusters(rollouts: Rollouts, key: str) -> tuple[Ints, list[str]]:
+    """The cluster of each task, [T], and the names of the clusters. InputError unless every task has exactly one."""
     code, names = slices(rollouts, key, label)
     tasks = len(rollouts.tasks)
     lowest, highest = np.full(tasks, len(names)), np.full(tasks, -1)
@@ -167,7 +172,7 @@ def clusters(rollouts: Rollouts, key: str) -> Ints:
         if lowest[task] != highest[task] and highest[task] >= 0:
             wrong = f"task {rollouts.tasks[task]!r} has several values for {key!r}"
         raise InputError(f"--cluster {key}: {wrong}; expected one cluster for each task")
-    return lowest
+    return lowest, names
 
 
 def answers(rollouts: Rollouts) -> Column:
@@ -197,7 +202,8 @@ def _translated(labels: Labels, table: Mapping[int, int]) -> Ints:
     return new[labels.code]
 
 
-def _slice_order(name: str) -> tuple[int, float, str]:
+def slice_order(name: str) -> tuple[int, float, str]:
+    """The order of slices: numbers by size, before all other names."""
     return (0, float(name), name) if _NUMBER.fullmatch(name) else (1, 0.0, name)
 
 

@@ -62,6 +62,51 @@ class Ledger:
         return ledger
 
 
+def zero_or_one(column: Column) -> bool:
+    """Whether every number of a column is 0 or 1."""
+    kept = column.kept()
+    return bool(((kept == 0) | (kept == 1)).all())
+
+
+def joined_ledgers(ledgers: Sequence[Ledger], rewards: Sequence[tuple[int, bool]]) -> Ledger:
+    """The ledger of several sets of whole tasks.
+
+    ``rewards`` says for each how many rollouts have the reward that `passed` is of, and whether all are 0 or 1.
+    """
+    if len(ledgers) == 1:
+        return ledgers[0]
+    spans = [ledger.samples_per_task for ledger in ledgers if ledger.samples_per_task]
+    outright = any(count for count, _ in rewards) and all(simple for count, simple in rewards if count)
+    exceptions = _added(ledger.exceptions for ledger in ledgers)
+    return replace(
+        ledgers[0],
+        planned=sum(ledger.planned for ledger in ledgers),
+        tasks=sum(ledger.tasks for ledger in ledgers),
+        scored=sum(ledger.scored for ledger in ledgers),
+        gaps=sum(ledger.gaps for ledger in ledgers),
+        attempts=sum(ledger.attempts for ledger in ledgers),
+        outcomes=_by_outcome(ledger.outcomes for ledger in ledgers),
+        exceptions=dict(sorted(exceptions.items(), key=lambda item: (-item[1], item[0]))),
+        lacking=_added(ledger.lacking for ledger in ledgers),
+        passed=sum(ledger.passed or 0 for ledger in ledgers) if outright else None,
+        rewarded=_by_outcome(ledger.rewarded for ledger in ledgers),
+        samples_per_task=(min(low for low, _ in spans), max(high for _, high in spans)) if spans else None,
+    )
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for each in counts:
+        for key, count in each.items():
+            sums[key] = sums.get(key, 0) + count
+    return sums
+
+
+def _by_outcome(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    sums = _added(counts)
+    return {word: sums[word] for word in OUTCOMES if word in sums}
+
+
 def _samples_per_task(parts: Sequence[Rollouts]) -> tuple[int, int] | None:
     """The fewest and the most rows of a task; a task may have some of its rows in each part."""
     counts: dict[str, int] = {}

@@ -14,6 +14,10 @@ from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.stop import Stop
 
 
+class BadRow(Exception):
+    """A row that cannot be: (its place among the rows, what is wrong, what would be right)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Labels:
     """A column of JSON values, each distinct one kept once."""

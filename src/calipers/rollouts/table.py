@@ -11,6 +11,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
+from calipers.rollouts.ids import Ids, id_order
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP, MISSING, SCORED, STOPPED_EARLY, UNSTATED, label
 from calipers.rollouts.stop import Stop
@@ -125,7 +126,7 @@ class Rollouts:
             start, end = np.searchsorted(self.task, [first, last])
             rows = slice(int(start), int(end))
             yield replace(
-                self._take(rows),
+                self.take(rows),
                 keys=[key],
                 tasks=self.tasks[first:last],
                 owner=np.zeros(last - first, dtype=np.int64),
@@ -137,12 +138,13 @@ class Rollouts:
     def where(self, rows: Bools | Ints) -> Rollouts:
         """The rollouts a mask marks, [R], or those of ascending rows, and only their tasks."""
         kept, code = np.unique(self.task[rows], return_inverse=True)
-        part = self._take(rows)
+        part = self.take(rows)
         turn = None if self.turn is None else self.turn[kept]
-        tasks = [self.tasks[t] for t in kept]
+        tasks = self.tasks.take(kept) if isinstance(self.tasks, Ids) else [self.tasks[t] for t in kept]
         return replace(part, tasks=tasks, owner=self.owner[kept], task=code, turn=turn, left=None)
 
-    def _take(self, rows: slice | Bools | Ints) -> Rollouts:
+    def take(self, rows: slice | Bools | Ints) -> Rollouts:
+        """Some of the rows, with the tasks as they are."""
         return replace(
             self,
             sample=self.sample[rows],
@@ -163,34 +165,34 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     """
     ids, task = _join_codes([part.tasks for part in parts], [part.task for part in parts])
     sample = np.concatenate([part.sample for part in parts])
-    labels = _join_labels(parts)
-    keys, group = _group_keys(labels, len(task))
+    labels = join_labels(parts)
+    keys, group = group_keys(labels, len(task))
     tasks, owner, unit = _units(ids, task, keys, group)
     rows, tries = _sorted_rows(parts, unit, sample)
-    table = Rollouts(keys, tasks, owner, unit, sample, _outcomes(parts), {}, {}, labels)
+    table = Rollouts(keys, tasks, owner, unit, sample, outcomes_of(parts), {}, {}, labels)
     if rows is not None:
-        table = replace(table._take(rows), task=unit.take(rows), tries=tries)
+        table = replace(table.take(rows), task=unit.take(rows), tries=tries)
     table = replace(
         table,
-        rewards=_join_columns([(len(part), part.rewards) for part in parts], rows),
-        columns=_join_columns([(len(part), part.columns) for part in parts], rows),
+        rewards=join_columns([(len(part), part.rewards) for part in parts], rows),
+        columns=join_columns([(len(part), part.columns) for part in parts], rows),
         planned_from=parts[0].planned_from,
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         turn=_turns(parts, unit, len(tasks), rows is None),
         stops=_stops(parts, keys, group),
-        headline=_headline(parts),
-        unread=_unread(parts),
+        headline=headline_of(parts),
+        unread=unread_of(parts),
     )
-    return _without_left(table)
+    return without_left(table)
 
 
-def _headline(parts: Sequence[Part]) -> str:
+def headline_of(parts: Sequence[Part]) -> str:
     """The reward that all parts with rewards name as the one to read; "" where they do not agree."""
     named = {part.headline for part in parts if part.rewards}
     return named.pop() if len(named) == 1 else ""
 
 
-def _unread(parts: Sequence[Part]) -> list[str]:
+def unread_of(parts: Sequence[Part]) -> list[str]:
     """The keys of all rows, where none of them has a reward or says what became of it."""
     if any(part.rewards or not part.others or bool((part.outcome != UNSTATED).any()) for part in parts):
         return []
@@ -259,7 +261,7 @@ def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group:
     return stops
 
 
-def _without_left(table: Rollouts) -> Rollouts:
+def without_left(table: Rollouts) -> Rollouts:
     """The table without the tasks that a stopping rule did not finish: these are its ``left``.
 
     Finished rollouts of such a task do not count either: the rule looks at whole tasks.
@@ -298,7 +300,8 @@ def _as_json(value: Any) -> Any:
     return type(value), label(value)
 
 
-def _join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
+def join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
+    """The labels of the parts laid end to end."""
     names = sorted({name for part in parts for name in part.labels})
     joined = {}
     for name in names:
@@ -309,7 +312,7 @@ def _join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
     return joined
 
 
-def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | None, ...]], Ints]:
+def group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | None, ...]], Ints]:
     """The distinct (agent, model, dataset), sorted by (dataset, model, agent), and each row's."""
     columns = [labels.pop(name, None) for name in GROUP]
     if rows == 0 or not any(columns):
@@ -334,7 +337,7 @@ def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | 
 def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> tuple[list[str], Ints, Ints]:
     """Tasks as (group, id), groups in their order, ids in theirs: (ids, owners, code per row)."""
     plain = not any(map(str.isdecimal, ids))  # no numbers among them: text sorts as it is
-    order = sorted(range(len(ids)), key=ids.__getitem__ if plain else lambda i: _id_order(ids[i]))
+    order = sorted(range(len(ids)), key=ids.__getitem__ if plain else lambda i: id_order(ids[i]))
     rank = np.empty(len(ids), dtype=np.int64)
     rank[order] = np.arange(len(ids))
     if len(keys) == 1:
@@ -346,11 +349,6 @@ def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> 
         every = np.union1d(pair, idle)
         pair, code = every, np.searchsorted(every, pair)[code]
     return [ids[order[i]] for i in (pair % len(ids)).tolist()], pair // len(ids), code
-
-
-def _id_order(task: str) -> tuple[int, int, str]:
-    """Numbers by size, before all other text."""
-    return (0, int(task), task) if task.isdecimal() and len(task) < 19 else (1, 0, task)
 
 
 def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints | None, Ints | None]:
@@ -408,7 +406,7 @@ def _turns(parts: Sequence[Part], unit: Ints, tasks: int, ascending: bool) -> Fl
     return turns
 
 
-def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:
+def join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:
     """The columns of the parts laid end to end, or these rows of them.
 
     One at a time: the room that laying them end to end takes is the same for all of them.
@@ -421,7 +419,8 @@ def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | N
     return joined
 
 
-def _outcomes(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def outcomes_of(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The outcome of each row of the parts laid end to end; InputError for a `scored` one without a reward."""
     outcome = np.concatenate([part.outcome for part in parts])
     rewarded = np.concatenate([_rewarded(part) for part in parts])
     unrewarded = np.flatnonzero((outcome == SCORED) & ~rewarded)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import UNIT, Metric, Opaque
@@ -124,6 +125,122 @@ class Settings:
     tasks: Sequence[str] = ()  # [T] their names, to say which one decides
 
 
+Counts = NDArray[np.int32]
+"""How many samples a task has of a kind: four bytes, as there may be millions of tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The smallest and the largest of some numbers, and how many of them are none."""
+
+    low: float = math.inf  # of those that are no NaN; inf and -inf where there are none
+    high: float = -math.inf
+    nan: int = 0
+    infinite: int = 0
+
+    @classmethod
+    def of(cls, values: Floats) -> Ends:
+        """The ends of these values."""
+        if not len(values):
+            return cls()
+        low, high = float(values.min()), float(values.max())
+        if math.isfinite(low) and math.isfinite(high):
+            return cls(low, high)
+        numbers = values[~np.isnan(values)]
+        low, high = float(numbers.min(initial=math.inf)), float(numbers.max(initial=-math.inf))
+        return cls(low, high, len(values) - len(numbers), int(np.isinf(numbers).sum()))
+
+    @property
+    def in_unit(self) -> bool:
+        """Whether all of them lie between 0 and 1."""
+        return not self.nan and self.low >= 0 and self.high <= 1
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value; 0 of nothing."""
+        return max(abs(self.low), abs(self.high)) if self.low <= self.high else 0.0
+
+    def and_those(self, other: Ends) -> Ends:
+        """The ends of both together."""
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return Ends(low, high, self.nan + other.nan, self.infinite + other.infinite)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What a metric makes of T tasks: enough to estimate it over these tasks, or over these and others together."""
+
+    values: Column  # [T] or [T, S]; [R] for a metric of rows
+    task: Ints | None  # [R] the task of each value, for a metric of rows
+    entered: Counts  # [T] the samples that entered
+    given: Counts  # [T] the values of the first column that there are
+    ends: tuple[Ends, ...]  # of the columns that were counted
+    rewards: Ends  # of the first column, without what was counted in the place of gaps
+    filled: tuple[Column, Column] | None  # [T] the values with everything missing at either end of the range
+    missing: bool  # whether anything is missing, so that `filled` matters
+
+
+def reduce_tasks(
+    metric: Metric | Opaque, params: Mapping[str, Any], columns: Sequence[Column], settings: Settings
+) -> Reduced:
+    """Reduce columns of rollouts, in the order of ``metric.reads``, to what each task is worth."""
+    by = settings.by
+    counted = [
+        column.filled(0.0) if settings.zero and name == "reward" else column
+        for name, column in zip(metric.reads, columns, strict=True)
+    ]
+    given = by.count(counted[0].given).astype(np.int32)
+    ends = tuple(Ends.of(column.kept()) for column in counted)
+    if isinstance(metric, Opaque):
+        return Reduced(counted[0], by.code, given, given, ends, ends[0], None, missing=False)
+    reducing = _reducing(metric, params, by)
+    reduced = reducing(*counted)
+    looked_at = metric.uses(counted[0], by, params["k"]) if metric.uses else counted[0]
+    mask = reduced.given if metric.rows else _entered(looked_at, reduced, by)
+    entered = given if mask is counted[0].given else by.count(mask).astype(np.int32)
+    rewards = ends[0] if counted[0] is columns[0] else Ends.of(columns[0].kept())
+    bounded = metric.reads == ("reward",) or metric.extremes is not None
+    missing = bounded and not (columns[0].given.all() and (metric.extremes is None or reduced.given.all()))
+    filled = None
+    if missing and (limits := _range(rewards, settings)):
+        if metric.extremes is None:
+            filled = reducing(columns[0].filled(limits[0])), reducing(columns[0].filled(limits[1]))
+        else:
+            filled = metric.extremes(*columns, ends=limits, **reducing.keywords)
+    task = by.code if metric.rows else None
+    return Reduced(reduced, task, entered, given, ends, rewards, filled, missing)
+
+
+def _reducing(metric: Metric, params: Mapping[str, Any], by: Groups) -> partial[Column]:
+    parameters = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
+    return partial(metric.reduce, by=by, **parameters)
+
+
+def joined(parts: Sequence[Reduced]) -> Reduced:
+    """What a metric makes of several sets of tasks, as one: a reduction never looks beyond a task."""
+    if len(parts) == 1:
+        return parts[0]
+    first = np.cumsum([0, *(len(part.given) for part in parts)])
+    missing = any(part.missing for part in parts)
+    filled = None
+    if missing and all(part.filled or not part.missing for part in parts):
+        fillings = [part.filled or (part.values, part.values) for part in parts]
+        filled = Column.joined([low for low, _ in fillings]), Column.joined([high for _, high in fillings])
+    tasks = [part.task + start for part, start in zip(parts, first.tolist(), strict=False) if part.task is not None]
+    given = np.concatenate([part.given for part in parts])
+    every = all(part.entered is part.given for part in parts)
+    return Reduced(
+        Column.joined([part.values for part in parts]),
+        np.concatenate(tasks) if tasks else None,
+        given if every else np.concatenate([part.entered for part in parts]),
+        given,
+        tuple(reduce(Ends.and_those, ends) for ends in zip(*(part.ends for part in parts), strict=True)),
+        reduce(Ends.and_those, (part.rewards for part in parts)),
+        filled,
+        missing,
+    )
+
+
 def estimate(
     metric: Metric | Opaque,
     params: Mapping[str, Any],
@@ -136,41 +253,37 @@ def estimate(
     ``columns`` are in the order of ``metric.reads``, with gaps; ``made`` is the signature without the method of the
     interval.
     """
+    return estimate_of(metric, params, reduce_tasks(metric, params, columns, settings), settings, made)
+
+
+def estimate_of(
+    metric: Metric | Opaque, params: Mapping[str, Any], of: Reduced, settings: Settings, made: Signature
+) -> Estimate:
+    """Aggregate what tasks are worth, and compute the interval; ``settings.by`` is not looked at."""
     if isinstance(metric, Opaque):
-        return _opaque(metric, columns[0], settings, made)
-    counted = [
-        column.filled(0.0) if settings.zero and name == "reward" else column
-        for name, column in zip(metric.reads, columns, strict=True)
-    ]
-    reducing = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
-    reduce = partial(metric.reduce, by=settings.by, **reducing)
+        return _opaque(metric, of, settings, made)
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
-    reduced = reduce(*counted)
-    value = float(aggregate(reduced.kept())) if reduced.given.any() else settings.undefined
-    odd = _odd(value, metric.reads[0], counted)
+    value = float(aggregate(of.values.kept())) if of.values.given.any() else settings.undefined
+    odd = _odd(value, metric.reads[0], of.ends)
     if value is None or odd:
         how = Interval(None, None, None, odd)
     else:
-        how = _not_below_zero(
-            _how_sure(metric, params, counted[0], reduced, value, settings), metric, params, counted[0]
-        )
-    looked_at = metric.uses(counted[0], settings.by, params["k"]) if metric.uses else counted[0]
-    entered = reduced.given if metric.rows else _entered(looked_at, reduced, settings.by)
-    tasks = int(np.count_nonzero(settings.by.count(entered)))
+        how = _not_below_zero(_how_sure(metric, params, of, value, settings), metric, params, of.ends[0])
+    tasks = int(np.count_nonzero(of.entered))
     return Estimate(
         value=None if value is None or odd in (UNDEFINED, NO_SUM) else value + 0.0,  # -0.0 becomes 0.0
         stderr=how.stderr,
         interval=how.ends,
         method=how.method,
         tasks=tasks,
-        samples=int(np.count_nonzero(entered)),
-        undefined_tasks=settings.by.size - tasks,
-        bounds=_bounds(metric, reduce, aggregate, columns, reduced.given, settings),
+        samples=int(of.entered.sum()),
+        undefined_tasks=len(of.entered) - tasks,
+        bounds=_bounds(aggregate, of, settings),
         higher_is_better=metric.higher_is_better,
         why=how.why,
         made=replace(made, method=how.method),
-        samples_per_task=_uneven(counted[0], settings.by) if metric.reads[0] == "reward" else None,
-        heaviest=_heaviest(metric, reduced, settings) if how.ends else None,
+        samples_per_task=_uneven(of.given) if metric.reads[0] == "reward" else None,
+        heaviest=_heaviest(metric, of.values, settings) if how.ends else None,
     )
 
 
@@ -179,38 +292,38 @@ def _entered(looked_at: Column, reduced: Column, by: Groups) -> Bools:
     return looked_at.given if reduced.given.all() else looked_at.given & reduced.given[by.code]
 
 
-def _odd(value: float | None, what: str, columns: Sequence[Column]) -> str | None:
+def _odd(value: float | None, what: str, columns: Sequence[Ends]) -> str | None:
     """Why there is no finite number, or None."""
     if value is None:
         return NO_TASKS
     if np.isfinite(value):
         return None
-    for test, word in ((np.isnan, "NaN"), (np.isinf, "infinite")):
-        count = sum(int(test(column.kept()).sum()) for column in columns)
+    noun = "reward" if what == "reward" else "value"
+    nan, infinite = sum(ends.nan for ends in columns), sum(ends.infinite for ends in columns)
+    for count, word in ((nan, "NaN"), (infinite, "infinite")):
         if count:
-            noun = "reward" if what == "reward" else "value"
             return f"{count} {noun}{' is' if count == 1 else 's are'} {word}"
-    return NO_SUM if any(float(np.abs(column.kept()).max(initial=0.0)) > HUGE for column in columns) else UNDEFINED
+    return NO_SUM if any(ends.largest > HUGE for ends in columns) else UNDEFINED
 
 
-def _how_sure(
-    metric: Metric, params: Mapping[str, Any], source: Column, reduced: Column, value: float, settings: Settings
-) -> Interval:
+def _how_sure(metric: Metric, params: Mapping[str, Any], of: Reduced, value: float, settings: Settings) -> Interval:
     """The interval of a mean of task values, weighted equally or by samples; else the metric's own interval."""
+    reduced = of.values
     if not reduced.given.any():
         return Interval(None, None, None, NO_TASKS)
     if metric.interval == "none":
         return Interval(None, None, None, metric.no_interval)
     if metric.quantile is not None and metric.interval == "quantile":
         q = params[metric.quantile] if isinstance(metric.quantile, str) else metric.quantile
-        return quantile_interval(reduced, settings.by, q, value, settings.confidence, settings.clusters)
+        by = Groups.of(_tasks_of(of), len(of.given))
+        return quantile_interval(reduced, by, q, value, settings.confidence, settings.clusters)
     if metric.interval == "posterior":
         return credible(posterior(reduced.kept()).item(), posterior_variance(reduced.kept()), settings.confidence)
     if metric.interval == "bootstrap":
-        return _drawn(metric, params, reduced, settings)
+        return _drawn(metric, params, of, settings)
     values, weights = task_values(metric, reduced)
     limits = metric.range
-    if limits is None and metric.of_rewards and (ends := _range(source, settings)):
+    if limits is None and metric.of_rewards and (ends := _range(of.ends[0], settings)):
         limits = metric.reach(ends)
     largest = float(np.abs(values).max())
     if limits is None and largest > HUGE:
@@ -223,17 +336,22 @@ def _how_sure(
     return how if not power else _scaled(how, -power)
 
 
-def _not_below_zero(how: Interval, metric: Metric, params: Mapping[str, Any], source: Column) -> Interval:
+def _tasks_of(of: Reduced) -> Ints:
+    """The task of each value, [R] or [T]."""
+    return np.arange(len(of.given)) if of.task is None else of.task
+
+
+def _not_below_zero(how: Interval, metric: Metric, params: Mapping[str, Any], source: Ends) -> Interval:
     """The interval of a time, a cost or a number of tokens: these are never negative, so that it begins at 0."""
     usage = metric.reads[0] in USAGE or (metric.reads[0] == "column" and params.get("column") in USAGE)
-    if not usage or how.ends is None or how.ends[0] >= 0 or bool((source.kept() < 0).any()):
+    if not usage or how.ends is None or how.ends[0] >= 0 or source.low < 0:
         return how
     return replace(how, ends=(0.0, how.ends[1]))
 
 
-def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings: Settings) -> Interval:
+def _drawn(metric: Metric, params: Mapping[str, Any], of: Reduced, settings: Settings) -> Interval:
     """The interval of a plugin's aggregate: the bootstrap over tasks or clusters."""
-    tasks = settings.by.code if metric.rows else np.arange(settings.by.size)  # [R] or [T]
+    reduced, tasks = of.values, _tasks_of(of)
     units = tasks if settings.clusters is None else settings.clusters[tasks]
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
     how = bootstrap_of_values(
@@ -263,49 +381,28 @@ def _scaled(how: Interval, power: int) -> Interval:
     return replace(how, stderr=stderr, ends=ends)
 
 
-def _range(rewards: Column, settings: Settings) -> tuple[float, float] | None:
+def _range(rewards: Ends, settings: Settings) -> tuple[float, float] | None:
     """The range of rewards: the given range, [0, 1] if all rewards are in it, else None."""
     if settings.range is not None:
         return settings.range
-    kept = rewards.kept()
-    return UNIT if bool(((kept >= 0) & (kept <= 1)).all()) else None
+    return UNIT if rewards.in_unit else None
 
 
-def _bounds(
-    metric: Metric,
-    reduce: partial[Column],
-    aggregate: Callable[[Floats], Floats],
-    columns: Sequence[Column],
-    defined: Bools,
-    settings: Settings,
-) -> tuple[float, float] | None:
+def _bounds(aggregate: Callable[[Floats], Floats], of: Reduced, settings: Settings) -> tuple[float, float] | None:
     """The value over all tasks with everything missing at the lowest and at the highest reward.
 
     None where nothing is missing, for a metric that reads more than rewards and does not define it, and where the range
     of rewards is not known.
     """
-    rewards = columns[0]
-    if metric.reads != ("reward",) and metric.extremes is None:
+    if of.filled is None or _range(of.rewards, settings) is None or not of.filled[0].given.any():
         return None
-    if rewards.given.all() and (metric.extremes is None or defined.all()):
-        return None
-    ends = _range(rewards, settings)
-    if ends is None:
-        return None
-    if metric.extremes is None:
-        filled = [reduce(rewards.filled(end)) for end in ends]
-    else:
-        filled = list(metric.extremes(*columns, ends=ends, **reduce.keywords))
-    if not filled[0].given.any():
-        return None
-    low, high = (float(aggregate(reduced.kept())) + 0.0 for reduced in filled)
+    low, high = (float(aggregate(reduced.kept())) + 0.0 for reduced in of.filled)
     return low, high
 
 
-def _uneven(rewards: Column, by: Groups) -> tuple[int, int] | None:
+def _uneven(given: Counts) -> tuple[int, int] | None:
     """The fewest and the most given rewards of a task; None where all tasks have the same number."""
-    counts = by.count(rewards.given)
-    fewest, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+    fewest, most = (int(given.min()), int(given.max())) if len(given) else (0, 0)
     return None if fewest == most else (fewest, most)
 
 
@@ -319,20 +416,19 @@ def _heaviest(metric: Metric, reduced: Column, settings: Settings) -> tuple[str,
         return None
     values, weights = task_values(metric, reduced)
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
-    units = np.arange(len(values)) if clusters is None else clusters
-    if len(np.unique(units)) < FEWEST_UNITS or (clusters is None and bool(((values == 0) | (values == 1)).all())):
+    units = len(values) if clusters is None else len(np.unique(clusters))
+    if units < FEWEST_UNITS or (clusters is None and bool(((values == 0) | (values == 1)).all())):
         return None
     unit, share = largest_share(values, weights, clusters)
-    first = np.flatnonzero(reduced.given)[int(np.argmax(units == unit))]
+    first = np.flatnonzero(reduced.given)[unit if clusters is None else int(np.argmax(clusters == unit))]
     return (settings.tasks[first], share) if share > HALF else None
 
 
-def _opaque(metric: Opaque, rewards: Column, settings: Settings, made: Signature) -> Estimate:
-    rewards = rewards.filled(0.0) if settings.zero else rewards
-    counts = settings.by.count(rewards.given)
-    tasks = [part.tolist() for part in np.split(rewards.kept(), np.cumsum(counts)[:-1])] if len(counts) else []
+def _opaque(metric: Opaque, of: Reduced, settings: Settings, made: Signature) -> Estimate:
+    counts = of.given
+    tasks = [part.tolist() for part in np.split(of.values.kept(), np.cumsum(counts)[:-1])] if len(counts) else []
     value = float(metric.compute(tasks))
-    odd = _odd(value, "reward", [rewards])
+    odd = _odd(value, "reward", of.ends)
     how = Interval(None, None, None, odd)
     if odd is None:
         how = bootstrap(metric.compute, tasks, settings.confidence, settings.seed, settings.clusters)
@@ -344,7 +440,7 @@ def _opaque(metric: Opaque, rewards: Column, settings: Settings, made: Signature
         method=how.method,
         tasks=filled,
         samples=int(counts.sum()),
-        undefined_tasks=settings.by.size - filled,
+        undefined_tasks=len(counts) - filled,
         bounds=None,
         higher_is_better=None,
         why=how.why,

@@ -8,15 +8,16 @@ shrink only the second term; more tasks shrink both.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from calipers.metrics.reduce import pass_counts, passed, task_mean
-from calipers.rollouts.column import Column, Floats, Ints
+from calipers.metrics.reduce import pass_counts, task_mean
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups, sum_by, total
-from calipers.stats.estimate import NO_TASKS
+from calipers.stats.estimate import NO_TASKS, Counts, Ends
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 
 NO_REPEATS = "no task has two samples"
@@ -98,14 +99,19 @@ def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | U
     sampling adds to it, the mean of sigma^2 / n, is ``Var(x)``, never below 0. A task with one sample
     is assumed to have the mean sigma^2. A gap is not a sample, and a task of gaps does not count.
     """
-    n = by.count(column.given)
+    return split_of(*moments(column, by), Ends.of(column.kept()), clusters)
+
+
+def split_of(
+    n: Counts | Ints, means: Floats, within: Floats, ends: Ends, clusters: Ints | None = None
+) -> Split | Unsplit:
+    """As `split`, from the moments of each task, [T] each, and the ends of all values."""
     there, repeated = n > 0, n > 1
     tasks = int(there.sum())
     if tasks < 2:
         return Unsplit(ONE_TASK if tasks else NO_TASKS)
     if not repeated.any():
         return Unsplit(NO_REPEATS)
-    means, within = _moments(column, by, n)
     sampling = float(total(within[repeated])) / int(repeated.sum())
     noise = float(total(np.where(repeated, within, sampling)[there] / n[there])) / tasks
     variance = _between(means[there], None if clusters is None else clusters[there])
@@ -113,7 +119,7 @@ def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | U
         return Unsplit(ONE_CLUSTER)
     if not (math.isfinite(noise) and math.isfinite(variance)):
         return Unsplit(NOT_FINITE)
-    if not (noise or variance) and np.ptp(column.kept()) > 0:
+    if not (noise or variance) and ends.low < ends.high:
         return Unsplit(TOO_SMALL)
     samples = sampling / noise if noise else tasks / float(total(1 / n[there]))
     return Split(max(variance - noise, 0.0), sampling, samples)
@@ -188,42 +194,75 @@ class Dependence:
     tasks: int
 
 
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What the samples of T tasks say of whether their numbers depend on their rewards."""
+
+    n: Counts  # [T] samples, gaps are none
+    passes: Counts  # [T]
+    last_passes: Bools  # [T] whether the last sample passes
+    mean: Floats  # [T] their mean; 0 where there are none
+
+    @classmethod
+    def of(cls, rewards: Column, by: Groups, threshold: float) -> Samples:
+        """Of the rewards of rollouts, [R]."""
+        n, c = pass_counts(rewards, by, threshold)
+        rows = np.flatnonzero(rewards.given)[np.cumsum(n)[n > 0] - 1]  # of the last sample of each task
+        last = np.zeros(by.size, dtype=bool)
+        last[n > 0] = rewards.values[rows] >= threshold
+        return cls(n.astype(np.int32), c.astype(np.int32), last, task_mean(rewards, by).values)
+
+
+def joined_samples(parts: Sequence[Samples]) -> Samples:
+    """The samples of several sets of tasks as one."""
+    return Samples(
+        np.concatenate([part.n for part in parts]),
+        np.concatenate([part.passes for part in parts]),
+        np.concatenate([part.last_passes for part in parts]),
+        np.concatenate([part.mean for part in parts]),
+    )
+
+
 def dependence(rewards: Column, by: Groups, threshold: float) -> Retries | Dependence | None:
     """Whether the numbers of samples of tasks depend on their rewards, [R]; None where nothing shows it.
 
     Gaps are no samples, and a task of gaps is no task.
     """
-    return retries(rewards, by, threshold) or score_test(rewards, by)
+    return dependence_of(Samples.of(rewards, by, threshold))
 
 
-def retries(rewards: Column, by: Groups, threshold: float) -> Retries | None:
+def dependence_of(samples: Samples) -> Retries | Dependence | None:
+    """As `dependence`, of the samples of each task."""
+    return retries(samples) or score_test(samples)
+
+
+def retries(samples: Samples) -> Retries | None:
     """The pattern of retries: no task has two passes, and every task short of the most samples ends with one.
 
     At least five such tasks, and five tasks with two samples or more.
     """
-    n, c = pass_counts(rewards, by, threshold)
+    n = samples.n
     most = int(n.max(initial=0))
     short = (n > 0) & (n < most)
     stopped = int(short.sum())
-    if stopped < FEWEST_STOPPED or int((n > 1).sum()) < FEWEST_STOPPED or int(c.max()) > 1:
+    if stopped < FEWEST_STOPPED or int((n > 1).sum()) < FEWEST_STOPPED or int(samples.passes.max()) > 1:
         return None
-    last = by.count(passed(rewards, threshold) & (by.rank(rewards.given) == n[by.code] - 1))
-    return Retries(stopped, int((n > 0).sum()), most) if bool((last[short] == 1).all()) else None
+    return Retries(stopped, int((n > 0).sum()), most) if bool(samples.last_passes[short].all()) else None
 
 
-def score_test(rewards: Column, by: Groups) -> Dependence | None:
+def score_test(samples: Samples) -> Dependence | None:
     """The score test of counts n_t against means m_t, where its two-sided p is below `LEVEL`.
 
     ``z = sum x_t e_t / sqrt(sum (x_t e_t)^2)`` with x_t = n_t - mean n and e_t = m_t - mean m, over at
     least 20 tasks. A correlation of ranks would not do: means of few samples have other ranks even where
     nothing depends on anything.
     """
-    counts = by.count(rewards.given).astype(float)
-    counts = counts[counts > 0]
+    there = samples.n > 0
+    counts = samples.n[there].astype(float)
     tasks = len(counts)
     if tasks < FEWEST_TASKS or counts.min() == counts.max():
         return None
-    values = task_mean(rewards, by).kept()
+    values = samples.mean[there]
     size = float(np.abs(values).max())
     if not 0 < size < math.inf:
         return None

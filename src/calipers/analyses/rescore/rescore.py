@@ -37,7 +37,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError
 from calipers.formats.format import Named
 from calipers.formats.read import uncollected
-from calipers.formats.rows import BadRow, Gather
+from calipers.formats.rows import Gather
 from calipers.formats.run_folder import PlanCoverage
 from calipers.formats.run_plan import (
     LOG,
@@ -59,7 +59,7 @@ from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.part import BadRow, Labels, Part, Places
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING, OUTCOMES, SCORED
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.running import provenance

@@ -25,10 +25,10 @@ from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Pro
 from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
 from calipers.formats.repeated_keys import Ends, once_by_raws
-from calipers.formats.rows import BadRow, Gather, Growing, GrowingLabels
+from calipers.formats.rows import Gather, Growing, GrowingLabels
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
 from calipers.rollouts.column import Bools, Column, Ints
-from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.part import BadRow, Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.systems.nemo_gym.row_builder import (
     Cells,

@@ -12,7 +12,6 @@ import msgspec
 
 from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
-from calipers.formats.rows import BadRow
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     STEP,
@@ -30,7 +29,7 @@ from calipers.formats.system_rows import (
     step_in,
     with_notes,
 )
-from calipers.rollouts.part import Part
+from calipers.rollouts.part import BadRow, Part
 from calipers.systems.skyrl.wire import FIELDS, Scored, SkyRLText
 
 SYSTEM: Final = "skyrl"

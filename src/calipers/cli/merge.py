@@ -1,0 +1,53 @@
+"""``calipers merge``: the score of all files that partials were made of."""
+
+from __future__ import annotations
+
+import click
+
+from calipers.cli import options
+from calipers.cli.output import Target, notes, plugins_loaded, result_json, show_result
+
+
+@click.command(cls=options.GroupedCommand)
+@click.argument("paths", metavar="PARTIAL...", nargs=-1, required=True, type=click.Path())
+@options.metrics("  [default: those that the partials were made for]")
+@options.option(
+    "--expect",
+    group=options.ROLLOUTS,
+    metavar="FILE",
+    type=click.Path(),
+    help="List of the inputs that must be in the partials: a path, a SHA-256, or a line of sha256sum on each line. "
+    "Exits with 3 if one is missing.",
+)
+@options.out
+@options.shape(*options.FORMATS, "latex", "github")
+@options.details
+@options.economics
+@options.every_row
+@options.plugins
+@options.verbose
+def merge(
+    paths: tuple[str, ...],
+    metrics: tuple[str, ...],
+    expect: str | None,
+    plugins: tuple[str, ...],
+    out: str | None,
+    shape: str,
+    details: bool,
+    economics: bool,
+    every: bool,
+) -> None:
+    """Compute the score of all files that each PARTIAL was made of, without reading these files.
+
+    calipers score --partial makes partials, on as many machines as you like. The numbers and the digest are those of
+    scoring all files at once, in any order and any split.
+    """
+    target = Target(out, paths) if out is not None else None
+    with plugins_loaded(plugins):
+        from calipers.partials import merge_partials
+
+        result = merge_partials(paths, metrics or None, expect=expect)
+    if target:
+        target.write(result_json(result).encode())
+    show_result(result, shape, paths, details=details, economics=economics, every=every)
+    notes(result, shape)

@@ -1,0 +1,310 @@
+"""Partials: packed rollouts in a file, with what they were made of.
+
+A partial is a zip archive, its members stored as they are:
+
+- ``calipers-partial.json``: the header: schema, definitions, settings, inputs with hashes, notes, and the hash of each
+  other member;
+- ``tasks.parquet``: a row for each task: its id, and how many rollouts it has;
+- ``rollouts.parquet``: a row for each rollout, by task and sample: its kind, and its sample number unless each task has
+  0, 1, 2, ...;
+- ``kinds.parquet``: the distinct rows: outcome, attempt, rewards, columns, labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.formats.format import Beginning, Columns, Format, Progress
+from calipers.formats.source import Source
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.ids import Ids
+from calipers.rollouts.packed import Packed, small
+from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.record import GROUP, OUTCOMES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA: Final = "calipers.partial/1"
+HEADER: Final = "calipers-partial.json"
+TASKS, ROLLOUTS, KINDS = "tasks.parquet", "rollouts.parquet", "kinds.parquet"
+MEMBERS: Final = (TASKS, ROLLOUTS, KINDS)
+WHEN: Final = (1980, 1, 1, 0, 0, 0)  # the date of every member: the same rollouts are the same bytes
+RIGHT: Final = "expected a file of calipers score --partial"
+_REWARD, _COLUMN, _LABEL = "reward:", "column:", "label:"
+
+
+class InputFile(msgspec.Struct, frozen=True):
+    """A file that a partial was made of."""
+
+    path: str
+    format: str
+    sha256: str
+    rollouts: int
+    folder: str = ""  # its folder's name, where that tells files of one format apart
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a partial says of itself."""
+
+    schema: str
+    calipers: str
+    definitions: int
+    settings: dict[str, Any]  # of the score that it is for: metrics, by, cluster, dialect, missing, ...
+    inputs: list[InputFile]
+    members: dict[str, str]  # name -> sha256
+    tasks: int
+    rollouts: int
+    numbers: bool = False  # ids are whole numbers
+    unnumbered: bool = False  # samples were numbered in order of appearance, as the files have no numbers
+    planned_from: str = "rows"
+    headline: str = ""
+    notes: list[str] = []
+    others: list[str] = []
+    named: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A partial that was read."""
+
+    path: str
+    header: Header
+    packed: Packed
+
+
+def written(packed: Packed, header: Mapping[str, Any]) -> bytes:
+    """The bytes of a partial; ``header`` has what the rollouts do not say."""
+    tasks, rollouts, kinds = _frames(packed)
+    members = {name: _parquet(frame) for name, frame in zip(MEMBERS, (tasks, rollouts, kinds), strict=True)}
+    table = packed.kinds
+    whole = Header(
+        schema=SCHEMA,
+        members={name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
+        tasks=tasks.height,
+        rollouts=rollouts.height,
+        numbers=packed.tasks.text is None,
+        planned_from=table.planned_from,
+        headline=table.headline,
+        notes=list(table.notes),
+        others=list(table.others),
+        named=sorted(table.named),
+        **header,
+    )
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in {HEADER: msgspec.json.encode(whole), **members}.items():
+            archive.writestr(zipfile.ZipInfo(name, WHEN), data)
+    return buffer.getvalue()
+
+
+def _frames(packed: Packed) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    import polars as pl
+
+    ids = packed.tasks if packed.unit is None else packed.tasks.take(packed.unit)
+    names = pl.Series("task", ids.starts if ids.text is None else _texts(ids), strict=False)
+    tasks = pl.DataFrame([names, pl.Series("rollouts", np.diff(packed.starts))])
+    columns = [pl.Series("kind", packed.code)]
+    if packed.sample is not None:
+        columns.append(pl.Series("sample", packed.sample))
+    table = packed.kinds
+    kinds = [
+        pl.Series("outcome", [OUTCOMES[code] for code in table.outcome.tolist()], dtype=pl.String),
+        pl.Series("attempt", table.attempt),
+        pl.Series("tries", packed.tries),
+    ]
+    for sign, numbers in ((_REWARD, table.rewards), (_COLUMN, table.columns)):
+        kinds += [_nullable(sign + name, column) for name, column in numbers.items()]
+    for name, labels in table.labels.items():
+        texts = [*(json.dumps(value, ensure_ascii=False) for value in labels.values), None]
+        kinds.append(pl.Series(_LABEL + name, [texts[code] for code in labels.code.tolist()], dtype=pl.String))
+    return tasks, pl.DataFrame(columns), pl.DataFrame(kinds)
+
+
+def _texts(ids: Ids) -> list[str]:
+    return list(ids)
+
+
+def _nullable(name: str, column: Column) -> pl.Series:
+    """A column with null for a gap; NaN stays NaN."""
+    import polars as pl
+
+    values = pl.Series(name, column.values)
+    return values if column.given.all() else values.set(pl.Series(~column.given), None)
+
+
+def _parquet(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", statistics=False)
+    return buffer.getvalue()
+
+
+def opened(path: str) -> Partial:
+    """Read a partial; InputError for one that is damaged, or of another version."""
+    import polars as pl
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = msgspec.json.decode(archive.read(HEADER), type=Header)
+            if header.schema != SCHEMA:
+                raise InputError.at(path, f"is of schema {header.schema!r}", f"expected {SCHEMA}")
+            members = {name: archive.read(name) for name in MEMBERS}
+        for name, data in members.items():
+            if hashlib.sha256(data).hexdigest() != header.members.get(name):
+                raise InputError.at(path, f"is damaged: {name} has another hash than its header says", RIGHT)
+        tasks, rollouts, kinds = (pl.read_parquet(members[name]) for name in MEMBERS)
+        return Partial(path, header, _packed(path, header, tasks, rollouts, kinds))
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror or error})", RIGHT) from None
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        ValueError,
+        EOFError,
+        NotImplementedError,
+        msgspec.MsgspecError,
+        pl.exceptions.PolarsError,
+    ) as error:
+        raise InputError.at(path, f"is damaged, or is no partial ({str(error)[:80]})", RIGHT) from None
+
+
+def _packed(path: str, header: Header, tasks: pl.DataFrame, rollouts: pl.DataFrame, kinds: pl.DataFrame) -> Packed:
+    import polars as pl
+
+    counts = tasks["rollouts"].to_numpy().astype(np.int64)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    code = small(rollouts["kind"].to_numpy())
+    if (counts < 0).any() or starts[-1] != len(code) or (len(code) and int(code.max()) >= kinds.height):
+        raise ValueError("its tables do not fit together")
+    names = tasks["task"]
+    listed = Ids.of_numbers(names.to_numpy().astype(np.int64)) if header.numbers else Ids.of(names.to_list())
+    table, tries = _kinds(path, header, kinds)
+    sample = small(rollouts["sample"].to_numpy()) if "sample" in rollouts.columns else None
+    if names.is_unique().all():
+        return Packed(table, tries, listed, None, starts, sample, code, path)
+    distinct = names.unique(maintain_order=True)  # several groups share ids
+    place = names.replace_strict(distinct, pl.Series(range(len(distinct))), return_dtype=pl.Int64).to_numpy()
+    first = np.zeros(len(distinct), dtype=np.int64)
+    first[place[::-1]] = np.arange(len(place))[::-1]
+    return Packed(table, tries, listed.take(first), place, starts, sample, code, path)
+
+
+def _kinds(path: str, header: Header, kinds: pl.DataFrame) -> tuple[Part, Ints]:
+    nothing = np.zeros(kinds.height, dtype=np.int64)
+    rewards: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
+    labels: dict[str, Labels] = {}
+    for name in kinds.columns:
+        if name.startswith((_REWARD, _COLUMN)):
+            series = kinds[name]
+            column = Column.of(series.fill_null(0.0).to_numpy(), series.is_not_null().to_numpy())
+            (rewards if name.startswith(_REWARD) else columns)[name.partition(":")[2]] = column
+        elif name.startswith(_LABEL):
+            labels[name.removeprefix(_LABEL)] = _labels(kinds[name].to_list())
+    part = Part(
+        Places(path),
+        [],
+        nothing,
+        nothing,
+        kinds["attempt"].to_numpy().astype(np.int64),
+        np.array([OUTCOMES.index(word) for word in kinds["outcome"].to_list()], dtype=np.uint8),
+        rewards,
+        columns,
+        labels,
+        header.planned_from,
+        frozenset(header.named),
+        others=header.others,
+        notes=header.notes,
+        headline=header.headline,
+        unnumbered=header.unnumbered,
+    )
+    return part, kinds["tries"].to_numpy().astype(np.int64)
+
+
+def _labels(texts: Sequence[str | None]) -> Labels:
+    distinct = [text for text in dict.fromkeys(texts) if text is not None]
+    number = {text: at for at, text in enumerate(distinct)}
+    code = np.array([-1 if text is None else number[text] for text in texts], dtype=np.int64)
+    return Labels(code, [json.loads(text) for text in distinct])
+
+
+def rows_of(packed: Packed) -> Part:
+    """Packed rollouts as the part of a file with a row for each."""
+    code = packed.code.astype(np.int64)
+    table = packed.kinds
+    pieces = [(task, sample) for task, sample, _ in packed.rows()]
+    task = np.concatenate([task for task, _ in pieces]) if pieces else np.zeros(0, dtype=np.int64)
+    sample = np.concatenate([sample for _, sample in pieces]) if pieces else np.zeros(0, dtype=np.int64)
+    return replace(
+        table,
+        places=Places(table.places.path, "rollout ", [(0, 1)]),
+        tasks=list(packed.tasks),
+        task=task,
+        sample=sample.astype(np.int64),
+        attempt=table.attempt[code],
+        outcome=table.outcome[code],
+        rewards={name: column.take(code) for name, column in table.rewards.items()},
+        columns={name: column.take(code) for name, column in table.columns.items()},
+        labels={name: labels.take(code) for name, labels in table.labels.items()},
+    )
+
+
+def lacking(header: Header, labels: Collection[str]) -> list[str]:
+    """The labels that are asked for and that a partial was not made with."""
+    known = {*header.settings.get("labels", ()), "task", "sample", "outcome", "answer", *GROUP}
+    return [label for label in labels if label not in known]
+
+
+def _checked(source: Source, labels: Collection[str]) -> Partial:
+    part = opened(source.path)
+    if absent := lacking(part.header, labels):
+        right = f"make it again with calipers score --partial --by {absent[0]}"
+        raise InputError.at(source.path, f"the partial does not have {absent[0]!r} of its rollouts", right)
+    return part
+
+
+def read(source: Source, columns: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a partial as rows."""
+    part = _checked(source, labels)
+    progress(source.size)
+    return [rows_of(part.packed)] if len(part.packed) else []
+
+
+def packed(
+    source: Source, columns: Columns, labels: Collection[str], keep: Collection[str] | None, progress: Progress
+) -> list[Packed]:
+    """The rollouts of a partial as they are."""
+    part = _checked(source, labels)
+    progress(source.size)
+    return [part.packed]
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether a file begins with the header of a partial."""
+    return is_partial(start.head)
+
+
+def is_partial(head: bytes) -> bool:
+    """Whether these are the first bytes of a partial."""
+    return head[:2] == b"PK" and HEADER.encode() in head[:80]
+
+
+def input_file(path: str, form: str, sha256: str, rollouts: int) -> InputFile:
+    """A file that was read, for a header."""
+    return InputFile(path, form, sha256, rollouts, os.path.basename(os.path.dirname(os.path.abspath(path))))
+
+
+PARTIAL = Format("partial", read, recognise, packed=packed)

@@ -1,0 +1,382 @@
+"""Scores in pieces: a partial of some files, the merge of several, and a cache with one for each input.
+
+::
+
+    files ──► write_partial ──► a.partial ──┐
+    files ──► write_partial ──► b.partial ──┴─ merge_partials ──► Result: that of all files at once
+
+A partial has its rollouts packed and nothing added up, so that a task may be split among partials, and every metric of
+what it has can be computed from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.errors import Incomplete, InputError
+from calipers.formats.format import NUMBERED, Named, OpenInput, insisted, worths
+from calipers.formats.lines import NotPackable
+from calipers.formats.partial import SCHEMA, Header, Partial, input_file, opened, written
+from calipers.formats.read import Input, read_packed, with_folders
+from calipers.formats.read import begin as begin_reading
+from calipers.names import FORMATS, is_code
+from calipers.pipeline import DEFINITIONS, Progress, columns_read, score_table
+from calipers.reports.result import Result
+from calipers.request import Plan, Wanted, make_plan
+from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack, small, table_of
+from calipers.rollouts.part import Part
+from calipers.rollouts.record import GROUP
+
+Path = str | os.PathLike[str]
+PLANNED: Final = (
+    "metrics",
+    "by",
+    "cluster",
+    "dialect",
+    "missing",
+    "reward",
+    "confidence",
+    "seed",
+    "interval",
+    "range",
+    "exclude",
+)
+"""What partials must have in common to be one score."""
+
+
+def write_partial(
+    source: Path | Sequence[Path],
+    out: Path,
+    metrics: Wanted | Sequence[Wanted] | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Header:
+    """Read files once and keep what a score needs of them in a partial, for `merge_partials`.
+
+    ``settings`` are those of `score`: by, cluster, dialect, missing, reward, confidence, seed, interval, range,
+    exclude.
+    InputError for what a partial cannot have: metric scripts, and runs that were stopped by a rule.
+    """
+    paths = _paths(source)
+    plan = make_plan(metrics, source=paths, **settings)
+    names = Named(columns or {}, truth, input_format or "")
+    partial = _made(paths, names, plan, progress)
+    _atomic(os.fspath(out), _bytes(partial, plan))
+    return partial.header
+
+
+def merge_partials(
+    partials: Path | Sequence[Path],
+    metrics: Wanted | Sequence[Wanted] | None = None,
+    *,
+    expect: Path | None = None,
+) -> Result:
+    """The score of all files that partials were made of: the same numbers and digest as scoring them at once.
+
+    Without ``metrics``, the metrics that the partials were made for. ``expect`` is a list of inputs, a path or a
+    SHA-256 on each line; Incomplete where one of them is in no partial.
+    """
+    parts = [opened(path) for path in _paths(partials)]
+    _check_alike(parts)
+    _check_once(parts)
+    if expect is not None:
+        _check_expected(parts, os.fspath(expect))
+    plan = _plan(parts[0], metrics)
+    return _scored(parts, plan)
+
+
+def score_cached(
+    source: Path | Sequence[Path],
+    metrics: Wanted | Sequence[Wanted] | None = None,
+    *,
+    cache: Path,
+    check: bool = False,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    input_format: str | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Result:
+    """As `score`, with a partial of each input file in a folder: a file that is known is not read again.
+
+    A file of the same size and time as before is taken for the same; ``check`` hashes it again.
+    """
+    paths = _paths(source)
+    plan = make_plan(metrics, source=paths, **settings)
+    names = Named(columns or {}, truth, input_format or "")
+    given, notes = with_folders(paths, names)
+    kept = _Cache(os.fspath(cache), names, plan)
+    parts = [
+        kept.partial(each, check, progress)
+        if isinstance(each, str) and os.path.isfile(each)
+        else _direct(each, names, plan)
+        for each in given
+    ]
+    kept.save()
+    _check_once(parts)
+    result = _scored(parts, plan)
+    return replace(result, notes=[*result.notes, *notes])
+
+
+def _direct(each: str | OpenInput, names: Mapping[str, str], plan: Plan) -> Partial:
+    """The rollouts of a folder, which is not kept: its files may still change."""
+    return _made([each if isinstance(each, str) else each.path], names, plan, None)
+
+
+def _paths(source: Path | Sequence[Path]) -> list[str]:
+    paths = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    if not paths:
+        raise InputError("no files; expected at least one")
+    return [os.fspath(path) for path in paths]
+
+
+def _made(paths: Sequence[str], names: Mapping[str, str], plan: Plan, progress: Progress | None) -> Partial:
+    """The partial of some files."""
+    if plan.afterwards is not None:
+        raise InputError("a partial cannot have metric scripts, which need every rollout's files; score them at once")
+    keep = columns_read(plan)
+    unnumbered = names.get("sample") == NUMBERED
+    try:
+        packs, inputs = read_packed(paths, columns=names, labels=plan.labels, keep=keep, progress=progress)
+        packed = merge(packs)
+    except (NotPackable, Repeated):  # read as they are, an error names its line
+        parts: list[Part] = []
+        _, inputs = begin_reading(paths, columns=names, labels=plan.labels, progress=progress, kept=parts)
+        for part in parts:
+            if part.stop is not None:
+                wrong = "the run was stopped by its own results, and its numbers belong to the whole run"
+                raise InputError.at(part.places.path, wrong, "expected calipers score RUN, without --partial") from None
+        unnumbered = unnumbered or any(part.unnumbered for part in parts)
+        packed = merge([pack(part, keep) for part in parts])
+    seen = [input_file(each.path, each.format, each.sha256, each.rollouts) for each in inputs()]
+    header = Header(SCHEMA, "", DEFINITIONS, {}, seen, {}, len(packed.starts) - 1, len(packed), unnumbered=unnumbered)
+    return Partial(", ".join(paths), header, replace(packed, inputs=", ".join(paths)))
+
+
+def _bytes(partial: Partial, plan: Plan) -> bytes:
+    from calipers import __version__
+
+    settings = {
+        "metrics": [request.text for request in plan.asked],
+        "by": list(plan.by),
+        "cluster": plan.cluster,
+        "dialect": plan.dialect.name,
+        "missing": plan.missing,
+        "reward": plan.reward,
+        "confidence": plan.confidence,
+        "seed": plan.seed,
+        "interval": plan.interval,
+        "range": list(plan.range) if plan.range else None,
+        "exclude": [f"{key}={value}" for key, value in plan.exclude],
+        "labels": list(plan.labels),
+    }
+    known = {"calipers": __version__, "definitions": DEFINITIONS, "settings": settings}
+    return written(partial.packed, {**known, "inputs": partial.header.inputs, "unnumbered": partial.header.unnumbered})
+
+
+def _plan(partial: Partial, metrics: Any) -> Plan:
+    """The plan that a partial was made for, with other metrics if the user names some."""
+    settings: dict[str, Any] = {key: partial.header.settings.get(key) for key in PLANNED}
+    stored = settings.pop("metrics") or None
+    if metrics is None and (code := next((name for name in stored or () if is_code(name)), None)):
+        right = f"give it again: --metric {code}"
+        raise InputError.at(partial.path, f"metric {code!r} is your own code, which a partial does not have", right)
+    ends = settings.pop("range")
+    settings = {key: value for key, value in settings.items() if value is not None}
+    try:
+        return make_plan(stored if metrics is None else metrics, range=ends and (ends[0], ends[1]), **settings)
+    except TypeError as error:
+        raise InputError.at(partial.path, f"its settings cannot be read ({error})", "make it again") from None
+
+
+def _scored(parts: Sequence[Partial], plan: Plan) -> Result:
+    """The score of several partials as one set of rollouts."""
+    try:
+        packed = merge(_numbered(parts))
+    except Repeated as error:
+        task, sample, attempt, first, second = error.args
+        wrong = f"task {task!r} sample {sample} attempt {attempt} appears twice"
+        wrong += f", also in {first}" if first != second else ""
+        raise InputError.at(second, wrong, "expected each rollout once") from None
+    inputs = [
+        Input(each.path, each.format, each.sha256, each.rollouts) for part in parts for each in part.header.inputs
+    ]
+    return replace(score_table(table_of(packed), plan, [part.path for part in parts]), inputs=inputs)
+
+
+def _numbered(parts: Sequence[Partial]) -> list[Loose | Packed]:
+    """The rollouts of partials, with samples that were numbered by appearance numbered through all of them.
+
+    In the order of the inputs' names, so that the order of the partials does not matter.
+    """
+    ordered = sorted(parts, key=lambda part: [_natural(each.path) for each in part.header.inputs])
+    if sum(part.header.unnumbered for part in parts) < 2:
+        return [part.packed for part in ordered]
+    seen: dict[tuple[Any, ...], int] = {}
+    packs: list[Loose | Packed] = []
+    for part in ordered:
+        packed = part.packed
+        if not part.header.unnumbered:
+            packs.append(packed)
+            continue
+        labels = [packed.kinds.labels.get(name) for name in GROUP]
+        counts = np.diff(packed.starts)
+        offsets = np.zeros(len(counts), dtype=np.int64)
+        for task in np.flatnonzero(counts).tolist():
+            kind = int(packed.code[packed.starts[task]])
+            group = [None if each is None or each.code[kind] < 0 else each.values[each.code[kind]] for each in labels]
+            who = (packed.tasks[task if packed.unit is None else int(packed.unit[task])], *group)
+            offsets[task] = seen.get(who, 0)
+            seen[who] = int(offsets[task]) + int(counts[task])
+        samples = np.concatenate([sample.astype(np.int64) for _, sample, _ in packed.rows()] or [counts[:0]])
+        packs.append(replace(packed, sample=small(samples + np.repeat(offsets, counts))))
+    return packs
+
+
+def _natural(path: str) -> list[tuple[bool, int, str]]:
+    """The order of names with numbers in them: 2 before 10."""
+    return [
+        (part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split("([0-9]+)", path) if part
+    ]
+
+
+def _check_alike(parts: Sequence[Partial]) -> None:
+    """InputError for partials of other definitions, or made for another score."""
+    first = parts[0]
+    for part in parts:
+        if part.header.definitions != DEFINITIONS:
+            wrong = f"was made with definitions {part.header.definitions}, and this version has {DEFINITIONS}"
+            raise InputError.at(part.path, wrong, "make it again")
+        for key in (*PLANNED, "labels"):
+            here, there = part.header.settings.get(key), first.header.settings.get(key)
+            if here != there:
+                wrong = f"was made with {key} {_shown(here)}, and {first.path} with {_shown(there)}"
+                raise InputError.at(part.path, wrong, "make both with the same settings")
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) and value else "none" if not value else str(value)
+
+
+def _check_once(parts: Sequence[Partial]) -> None:
+    """InputError for an input that two partials were made of, and for files that only together say what they are."""
+    seen: dict[str, tuple[str, str]] = {}
+    folders: dict[str, tuple[str, str]] = {}
+    for part in parts:
+        for each in part.header.inputs:
+            if each.sha256 in seen:
+                other, path = seen[each.sha256]
+                wrong = f"has {each.path}, which {other} has, too" + (f" as {path}" if path != each.path else "")
+                wrong = "appears twice" if other == part.path else wrong
+                raise InputError.at(part.path, wrong, "expected each input once")
+            seen[each.sha256] = part.path, each.path
+            if each.format in FORMATS.entries and FORMATS.load(each.format).join:
+                other, folder = folders.setdefault(each.format, (part.path, each.folder))
+                if folder != each.folder:
+                    wrong = f"files of {each.format} in the folders {folder} and {each.folder} must be read together"
+                    raise InputError.at(part.path, wrong, f"make one partial of them and those of {other}")
+
+
+def _check_expected(parts: Sequence[Partial], manifest: str) -> None:
+    """Incomplete for an input of a list that no partial has."""
+    try:
+        with open(manifest, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError.at(
+            manifest, f"cannot be read ({error})", "expected a path or a SHA-256 on each line"
+        ) from None
+    inputs = [each for part in parts for each in part.header.inputs]
+    known = {each.sha256 for each in inputs} | {each.path for each in inputs}
+    known |= {os.path.abspath(each.path) for each in inputs} | {part.path for part in parts}
+    missing = []
+    for line in filter(None, lines):
+        hashed = re.fullmatch(r"([0-9a-f]{64})(?:\s+\*?(.*))?", line)
+        if (hashed[1] if hashed else line) not in known and (hashed or os.path.abspath(line) not in known):
+            missing.append(line if not hashed else hashed[2] or hashed[1])
+    if missing:
+        more = f" and {len(missing) - 3:,} more" if missing[3:] else ""
+        raise Incomplete(f"{manifest}: in no partial: {', '.join(missing[:3])}{more}; expected a partial of each input")
+
+
+class _Cache:
+    """A folder of partials, one for each input by its hash, and an index of what files were when they were read."""
+
+    def __init__(self, folder: str, names: Mapping[str, str], plan: Plan) -> None:
+        self._folder, self._names, self._plan = folder, names, plan
+        read = [sorted(plan.labels), _sorted(columns_read(plan)), dict(names), worths(names), insisted(names)]
+        text = json.dumps([SCHEMA, DEFINITIONS, *read], sort_keys=True, default=dict)
+        self._key = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._index_path = os.path.join(folder, "index.json")
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise InputError.at(folder, f"cannot be a cache ({error.strerror})", "expected a folder") from None
+        self._index: dict[str, Any] = {}
+        # without an index every file is hashed again
+        with suppress(OSError, msgspec.MsgspecError), open(self._index_path, "rb") as file:
+            self._index = msgspec.json.decode(file.read(), type=dict[str, tuple[int, int, str]])
+
+    def partial(self, path: str, check: bool, progress: Progress | None) -> Partial:
+        """The partial of a file: the one that is kept, or a new one."""
+        real = os.path.realpath(path)
+        status = os.stat(real)
+        now = (status.st_size, status.st_mtime_ns)
+        known = self._index.get(real)
+        sha256 = known[2] if known and tuple(known[:2]) == now and not check else _hashed(path)
+        kept = os.path.join(self._folder, f"{sha256}-{self._key}.partial")
+        if os.path.exists(kept):
+            with suppress(InputError):  # a damaged one is made again
+                part = opened(kept)
+                self._index[real] = (*now, sha256)
+                inputs = [msgspec.structs.replace(each, path=path) for each in part.header.inputs]
+                header = msgspec.structs.replace(part.header, inputs=inputs)
+                return Partial(path, header, replace(part.packed, inputs=path))
+        made = _made([path], self._names, self._plan, progress)
+        sha256 = made.header.inputs[0].sha256
+        _atomic(os.path.join(self._folder, f"{sha256}-{self._key}.partial"), _bytes(made, self._plan))
+        self._index[real] = (*now, sha256)
+        return made
+
+    def save(self) -> None:
+        """Keep the index."""
+        _atomic(self._index_path, msgspec.json.encode(self._index))
+
+
+def _sorted(names: Collection[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
+
+
+def _hashed(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _atomic(path: str, data: bytes) -> None:
+    """Write a file that appears when all of it is written."""
+    real = os.path.realpath(path)
+    beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)[:100]}.{os.urandom(4).hex()}.part")
+    try:
+        with open(beside, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, real)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise InputError.at(path, f"cannot be written ({error.strerror})", "choose another file") from None

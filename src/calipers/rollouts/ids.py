@@ -1,0 +1,241 @@
+"""Task ids by the million: text in one buffer, or plain numbers, in the order of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.rollouts.column import Bools, Ints
+
+Bytes = NDArray[np.uint8]
+
+WIDEST = 64  # bytes of an id beyond what all have in common; longer ones are sorted as Python's text
+_ZERO, _NINE = b"09"
+_MOST_DIGITS = 18  # of an id that is sorted as a number: more do not fit 63 bits
+SPARSE = 8  # so many times as many numbers as ids: then a table of all numbers costs more than sorting
+
+
+def id_order(task: str) -> tuple[int, int, str]:
+    """The order of ids: numbers by size, before all other text."""
+    return (0, int(task), task) if task.isdecimal() and len(task) <= _MOST_DIGITS else (1, 0, task)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ids(Sequence[str]):
+    """N task ids: a buffer of text and where each begins, or numbers, each the text of itself."""
+
+    text: Bytes | None  # None: numbers
+    starts: Ints  # [N + 1] where the text of each begins; of numbers, [N] the numbers
+
+    @classmethod
+    def of(cls, ids: Iterable[str]) -> Ids:
+        """These ids."""
+        pieces = [task.encode("utf-8", "surrogatepass") for task in ids]
+        sizes = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
+        return cls(np.frombuffer(b"".join(pieces), dtype=np.uint8), _ends(sizes))
+
+    @classmethod
+    def of_numbers(cls, numbers: Ints) -> Ids:
+        """Whole numbers, each the text of itself."""
+        return cls(None, numbers)
+
+    def __len__(self) -> int:
+        return len(self.starts) - (self.text is not None)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Ids: ...
+    def __getitem__(self, index: int | slice) -> str | Ids:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        at = int(index)
+        if not -len(self) <= at < len(self):
+            raise IndexError(index)
+        if self.text is None:
+            return str(int(self.starts[at]))
+        at %= len(self)
+        return _decoded(self.text[self.starts[at] : self.starts[at + 1]].tobytes())
+
+    def take(self, rows: Ints) -> Ids:
+        """The ids in these places."""
+        if self.text is None:
+            return Ids(None, self.starts[rows])
+        if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+            first, last = int(rows[0]), int(rows[-1]) + 1
+            starts = self.starts[first : last + 1]
+            return Ids(self.text[starts[0] : starts[-1]], starts - starts[0])
+        begins, sizes = self.starts[:-1][rows], np.diff(self.starts)[rows]
+        starts = _ends(sizes)
+        return Ids(self.text[np.repeat(begins - starts[:-1], sizes) + np.arange(starts[-1])], starts)
+
+    def as_text(self) -> Ids:
+        """The same ids with their text written out."""
+        return self if self.text is not None else Ids.of(map(str, self.starts.tolist()))
+
+    def order(self) -> Ints:
+        """The rows by ascending id: numbers by size, before all other text."""
+        if self.text is None:
+            negative = self.starts < 0  # "-7" is text: it begins with a sign
+            return _order_of_text(self.as_text()) if negative.any() else np.argsort(self.starts, kind="stable")
+        return _order_of_text(self)
+
+    def same_as_before(self, order: Ints) -> Bools:
+        """For each row of an order whether its id is that of the row before."""
+        if self.text is None:
+            numbers = self.starts[order]
+            return np.concatenate([[False], numbers[1:] == numbers[:-1]])[: len(order)]
+        sizes = np.diff(self.starts)[order]
+        same = np.concatenate([[False], sizes[1:] == sizes[:-1]])[: len(order)]
+        for at in range(0, int(sizes.max(initial=0)), 8):  # a word at a time, for the pairs that may still agree
+            rows = np.flatnonzero(same)
+            if not len(rows):
+                break
+            same[rows] = self._words(order[rows], at) == self._words(order[rows - 1], at)
+        return same
+
+    def _words(self, rows: Ints, at: int) -> NDArray[np.uint64]:
+        """Eight bytes of each of these ids from there on, as a number that sorts as they do; 0 beyond its end."""
+        text: Any = self.text
+        begins, sizes = self.starts[:-1][rows] + at, np.diff(self.starts)[rows] - at
+        words = np.zeros(len(rows), dtype=np.uint64)
+        for step in range(8):
+            octets = text.take(begins + step, mode="clip") if len(text) else 0
+            words |= np.where(sizes > step, octets, 0).astype(np.uint64) << np.uint64(56 - 8 * step)
+        return words
+
+
+class Chained(Sequence[str]):
+    """Several lists of ids as one, without a copy."""
+
+    def __init__(self, lists: Sequence[Sequence[str]]) -> None:
+        self._lists = lists
+        self._ends = np.cumsum([len(ids) for ids in lists])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        which = int(np.searchsorted(self._ends, index, side="right"))
+        return self._lists[which][int(index) - (int(self._ends[which - 1]) if which else 0)]
+
+
+def union(lists: Sequence[Ids]) -> tuple[Ids, list[Ints]]:
+    """All ids once, in their order; and for each list the place of each of its ids among them."""
+    if len(lists) == 1:
+        joined = lists[0]
+    elif all(ids.text is None for ids in lists):
+        joined = Ids(None, np.concatenate([ids.starts for ids in lists]))
+    else:
+        joined = _joined([ids.as_text() for ids in lists])
+    if joined.text is None and (places := _dense(joined.starts)) is not None:
+        distinct, code = places
+        ids = Ids(None, distinct)
+    else:
+        order = joined.order()
+        new = ~joined.same_as_before(order)
+        code = np.empty(len(joined), dtype=np.int64)
+        code[order] = np.cumsum(new) - 1
+        ids = joined.take(order[new])
+    ends = np.cumsum([len(each) for each in lists])[:-1]
+    return ids, np.split(code, ends)
+
+
+def _dense(numbers: Ints) -> tuple[Ints, Ints] | None:
+    """Distinct numbers, ascending, and the place of each among them; None where they lie far apart."""
+    if not len(numbers) or int(numbers.min()) < 0:
+        return None
+    lowest, most = int(numbers.min()), int(numbers.max())
+    if most - lowest > SPARSE * len(numbers) + 1_000_000:
+        return None
+    there = np.zeros(most - lowest + 1, dtype=bool)
+    there[numbers - lowest] = True
+    distinct = np.flatnonzero(there)
+    if len(distinct) == len(there):
+        return distinct + lowest, numbers - lowest
+    return distinct + lowest, (np.cumsum(there, dtype=np.int64) - 1)[numbers - lowest]
+
+
+def _joined(lists: Sequence[Ids]) -> Ids:
+    texts: list[Any] = [ids.text for ids in lists]
+    sizes = np.concatenate([np.diff(ids.starts) for ids in lists])
+    return Ids(np.concatenate(texts), _ends(sizes))
+
+
+def _order_of_text(ids: Ids) -> Ints:
+    """The rows by ascending id, of ids with their text written out."""
+    if ids.text is None or not len(ids):
+        return np.zeros(0, dtype=np.int64)
+    sizes = np.diff(ids.starts)
+    if bool((ids.text > 127).any()):  # digits of other scripts are numbers, too
+        texts = list(ids)
+        if any(task.isdecimal() and not task.isascii() for task in texts):
+            return np.array(sorted(range(len(texts)), key=lambda row: id_order(texts[row])), dtype=np.int64)
+    rows = np.arange(len(ids))
+    number = _is_number(ids, sizes)
+    if number.any():
+        numbers, others = np.flatnonzero(number), np.flatnonzero(~number)
+        values = _values(ids, numbers)
+        # of one number, "07" comes before "7" as text does, and "0" before "00"
+        width = np.where(values > 0, -sizes[numbers], sizes[numbers])
+        first = numbers[np.lexsort((width, values))]
+        return np.concatenate([first, others[_by_bytes(ids, others)]])
+    return _by_bytes(ids, rows)
+
+
+def _is_number(ids: Ids, sizes: Ints) -> Bools:
+    text: Any = ids.text
+    digits = np.concatenate([[0], np.cumsum((text >= _ZERO) & (text <= _NINE))])
+    count = digits[ids.starts[1:]] - digits[ids.starts[:-1]]
+    return np.asarray((count == sizes) & (sizes > 0) & (sizes <= _MOST_DIGITS))
+
+
+def _values(ids: Ids, rows: Ints) -> Ints:
+    """The numbers that these ids are."""
+    text: Any = ids.text
+    begins, sizes = ids.starts[:-1][rows], np.diff(ids.starts)[rows]
+    values = np.zeros(len(rows), dtype=np.int64)
+    for step in range(int(sizes.max(initial=0))):
+        digit = text.take(begins + step, mode="clip").astype(np.int64) - _ZERO
+        values = np.where(sizes > step, values * 10 + digit, values)
+    return values
+
+
+def _by_bytes(ids: Ids, rows: Ints) -> Ints:
+    """The order of these ids by their bytes, which is that of their characters."""
+    if not len(rows):
+        return np.zeros(0, dtype=np.int64)
+    text: Any = ids.text
+    begins, sizes = ids.starts[:-1][rows], np.diff(ids.starts)[rows]
+    shared = int(sizes.min())
+    for step in range(shared):  # what all of them begin with decides nothing
+        octets = text[begins + step]
+        if octets[0] != octets.max() or octets[0] != octets.min():
+            shared = step
+            break
+    widest = int(sizes.max())
+    if widest - shared > WIDEST:
+        pieces = [
+            text[begin : begin + size].tobytes() for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True)
+        ]
+        return np.array(sorted(range(len(pieces)), key=pieces.__getitem__), dtype=np.int64)
+    words = [ids._words(rows, at) for at in range(shared, max(widest, shared + 1), 8)]
+    return np.lexsort((sizes, *reversed(words)))
+
+
+def _ends(sizes: Ints) -> Ints:
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+
+
+def _decoded(octets: bytes) -> str:
+    return octets.decode("utf-8", "surrogatepass")

@@ -1,0 +1,456 @@
+"""Rollouts in few bytes: each distinct row once, and a small code for each rollout, by task and sample.
+
+Most rollouts are alike: a reward of 0 or 1, one outcome, one model. Here L distinct rows are kept as they are, its
+*kinds*, and each of R rollouts is the number of its kind: one byte, most of the time. Nothing is lost, so that rollouts
+may be packed file by file, or piece by piece, and `merge` gives the same table in whatever order and split they come.
+
+::
+
+    Part ──pack──► Loose ──┐
+    Part ──pack──► Loose ──┴─ merge ──► Packed ──blocks──► Rollouts, some tasks at a time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.ids import Ids, union
+from calipers.rollouts.part import Part, Places
+from calipers.rollouts.record import STOPPED_EARLY
+from calipers.rollouts.table import (
+    NAMELESS,
+    Rollouts,
+    group_keys,
+    headline_of,
+    join_columns,
+    join_labels,
+    outcomes_of,
+    renumbered,
+    unread_of,
+    without_left,
+)
+
+Unsigned = NDArray[Any]
+"""Whole numbers in as few bytes as the largest needs."""
+
+AT_A_TIME = 1 << 18  # rollouts; what is unpacked at once stays in the processor's cache
+LOOSE = 4  # so many slots for each rollout: with more, sorting costs less than a table of all slots
+_PROBED = 4096  # values of a column that are looked at to learn which it takes
+_FEW = 8  # of them
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """R rollouts of one file or a piece of it, in any order."""
+
+    kinds: Part  # [L] the distinct rows; their tasks and samples mean nothing
+    tasks: Ids  # [N] distinct
+    task: Unsigned  # [R] codes into tasks
+    sample: Unsigned  # [R]
+    code: Unsigned  # [R] rows of kinds
+    tries: Ints  # [L] attempts that were read for each rollout of a kind
+    inputs: str = ""  # the name of the file, for errors
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def rows(self) -> Iterator[tuple[Ints, Unsigned, Unsigned]]:
+        """(task, sample, kind) of some rollouts at a time."""
+        for start in range(0, len(self.code), AT_A_TIME):
+            some = slice(start, start + AT_A_TIME)
+            yield self.task[some].astype(np.int64), self.sample[some], self.code[some]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """R rollouts of T tasks, sorted by group, task and sample, one for each planned (task, sample)."""
+
+    kinds: Part  # [L] the distinct rows; their tasks and samples mean nothing
+    tries: Ints  # [L]
+    tasks: Ids  # [N] distinct ids, in their order
+    unit: Ints | None  # [T] the id of each task; None: task n has id n
+    starts: Ints  # [T + 1] where the rollouts of each task begin
+    sample: Unsigned | None  # [R]; None: each task has samples 0, 1, 2, ...
+    code: Unsigned  # [R] rows of kinds
+    inputs: str = ""
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def rows(self) -> Iterator[tuple[Ints, Unsigned, Unsigned]]:
+        """(task, sample, kind) of some rollouts at a time."""
+        for first, last in self.ranges(np.array([0, len(self.starts) - 1])):
+            counts = np.diff(self.starts[first : last + 1])
+            some = slice(int(self.starts[first]), int(self.starts[last]))
+            ids = np.arange(first, last) if self.unit is None else self.unit[first:last]
+            yield np.repeat(ids, counts), self._samples(first, last), self.code[some]
+
+    def _samples(self, first: int, last: int) -> Unsigned:
+        """The sample numbers of the rollouts of these tasks."""
+        starts = self.starts[first : last + 1]
+        if self.sample is not None:
+            return self.sample[starts[0] : starts[-1]]
+        most = int(starts[1] - starts[0]) if last > first else 0
+        if (last - first) * most == starts[-1] - starts[0] and bool((np.diff(starts) == most).all()):
+            return np.tile(np.arange(most), last - first)
+        return np.arange(starts[0], starts[-1]) - np.repeat(starts[:-1], np.diff(starts))
+
+    def ranges(self, owners: Ints) -> Iterator[tuple[int, int]]:
+        """Ranges of tasks with few rollouts each, at least one task; none reaches over two of these stretches."""
+        for begin, end in zip(owners[:-1].tolist(), owners[1:].tolist(), strict=True):
+            first = begin
+            while first < end:
+                reach = int(self.starts[first]) + AT_A_TIME
+                last = int(np.searchsorted(self.starts, reach, side="right")) - 1
+                last = min(max(last, first + 1), end)
+                yield first, last
+                first = last
+
+
+def table_of(packed: Packed) -> PackedRollouts:
+    """Packed rollouts as a table to score."""
+    labels = dict(packed.kinds.labels)
+    keys, group = group_keys(labels, len(packed.kinds))
+    tasks = len(packed.starts) - 1
+    owner = np.zeros(tasks, dtype=np.int64)
+    if len(keys) > 1:
+        filled = np.diff(packed.starts) > 0
+        owner[filled] = group[packed.code[packed.starts[:-1][filled]]]
+        owner[~filled] = keys.index(NAMELESS) if NAMELESS in keys else 0
+    kinds = Rollouts(
+        keys,
+        [],
+        np.zeros(0, dtype=np.int64),
+        np.zeros(len(packed.kinds), dtype=np.int64),
+        np.zeros(len(packed.kinds), dtype=np.int64),
+        packed.kinds.outcome,
+        packed.kinds.rewards,
+        packed.kinds.columns,
+        labels,
+        tries=None if bool((packed.tries == 1).all()) else packed.tries,
+        planned_from=packed.kinds.planned_from,
+        notes=list(packed.kinds.notes),
+        headline=headline_of([packed.kinds]),
+        unread=packed.kinds.others,
+    )
+    return PackedRollouts(packed, kinds, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRollouts:
+    """A table of packed rollouts, handed out as `Rollouts` of some tasks at a time."""
+
+    packed: Packed
+    kinds: Rollouts  # [L] the distinct rows: its columns, labels, keys and notes are those of the table
+    owner: Ints  # [T] the group of each task, ascending
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stopping rule left some rollouts undone."""
+        return bool((self.kinds.outcome == STOPPED_EARLY).any())
+
+    def blocks(self, group: int) -> list[Callable[[], Rollouts]]:
+        """The rollouts of a group, some whole tasks in each block; one block without rows where it has none."""
+        first, last = np.searchsorted(self.owner, [group, group + 1])
+        ranges = list(self.packed.ranges(np.array([first, last])))
+        return [partial(self._block, begin, end, group) for begin, end in ranges or [(int(first), int(first))]]
+
+    def whole(self) -> Rollouts:
+        """All rollouts at once, as if they had never been packed."""
+        tasks, packed = len(self.owner), self.packed
+        return without_left(self._rollouts(0, tasks, self.kinds.keys, self.owner, packed.code))
+
+    def _block(self, first: int, last: int, group: int) -> Rollouts:
+        some = slice(int(self.packed.starts[first]), int(self.packed.starts[last]))
+        owner = np.zeros(last - first, dtype=np.int64)
+        return without_left(self._rollouts(first, last, [self.kinds.keys[group]], owner, self.packed.code[some]))
+
+    def _rollouts(self, first: int, last: int, keys: Sequence[Any], owner: Ints, code: Unsigned) -> Rollouts:
+        packed = self.packed
+        counts = np.diff(packed.starts[first : last + 1])
+        ids = np.arange(first, last) if packed.unit is None else packed.unit[first:last]
+        rows = self.kinds.take(code.astype(np.int64))
+        return replace(
+            rows,
+            keys=keys,
+            tasks=packed.tasks.take(ids),
+            owner=owner,
+            task=np.repeat(np.arange(last - first), counts),
+            sample=packed._samples(first, last).astype(np.int64),
+        )
+
+
+def pack(part: Part, keep: Collection[str] | None = None) -> Loose:
+    """The rollouts of a part, packed. Of its columns only those of ``keep`` stay; None: all of them.
+
+    Rewards and labels stay in any case.
+    """
+    if keep is not None:
+        part = replace(part, columns={name: column for name, column in part.columns.items() if name in keep})
+    part = replace(part, others=unread_of([part]), outcome=outcomes_of([part]))
+    code, first = _coded(part)
+    ids = part.tasks if isinstance(part.tasks, Ids) else Ids.of(part.tasks)
+    kinds = _kinds(part, first)
+    tries = np.ones(len(first), dtype=np.int64)
+    return Loose(kinds, ids, small(part.task), small(part.sample), small(code), tries, part.places.path)
+
+
+def _coded(part: Part, tries: Ints | None = None) -> tuple[Ints, Ints]:
+    """A code for each row, [R], equal where rows are; and the first row of each code."""
+    code = _refined(part.outcome.astype(np.int64), part.attempt)
+    code = code if tries is None else _refined(code, tries)
+    for column in (*part.rewards.values(), *part.columns.values()):
+        code = _refined(code, _levels(column))
+    for labels in part.labels.values():
+        code = _refined(code, labels.code + 1)
+    code = renumbered(code)
+    first = np.zeros(int(code.max(initial=-1)) + 1, dtype=np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return code, first
+
+
+def _refined(code: Ints, other: Unsigned) -> Ints:
+    """Codes that are equal where both are."""
+    least, most = int(other.min(initial=0 if not len(other) else other[0])), int(other.max(initial=0))
+    return code if least == most else renumbered(code * (most + 1) + other)
+
+
+def _levels(column: Column) -> Unsigned:
+    """A code for each distinct value, by its bits; 0 for a gap."""
+    bits = np.ascontiguousarray(column.values).view(np.int64)
+    known = np.unique(bits[:_PROBED])
+    code = np.zeros(len(bits), dtype=np.uint8)
+    if len(known) <= _FEW:  # comparing with each costs less than a search
+        for number, value in enumerate(known.tolist()):
+            code += (bits == value) * np.uint8(number + 1)
+        if bool((code > 0).all()):
+            return code if column.given.all() else np.where(column.given, code, 0)
+    places = np.minimum(np.searchsorted(known, bits), len(known) - 1) if len(known) else bits
+    if len(known) > _PROBED // 8 or not bool((known[places] == bits).all()):
+        known, places = np.unique(bits, return_inverse=True)
+    return np.where(column.given, places + 1, 0)
+
+
+def _kinds(part: Part, rows: Ints) -> Part:
+    """Some rows of a part, without their tasks and samples."""
+    nothing = np.zeros(len(rows), dtype=np.int64)
+    return replace(
+        part,
+        places=Places(part.places.path),
+        tasks=[],
+        task=nothing,
+        sample=nothing,
+        attempt=part.attempt[rows],
+        outcome=part.outcome[rows],
+        rewards={name: column.take(rows) for name, column in part.rewards.items()},
+        columns={name: column.take(rows) for name, column in part.columns.items()},
+        labels={name: labels.take(rows) for name, labels in part.labels.items()},
+        turn=None,
+        rollout_ids=None,
+        digests={},
+    )
+
+
+def laid_end_to_end(pieces: Sequence[Loose], tasks: Ids, place: Ints) -> Loose:
+    """Pieces of one file, whose task codes are of one numbering, as one; ``place`` is where each code's id stands."""
+    kinds, tries, of_kind = joined_kinds(pieces)
+    task = np.concatenate([piece.task for piece in pieces])
+    if not bool((place == np.arange(len(place))).all()):
+        task = small(place)[task]
+    codes = [small(number)[piece.code] for piece, number in zip(pieces, of_kind, strict=True)]
+    sample = np.concatenate([piece.sample for piece in pieces])
+    return Loose(kinds, tasks, task, sample, np.concatenate(codes), tries, pieces[0].inputs)
+
+
+def small(numbers: NDArray[Any]) -> Unsigned:
+    """The same numbers, none negative, in as few bytes as the largest needs."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))), copy=False)
+
+
+class Repeated(Exception):
+    """A rollout that is in two inputs, or twice in one: (task, sample, attempt, the names of both)."""
+
+
+def merge(parts: Sequence[Loose | Packed]) -> Packed:
+    """All rollouts as one table: the highest attempt of each (task, sample), as in `rollouts.table.assemble`.
+
+    The result depends neither on the order of the parts nor on how rollouts are split among them. InputError for a
+    (task, sample, attempt) that appears twice in one group.
+    """
+    kinds, tries, of_kind = joined_kinds(parts)
+    labels = dict(kinds.labels)
+    keys, group = group_keys(labels, len(kinds))
+    ids, of_task = union([part.tasks for part in parts])
+    units, unit_of, tasks = _units(parts, of_kind, of_task, group, keys, len(ids))
+    most = 1 + max((int(part_most(part)) for part in parts), default=0)
+    rows = sum(map(len, parts))
+    once = bool((kinds.attempt == 1).all()) and bool((tries == 1).all())
+    slots = None
+    if once and tasks * most <= LOOSE * rows + AT_A_TIME:
+        slots = _slots(parts, of_kind, unit_of, tasks, most, len(kinds), rows)
+    if slots is not None:
+        starts, sample, code = slots
+    else:
+        starts, sample, code, kinds, tries = _sorted(parts, of_kind, unit_of, tasks, most, kinds, tries, ids, units)
+    return Packed(kinds, tries, ids, units, starts, sample, code, parts[0].inputs if len(parts) == 1 else "")
+
+
+def part_most(part: Loose | Packed) -> int:
+    """The largest sample number."""
+    if part.sample is not None:
+        return int(part.sample.max(initial=0))
+    starts: Ints = part.starts  # only packed rollouts lack sample numbers
+    return max(int(np.diff(starts).max(initial=0)) - 1, 0)
+
+
+UnitOf = Any
+"""``unit_of(part number, ids, kinds) -> the task of each rollout``."""
+
+
+def _units(
+    parts: Sequence[Loose | Packed],
+    of_kind: Sequence[Ints],
+    of_task: Sequence[Ints],
+    group: Ints,
+    keys: Sequence[Any],
+    ids: int,
+) -> tuple[Ints | None, UnitOf, int]:
+    """Tasks as (group, id), groups in their order, ids in theirs."""
+    if len(keys) == 1:
+
+        def alone(number: int, task: Ints, code: Unsigned) -> Ints:
+            return of_task[number][task]
+
+        return None, alone, ids
+    seen = [np.zeros(0, dtype=np.int64)]
+    for number, part in enumerate(parts):
+        for task, _, code in part.rows():
+            seen.append(np.unique(group[of_kind[number][code]] * ids + of_task[number][task]))
+    pairs = np.unique(np.concatenate(seen))
+    nameless = keys.index(NAMELESS) if NAMELESS in keys else 0  # where tasks without rollouts belong
+    idle = np.setdiff1d(np.arange(ids), pairs % max(ids, 1)) + nameless * ids
+    pairs = np.union1d(pairs, idle)
+
+    def among_groups(number: int, task: Ints, code: Unsigned) -> Ints:
+        return np.searchsorted(pairs, group[of_kind[number][code]] * ids + of_task[number][task])
+
+    return pairs % max(ids, 1), among_groups, len(pairs)
+
+
+def _slots(
+    parts: Sequence[Loose | Packed],
+    of_kind: Sequence[Ints],
+    unit_of: UnitOf,
+    tasks: int,
+    most: int,
+    kinds: int,
+    rows: int,
+) -> tuple[Ints, Unsigned | None, Unsigned] | None:
+    """(starts, samples, codes) by a table with a slot for each sample of each task; None where two want one slot."""
+    kind = np.min_scalar_type(kinds)
+    nobody = kinds
+    slots = np.full(tasks * most, nobody, dtype=kind)
+    for number, part in enumerate(parts):
+        code_of = of_kind[number].astype(kind)
+        for task, sample, code in part.rows():
+            slot = unit_of(number, task, code)
+            slot *= most
+            slot += sample
+            slots[slot] = code_of[code]
+    taken = (slots != nobody).reshape(tasks, most)
+    if np.count_nonzero(taken) != rows:
+        return None
+    if rows == taken.size:
+        return np.arange(0, rows + 1, most), None, slots
+    counts = np.count_nonzero(taken, axis=1)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    last = most - np.argmax(taken[:, ::-1], axis=1)
+    if bool((last[counts > 0] == counts[counts > 0]).all()):
+        return starts, None, slots[taken.reshape(-1)]
+    sample = np.concatenate(
+        [
+            small(np.nonzero(taken[first : first + AT_A_TIME // most + 1])[1])
+            for first in range(0, tasks, AT_A_TIME // most + 1)
+        ]
+    )
+    return starts, small(sample), slots[taken.reshape(-1)]
+
+
+def _sorted(
+    parts: Sequence[Loose | Packed],
+    of_kind: Sequence[Ints],
+    unit_of: UnitOf,
+    tasks: int,
+    most: int,
+    kinds: Part,
+    tries: Ints,
+    ids: Ids,
+    units: Ints | None,
+) -> tuple[Ints, Unsigned | None, Unsigned, Part, Ints]:
+    """The same by sorting, for samples that are far apart and rollouts with several attempts."""
+    pieces: list[tuple[Ints, Ints, Ints, Ints]] = []
+    for number, part in enumerate(parts):
+        for task, sample, code in part.rows():
+            kind = of_kind[number][code]
+            owner = np.full(len(kind), number)
+            pieces.append((unit_of(number, task, code).astype(np.int64), sample.astype(np.int64), kind, owner))
+    unit, sample, code, owner = (np.concatenate(each) for each in zip(*pieces, strict=True)) if pieces else _NO_ROWS
+    attempt = kinds.attempt[code]
+    order = np.lexsort((attempt, sample, unit))
+    unit, sample, code, attempt, owner = unit[order], sample[order], code[order], attempt[order], owner[order]
+    same = (np.diff(unit) == 0) & (np.diff(sample) == 0)
+    twice = np.flatnonzero(same & (np.diff(attempt) == 0))
+    if len(twice):
+        at = int(twice[0])
+        name = ids[int(unit[at]) if units is None else int(units[unit[at]])]
+        inputs = parts[int(owner[at])].inputs, parts[int(owner[at + 1])].inputs
+        raise Repeated(name, int(sample[at]), int(attempt[at]), *inputs)
+    last = np.append(~same, True)[: len(unit)]
+    rollout = np.cumsum(np.concatenate([[True], ~same])[: len(unit)]) - 1
+    read = np.bincount(rollout, tries[code]).astype(np.int64) if len(unit) else tries[:0]
+    unit, sample, code = unit[last], sample[last], code[last]
+    pairs, code = np.unique(code * (int(read.max(initial=1)) + 1) + read, return_inverse=True)
+    rows, read = pairs // (int(read.max(initial=1)) + 1), pairs % (int(read.max(initial=1)) + 1)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.bincount(unit, minlength=tasks))])
+    within = np.arange(len(unit)) - starts[unit]
+    kept = replace(_kinds(kinds, rows), notes=kinds.notes)
+    return starts, None if bool((within == sample).all()) else small(sample), small(code), kept, read
+
+
+_NO_ROWS = tuple(np.zeros(0, dtype=np.int64) for _ in range(4))
+
+
+def joined_kinds(parts: Sequence[Loose | Packed]) -> tuple[Part, Ints, list[Ints]]:
+    """The distinct rows of all parts, each once; its tries; and for each part the number of each of its kinds."""
+    tables = [part.kinds for part in parts]
+    if len(parts) == 1:
+        return tables[0], parts[0].tries, [np.arange(len(tables[0]))]
+    tries = np.concatenate([part.tries for part in parts])
+    all_unread = all(table.others for table in tables)
+    joined = replace(
+        tables[0],
+        task=np.zeros(len(tries), dtype=np.int64),
+        sample=np.zeros(len(tries), dtype=np.int64),
+        attempt=np.concatenate([table.attempt for table in tables]),
+        outcome=np.concatenate([table.outcome for table in tables]),
+        rewards=join_columns([(len(table), table.rewards) for table in tables], None),
+        columns=join_columns([(len(table), table.columns) for table in tables], None),
+        labels=join_labels(tables),
+        named=frozenset().union(*(table.named for table in tables)),
+        others=list(dict.fromkeys(key for table in tables for key in table.others)) if all_unread else (),
+        notes=list(dict.fromkeys(note for table in tables for note in table.notes)),
+        headline=headline_of(tables),
+    )
+    code, first = _coded(joined, tries)
+    ends = np.cumsum([len(table) for table in tables])[:-1]
+    return _kinds(joined, first), tries[first], np.split(code, ends)
