@@ -132,6 +132,7 @@ SAME_NAME = {
     "--export": "the systems that a command writes the files of",
     "-o": "a folder, or the file itself",
     "--force": "files to replace, or runs to compare",
+    "--labels": "the labels to read, or to write",
     "--limit": "tasks, lines or rows",
     "--metric": "what plan compares by",
     "--model": "a model to run, or the model of a group",

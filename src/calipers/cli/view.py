@@ -16,8 +16,9 @@ from calipers.errors import InputError
     group=options.OUTPUT,
     metavar="PORT",
     default=0,
+    show_default=True,
     type=click.IntRange(0, 65535),
-    help="Port to listen on  [default: a free port].",
+    help="Port to listen on; 0 picks a free port.",
 )
 @options.option("--no-browser", group=options.OUTPUT, is_flag=True, help="Only print the address; open no browser.")
 @options.option(
