@@ -67,7 +67,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-spelling check-docs format docs bench \
-	bench-statistics bench-view bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
+	bench-scale bench-statistics bench-view bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
 	test-browser site constraints clean
 
 help: ## list these targets
@@ -134,6 +134,9 @@ $(SITE_READY): $(SITE_CONSTRAINTS)
 
 bench: $(READY) ## measure speed and memory, and write docs/benchmarks.md
 	@$(FIND); CALIPERS_BENCH_PYTHON312=$${CALIPERS_BENCH_PYTHON312:-$$(find 3.12)} $(BIN)/python bench/run.py --write
+
+bench-scale: $(READY) ## measure scores of 10^4 to 10^8 rollouts, and 10^9 in partials; ARGS="--largest 1e7" for less
+	@$(BIN)/python bench/scale_run.py $(or $(ARGS),--rows 1e9 --write)
 
 bench-statistics: $(READY) ## simulate every interval, test and verdict; write docs/statistics.md; ARGS="--only margins" for a part
 	@$(BIN)/python bench/statistics_run.py --write $(ARGS)

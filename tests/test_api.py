@@ -62,7 +62,8 @@ def test_every_public_name_is_marked_and_dir_shows_no_other():
 
 COMMAND_ONLY = {  # options of a page on a terminal, of code that a command loads, or another name of a parameter
     "shape", "out", "plugins", "verbose", "help", "fail_on", "junit", "export", "hooks", "force", "paths", "labels",
-    "scripts", "plot", "limit", "name", "pairs", "every", "details", "economics", "models",
+    "scripts", "plot", "limit", "name", "pairs", "every", "details", "economics", "models", "errors",
+    "partial", "cache", "cache_check",
 }  # fmt: skip
 VERBS = {"score", "compare", "gate", "plan", "curve", "items", "judge-check", "leaderboard", "rescore", "explain"}
 RENAMED = {"requirements": "require"}

@@ -248,7 +248,10 @@ def test_the_schemas_of_our_files_keep_their_names():
         schema for path in FILES.values() for schema in re.findall(r'"calipers\.[a-z_.]+/\d+"', path.read_text())
     }
     names = "comparison curves documents gate items judge_check leaderboard matrix notification plan rescored result"
-    assert written == {f'"calipers.{name}/1"' for name in [*names.split(), "stopped"]}
+    certified = "audit certificate preregistration proof salts verification"
+    assert written == {
+        f'"calipers.{name}/1"' for name in [*names.split(), *certified.split(), "index", "partial", "stopped"]
+    }
 
 
 def test_pages_import_from_the_front_page_alone():

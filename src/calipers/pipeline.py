@@ -179,16 +179,17 @@ def score_table(rollouts: Rollouts | PackedRollouts, plan: Plan, source: Source)
     steps = steps_of(table)
     if STEP in plan.by and SPLIT not in plan.by:  # training and evaluation of one step are never one number
         plan = replace(plan, by=tuple(steps if key == STEP and steps else key for key in plan.by))
-    if steps and not plan.by and plan.cluster not in (STEP, SPLIT):
+    if steps and (not plan.by or {steps, STEP} & {*plan.by}) and plan.cluster not in (STEP, SPLIT):
         return _score_steps(rollouts, plan, steps)
     return score_rollouts(rollouts, plan)
 
 
 def _score_steps(rollouts: Rollouts | PackedRollouts, plan: Plan, steps: str) -> Result:
     """The scores of each step of a training run, and none over all steps: that would be the score of no policy."""
-    result = score_rollouts(rollouts, replace(plan, by=(steps,)))
+    result = score_rollouts(rollouts, replace(plan, by=plan.by or (steps,)))
     groups = [replace(group, metrics={}, variance={}, warnings=[]) for group in result.groups]
-    note = f"rollouts of several training steps, so the numbers are by {steps}; --by chooses another breakdown"
+    other = "there is none over all steps" if plan.by else "--by chooses another breakdown"
+    note = f"rollouts of several training steps, so the numbers are by {steps}; {other}"
     return replace(result, groups=groups, suites=[], notes=[*result.notes, note])
 
 

@@ -368,7 +368,7 @@ def make_plan(
         raise InputError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
     if seed < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
-    method = canonical(DEFAULT if interval is None else interval)
+    method = DEFAULT if interval in (None, DEFAULT) else canonical(interval)
     unasked = (speech.asks(source) if speech.asks and not metrics else None) or speech.default
     alone = isinstance(metrics, (str, Mapping)) or bool(metrics and own_name(metrics))
     wanted: list[Any] = [metrics] if alone else list(cast(Sequence[Any], metrics or unasked))

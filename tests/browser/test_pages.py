@@ -1,8 +1,12 @@
 """Every page of the report as somebody uses it: it renders, filters, opens, prints, and works without a mouse."""
 
+import json
 import re
 
 import pytest
+from browser.pdf import page_texts
+
+import calipers
 
 KINDS = ("run", "pair", "board", "suite")
 SECTIONS = {
@@ -285,7 +289,40 @@ def test_print_has_no_controls_and_a_glossary(kind, opened, reports):
         assert page.locator(".glossary .card:visible").count() > 2
     pdf = page.pdf(format="A4", prefer_css_page_size=True)
     assert pdf.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) > 1
+    texts = page_texts(pdf)
+    assert len(texts) > 1
+    digest = page.locator("footer").inner_text().partition("sha256:")[2][:16]
+    for number, text in enumerate(texts, start=1):
+        assert f"{number} / {len(texts)}" in text  # the number of the sheet
+        assert f"Calipers sha256:{digest}" in text
+
+
+def test_runs_among_others_have_their_slices_curves_and_the_command_of_their_own_page(opened, tmp_path):
+    paths = []
+    for model in range(3):
+        rows = [
+            {"task": f"t{t}", "sample": s, "model": f"m{model}", "dataset": "d", "reward": float((t + s) % 4 <= model)}
+            | {"metadata": {"level": ["easy", "hard"][t % 2]}}
+            for t in range(12)
+            for s in range(4)
+        ]
+        path = tmp_path / f"m{model}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        paths.append(str(path))
+    calipers.report(*paths, by="level").write(tmp_path / "many.html")
+    page = opened(tmp_path / "many.html")
+    last = page.locator("#runs details.folded").nth(2)
+    last.locator("summary").first.click()
+    assert last.locator("h3:visible").all_inner_texts() == [
+        "By level",
+        "Every task",
+        "pass@k for every k",
+        "Where the uncertainty comes from",
+    ]
+    assert last.locator("svg:visible").count() > 3
+    command = last.locator(".command code").inner_text().split()
+    assert command == ["calipers", "report", paths[2], "--by", "level"]
+    assert sideways(page) == [0, []]
 
 
 @pytest.mark.parametrize("kind", KINDS)

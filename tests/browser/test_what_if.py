@@ -395,3 +395,21 @@ def test_rewards_beyond_the_squares_of_numbers_are_no_error(size, opened, tmp_pa
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps({"task": n, "reward": -size * (n + 1)}) for n in range(4)))
     assert "What if" in opened(written(tmp_path, str(path))).locator("#what-if").inner_text()
+
+
+def test_tasks_that_a_file_flags_can_be_excluded_in_the_page_and_by_its_command(opened, tmp_path):
+    flags = tmp_path / "flags.txt"
+    flags.write_text("add-00\nadd-01\nadd-05\n")
+    page = opened(written(tmp_path, ARITH, flag=flags))
+    assert "3 tasks are flagged by" in page.locator("#what-if").inner_text()
+    pick(page, "drop", "3 flagged tasks")
+    shown = row(page, "What if")
+    estimate = printed(page)["groups"][0]["metrics"]["mean_reward"]
+    assert shown[0] == f"{estimate['value']:.3f}" != "0.440"
+    assert shown[1] == " to ".join(f"{end:.3f}" for end in estimate["interval"])
+    assert shown[2] == "37 tasks"
+    assert page.evaluate("location.hash") == "#w=drop:flagged"
+    page = opened(written(tmp_path, ARITH, NEXT, flag=flags), anchor="w=drop:flagged")
+    finding = printed(page)["contests"][0]["pairs"][0]["findings"][0]
+    assert row(page, "What if")[0] == f"{finding['delta']:+.3f}"
+    assert finding["tasks"] == 37

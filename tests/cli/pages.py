@@ -122,3 +122,28 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     again = Rescoring(at["a"], scores=at["other"], name="score", out=str(folder / "rescored.jsonl"))
     yield "rescore", rescored_page(judge_again(again))
     yield "selftest", selftest_page(selftest(checked(load_suite(ARITH.removesuffix(".jsonl")), 6)))
+    yield "verify", _verified(folder, at["a"])
+    yield "audit", _audited()
+
+
+def _verified(folder: Path, run: str) -> Document:
+    from calipers.analyses.certify.certify import certify
+    from calipers.analyses.certify.document import document as verified_page
+    from calipers.analyses.certify.verify import verify
+
+    done = certify(run)
+    (folder / "c.cert.json").write_bytes(done.envelope.encoded())
+    return verified_page(verify(folder / "c.cert.json", [run]))
+
+
+def _audited() -> Document:
+    import numpy as np
+
+    from bench.statistics_audit import CHEATS, look
+    from calipers.analyses.audit.audit import Audit
+    from calipers.analyses.audit.document import document as audit_page
+
+    found = [look(make(np.random.default_rng(2))) for make, _, _ in CHEATS.values()]
+    findings = {each.rule: each for audit in found for each in audit.findings}
+    lists = {each.rule: each for audit in found for each in audit.lists}
+    return audit_page(Audit([], 1000, list(findings.values()), list(lists.values()), found[0].tried, found[0].unknown))

@@ -306,3 +306,53 @@ def test_names_can_do_nothing(gate, tmp_path, shape):
     if shape == "junit":
         assert [suite.get("failures") for suite in ElementTree.fromstring(done.stdout)] == ["1", "1"]
     assert "<b>" not in summary.read_text().replace("``", "`").split("`")[0::2]
+
+
+@pytest.fixture
+def two_folders(tmp_path):
+    """Runs of two benchmarks, of a baseline and of a better model."""
+    for folder, model, least in (("before", "old", 5), ("now", "new", 3)):
+        (tmp_path / folder).mkdir()
+        for dataset in ("sums", "products"):
+            rows = [
+                {"task": f"{dataset}{t}", "model": model, "dataset": dataset, "reward": float(t % 10 >= least)}
+                for t in range(60)
+            ]
+            write = "".join(json.dumps(row) + "\n" for row in rows)
+            (tmp_path / folder / f"{dataset}.jsonl").write_text(write)
+    return tmp_path
+
+
+def test_a_folder_of_runs_is_checked_run_by_run(two_folders, inside):  # noqa: F811
+    arguments = ("--baseline", "before", "--require", "lower(delta(mean_reward)) > 0", "--format", "json")
+    done = inside("gate", "now", *arguments, cwd=two_folders)
+    assert done.returncode == 0, done.stderr
+    checks = json.loads(done.stdout)["checks"]
+    assert {check["dataset"]: (check["model"], check["estimate"]) for check in checks} == {
+        "sums": ("new", pytest.approx(0.2)),
+        "products": ("new", pytest.approx(0.2)),
+    }
+    (two_folders / "policy.yaml").write_text("results: {now: now}\ncritical: [mean_reward >= 0.75]\n")
+    done = inside("gate", "--policy", "policy.yaml", cwd=two_folders)
+    assert done.returncode == 1
+    assert "Failed: 2 of 2 rules." in done.stdout
+
+
+def test_finished_results_in_a_folder_of_runs_are_checked_too(two_folders, inside):  # noqa: F811
+    scored = inside("score", "before/sums.jsonl", "--format", "json", cwd=two_folders).stdout
+    (two_folders / "now" / "old.json").write_text(scored)
+    done = inside("gate", "now", "--require", "mean_reward >= 0.6", "--format", "json", cwd=two_folders)
+    assert done.returncode == 1
+    checks = json.loads(done.stdout)["checks"]
+    assert [(check["model"], check["word"]) for check in checks] == [
+        ("new", "passed"),
+        ("new", "passed"),
+        ("old", "failed"),
+    ]
+
+
+def test_a_folder_without_runs_says_what_could_be_there(tmp_path, inside):  # noqa: F811
+    (tmp_path / "empty").mkdir()
+    done = inside("gate", "empty", "--require", "mean_reward > 0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("empty: has no runs; expected run folders")

@@ -36,6 +36,8 @@ PAGES = (
         "plan clusters",
         "rescore",
         "selftest",
+        "verify",
+        "audit",
     ),
 )
 DEFINITION = "what it is"  # the column of definitions, which explain themselves
@@ -117,6 +119,8 @@ def test_these_are_all_the_pages(words):
         ("gate", {"tier", "critical", "PASS", "FAIL", "requirement"}),
         ("judge-check", {"accuracy", "PPI++", "sensitivity"}),
         ("selftest", {"gold", "wrong"}),
+        ("verify", {"check", "state", "not known", "form", "tree"}),
+        ("audit", {"finding", "expected", "last_is_pass", "token_rate", "list"}),
     ],
 )
 def test_words_that_are_found(words, page, some):

@@ -133,6 +133,7 @@ SAME_NAME = {
     "-o": "a folder, or the file itself",
     "--force": "files to replace, or runs to compare",
     "--labels": "the labels to read, or to write",
+    "--key": "the private key that signs, or the public key that is checked",
     "--limit": "tasks, lines or rows",
     "--metric": "what plan compares by",
     "--model": "a model to run, or the model of a group",

@@ -176,6 +176,10 @@ def test_steps_by_number_and_as_one_set(tmp_path):
     assert list(result.groups[0].breakdowns["step"]) == ["2", "10"]
     assert not result.groups[0].metrics  # a mean over a training run is nobody's number
     assert calipers.score(tmp_path, by="gts")["mean_reward"].value == 0.5
+    asked = calipers.score(tmp_path, by=["step", "gts"])  # nor is it when the steps are asked for
+    assert list(asked.groups[0].breakdowns) == ["step", "gts"]
+    assert not asked.groups[0].metrics
+    assert calipers.score(tmp_path, by="step").digest == result.digest
 
 
 def test_a_gate_over_several_steps_asks_for_one_of_them():
@@ -190,6 +194,7 @@ def test_training_and_evaluation_are_never_one_number():
     solver = result.groups[1]
     assert list(solver.breakdowns) == ["split+step"]
     assert list(solver.breakdowns["split+step"]) == ["eval, 0", "eval, 2", "eval, 10", "train, 1", "train, 2"]
+    assert not solver.metrics
 
 
 def test_a_filtered_copy_is_not_read_beside_its_original():
@@ -366,11 +371,12 @@ def test_an_empty_error_is_none(tmp_path, row, error, outcome):
     assert group.ledger.outcomes == {outcome: 1}
 
 
-def test_a_comparison_of_whole_trainings_says_that_its_numbers_are_over_their_steps():
+def test_a_comparison_over_several_steps_says_so():
     steps = str(GOLDEN / "verl" / "validation")
     zero, one = f"{steps}/0.jsonl", f"{steps}/40.jsonl"
     said = f"{steps}: its numbers are over several training steps, the score of no policy; give the file of one step"
-    assert said in calipers.compare(steps, one).notes
+    assert said in calipers.compare(steps, one, by="gts").notes  # a breakdown that is asked for
+    assert calipers.compare(steps, one).primary == "mean_reward[step=40]"
     assert not any("training steps" in note for note in calipers.compare(zero, one).notes)
     for document in (calipers.curve(steps), calipers.items(steps)):
         assert said.removeprefix(f"{steps}: ") in document.notes

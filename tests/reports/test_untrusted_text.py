@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.reports.untrusted_text import BROKEN, LONGEST, clean, plain, safe_json, width
+from calipers.reports.untrusted_text import BROKEN, LONGEST, clean, plain, safe_json, width, within
 
 ANYTHING = st.text(st.characters())  # half characters included
 
@@ -51,3 +51,11 @@ def test_plain_is_ascii_of_the_same_length(text):
 @pytest.mark.parametrize(("text", "expected"), [("abc", 3), ("é", 1), ("e\u0301", 1), ("漢字", 4), ("🙂", 2), ("", 0)])
 def test_width(text, expected):
     assert width(text) == expected
+
+
+@given(st.lists(st.text("abc-漢", min_size=1, max_size=40), min_size=1, max_size=8, unique=True), st.integers(12, 40))
+def test_names_within_a_width_are_told_apart(names, most):
+    short = within(names, most)
+    assert max(map(width, short)) <= most
+    assert len(set(short)) == len(names)
+    assert all(a == b for a, b in zip(names, short, strict=True) if width(a) <= most and b.count("…") == 0)

@@ -10,7 +10,7 @@ from calipers.stats.variance import (
     Dependence,
     Retries,
     Samples,
-    dependence,
+    dependence_of,
     retries,
     score_test,
 )
@@ -26,7 +26,7 @@ RETRIED = retried(1, 1, 2, 2, 3, 3, failed=4)
 
 def test_tasks_that_stop_at_their_first_pass_are_counted():
     assert retries(Samples.of(*rewards(*RETRIED), 1.0)) == Retries(stopped=6, tasks=10, most=8)
-    assert dependence(*rewards(*RETRIED), 1.0) == Retries(6, 10, 8)
+    assert dependence_of(Samples.of(*rewards(*RETRIED), 1.0)) == Retries(6, 10, 8)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from bench.statistics_uneven import (
 )
 from bench.statistics_uneven_rule import retried, scores, warned
 from calipers.stats.intervals import interval
-from calipers.stats.variance import Retries, Samples, dependence, score_test
+from calipers.stats.variance import Retries, Samples, dependence_of, score_test
 
 
 def listed(n, c, last):
@@ -36,7 +36,7 @@ def test_the_rules_of_the_bench_are_those_of_the_product(name, tasks):
     hits, patterns, z = warned(*drawn), retried(*drawn), scores(*drawn[:2])
     for run in range(60):
         column, by = rewards(*(listed(*each) for each in zip(*(part[run].tolist() for part in drawn), strict=True)))
-        found = dependence(column, by, 1.0)
+        found = dependence_of(Samples.of(column, by, 1.0))
         assert (found is not None) == hits[run]
         assert isinstance(found, Retries) == patterns[run]
         if (tested := score_test(Samples.of(column, by, 1.0))) is not None:

@@ -8,6 +8,7 @@ from cli.running import ARITH, lines
 import calipers
 from calipers.errors import InputError
 from calipers.web.gather import STATES, ManyData, PairData, RunData, gather, ledger_parts, with_less_text, with_texts
+from calipers.web.island import what_if_data, what_if_section
 
 JOB = Path(__file__).parents[1] / "golden" / "harbor" / "job_small"
 NEXT = ARITH.replace("arith.jsonl", "arith_next.jsonl")
@@ -177,3 +178,59 @@ def test_missing_rollouts_stay_missing_whatever_they_count_as():
     assert int((run.rollouts.states == STATES.index("missing")).sum()) == 17
     assert run.group["mean_reward"].value == pytest.approx(0.421875)
     assert np.diff(run.rollouts.table.by_task.starts).tolist() == run.rollouts.tasks.planned.tolist()
+
+
+@pytest.fixture
+def six(tmp_path):
+    """Runs of six models from weak to strong; the weak ones alone solve t1, and nobody solves t2."""
+    paths = []
+    for model in range(6):
+        rows = [
+            {"task": f"t{t}", "sample": s, "model": f"m{model}", "dataset": "d", "reward": reward}
+            for t in range(30)
+            for s in range(4)
+            for reward in [float(model < 3) if t == 1 else 0.0 if t == 2 else float((t * 7 + s) % 6 < model)]
+        ]
+        path = tmp_path / f"m{model}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        paths.append(str(path))
+    return paths
+
+
+def test_what_items_finds_to_contradict_the_rest_is_flagged(six, tmp_path):
+    (tmp_path / "items.json").write_text(calipers.items(*six).to_json())
+    run = gather([six[5]], flag=tmp_path / "items.json")
+    assert run.flagged == ["t1"]  # t2 is hard, which is no fault
+    assert what_if_data(run)["flagged"] == [[run.rollouts.tasks.ids.index("t1"), "t1"]]
+    pair = gather(six[4:], flag=tmp_path / "items.json")
+    assert [task for _, task in what_if_data(pair)["flagged"]] == ["t1"]
+    assert "1 task is flagged by" in what_if_section(pair).body
+
+
+def test_wrong_verdicts_of_a_selftest_and_lines_of_ids_are_flags(six, tmp_path):
+    flags = tmp_path / "flags"
+    gold = {"what": "gold", "wrong": ["t3"], "failed": [["t4", "no verdict"]]}
+    flags.write_text(json.dumps({"selftest": {"probes": [gold, {"what": "empty", "failed": [["t5", "none"]]}]}}))
+    assert gather([six[0]], flag=flags).flagged == ["t3", "t4"]
+    flags.write_text("t9\n\nanother\nt8\n")
+    assert gather([six[0]], flag=flags).flagged == ["t8", "t9"]
+    report = calipers.report(six[0], flag=flags)
+    assert report.notes == [f"1 of 3 tasks in {flags} are not in these rollouts"]
+    flags.write_text(calipers.items(six[0]).to_json())  # one run contradicts nobody
+    assert calipers.report(six[0], flag=flags).notes == [f"{flags} flags no task"]
+
+
+@pytest.mark.parametrize(
+    ("text", "runs", "wrong"),
+    [
+        ("nobody's\n", 1, 'no task in these rollouts named "nobody\'s"'),
+        ("\n", 1, "flags no task; expected ids of tasks, one a line"),
+        (b"\xff\xfe", 1, "is not UTF-8"),
+        ("t1\n", 3, "--flag: the page has no What if; expected the rollouts of one run"),
+    ],
+)
+def test_flags_that_say_nothing_are_told(six, tmp_path, text, runs, wrong):
+    (tmp_path / "flags").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError) as error:
+        gather(six[:runs], flag=tmp_path / "flags")
+    assert wrong in str(error.value)

@@ -169,3 +169,12 @@ def test_leaderboards_of_several_benchmarks_are_folded(tmp_path):
 @pytest.mark.parametrize(("count", "said"), [(2, "two"), (12, "twelve"), (13, "13")])
 def test_small_numbers_are_words(count, said):
     assert number(count) == said
+
+
+def test_pictures_of_many_runs_end_where_the_file_would_become_too_large(monkeypatch):
+    sources = [[row for row in rows("abc", [("easy", 0.5)]) if row["model"] == model] for model in "abc"]
+    whole = html(many_page(gather(sources)))
+    assert whole.count("<h3>Every task</h3>") == 3
+    monkeypatch.setattr("calipers.web.many_page.MOST_BYTES", 1)
+    assert "<h3>Every task</h3>" not in html(many_page(gather(sources)))
+    assert 'class="command"' not in whole  # rewards in memory have no command of their own

@@ -42,7 +42,7 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
     group=REQUIREMENTS,
     metavar="PATH",
     type=click.Path(),
-    help="Baseline result or rollouts for delta(metric).",
+    help="Baseline result, rollouts or folder of runs for delta(metric).",
 )
 @options.option(
     "--max-gaps",
@@ -90,8 +90,9 @@ def gate(
 ) -> None:
     """Check RESULT against requirements: exit 0 if they are met, 1 if not, 3 if a value is null.
 
-    RESULT is a result.json, or anything that calipers score reads, which is scored first. Every group must meet
-    every requirement, unless --agent, --model or --dataset selects groups. A null value never passes a gate.
+    RESULT is a result.json, anything that calipers score reads, which is scored first, or a folder of runs. Every
+    group must meet every requirement, unless --agent, --model or --dataset selects groups. A null value never
+    passes a gate.
     """
     inputs = [path for path in (result, policy, baseline) if path]
     targets = [Target(path, inputs) for path in (junit, out) if path is not None]

@@ -21,6 +21,14 @@ from calipers.cli.output import Progress, Target, plugins_loaded, tell_notes, wr
 @options.confidence(0.95)
 @options.seed(0)
 @options.option(
+    "--flag",
+    group=options.ROLLOUTS,
+    metavar="FILE",
+    type=click.Path(),
+    help="Suspicious tasks, which the What if of the page can exclude: the JSON of calipers items or of calipers check "
+    "--selftest, or a task id per line.",
+)
+@options.option(
     "-o",
     "--out",
     group=options.OUTPUT,
@@ -55,7 +63,7 @@ def report(
     Each path is anything that calipers score reads, or a document that Calipers wrote. The file opens in a browser
     without a network.
     """
-    target = Target(out, paths)
+    target = Target(out, [*paths, *([settings["flag"]] if settings["flag"] else [])])
     names = options.roles(columns)
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.web.report import report as make

@@ -65,6 +65,15 @@ INCOMPLETE = 3
     help="Script such as Harbor's metric.py to run in the sandbox; needs --trust; may be repeated.",
 )
 @options.option(
+    "--verifier-errors",
+    "errors",
+    group=options.STATISTICS,
+    metavar="FILE",
+    type=click.Path(),
+    help="Output of calipers check --selftest --format json, to bound each metric if the tasks with wrong verdicts are "
+    "wrong.",
+)
+@options.option(
     "--partial",
     group=options.OUTPUT,
     metavar="FILE",
@@ -102,6 +111,7 @@ def score(
     details: bool,
     economics: bool,
     every: bool,
+    errors: str | None,
     partial: str | None,
     cache: str | None,
     cache_check: bool,
@@ -119,6 +129,8 @@ def score(
             raise InputError.at(option, "nothing is exported", "add --export nemo_gym")
     if cache_check and cache is None:
         raise InputError.at("--cache-check", "there is no cache", "add --cache FOLDER")
+    if partial is not None and errors is not None:
+        raise InputError.at("--partial", "--verifier-errors needs every rollout as it is", "leave out one of them")
     for option, is_given in (("--partial", partial is not None), ("--cache", cache is not None)):
         if is_given and (export is not None or scripts or shape == "junit"):
             other = "--export" if export is not None else "--metric-script" if scripts else "--format junit"
@@ -129,9 +141,9 @@ def score(
             raise InputError.at("--partial", f"{other} is given, too", "expected one of them")
         write_partial(Target(partial, paths), metrics, names, plugins, settings)
         return
-    if cache is None and (runs := run_set(paths)) is not None:
+    if cache is None and any(map(os.path.isdir, paths)) and (runs := run_set(paths)) is not None:
         with plugins_loaded(plugins), Progress() as progress:
-            one_page = not (settings["by"] or export or scripts or economics or shape == "junit")
+            one_page = not (settings["by"] or export or errors or scripts or economics or shape == "junit")
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
         paths = runs.with_rollouts
         if found is not None:
@@ -165,6 +177,10 @@ def score(
                 parts=kept,
                 **settings,
             )
+        if errors is not None:
+            from calipers.analyses.selftest.error_bounds import with_error_bounds
+
+            result = with_error_bounds(result, paths, errors, metrics or None, settings, names)
         tasks = task_suites(result, kept) if shape == "junit" and kept is not None else None
         result = exported.write(result) if exported else result
         if click.get_current_context().get_parameter_source("interval") is not ParameterSource.DEFAULT:

@@ -98,22 +98,12 @@ class SuiteCommand:
 
         assert self.policy is not None
         folders = [str(report.folder) for report in reports if report.job.model != self.baseline]
-        before = [
-            str(report.folder) for report in reports if report.job.model == self.baseline
-        ] or self._baseline_paths()
-        named = NamedResult(self.file.path, folders, before[0] if len(before) == 1 else before or None)
+        before = [str(report.folder) for report in reports if report.job.model == self.baseline]
+        named = NamedResult(self.file.path, folders, before[0] if len(before) == 1 else before or self.baseline)
         job = reports[0].job
         scoring = GateScoring(job.dialect, job.missing, job.cluster, job.reward, None, {}, job.confidence, job.seed)
         policy = Policy(self.policy.requirements, [named], self.policy.max_gaps, self.policy.allowed_failures)
         return held_against(policy, scoring, alone=True)
-
-    def _baseline_paths(self) -> list[str]:
-        """The runs of a baseline that is a path."""
-        if self.baseline is None:
-            return []
-        from calipers.formats.folder_of_runs import is_folder_of_runs, runs_inside
-
-        return runs_inside(self.baseline) if is_folder_of_runs(self.baseline) else [self.baseline]
 
 
 def suite_command(benchmarks: Sequence[str]) -> SuiteCommand | None:

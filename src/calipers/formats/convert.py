@@ -22,7 +22,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats import parquet_writer
 from calipers.formats.carried import CARRIED, ROWS, Carried
-from calipers.formats.format import BAD, Extras, Format, Named, Raw, Text
+from calipers.formats.format import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError, odd_key, unreadable, without_unreal
 from calipers.formats.read import Progress, begin, found_format, with_folders
@@ -212,6 +212,36 @@ def records_of(paths: Sequence[str], columns: Mapping[str, str], parts: Sequence
     """A record for each row of the parts that were read from these paths, with what the row says beside numbers."""
     names = columns if isinstance(columns, Named) else Named(columns)
     yield from _rows(parts, _sources(paths, names), names)
+
+
+def texts_of_rows(path: str, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
+    """What the rows of a file say, from its records: the first row of each task, and all of the wanted tasks.
+
+    For formats that give their texts row by row, and not by task.
+    """
+    names = columns if isinstance(columns, Named) else Named(columns)
+    parts: list[Part] = []
+    begin([path], columns=names, kept=parts)
+    seen = set[tuple[Any, ...]]()
+    for record in _rows(parts, _sources([path], names), names):
+        who = (record.get("agent"), record.get("model"), record.get("dataset"), record["task"])
+        if who in seen and record["task"] not in wanted:
+            continue
+        seen.add(who)
+        said = {key: record[key] for key in ("completion", "prompt", "answer", "error") if record.get(key) is not None}
+        yield Text(*who, float(record["sample"]), target=_target_hash(record), **said)
+
+
+def _target_hash(record: Record) -> str:
+    """The hash of a row's right answer, which is a key of its own or stands in its metadata."""
+    metadata = _value(record.get("metadata"))
+    inside = metadata.get(TARGET) if isinstance(metadata, dict) else None
+    return target_hash(_value(record.get(TARGET, inside)))
+
+
+def _value(value: Any) -> Any:
+    """A value that may not be decoded yet."""
+    return msgspec.json.decode(value) if isinstance(value, Raw) and value else None if isinstance(value, Raw) else value
 
 
 def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:

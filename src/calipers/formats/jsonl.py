@@ -41,13 +41,13 @@ from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.reshape import WORTH, Reshape, reshaping
 from calipers.formats.rows import Gather, with_none
 from calipers.formats.source import Source, blocks_of
-from calipers.rollouts.column import Ints
-from calipers.rollouts.packed import Loose
+from calipers.rollouts.packed import Loose, Packed
 from calipers.rollouts.part import BadRow, Part, Places
 from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
 
 LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
 GIVEN_AWAY = "calipers: no key of a record: "
+WORDS = "calipers: words"  # the label that asks for a hash of each row's words: canonical.py
 _NEWLINE = ord(b"\n")
 _NUMBER = float | bool
 _NO_NUMBERS = {b'"', b"[", b"{", b"n", b""}  # what a text, messages, a message, null and nothing begin with
@@ -76,7 +76,8 @@ class RecordSchema:
         self._names = names
         self.roles = meant(names)
         self.numbers = {key: name for name, key in names.items() if name not in ROLES}  # key -> column
-        self.labels = sorted(labels)
+        self.words = WORDS in labels  # whether what is no number is kept as raw JSON, to be hashed
+        self.labels = sorted(name for name in labels if name != WORDS)
         self.seen: set[str] = set()  # roles that occur
         self.inside: dict[str, list[str]] = {"rewards": [], "usage": []}
         self.extra = Kinds()  # of the other keys
@@ -133,6 +134,8 @@ class RecordSchema:
         for role in sorted(self.seen - {"task"}):
             if role == "answer" and role in self.labels:
                 add("raw", role, key_of[role], Raw, NOTHING)
+            elif role == "answer" and self.words:
+                add("said", role, key_of[role], Raw, NOTHING)
             elif role in self.inside:
                 add(role, role, key_of[role], self._object(role) | None, ABSENT)
             elif role in _BEGINNINGS:
@@ -149,6 +152,8 @@ class RecordSchema:
                 add("carried", key, key, Raw, NOTHING)
             elif kinds == {"number"}:
                 add("number", name, key, _NUMBER | None, ABSENT)
+            elif "number" in kinds and self.words:
+                add("said", name, key, Raw, NOTHING)
             elif "number" in kinds:
                 add("mixed", name, key, union(kinds, _NUMBER), ABSENT)
             else:
@@ -158,9 +163,16 @@ class RecordSchema:
         self.steps = msgspec.json.Decoder(steps | None)
         self._texts = [at for at, (what, _) in enumerate(self.fields) if what == "text"]
         self._begin = [(at, _BEGINNINGS[what]) for at, (what, _) in enumerate(self.fields) if what in _BEGINNINGS]
-        self.raws = [at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", "carried", *_BEGINNINGS)]
+        self.raws = [
+            at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", "carried", "said", *_BEGINNINGS)
+        ]
         kinds = set[str]().union(*self.extra.values())
-        unread = kinds & {"object", "list"} or self.seen & {"metadata", "error", "answer", *TEXTS} or self.labels
+        unread = (
+            kinds & {"object", "list"}
+            or self.seen & {"metadata", "error", "answer", *TEXTS}
+            or self.labels
+            or self.words
+        )
         self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
 
     def _object(self, role: str) -> Any:
@@ -200,13 +212,18 @@ class JsonLines:
         self.ends = np.zeros(0, dtype=np.int64)  # where the lines of the latest block end, in it
         self._places = Places(path, unit)
         self._named = names
-        self._labels = labels
+        self._labels = [name for name in labels if name != WORDS]
         self._reshape, self._names = reshaping(names)
         self._schema = RecordSchema(self._names, labels)
         self._learner = Learner(self._schema)
         self._gather = Gather()
         self._carried: CarriedRows | None = None
         self._colons = Colons()
+        self._words: Any = None
+        if WORDS in labels:
+            from calipers.formats.canonical import Words  # for certificates alone
+
+            self._words = Words()
 
     def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""
@@ -225,6 +242,8 @@ class JsonLines:
                 keys += self._take(what, name, column)
             if not self._colons.once(octets, keys, [columns[at] for at in self._schema.raws]):
                 self._refuse_twice(block)
+            if self._words is not None:
+                self._hash_words(columns, rows)
             self._gather.rows += rows
         self.lines += len(ends)
 
@@ -234,16 +253,12 @@ class JsonLines:
         return self._gather.rows
 
     def flush(self) -> Part:
-        """The rows since the last flush, without the ids of their tasks."""
+        """The rows since the last flush; the next one begins with none."""
         if self._carried:
             raise NotPackable("records that were converted carry more than their columns")
-        part = self._finished(self._gather.flush(self._places, self._labels))
-        self._places = Places(self._places.path, self._places.unit)
+        part = self.finish()
+        self._places, self._gather = Places(self._places.path, self._places.unit), Gather()
         return part
-
-    def ids(self) -> tuple[list[str], Ints]:
-        """The ids of all tasks read, and the place among them of each code of flushed rows."""
-        return self._gather.ids()
 
     def finish(self) -> Part:
         """Everything read, as one `Part`."""
@@ -252,9 +267,6 @@ class JsonLines:
             part = self._carried.finish(part) if self._carried else part
         except BadRow as error:
             raise self._line_error(error) from None
-        return self._finished(part)
-
-    def _finished(self, part: Part) -> Part:
         keys = self._schema.keys()
         others = () if part.rewards else [key for key in self._schema.extra if key not in (WORTH, CARRIED)]
         return replace(part, named=frozenset(self._named.values()) & keys, others=others)
@@ -287,7 +299,7 @@ class JsonLines:
             return gather.numbers("reward", name, column)
         if what in ("sample", "attempt"):
             return gather.whole(what, column)
-        if what in ("raw", "text", "error", "metadata", "carried"):
+        if what in ("raw", "text", "error", "metadata", "carried", "said"):
             self._take_raw(what, name, column)
             return len(column) if all(column) else sum(map(bool, column))
         column, there = with_none(column)
@@ -301,8 +313,37 @@ class JsonLines:
                 there += gather.numbers(kind, inner, values)
         return there
 
+    def _hash_words(self, columns: Sequence[Sequence[Any]], rows: int) -> None:
+        """Take in the hash of what each row of the block says in words; LineError for words that have none."""
+        from calipers.formats.canonical import LANES, NotCanonical
+
+        said = []
+        for (what, name), column in zip(self._schema.fields, columns, strict=True):
+            if what in ("text", "error", "metadata") or (what in ("raw", "said") and name == "answer"):
+                said.append((name, column))
+            elif what in ("raw", "said"):  # a number where it is one, which the columns hold
+                said.append((name, [raw if kind_of(raw) != "number" else NOTHING for raw in column]))
+        try:
+            lanes, given = self._words.digests(said, rows)
+        except NotCanonical as error:
+            row, wrong, right = error.args
+            raise self._line_error(BadRow(self._gather.rows + row, wrong, right)) from None
+        for name, lane in zip(LANES, lanes, strict=True):
+            self._gather.floats("column", name, lane, given)
+
     def _take_raw(self, what: str, name: str, column: Sequence[Any]) -> None:
-        if what == "raw":
+        if what == "said":
+            if name == "answer":
+                odd = next((row for row, raw in enumerate(column) if kind_of(raw) == "object"), None)
+                if odd is not None:
+                    wrong = BadRow(self._gather.rows + odd, "answer is an object", "expected a JSON scalar or a list")
+                    raise self._line_error(wrong)
+            else:
+                numbers = [
+                    float(msgspec.json.decode(raw)) if raw and kind_of(raw) == "number" else None for raw in column
+                ]
+                self._gather.numbers("column", name, numbers, mixed=True)
+        elif what == "raw":
             self._gather.labels("raw:" + name, [bytes(raw) or None for raw in column])
         elif what == "carried":
             self._carried = self._carried or CarriedRows()
@@ -449,7 +490,7 @@ def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iter
 read: Callable[..., list[Part]] = partial(read_lines, "calipers.formats.jsonl:lines")
 """``read(source, names, labels, progress)``: the rollouts of a source, one `Part` for each process that read some."""
 
-packed: Callable[..., list[Loose]] = partial(read_packed, "calipers.formats.jsonl:lines")
+packed: Callable[..., list[Loose | Packed]] = partial(read_packed, "calipers.formats.jsonl:lines")
 """``packed(source, names, labels, keep, progress)``: the same, packed."""
 
 NATIVE = Format("native", read, lambda start: True, _texts, extras=of_lines, packed=packed)

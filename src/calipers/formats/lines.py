@@ -35,8 +35,7 @@ from calipers.formats.format import BAD, Named, Progress, Raw, worths
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks, next_line
 from calipers.names import load
 from calipers.rollouts.column import Ints
-from calipers.rollouts.ids import Ids
-from calipers.rollouts.packed import Loose, laid_end_to_end, pack
+from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack
 from calipers.rollouts.part import BadRow, Part
 
 WORTH_DIVIDING = 45 << 20  # bytes; what one process reads while another starts and, at the end, answers
@@ -301,17 +300,18 @@ class NotPackable(Exception):
     """Rollouts that are not worth packing, or cannot be: they are read as they are."""
 
 
-PIECE = 1 << 18  # rows that are packed at once
+PIECE = 1 << 17  # rows that are packed at once
+SEVERAL = 12  # pieces that are merged at once
 MOST_KINDS = 1 << 14  # distinct rows in a piece: with more of them, packing saves little
 
 
-def packed_lines(reader: Any, blocks: Iterable[memoryview], keep: Collection[str] | None, progress: Progress) -> Loose:
+def packed_lines(
+    reader: Any, blocks: Iterable[memoryview], keep: Collection[str] | None, progress: Progress
+) -> Loose | Packed:
     """The rollouts in blocks of lines, packed a piece at a time; NotPackable where they are not alike."""
-    pieces: list[Loose] = []
+    pieces: list[Loose | Packed] = []
 
     def flush() -> None:
-        if not reader.rows:
-            return
         try:
             piece = pack(reader.flush(), keep)
         except (InputError, BadRow) as error:  # reading it once more says it better
@@ -320,16 +320,24 @@ def packed_lines(reader: Any, blocks: Iterable[memoryview], keep: Collection[str
             raise NotPackable("rollouts differ in too many values")
         pieces.append(piece)
 
+    def merged() -> Loose | Packed:
+        try:
+            return pieces[0] if len(pieces) == 1 else merge(pieces)
+        except Repeated as error:
+            raise NotPackable(str(error)) from None
+
     for block in blocks:
         reader.read(block)
         progress(len(block))
         if reader.rows >= PIECE:
             flush()
-    flush()
-    ids, places = reader.ids()
+            if len(pieces) > SEVERAL and sum(map(len, pieces[1:])) > len(pieces[0]) // 2:
+                pieces[:] = [merged()]
+    if reader.rows:
+        flush()
     if not pieces:
         raise NotPackable("no rollouts")
-    return laid_end_to_end(pieces, Ids.of(ids), places)
+    return merged()
 
 
 class Lines(Protocol[P]):
@@ -400,7 +408,7 @@ def read_packed(
     labels: Collection[str],
     keep: Collection[str] | None,
     progress: Progress,
-) -> list[Loose]:
+) -> list[Loose | Packed]:
     """As `read_lines`, packed: a few bytes a rollout. NotPackable where that saves nothing."""
     count = processes()
     ranges = _ranges(source, count) if source.divisible and source.size >= WORTH_DIVIDING and count > 1 else []
@@ -419,7 +427,7 @@ def read_packed(
         parts = [packed_lines(reader, line_blocks(readinto, left), keep, progress)]
         for child in children:
             part, _ = child.result(progress)
-            if not isinstance(part, Loose):
+            if not isinstance(part, (Loose, Packed)):
                 raise NotPackable(str(part))
             parts.append(part)
         return parts

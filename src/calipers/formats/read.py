@@ -18,6 +18,7 @@ import msgspec
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInput, insisted
 from calipers.formats.format import Progress as FileProgress
+from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
 from calipers.formats.run_folder import RunLog
 from calipers.formats.run_plan import LOG, is_run
@@ -243,8 +244,13 @@ def begin(
         parts[0] = replace(parts[0], notes=[*parts[0].notes, *notes, *more])
         for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
             parts[:] = join(parts)
-        rollouts = assemble(parts)
+        rollouts = assemble(parts if WORDS not in labels else [_without_words(part) for part in parts])
     return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
+
+
+def _without_words(part: Part) -> Part:
+    """A part without the columns that hold the hashes of its words, which no score reads."""
+    return replace(part, columns={name: each for name, each in part.columns.items() if not name.startswith(WORDS)})
 
 
 def read_packed(

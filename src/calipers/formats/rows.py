@@ -181,13 +181,8 @@ class Gather:
     """The columns of a `Part`, filled a block of rows at a time. A column may start at any row."""
 
     def __init__(self) -> None:
-        self._tasks = _Codes()
-        self._empty()
-
-    def _empty(self) -> None:
-        """Forget all rows, and keep the ids of their tasks."""
         self.rows = 0
-        self._task = Growing(np.int64)
+        self._tasks, self._task = _Codes(), Growing(np.int64)
         self._whole = {
             "sample": Growing(np.int64),
             "attempt": Growing(np.int64, fill=1),
@@ -231,18 +226,6 @@ class Gather:
         if name not in self._labels:
             self._labels[name] = GrowingLabels()
         self._labels[name].put(self.rows, column)
-
-    def flush(self, places: Places, paths: Collection[str] = ()) -> Part:
-        """The rows gathered since the last flush, without the ids of their tasks, which `ids` has at the end."""
-        known, self._tasks = self._tasks, _Codes()
-        part = self.finish(places, paths)
-        self._tasks = known
-        self._empty()
-        return part
-
-    def ids(self) -> tuple[list[str], Ints]:
-        """All ids as text, and for each code that rows were given the place of its id among them."""
-        return _as_texts(list(self._tasks), np.arange(len(self._tasks)))
 
     def finish(self, places: Places, paths: Collection[str] = ()) -> Part:
         """Everything gathered, as one `Part`; ``paths`` are the labels that were asked for."""

@@ -344,7 +344,7 @@ def packed_parquet(
         raise NotPackable("it is empty, or not complete")
     codes = ids.codes()
     first = table.select(pl.nth(task.at))
-    texts = ids.texts(lambda size: first.collect_batches(chunk_size=size, maintain_order=True))
+    texts = ids.texts(lambda size: first.collect_batches(chunk_size=size, maintain_order=True), codes)
     whole = laid_end_to_end(pieces, texts, np.zeros(0, dtype=np.int64))
     return [replace(whole, task=codes)]
 
@@ -398,7 +398,7 @@ class NumberIds:
         self._ids = Ids.of_numbers(distinct.astype(np.int64))
         return small(code)
 
-    def texts(self, again: Callable[[int], Any]) -> Ids:
+    def texts(self, again: Callable[[int], Any], codes: NDArray[Any]) -> Ids:
         """The ids themselves."""
         return self._ids
 
@@ -454,8 +454,8 @@ class TextIds:
         self._hash, self._second = self._hash[:0], self._second[:0]
         return code
 
-    def texts(self, again: Callable[[int], Any]) -> Ids:
-        """The ids themselves, from the first row of each."""
+    def texts(self, again: Callable[[int], Any], codes: NDArray[Any]) -> Ids:
+        """The ids themselves, from the first row of each, and in that order: the codes are changed to it."""
         import polars as pl
 
         order = np.argsort(self._first, kind="stable")
@@ -469,10 +469,11 @@ class TextIds:
             at += batch.height
         size = np.concatenate(sizes)
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(size)])
-        ids = Ids(np.frombuffer(b"".join(pieces), dtype=np.uint8), starts)
-        back = np.empty(len(order), dtype=np.int64)
+        back = np.empty(len(order), dtype=np.uint32)
         back[order] = np.arange(len(order))
-        return ids.take(back)
+        for first in range(0, len(codes), PACKED_BATCH):
+            codes[first : first + PACKED_BATCH] = back[codes[first : first + PACKED_BATCH]]
+        return Ids(np.frombuffer(b"".join(pieces), dtype=np.uint8), starts)
 
 
 def keys_of_role(names: Mapping[str, str], role: str) -> str | None:

@@ -67,13 +67,13 @@ FORMATS: Final[Mapping[str, str]] = {
     "evsys_rewards": "EvSys' rewards: a JSON list with a list of rewards for each task.",
     "csv": "CSV with a header line.",
     "parquet": "Parquet with a row for each rollout.",
-    "partial": "A file of calipers score --partial: packed rollouts, for calipers merge and all that reads rollouts.",
     "nemo_gym": "NeMo Gym's rollouts: JSON Lines with _ng_task_index and _ng_rollout_index.",
     "lm_eval_samples": "lm-evaluation-harness' samples: JSON Lines with doc_id, resps and filtered_resps.",
     "lm_eval_results": "lm-evaluation-harness' results file; Calipers reads the samples files beside it.",
     "run": "A run folder: its plan, its log, and the planned rollouts that were not run.",
     "harbor": "The directory of a Harbor job, finished or not, of one of its trials, or of several jobs.",
     "inspect": "inspect's logs, .eval and .json, with a rollout for each epoch of each sample, run or not.",
+    "partial": "A file of calipers score --partial: packed rollouts, for calipers merge and all that reads rollouts.",
     "verl": "verl's rollout_data_dir and validation_data_dir: JSON Lines with input, output, score and step.",
     "trl": "TRL's completions: Parquet with step, prompt, completion, a column for each reward, and advantage.",
     "verifiers": "The episodes of verifiers 0.4 and prime-rl: JSON Lines with task (an object) and traces (a list).",
@@ -583,6 +583,52 @@ TERMS: Final[Mapping[str, Term]] = {
     "wrong": Term("The tasks on which the verifier's verdict is wrong.", ("false negatives", "false positives")),
     "false negatives": Term("The share of gold answers that the verifier fails."),
     "false positives": Term("The share of wrong answers that the verifier passes."),
+    # certificates and audits
+    "certificate": Term(
+        "A signed file with the numbers of a run, how they were computed, and the root of a tree of hashes over its "
+        "rollouts. calipers verify checks it.",
+        ("digest", "tree", "signature of a certificate"),
+    ),
+    "check": Term(
+        "One thing that calipers verify looks at in a certificate: its form, its signature, its numbers.", ("state",)
+    ),
+    "state": Term("What a check came to: good, wrong, or not known because something is not given.", ("check",)),
+    "not known": Term(
+        "A check of a certificate for which something is not given, such as the key or the rollouts.", ("state",)
+    ),
+    "form": Term("Whether a file is a certificate, and its numbers have the digest that it states.", ("certificate",)),
+    "signature of a certificate": Term("Whether the key that you trust signed a certificate.", ("certificate",)),
+    "numbers": Term("Whether the given rollouts have the certified digest.", ("digest", "certificate")),
+    "tree": Term(
+        "A Merkle tree over salted hashes of the rollouts of a certificate. It shows that each given rollout is the "
+        "certified one, and names the first that is not. result.tree has its salts.",
+        ("certificate", "shown"),
+    ),
+    "shown": Term("A single rollout with a proof that it is among the certified ones.", ("tree",)),
+    "registered plan": Term("A plan that calipers preregister certified before the run.", ("certificate",)),
+    "time stamp": Term("The word of an authority that a certificate existed at a time (RFC 3161).", ("certificate",)),
+    "finding": Term(
+        "Something in an audit that no honest run shows, or that at most 1 % of them show by chance.",
+        ("list", "expected"),
+    ),
+    "list": Term("Something in an audit to look at, which proves nothing.", ("finding",)),
+    "count": Term("How often a rule of an audit was met.", ("finding", "list")),
+    "expected": Term("How often a rule of an audit is met by chance in an honest run.", ("finding",)),
+    "same_text_elsewhere": Term("A finding: one long completion passes in several tasks.", ("finding",)),
+    "seeds": Term("A finding: seeds that follow each other in most tasks skip some in others.", ("finding",)),
+    "attempts": Term("A finding: a rollout with a reward was run again.", ("finding",)),
+    "requests": Term(
+        "A finding: one request id with several completions. With one completion it is a list.", ("finding",)
+    ),
+    "times": Term("A finding: rollouts that end before they start.", ("finding",)),
+    "token_rate": Term("A finding: completions faster than any server writes them.", ("finding",)),
+    "gold_text": Term("A finding: a long reference solution stands word by word in a completion.", ("finding",)),
+    "rejudged": Term("A finding: rewards that the run's own verifier does not give again.", ("finding",)),
+    "strong_runs": Term("Tasks where all better runs give one answer, which is not the key.", ("finding", "list")),
+    "empty_passes": Term("A list: rollouts that pass with an empty completion.", ("list",)),
+    "instant": Term("A list: completions within 50 ms, from a cache, a replay, or no model.", ("list",)),
+    "fewer_samples": Term("A list: tasks with fewer samples than most.", ("list",)),
+    "oracle_agent": Term("A list: rollouts of an agent that asks no model.", ("list",)),
     # systems
     "sandbox": Term("The container in which programs of models, verifiers and metric scripts run, without network."),
     "trust": Term("--trust runs code that came with the data, such as !function in lm-eval tasks."),

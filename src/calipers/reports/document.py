@@ -102,6 +102,7 @@ class TableColumn(Struct, frozen=True):
     cut: bool = False  # a terminal cuts the beginning of its cells off, where there is no room
     verbatim: bool = False  # our own figures, in which Markdown escapes nothing
     middle: bool = False  # a terminal cuts the middle of its cells out, where there is no room
+    keeps: int = 0  # columns that it keeps then at least
     least: int = 0  # a terminal of fewer columns leaves it out
     below: int = 0  # a terminal of so many columns or more leaves it out
     after: int = 2  # spaces after it
@@ -110,9 +111,10 @@ class TableColumn(Struct, frozen=True):
 
 
 class Instead(Struct, frozen=True):
-    """A note for a row whose first column to yield has gone."""
+    """A note for a row whose column to yield has gone: the first, or the one that yields at this turn."""
 
     text: str
+    turn: int = 1
 
 
 class Row(Struct, frozen=True):

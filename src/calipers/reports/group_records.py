@@ -40,7 +40,7 @@ class GroupRecords:
         last: dict[tuple[Any, ...], int] = {}
         for part in self.parts:
             labels = [part.labels.get(name) for name in GROUP]
-            groups = [_values(each, len(part)) for each in labels]
+            groups = [values_of(each, len(part)) for each in labels]
             tasks = [part.tasks[code] for code in part.task.tolist()]
             for *rollout, attempt in zip(*groups, tasks, part.sample.tolist(), part.attempt.tolist(), strict=True):
                 last[tuple(rollout)] = max(attempt, last.get(tuple(rollout), 0))
@@ -52,7 +52,7 @@ def key_of(group: Group) -> Key:
     return group.agent, group.model, group.dataset
 
 
-def _values(labels: Labels | None, rows: int) -> list[Any]:
+def values_of(labels: Labels | None, rows: int) -> list[Any]:
     """The value of each row, None where it has none."""
     if labels is None:
         return [None] * rows

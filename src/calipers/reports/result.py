@@ -90,9 +90,7 @@ class Result(Page):
     @property
     def digest(self) -> str:
         """The hash of the settings and the groups, without economics: equal digests mean equal numbers."""
-        parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
-        groups = [_numbers(_group(group)) for group in self.groups]
-        return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
+        return "sha256:" + hashlib.sha256(covered(self)).hexdigest()
 
     def page(self) -> Document:
         """The page and its data, for renderers."""
@@ -157,6 +155,13 @@ class Result(Page):
                 for name, estimate in part.metrics.items():
                     flat.append({**who, "by": key, "slice": value, "metric": name, **_flat(estimate)})
         return flat
+
+
+def covered(result: Result) -> bytes:
+    """The text that a digest is of: the settings and the groups, without economics."""
+    kept = ("dialect", "missing", "confidence", "seed")
+    groups = [_numbers(_group(group)) for group in result.groups]
+    return canonical({**{name: getattr(result, name) for name in kept}, "groups": groups})
 
 
 def canonical(value: Any) -> bytes:

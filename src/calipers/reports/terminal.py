@@ -32,7 +32,7 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import on_the_point
-from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain, width, without_middle
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain, width, within
 
 if TYPE_CHECKING:
     from rich.text import Text as RichText
@@ -222,8 +222,9 @@ def _table(table: Table, room: int) -> Iterator[Line]:
     for turn in (1, 2):
         if _total(shown) - sum(map(_spare, shown)) > room:
             shown = [laid for laid in shown if laid.column.yields != turn]
-    shown = [_without_middles(laid, _total(shown) - room) for laid in shown]
-    gone = all(laid.column.yields != 1 for laid in shown)
+    for last in (False, True):
+        shown = _narrowed(shown, _total(shown) - room, last=last)
+    gone = {1, 2} - {laid.column.yields for laid in shown}
     before = _total(shown) - shown[-1].width
     more: list[list[str]] = [[] for _ in rows]
     if table.fits and shown[-1].column.align == "left" and _total(shown) > room:
@@ -233,7 +234,13 @@ def _table(table: Table, room: int) -> Iterator[Line]:
         cells, more = [pieces[0] for pieces in broken], [pieces[1:] for pieces in broken]
         shown[-1] = _Laid(shown[-1].column, shown[-1].head, cells)
     yield from _heads(shown, table, room)
-    instead = {note.text for line in rows if line.row for note in line.row.notes if isinstance(note, Instead)}
+    instead = {
+        note.text
+        for line in rows
+        if line.row
+        for note in line.row.notes
+        if isinstance(note, Instead) and note.turn == 1
+    }
     alike = bool(table.once) and len(instead) == 1 < len(rows)
     for number, line in enumerate(rows):
         if line.row is None:
@@ -247,25 +254,40 @@ def _table(table: Table, room: int) -> Iterator[Line]:
         notes = [
             note.text if isinstance(note, Instead) else note
             for note in line.row.notes
-            if not isinstance(note, Instead) or (gone and not alike)
+            if not isinstance(note, Instead) or (note.turn in gone and not (alike and note.turn == 1))
         ]
         indent = " " * (len(line.first) - len(line.first.lstrip())) + _INDENT
         yield from _wrapped(_shown("; ".join(notes)), room, indent, "note")
-    if gone and alike:
+    if 1 in gone and alike:
         yield from _wrapped(f"{table.once} {instead.pop()}", room, _INDENT, "note")
 
 
 def _spare(laid: _Laid) -> int:
-    """Columns that a column could lose: names that differ in their middle keep it."""
-    if not laid.column.middle or laid.width <= LEAST_NAME:
-        return 0
-    return laid.width - max(map(width, without_middle(laid.cells, LEAST_NAME)), default=0)
+    """Columns that a column could lose."""
+    least = max(LEAST_NAME, laid.column.keeps, laid.column.width, width(laid.head))
+    return max(laid.width - least, 0) if laid.column.middle else 0
 
 
-def _without_middles(laid: _Laid, excess: int) -> _Laid:
-    """A column that loses so much of its width, where it can."""
-    lost = min(excess, _spare(laid))
-    return laid if lost <= 0 else _Laid(laid.column, laid.head, without_middle(laid.cells, laid.width - lost))
+def _narrowed(shown: Sequence[_Laid], excess: int, *, last: bool) -> list[_Laid]:
+    """The columns without so much of their width, where they can lose it: the widest first, down to one width.
+
+    Those that keep more than a name does lose it last.
+    """
+    spares = [_spare(laid) if bool(laid.column.keeps) is last else 0 for laid in shown]
+    if excess <= 0 or not any(spares):
+        return list(shown)
+    cap = max(laid.width for laid, spare in zip(shown, spares, strict=True) if spare)
+    while cap > LEAST_NAME and sum(_lost(laid, spare, cap) for laid, spare in zip(shown, spares, strict=True)) < excess:
+        cap -= 1
+    return [
+        _Laid(laid.column, laid.head, within(laid.cells, laid.width - lost)) if lost else laid
+        for laid, spare in zip(shown, spares, strict=True)
+        for lost in (_lost(laid, spare, cap),)
+    ]
+
+
+def _lost(laid: _Laid, spare: int, cap: int) -> int:
+    return min(max(laid.width - cap, 0), spare)
 
 
 def _fitted(table: Table, room: int) -> Table:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from typing import TextIO
 
 LONGEST = 60
@@ -125,6 +126,46 @@ def without_middle(texts: Sequence[str], most: int) -> list[str]:
         if len(set(short)) == len(set(texts)):
             return short
     return list(texts)
+
+
+def within(texts: Sequence[str], most: int) -> list[str]:
+    """Names that take so many columns at most: as `without_middle` has them, where no two look alike.
+
+    Those that differ only in what was cut out keep the piece in which they begin to differ; a number stands for it
+    where that is still the same.
+
+    >>> within(["organisation-aa-instruct-v2", "organisation-bb-instruct-v2"], 20)
+    ['organ…aa-in…truct-v2', 'organ…bb-in…truct-v2']
+    """
+    room = max(most, TAIL + 2)
+    cut = {text: _without_middle(text, room) for text in texts}
+    alike: dict[str, list[str]] = {}
+    for text, short in cut.items():
+        alike.setdefault(short, []).append(text)
+    taken = set(alike)
+    for group in alike.values():
+        if len(group) > 1:
+            for text, short in zip(group, _told_apart(group, room, taken), strict=True):
+                cut[text] = short
+                taken.add(short)
+    return [cut[text] for text in texts]
+
+
+def _told_apart(texts: Sequence[str], most: int, taken: Collection[str]) -> list[str]:
+    """Names with the piece that tells them apart between their head and their tail."""
+    first = next(at for at, letters in enumerate(zip_longest(*texts)) if len(set(letters)) > 1)
+    for size in range((most - TAIL - 2) // 2, most - TAIL - 1):
+        pieces = [_first_columns(text[first:], size) for text in texts]
+        short = [_around(text, piece, most) for text, piece in zip(texts, pieces, strict=True)]
+        if len({*short, *taken}) == len(texts) + len(taken):
+            return short
+    return [_around(text, f"{number}", most) for number, text in enumerate(texts, 1)]
+
+
+def _around(text: str, piece: str, most: int) -> str:
+    tail = _first_columns(text[::-1], TAIL)[::-1]
+    head = _first_columns(text, max(most - width(piece) - width(tail) - 2, 0))
+    return f"{head}…{piece}…{tail}"
 
 
 def _without_middle(text: str, most: int) -> str:

@@ -13,6 +13,7 @@ from calipers.rollouts.column import Bools, Ints
 
 Bytes = NDArray[np.uint8]
 
+AT_A_TIME = 1 << 18  # ids that are copied at once
 WIDEST = 64  # bytes of an id beyond what all have in common; longer ones are sorted as Python's text
 _ZERO, _NINE = b"09"
 _MOST_DIGITS = 18  # of an id that is sorted as a number: more do not fit 63 bits
@@ -69,9 +70,24 @@ class Ids(Sequence[str]):
             first, last = int(rows[0]), int(rows[-1]) + 1
             starts = self.starts[first : last + 1]
             return Ids(self.text[starts[0] : starts[-1]], starts - starts[0])
-        begins, sizes = self.starts[:-1][rows], np.diff(self.starts)[rows]
-        starts = _ends(sizes)
-        return Ids(self.text[np.repeat(begins - starts[:-1], sizes) + np.arange(starts[-1])], starts)
+        if width := self.width:
+            return Ids(self.text.reshape(-1, width)[rows].reshape(-1), np.arange(len(rows) + 1) * width)
+        sizes = np.diff(self.starts)[rows]
+        starts, text = _ends(sizes), np.empty(int(sizes.sum()), dtype=np.uint8)
+        for first in range(0, len(rows), AT_A_TIME):  # each byte has an index of eight bytes
+            some = slice(first, first + AT_A_TIME)
+            begin = starts[first]
+            places = np.repeat(self.starts[:-1][rows[some]] - starts[:-1][some] + begin, sizes[some])
+            text[begin : begin + len(places)] = self.text[places + np.arange(len(places))]
+        return Ids(text, starts)
+
+    @property
+    def width(self) -> int:
+        """The bytes of each id, where all have as many; else 0."""
+        if self.text is None or not len(self) or len(self.text) % len(self):
+            return 0
+        width = len(self.text) // len(self)
+        return width if bool((np.diff(self.starts) == width).all()) else 0
 
     def as_text(self) -> Ids:
         """The same ids with their text written out."""
@@ -101,6 +117,11 @@ class Ids(Sequence[str]):
     def _words(self, rows: Ints, at: int) -> NDArray[np.uint64]:
         """Eight bytes of each of these ids from there on, as a number that sorts as they do; 0 beyond its end."""
         text: Any = self.text
+        if width := self.width:
+            padded = np.zeros((len(rows), 8), dtype=np.uint8)
+            octets = text.reshape(-1, width)[rows, at : at + 8]
+            padded[:, : octets.shape[1]] = octets
+            return padded.view(">u8").reshape(-1).astype(np.uint64)
         begins, sizes = self.starts[:-1][rows] + at, np.diff(self.starts)[rows] - at
         words = np.zeros(len(rows), dtype=np.uint64)
         for step in range(8):
@@ -143,7 +164,7 @@ def union(lists: Sequence[Ids]) -> tuple[Ids, list[Ints]]:
         ids = Ids(None, distinct)
     else:
         order = joined.order()
-        new = ~joined.same_as_before(order)
+        new = np.ones(len(order), dtype=bool) if len(lists) == 1 else ~joined.same_as_before(order)
         code = np.empty(len(joined), dtype=np.int64)
         code[order] = np.cumsum(new) - 1
         ids = joined.take(order[new])
@@ -194,10 +215,16 @@ def _order_of_text(ids: Ids) -> Ints:
 
 
 def _is_number(ids: Ids, sizes: Ints) -> Bools:
+    """Which ids are whole numbers of few digits."""
     text: Any = ids.text
-    digits = np.concatenate([[0], np.cumsum((text >= _ZERO) & (text <= _NINE))])
-    count = digits[ids.starts[1:]] - digits[ids.starts[:-1]]
-    return np.asarray((count == sizes) & (sizes > 0) & (sizes <= _MOST_DIGITS))
+    number = (sizes > 0) & (sizes <= _MOST_DIGITS)
+    for step in range(min(int(sizes.max()), _MOST_DIGITS)):
+        rows = np.flatnonzero(number & (sizes > step))
+        if not len(rows):
+            break
+        octets = text[ids.starts[:-1][rows] + step]
+        number[rows] = (octets >= _ZERO) & (octets <= _NINE)
+    return number
 
 
 def _values(ids: Ids, rows: Ints) -> Ints:

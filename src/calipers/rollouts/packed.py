@@ -41,7 +41,7 @@ Unsigned = NDArray[Any]
 """Whole numbers in as few bytes as the largest needs."""
 
 AT_A_TIME = 1 << 18  # rollouts; what is unpacked at once stays in the processor's cache
-LOOSE = 4  # so many slots for each rollout: with more, sorting costs less than a table of all slots
+LOOSE = 64  # so many slots of a byte for each rollout: with more, sorting takes less
 _PROBED = 4096  # values of a column that are looked at to learn which it takes
 _FEW = 8  # of them
 

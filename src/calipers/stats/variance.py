@@ -223,16 +223,11 @@ def joined_samples(parts: Sequence[Samples]) -> Samples:
     )
 
 
-def dependence(rewards: Column, by: Groups, threshold: float) -> Retries | Dependence | None:
-    """Whether the numbers of samples of tasks depend on their rewards, [R]; None where nothing shows it.
+def dependence_of(samples: Samples) -> Retries | Dependence | None:
+    """Whether the numbers of samples of tasks depend on their rewards; None where nothing shows it.
 
     Gaps are no samples, and a task of gaps is no task.
     """
-    return dependence_of(Samples.of(rewards, by, threshold))
-
-
-def dependence_of(samples: Samples) -> Retries | Dependence | None:
-    """As `dependence`, of the samples of each task."""
     return retries(samples) or score_test(samples)
 
 

@@ -26,11 +26,12 @@ from calipers.analyses.compare.source import (
     said,
     texts_by_group,
 )
+from calipers.analyses.items.items import Flags, read_flags
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
 from calipers.analyses.matrix.matrix import matrix
 from calipers.analyses.matrix.result import Matrix
-from calipers.errors import InputError
+from calipers.errors import InputError, UnknownName
 from calipers.formats.folder_of_runs import unfolded
 from calipers.formats.format import Named
 from calipers.metrics.metric import PASS_THRESHOLD
@@ -41,7 +42,7 @@ from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.labels import over_steps
+from calipers.rollouts.labels import STEP, over_steps
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
@@ -57,6 +58,7 @@ MOST_ROWS: Final = 20_000  # rollouts whose texts are considered, and that a pag
 EVERY_TASK: Final = 1_000_000_000  # changed tasks that a comparison lists: all of them
 MOST_CHANGED: Final = 20  # tasks at each end whose texts are taken before others
 LARGEST_K: Final = 64  # of the metrics that are chosen where none are named
+UNFLAGGED: Final = "expected the rollouts of one run, or of two runs of one dataset"
 CHANGING: Final = ("cluster", "dialect", "missing", "reward")  # settings that a finished document does not follow
 _HEAD = 4_096
 _IS_DOCUMENT = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"calipers\.')
@@ -119,6 +121,9 @@ class RunData:
     rollouts: RunRollouts | None = None  # None: a document without rollouts
     cluster: str | None = None
     by: Sequence[str] = ()  # as requested
+    flagged: Sequence[str] = ()  # ids of tasks that `flags` names
+    flags: Flags | None = None
+    planned: str = ""  # what its certificate says of its plan; "" without a certificate
     progress: RunProgress | None = None  # of a run that is still going
 
     @property
@@ -156,9 +161,11 @@ def gather(
     columns: Mapping[str, str] | None = None,
     truth: Mapping[str, float] | None = None,
     progress: Progress | None = None,
+    flag: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Gathered:
     """What the sources hold: one run, a pair of runs, or many; ``settings`` are those of `make_plan`."""
+    flags = None if flag is None else read_flags(flag)
     if not sources:
         raise InputError("nothing to report on; expected rollouts, a run folder, a result or a comparison")
     runs: list[RunData] = []
@@ -178,8 +185,12 @@ def gather(
         elif len(sources) > 1:
             wrong = f"a {type(document).__name__.lower()} beside other inputs"
             raise InputError.at(str(source), wrong, "expected it alone, or rollouts and results only")
+        elif flags is not None:
+            raise InputError.at("--flag", f"{source} has no rollouts", UNFLAGGED)
         else:
             return PairData(document, None, None) if isinstance(document, Comparison) else ManyData(document, ())
+    if flags is not None:
+        runs = _flagged(runs, flags)
     if len(runs) == 1:
         return with_texts(runs[0]) if texts else runs[0]
     asked: dict[str, Any] = {**settings, "columns": columns, "truth": truth}
@@ -190,6 +201,22 @@ def gather(
         return PairData(comparison, first, second)
     rank = matrix if len({run.group.dataset for run in runs}) > 1 else leaderboard
     return ManyData(rank(*sources, metrics=_first(metrics), **asked), runs)
+
+
+def _flagged(runs: Sequence[RunData], flags: Flags) -> list[RunData]:
+    """The runs with their flagged tasks; InputError where the page would have no switch for them."""
+    one_or_two = len(runs) == 1 or (len(runs) == 2 and _comparable(*runs))
+    if not one_or_two or any(run.rollouts is None for run in runs):
+        raise InputError.at("--flag", "the page has no What if", UNFLAGGED)
+    flagged = [
+        replace(run, flags=flags, flagged=flags.of(run.group.dataset, run.rollouts.tasks.ids if run.rollouts else ()))
+        for run in runs
+    ]
+    if any(flags.tasks.values()) and not any(run.flagged for run in flagged):
+        some = next(task for tasks in flags.tasks.values() for task in tasks)
+        known = [task for run in runs if run.rollouts for task in run.rollouts.tasks.ids]
+        raise InputError.at(flags.path, str(UnknownName.of("task in these rollouts", some, known)))
+    return flagged
 
 
 def _comparable(first: RunData, second: RunData) -> bool:
@@ -239,7 +266,7 @@ def _runs(read: ReadSource, plan: Plan, texts: bool) -> list[RunData]:
     tables = read.rollouts.groups()
     if read.rollouts.unread:
         raise no_reward(read.path, read.rollouts.unread)
-    if not plan.by and (mixed := over_steps(read.rollouts)):
+    if (not plan.by or STEP in plan.by) and (mixed := over_steps(read.rollouts)):
         raise InputError.at(read.path, mixed[0])
     result = replace(score_rollouts(read.rollouts, plan), inputs=read.hashed())
     return [_run(result, group, table, read, texts, plan) for group, table in zip(result.groups, tables, strict=True)]
@@ -300,14 +327,24 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
         drawn = None
     rollouts = RunRollouts(table, read, key, numbers, _states(table, numbers, outright), tasks, drawn, texts)
     name = group.model or group.agent or read.path
+    planned = _planned(read.path) if isinstance(read.path, str) else ""
     progress = progress_of(read.path, table, numbers, result.confidence)
-    return RunData(result, group, name, outright, rollouts, plan.cluster, plan.by, progress)
+    return RunData(result, group, name, outright, rollouts, plan.cluster, plan.by, planned=planned, progress=progress)
 
 
 def runs_of(read: ReadSource) -> list[RunData]:
     """The runs of what was read, each with the metrics that a page shows where none are named; without texts."""
     plan = make_plan(None, source=read.path)
     return _runs(read, _with_metrics(plan, read.rollouts), False)
+
+
+def _planned(path: str) -> str:
+    """What the certificate in a run's folder says of the plan that was registered before the run; "" without one."""
+    if not os.path.isfile(os.path.join(path, "result.cert.json")):
+        return ""
+    from calipers.analyses.certify.verify import planned_as
+
+    return planned_as(os.path.join(path, "result.cert.json"))
 
 
 def _states(table: Rollouts, numbers: Column, outright: bool) -> States:

@@ -36,6 +36,7 @@ from calipers.analyses.compare.result import Comparison, Finding, Pair
 from calipers.formats.format import worths
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.names import DIALECTS
+from calipers.reports.figures import counted
 from calipers.reports.result import Group, Result
 from calipers.request import NATIVE, Dialect
 from calipers.rollouts.column import Column, Ints
@@ -45,7 +46,7 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate, Signature
 from calipers.stats.paired import FLOORED_T
 from calipers.web.gather import LARGEST_K, PairData, RunData
-from calipers.web.markup import element, joined
+from calipers.web.markup import Markup, element, joined
 from calipers.web.page import Section
 
 CONFIDENCE: Final = 0.95  # where the command names none
@@ -56,6 +57,7 @@ COMPUTED: Final = ("mean_reward", "pass_rate", "solved_rate", "pass@{k}", "pass^
 MOST_COUNTS: Final = 200_000
 """Numbers of an island; more would make the file too large to open."""
 
+NAMED: Final = 12  # flagged tasks that are named
 STOPPED: Final = "a run was stopped by what it showed"
 NOT_FINITE: Final = "some rewards are not finite numbers"
 OTHER_TASKS: Final = "the tasks were not paired by their ids alone"
@@ -68,7 +70,7 @@ class WhatIfSettings:
     command: Sequence[str]  # its words, without metrics, missing, cluster and by
     cluster: str | None = None
     keys: Sequence[str] = ()  # whose slices can be excluded, and by which tasks can be grouped
-    flagged: Sequence[str] = ()  # ids of tasks that `items` finds suspicious
+    flagged: Sequence[str] = ()  # ids of tasks that a file names as suspicious
 
 
 def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
@@ -78,7 +80,8 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
             return None
         keys = [*shown.group.breakdowns, *([shown.cluster] if shown.cluster else [])]
         words = command_words("score", [shown], shown.result)
-        return of_run(shown.rollouts.table, shown.result, shown.group, WhatIfSettings(words, shown.cluster, keys))
+        settings = WhatIfSettings(words, shown.cluster, keys, shown.flagged)
+        return of_run(shown.rollouts.table, shown.result, shown.group, settings)
     contests = shown.comparison.contests
     runs = [run for run in (shown.first, shown.second) if run is not None and run.rollouts is not None]
     if len(runs) < 2 or len(contests) != 1 or len(contests[0].pairs) != 1:
@@ -89,7 +92,8 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
     cluster = shown.comparison.cluster
     keys = list(dict.fromkeys(finding.by for finding in pair.findings if finding.by is not None))
     words = command_words("compare", runs, shown.comparison)
-    settings = WhatIfSettings(words, cluster, [*keys, *([cluster] if cluster else [])])
+    flagged = list(dict.fromkeys(task for run in runs for task in run.flagged))
+    settings = WhatIfSettings(words, cluster, [*keys, *([cluster] if cluster else [])], flagged)
     return of_pair((tables[0], tables[1]), names, shown.comparison, pair, settings)
 
 
@@ -107,7 +111,19 @@ def what_if_section(shown: RunData | PairData) -> Section | None:
     panel = element("div", id="what-if-panel", class_="what-if", hidden=True)
     without = element("noscript", element("p", "The switches need JavaScript. Run the command for this: ", example))
     note = "Recomputed here, in the page. The result above does not change."
-    return Section("What if", joined([panel, without]), note, "what-if")
+    return Section("What if", joined([panel, without, _flagged_tasks(shown, island)]), note, "what-if")
+
+
+def _flagged_tasks(shown: RunData | PairData, island: dict[str, Any]) -> Markup | None:
+    """Which tasks the switch excludes, and who says so."""
+    run = shown if isinstance(shown, RunData) else shown.first
+    if not island["flagged"] or run is None or run.flags is None:
+        return None
+    ids = [task for _, task in island["flagged"]]
+    more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
+    named = joined([joined([", " if at else "", element("bdi", task)]) for at, task in enumerate(ids[:NAMED])])
+    said = f"{counted(len(ids), 'task')} {'is' if len(ids) == 1 else 'are'} flagged by "
+    return element("p", said, element("bdi", run.flags.path), ": ", named, f"{more}.", class_="small")
 
 
 def command_words(verb: str, runs: Sequence[RunData], made: Result | Comparison) -> list[str]:

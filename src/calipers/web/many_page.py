@@ -15,13 +15,26 @@ from calipers.web.board import board_table, pairs_section
 from calipers.web.cost import cost_section
 from calipers.web.draw import ledger_bar
 from calipers.web.gather import ManyData, RunData, ledger_parts
+from calipers.web.island import command_words
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, heading
 from calipers.web.pair_page import badge, spent_of
-from calipers.web.run_page import bar_parts, command_line, cost_words, foot, ledger_label, ledger_sentence, state_counts
+from calipers.web.rollout_sections import curve_section, task_scores
+from calipers.web.run_page import (
+    bar_parts,
+    command_line,
+    cost_words,
+    foot,
+    ledger_label,
+    ledger_sentence,
+    slice_sections,
+    state_counts,
+    variance_section,
+)
 from calipers.web.suite import suite_table
 
 MOST_FOLDED = 40  # runs that have their own part below
+MOST_BYTES = 600_000  # of the pictures of all these runs; those that come later have their numbers
 
 
 def many_page(data: ManyData) -> HtmlPage:
@@ -155,8 +168,9 @@ def _page(
 
 
 def _runs(runs: Sequence[RunData]) -> Section:
-    """Every run by itself, folded: its sentence, what it is from, its metrics and its cost."""
+    """Every run by itself, folded: what the page of a run shows, but for its rollouts and texts."""
     folded = []
+    room = MOST_BYTES
     for run in runs[:MOST_FOLDED]:
         where = (
             f" · {run.group.dataset}" if run.group.dataset and len({each.group.dataset for each in runs}) > 1 else ""
@@ -171,10 +185,36 @@ def _runs(runs: Sequence[RunData]) -> Section:
             _metrics(run),
         ]
         parts.append(element("p", f"{first} {rest}", class_="small") if first else Markup(""))
+        more = joined(_pictures(run))
+        room -= len(more)
+        parts += [more] if room > 0 else []
+        parts.append(_alone(run))
         folded.append(element("details", summary, parts, class_="folded"))
     left = len(runs) - len(folded)
     folded += [element("p", f"{counted(left, 'run')} more are not shown one by one.", class_="small")] if left else []
-    return Section("Each run", joined(folded), "calipers report RUN shows one run in full.", "runs")
+    note = "calipers report RUN shows one run in full, with its rollouts and texts."
+    return Section("Each run", joined(folded), note, "runs")
+
+
+def _pictures(run: RunData) -> list[Markup]:
+    """The slices of a run, the scores of its tasks, its curves over k, and where its uncertainty comes from."""
+    of = f" of {' · '.join(filter(None, (run.name, run.group.dataset, run.group.agent)))}"
+    sections = [*slice_sections(run, among=True), task_scores(run), curve_section(run, of=of), variance_section(run)]
+    made = []
+    for section in sections:
+        if section is not None:
+            note = element("p", section.note, class_="small") if section.note and isinstance(section.note, str) else ""
+            made.append(element("section", element("h3", section.head), section.body, note, class_="of-run"))
+    return made
+
+
+def _alone(run: RunData) -> Markup:
+    """The command that makes the page of this run; nothing where its rollouts are not in a file of their own."""
+    source = run.rollouts.source if run.rollouts is not None else None
+    if source is None or not source.path or len(source.rollouts.keys) > 1:
+        return Markup("")
+    words = [*command_words("report", [run], run.result), *(word for key in run.by for word in ("--by", key))]
+    return element("div", command_line(shlex.join(words)), class_="of-run")
 
 
 def _headline(run: RunData) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from calipers.analyses.compare.page import at_step
 from calipers.analyses.compare.result import Comparison, Contest, Finding, Pair
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
@@ -67,7 +68,7 @@ def pair_page(data: PairData) -> HtmlPage:
     contest, pair = pairs[0]
     finding = headline_of(pair)
     names = contest.runs[pair.first].name, contest.runs[pair.second].name
-    answer = answer_of(finding, names, comparison)
+    answer = at_step(answer_of(finding, names, comparison), pair, finding)
     changes = changes_of(pair, data.first, data.second, finding.higher_is_better is not False)
     shown = shown_changes(changes)
     sections: list[Section | None] = [

@@ -48,13 +48,15 @@ def report(
     confidence: float = 0.95,
     seed: int = 0,
     progress: Progress | None = None,
+    flag: str | os.PathLike[str] | None = None,
 ) -> HtmlReport:
     """Report on one run, two runs or many, as one HTML file.
 
     A source is anything that `score` reads, or a document: a result, a comparison or a leaderboard, of which the
     report shows what it has. Two runs of one dataset are compared, the later with the earlier; more are ranked.
     Without ``texts``, no prompt, completion or answer is in the file. Without ``metrics``, the mean reward and, where
-    there are several samples, pass@k and pass^k are shown.
+    there are several samples, pass@k and pass^k are shown. ``flag`` is a file that names suspicious tasks, which the
+    page of one run or two can exclude: the JSON of `items` or of ``calipers check --selftest``, or a line for each.
 
     >>> report([[1, 0], [1, 1], [0, 0]], texts=False).title
     'The run solves 50\\xa0% of the tasks.'
@@ -67,6 +69,7 @@ def report(
         columns=columns,
         truth=truth,
         progress=progress,
+        flag=flag,
         cluster=cluster,
         dialect=dialect,
         missing=missing,
@@ -104,4 +107,10 @@ def notes_of(data: Gathered) -> list[str]:
         runs = list(data.runs)
     if isinstance(data, PairData):
         runs = [run for run in (data.first, data.second) if run is not None]
-    return list(dict.fromkeys(note for run in runs for note in run.result.notes))
+    notes = [note for run in runs for note in run.result.notes]
+    for run in (run for run in runs[:1] if run.flags is not None):
+        every = {task for tasks in run.flags.tasks.values() for task in tasks}
+        notes += [] if every else [f"{run.flags.path} flags no task"]
+        if lost := every.difference(*(each.flagged for each in runs)):
+            notes.append(f"{len(lost):,} of {len(every):,} tasks in {run.flags.path} are not in these rollouts")
+    return list(dict.fromkeys(notes))

@@ -39,6 +39,14 @@ def grid_section(run: RunData) -> Section | None:
         order = sorted_tasks(rolled)
         body = joined([_grid(rolled, order), draw.brackets(_brackets(rolled)), _grid_table(rolled, order)])
         return Section("Every rollout", body, note, "every-rollout")
+    return task_scores(run)
+
+
+def task_scores(run: RunData) -> Section | None:
+    """The scores of the tasks as a histogram; None where they are not between 0 and 1."""
+    rolled = run.rollouts
+    if rolled is None:
+        return None
     scores = rolled.tasks.mean.kept()
     if not len(scores) or not bool(((scores >= 0) & (scores <= 1)).all()):
         return None
@@ -120,8 +128,8 @@ def as_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Markup 
     return element("details", element("summary", "Show as table"), inside, class_="as-table")
 
 
-def curve_section(run: RunData) -> Section | None:
-    """pass@k and pass^k for every k."""
+def curve_section(run: RunData, *, of: str = "") -> Section | None:
+    """pass@k and pass^k for every k; the table is named after the run that they are ``of`` among others."""
     if run.rollouts is None or run.rollouts.curves is None:
         return None
     at, hat = run.rollouts.curves
@@ -139,7 +147,7 @@ def curve_section(run: RunData) -> Section | None:
         for some, every in zip(at.points, hat.points, strict=True)
     ]
     said = level(run.result.confidence)
-    table = as_table("pass@k for every k", ("k", "pass@k", said, "pass^k", said, "tasks"), rows)
+    table = as_table(f"pass@k for every k{of}", ("k", "pass@k", said, "pass^k", said, "tasks"), rows)
     fewer = any(point.tasks < full for point in at.points)
     note = "Hollow points: some tasks have fewer than k samples, so fewer tasks are in the number." if fewer else ""
     return Section("pass@k for every k", joined([picture, table]), note, "curve")

@@ -55,13 +55,13 @@ def estimate_row(
     scale: Scale | None,
     digits: int,
     *,
-    card: str,
+    card: str | None,
     label: str,
     whole: float | None = None,
     tone: draw.Tone = "blue",
     extra: bool = False,
 ) -> Markup:
-    """One row of such a table. ``extra`` rows are folded until they are asked for.
+    """One row of such a table. ``extra`` rows are folded until they are asked for. Without a card no number opens one.
 
     Without a scale the number has a unit of its own, and no place on the table's axis.
     """
@@ -94,7 +94,7 @@ def estimate_row(
     return element(
         "tr",
         element("th", list(head), scope="row", role="rowheader", class_="name-cell"),
-        element("td", term(card, shown, value=True), role="cell", class_="value-cell"),
+        element("td", shown if card is None else term(card, shown, value=True), role="cell", class_="value-cell"),
         element("td", picture, role="cell", class_="axis-cell"),
         element("td", interval, role="cell", class_="interval-cell"),
         element("td", tasks, role="cell", class_="n-cell"),

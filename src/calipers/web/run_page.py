@@ -363,15 +363,15 @@ def _listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
-def slice_sections(run: RunData) -> list[Section]:
-    """A section for each key of the breakdown."""
-    return [_slice_section(run, key, cut) for key, cut in run.group.breakdowns.items() if cut]
+def slice_sections(run: RunData, *, among: bool = False) -> list[Section]:
+    """A section for each key of the breakdown; ``among`` other runs without cards, and with fewer rows."""
+    return [_slice_section(run, key, cut, among) for key, cut in run.group.breakdowns.items() if cut]
 
 
-def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice]) -> Section:
+def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool) -> Section:
     found = headline_of(run.group)
     metric = found[0] if found else ""
-    parts = shown_slices(cut, metric)
+    parts = shown_slices(cut, metric)[: SLICES_SHOWN if among else None]
     whole = found[1].value if found else None
     scale = scale_of([whole, *(end for _, part in parts for end in _ends(part.metrics[metric]))])
     digits = places(*(part.metrics[metric].interval for _, part in parts))
@@ -385,7 +385,7 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice]) -> Section:
                 part.ledger,
                 scale,
                 digits,
-                card=card_id(metric, key, value),
+                card=None if among else card_id(metric, key, value),
                 label=f"{key} {shown}: {metric}",
                 whole=whole,
                 extra=number >= SLICES_SHOWN,
@@ -462,6 +462,8 @@ def provenance_section(run: RunData) -> Section:
     rows.append(("Digest", element("code", _short_digest(result.digest), title=result.digest)))
     if found:
         rows.append(("Signature", element("code", found[1].signature, class_="wrap")))
+    if run.planned:
+        rows.append(("Plan", run.planned))
     rows.append(("Made with", made_with(result)))
     body = [element("dl", [(element("dt", label), element("dd", words)) for label, words in rows], class_="facts")]
     if result.inputs:

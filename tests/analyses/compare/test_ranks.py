@@ -143,6 +143,37 @@ def test_the_short_page_of_more_than_four_runs_is_their_ranks(tmp_path):
     assert "E − A" in against
 
 
+def test_more_than_four_runs_on_several_datasets_show_the_ranks_on_each(tmp_path):
+    paths = []
+    for dataset, shift in (("sums", 0), ("products", 1), ("small", 2)):
+        for n in range(1, 3 if dataset == "small" else 6):
+            rewards = {f"{dataset}{t}": [float(t * 7 % 60 < 10 * n + shift)] for t in range(60)}
+            name = f"m{n}"
+            paths.append(run(tmp_path / f"{dataset}-{name}.jsonl", rewards, model=name, dataset=dataset))
+    comparison = calipers.compare(*paths)
+    assert [contest.dataset for contest in comparison.contests] == ["sums", "products", "small"]
+    assert [run.name for run in comparison.contests[1].runs] == ["m1", "m2", "m3", "m4", "m5"]
+    page = terminal.render(document(comparison)).splitlines()
+    assert " ".join(page[0].split()) == "2 datasets, 5 runs mean_reward, 95 % confidence"
+    assert page[1:3] == ["m5 is first on each of 2 datasets.", "20 of 20 differences are decided."]
+    assert page[6] == "sums"
+    assert [line.split()[:2] for line in page[7:12]] == [[f"{6 - n}", f"m{n}"] for n in range(5, 0, -1)]
+    assert page[12] == "products"
+    assert "Without ranks: small (--details)" in page
+    assert len(page) <= 25
+    every = terminal.render(document(comparison, pairs=True))
+    assert "m5 is better than m1" in every
+
+
+def test_a_dataset_that_one_run_alone_names_may_be_the_same_under_another_name(tmp_path):
+    rewards = {f"t{t}": [float(t % 3 > 0)] for t in range(30)}
+    names = ("old", "old", "new")
+    paths = [run(tmp_path / f"{n}.jsonl", rewards, model=f"m{n}", dataset=name) for n, name in enumerate(names)]
+    comparison = calipers.compare(*paths)
+    assert len(comparison.contests) == 1
+    assert comparison.notes[0] == "the datasets have different names: 'old', 'new'"
+
+
 def test_many_runs_without_ranks_show_their_pairs(tmp_path):
     rates = {f"m{n}": {f"t{t}": [float(t < n)] for t in range(4)} for n in range(5)}
     paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]

@@ -5,6 +5,7 @@ import pytest
 from calipers.analyses.gate import ci
 from calipers.analyses.gate.document import Check, Gate, document
 from calipers.reports import markdown, terminal
+from calipers.reports.untrusted_text import width
 
 
 def check(value, number, interval=None, require="mean_reward >= 0.5", op=">="):
@@ -63,3 +64,22 @@ def test_groups_with_long_names_are_told_apart():
     failed = Gate([Check("m > 1", "critical", "r", None, f"{family}{end}", None, "failed", 0.5) for end in ("a", "b")])
     rows = [line for line in terminal.render(document(failed)).splitlines() if line.startswith("FAIL ")]
     assert [row.split()[1][-7:] for row in rows] == ["words-a", "words-b"]
+
+
+@pytest.mark.parametrize("results", [1, 3])
+def test_a_gate_of_long_names_fits_a_page(results):
+    require = "lower(delta(mean_reward[difficulty=very-hard])) >= -0.02"
+    checks = [
+        Check(
+            require, "supporting", f"runs/of-a-long-name-{result}", None, f"organisation-{6 * str(model)}-instruct-v2",
+            "a-benchmark", "failed", 0.25, ">=", -0.02, 0.25, (0.1, 0.4), 713, 1426, 12, None, None, 0.95,
+        )
+        for result in range(results)
+        for model in range(3)
+    ]  # fmt: skip
+    page = terminal.render(document(Gate(checks)), columns=80)
+    assert max(map(width, page.splitlines())) <= 80
+    assert page.count("95 % interval +0.100 to +0.400; 713 tasks, 12 missing") == len(checks)
+    shown = [line for line in page.splitlines() if "FAIL" in line]
+    assert len(set(shown)) == 3  # models that differ in their middle are told apart
+    assert page.count("runs/of-a-long-name-") == results

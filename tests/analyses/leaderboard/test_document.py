@@ -194,18 +194,20 @@ def test_unranked_models_have_their_reason_below(tmp_path):
     assert "may rank" not in few
 
 
-def test_names_that_differ_in_their_middle_leave_no_room_for_the_cost():
-    usage = {"cost_usd": 0.01}
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("baseline", [None, "organisation-2222222-instruct-v2"])
+def test_long_names_that_differ_in_their_middle_fit_beside_all_columns(pairs, baseline):
     rows = [
-        {"task": f"t{t}", "model": f"model-of-a-long-kind-{n:02}-instruct", "reward": t % 7 < n, "usage": usage}
+        {"task": f"t{t}", "model": f"organisation-{7 * str(n)}-instruct-v2", "reward": t % 7 < n, "usage": usage}
         for t in range(30)
         for n in range(2, 6)
+        for usage in [{"cost_usd": 12.01}]
     ]
-    board = calipers.leaderboard(rows)
-    page = render(document(board), columns=80)
+    rows += [{"task": "t1", "sample": 1, "model": row["model"], "outcome": "client_failed"} for row in rows[:4]]
+    page = render(document(calipers.leaderboard(rows, baseline=baseline), pairs=pairs), columns=80)
     assert max(map(width, page.splitlines())) <= 80
-    assert "$" not in page
-    assert "$0.30" in render(document(board), columns=120)
+    assert "missing" in page
+    assert all(4 * str(n) in line for n, line in zip((5, 4, 3, 2), page.splitlines()[6:], strict=False))
 
 
 def test_leaderboards_of_several_benchmarks_fit_a_page():

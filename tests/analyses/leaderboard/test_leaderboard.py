@@ -350,3 +350,24 @@ def test_intervals_of_all_pairs_hold_at_once():
             for low, high in [sets.interval(a, b, means[a] - means[b])]
         )
     assert held / REPLICATES >= 0.95 - 3 * (0.05 * 0.95 / REPLICATES) ** 0.5
+
+
+@pytest.mark.parametrize("seed", [24, 26, 31])  # the rank sets of these depend on the order in which runs are looked at
+def test_compare_and_leaderboard_have_the_same_ranks(seed):
+    draw = np.random.default_rng(seed)
+    rewards = (draw.random((5, 60)) < np.linspace(0.3, 0.7, 5)[:, None]).astype(float)
+    rows = rows_of({f"m{run}": list(map(float, of_run)) for run, of_run in enumerate(rewards)})
+    board = calipers.leaderboard(rows).boards[0]
+    (ranks,) = calipers.compare(rows, metrics="mean_reward").contests[0].ranks
+    assert {f"m{place.run}": place.rank_set for place in ranks.places} == {
+        place.name: place.rank_set for place in board.places
+    }
+    assert (ranks.winner.interval, ranks.winner.bias, ranks.optimism) == (
+        board.winner.interval,
+        board.winner.bias,
+        board.optimism,
+    )
+    means = sorted(range(5), key=lambda run: -rewards[run].mean())
+    assert rank_sets(rewards).low[means].tolist() != rank_sets(rewards[means]).low.tolist() or (
+        rank_sets(rewards).high[means].tolist() != rank_sets(rewards[means]).high.tolist()
+    )  # the rank sets of runs as they are given would differ

@@ -21,6 +21,7 @@ def test_a_log_that_goes_out_and_comes_back_is_the_same_score(tmp_path, name, ou
     assert after.digest == before.digest
 
 
+GOLDEN = LOGS.parents[2] / "golden" / "formats"
 WORDLESS = {"broke_verifier", "tampered", "filter_timeout", "stopped_early"}
 
 
@@ -79,3 +80,40 @@ def test_several_groups_are_several_logs(tmp_path):
     assert refused("score", "r.jsonl", "--export", "inspect", cwd=tmp_path).endswith("--force replaces it")
     wrong = refused("score", "r.jsonl", "--export", "inspect=no/out.eval", cwd=tmp_path)
     assert wrong == "no/out.eval: there is no folder 'no'; create it first"
+
+
+def test_a_training_of_several_steps_is_a_log_for_each_step(tmp_path):
+    steps = str(GOLDEN / "verl" / "validation")
+    done = calipers("score", steps, "--export", "inspect=logs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    logs = tmp_path / "logs"
+    assert sorted(path.name for path in logs.iterdir()) == ["step-0.eval", "step-20.eval", "step-40.eval"]
+    by_step = library.score(steps).groups[0].breakdowns["step"]
+    for step, part in by_step.items():
+        again = library.score(logs / f"step-{step}.eval", reward="score")
+        expected = part.metrics["mean_reward"]
+        assert (again["mean_reward"].value, again["mean_reward"].interval) == (expected.value, expected.interval)
+        assert again.groups[0].ledger.planned == part.ledger.planned
+        with zipfile.ZipFile(logs / f"step-{step}.eval") as log:
+            header = json.loads(log.read("header.json"))
+        assert header["eval"]["metadata"]["calipers"]["step"] == int(step)
+        (scores,) = [each for each in header["results"]["scores"] if each["name"] == "score"]
+        assert scores["metrics"]["mean_reward"]["value"] == expected.value
+        assert header["eval"]["config"]["epochs"] == 4
+
+
+def test_training_and_evaluation_of_each_step_are_logs_of_their_own(tmp_path):
+    done = calipers(
+        "score", str(GOLDEN / "prime_rl" / "rollouts"), "--by", "split", "--export", "inspect=logs", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name.partition("solver_")[2] for path in (tmp_path / "logs").iterdir() if "solver" in path.name)
+    assert names == [f"split-{each}.eval" for each in ("eval_step-0", "eval_step-10", "eval_step-2")] + [
+        f"split-train_step-{step}.eval" for step in (1, 2)
+    ]
+
+
+def test_one_log_for_several_steps_is_refused(tmp_path):
+    done = calipers("score", str(GOLDEN / "verl" / "validation"), "--export", "inspect=x.eval", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("--export inspect=x.eval: there are 3 steps, and a log has one; expected a folder")

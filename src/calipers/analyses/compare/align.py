@@ -62,7 +62,8 @@ def contests_of(sources: Sequence[Sequence[ReadRun]]) -> tuple[list[Sequence[Rea
 
     With one source its runs are compared with each other. With several, runs of the same name are compared: the same
     agent and model, else the same agent where each source has one model, or the same model where each has one agent.
-    A source with a single run is compared with every run of the others.
+    A source with a single run is compared with every run of the others. Runs of one dataset each are compared on each
+    dataset, where every dataset has several of them; otherwise the datasets may be one under other names.
     """
     matched = _matched(sources)
     there = {id(run) for runs in matched for run in runs}
@@ -70,9 +71,7 @@ def contests_of(sources: Sequence[Sequence[ReadRun]]) -> tuple[list[Sequence[Rea
     notes = [f"{_titled(run)} is only in {_called(run)} and is excluded" for run in alone]
     contests: list[Sequence[ReadRun]] = []
     for runs in matched:
-        by_dataset, more = _by_dataset(
-            [replace(run, name=name) for run, name in zip(runs, names_of(runs), strict=True)]
-        )
+        by_dataset, more = _by_dataset(_named(runs))
         contests += by_dataset
         notes += more
     return contests, notes
@@ -111,6 +110,9 @@ def _matched(sources: Sequence[Sequence[ReadRun]]) -> list[list[ReadRun]]:
 def _by_dataset(runs: Sequence[ReadRun]) -> tuple[list[Sequence[ReadRun]], list[str]]:
     if all(len(run.parts) == 1 for run in runs):
         names = _dataset_names(runs)
+        contests = [[run for run in runs if name in run.parts] for name in names]
+        if len(names) > 1 and sum(map(len, contests)) == len(runs) and all(len(some) > 1 for some in contests):
+            return [_named(some) for some in contests], []
         notes = [f"the datasets have different names: {', '.join(map(repr, names))}"] if len(names) > 1 else []
         return [runs], notes
     every = list(dict.fromkeys(dataset for run in runs for dataset in run.parts))
@@ -124,6 +126,10 @@ def _by_dataset(runs: Sequence[ReadRun]) -> tuple[list[Sequence[ReadRun]], list[
     return [
         [replace(run, parts={dataset: run.parts[dataset]}) for run in some] for dataset, some in shared.items()
     ], notes
+
+
+def _named(runs: Sequence[ReadRun]) -> list[ReadRun]:
+    return [replace(run, name=name) for run, name in zip(runs, names_of(runs), strict=True)]
 
 
 def names_of(runs: Sequence[ReadRun]) -> list[str]:

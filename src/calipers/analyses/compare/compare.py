@@ -44,9 +44,16 @@ from calipers.analyses.compare.checks import (
     waiting_notes,
 )
 from calipers.analyses.compare.document_table import compared_tables
-from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding_of, warnings_of, with_missing
+from calipers.analyses.compare.findings import (
+    DECIDED,
+    adjusted,
+    filled_pair,
+    finding_of,
+    warnings_of,
+    with_missing,
+)
 from calipers.analyses.compare.measure import Measured, MetricPair, columns_of, measure, metrics_of
-from calipers.analyses.compare.question import ORDER, SHOWN, SIDAK, Primary, Question, make_question
+from calipers.analyses.compare.question import HOLM, ORDER, SHOWN, SIDAK, Primary, Question, make_question, step_order
 from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Flips, Pair, Place, Ranks, Run
 from calipers.analyses.compare.source import (
     Key,
@@ -61,17 +68,18 @@ from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats.format import Named
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
-from calipers.request import RequestedMetric, either, make_plan
+from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.labels import clusters, has, without
+from calipers.rollouts.groups import total
+from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of, without
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.stop import Stop, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.intervals import ONE_CLUSTER
-from calipers.stats.multiplicity import ranking
+from calipers.stats.multiplicity import Ranking, ranking
 from calipers.stats.paired import apart
 from calipers.stats.paired_bootstrap import least_p
-from calipers.stats.ranks import rank_sets, winner
+from calipers.stats.ranks import RankSets, Winner, rank_sets, winner
 
 
 def compare(
@@ -160,6 +168,7 @@ def _compared(
     contests, notes = contests_of(
         [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
     )
+    question = _by_step(contests, question)
     planned = [chosen_pairs(contest, question.baseline) for contest in contests]
     for contest in contests:
         check_gaps(contest, question)
@@ -178,7 +187,7 @@ def _compared(
                 raise UnrelatedRuns("; ".join([refusal, *pair_notes]))
             pair_notes += [refusal] if refusal else []
             family, more, reasons = _measured(contest[first], contest[second], common, sources, question)
-            flips = _flips(family, common.first.tasks, question.flips)
+            flips = _flips(family, question)
             pairs.append((contest, Pair(first, second, common.alignment, (), flips, [*pair_notes, *more])))
             families.append(family)
             refused.append(reasons)
@@ -193,17 +202,19 @@ def _compared(
             unshared.append(f"{names} share none of these numbers{because}")
     pairs = [pair for pair, family in zip(pairs, families, strict=True) if family]
     families = [family for family in families if family]
+    if not families:
+        raise InputError("; ".join(unshared))
     families, tests = adjusted(families, question)
-    texts = _texts(pairs, families, sources)
+    texts, by_step = _texts(pairs, families, sources), bool(question.steps)
     finished = [
-        (contest, _finished(contest, pair, family, _findings(family, question, tests), texts, sources))
+        (contest, _finished(contest, pair, family, _findings(family, question, tests), texts, sources, steps=by_step))
         for (contest, pair), family in zip(pairs, families, strict=True)
     ]
     results = []
     for contest in contests:
         its_pairs = [pair for runs, pair in finished if runs is contest]
         if its_pairs:
-            ranked = len(contest) > 2 and not question.anytime
+            ranked = len(contest) > 2 and not question.anytime and not question.steps
             ranks = _without_stopped(_ranks(contest, question), contest) if ranked else ()
             results.append(Contest(dataset_of(contest), _runs(contest), its_pairs, ranks))
     plan = question.plan
@@ -221,13 +232,32 @@ def _compared(
         tests=tests,
         order=ORDER if question.anytime else None,
         notes=[
-            *not_said([*source_notes(sources, plan.by), *notes], _stop_notes(sources)),
+            *not_said([*source_notes(sources, [STEP] if question.steps else plan.by), *notes], _stop_notes(sources)),
             *unshared,
             *table_notes,
         ],
-        primary=question.primary.text if question.primary else families[0][0].metric_pair.question_text,
+        primary=question.primary.text if question.primary else _leading(families[0]).metric_pair.question_text,
         differences=[measured.difference for family in families for measured in family],
     )
+
+
+def _leading(family: Sequence[Measured]) -> Measured:
+    return next(measured for measured in family if measured.primary)
+
+
+def _by_step(contests: Sequence[Sequence[ReadRun]], question: Question) -> Question:
+    """The question asked at each training step, where the runs have several: over all of them it is of no policy.
+
+    A breakdown that is asked for stays, as do clusters of steps, and a run that does not say its steps.
+    """
+    runs, by = [run.rollouts for contest in contests for run in contest], question.plan.by
+    steps = max((steps_of(run) for run in runs), key=len, default="")
+    other = (by and not {STEP, steps} & {*by}) or question.plan.cluster in (STEP, SPLIT)
+    if not steps or other or not all(STEP in run.labels for run in runs):
+        return question
+    keys = [steps, *(key for key in by if key not in (STEP, steps))]
+    adjust = HOLM if question.adjust == SIDAK else question.adjust
+    return replace(question, plan=replace(question.plan, by=tuple(keys)), steps=steps, adjust=adjust)
 
 
 def common_tasks(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> tuple[Common, list[str]]:
@@ -270,9 +300,15 @@ def _measured(
     tables = [sources[run.source].table(run.key) for run in (first, second)]
     family: list[Measured] = []
     refused: Mapping[str, str] = {}
-    parts = {None: {None: common}} | {key: cut(common, key, plan.dialect.label) for key in plan.by}
-    for key, slices in parts.items():
-        for value, part in slices.items():
+    whole: dict[str | None, dict[str | None, Common]] = {} if question.steps else {None: {None: common}}
+    parts = whole | {key: cut(common, key, plan.dialect.label) for key in plan.by}
+    if question.steps:
+        steps = parts[question.steps]
+        parts[question.steps] = dict(sorted(steps.items(), key=lambda item: step_order(item[0] or "")))
+        others = _other_steps(common, names, question)
+        notes, refused = [*notes, *others], {} if steps else {question.steps: " and ".join(others)}
+    for key, cuts in parts.items():
+        for value, part in cuts.items():
             of_part = of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
             for metric in metrics:
                 columns = pair_columns(metric, part, names)
@@ -308,6 +344,16 @@ def _measured(
     if stops:
         family, notes = [untested(measured) for measured in family], [*notes, *map(_biased, stops)]
     return family, notes, refused
+
+
+def _other_steps(common: Common, names: tuple[str, str], question: Question) -> list[str]:
+    """Which training steps only one of the runs has."""
+    first, second = (set(slices(side, question.steps, question.plan.dialect.label)[1]) for side in common.sides)
+    return [
+        f"only {name} has {question.steps} {', '.join(sorted(alone, key=step_order))}"
+        for name, alone in zip(names, (first - second, second - first), strict=True)
+        if alone
+    ]
 
 
 def pair_columns(
@@ -361,7 +407,7 @@ def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list
 def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
     """The verdicts on two runs: the primary question first, because the others depend on it."""
     leading = finding_of(next(measured for measured in family if measured.primary), question, tests)
-    open_to_all = question.adjust != SIDAK or leading.verdict in DECIDED
+    open_to_all = (question.adjust != SIDAK and not question.gated) or leading.verdict in DECIDED
     return [
         with_missing(
             finding_of(measured, question, tests, claims=measured.primary or open_to_all), measured.metric_pair, tests
@@ -370,11 +416,19 @@ def _findings(family: Sequence[Measured], question: Question, tests: int) -> lis
     ]
 
 
-def _flips(family: Sequence[Measured], tasks: Sequence[str], most: int) -> Flips | None:
-    """The tasks with different values, by the first metric with a value per task; None where there is none."""
+def _flips(family: Sequence[Measured], question: Question) -> Flips | None:
+    """The tasks with different values, by the first metric with a value per task; None where there is none.
+
+    Of several training steps those of the last.
+    """
+    steps = [step_order(each.metric_pair.slice or "") for each in family if each.metric_pair.by == question.steps]
+    most = question.flips
     for measured in family:
-        if measured.metric_pair.by is not None or measured.values is None:
+        pair = measured.metric_pair
+        at_last = bool(steps) and pair.by == question.steps and step_order(pair.slice or "") == max(steps)
+        if not (pair.by is None or at_last) or measured.values is None:
             continue
+        tasks = pair.common.first.tasks
         first, second = measured.values
         with np.errstate(invalid="ignore"):
             moved = np.where(measured.there & np.isfinite(second - first), second - first, 0.0)
@@ -386,7 +440,7 @@ def _flips(family: Sequence[Measured], tasks: Sequence[str], most: int) -> Flips
             lists.append([Changed(tasks[t], float(first[t]), float(second[t])) for t in order if size[t] > 0])
         worse, better = int((gain < 0).sum()), int((gain > 0).sum())
         same = int((measured.there & (second == first)).sum())
-        return Flips(measured.metric_pair.text, worse, better, same, lists[0], lists[1])
+        return Flips(pair.question_text if at_last else pair.text, worse, better, same, lists[0], lists[1])
     return None
 
 
@@ -419,6 +473,8 @@ def _finished(
     findings: Sequence[Finding],
     texts: Sequence[dict[Key, Texts]],
     sources: Sequence[ReadSource],
+    *,
+    steps: bool,
 ) -> Pair:
     """A pair with its findings, the answers to what flipped, and what differs beside them."""
     runs, common = (contest[pair.first], contest[pair.second]), family[0].metric_pair.common
@@ -431,7 +487,7 @@ def _finished(
         # where the digest of a task is the same, so is its instruction: the rest is how the agent puts it
         same = {key[1] for key, digest in old.digests.items() if new.digests.get(key) == digest}
         notes += prompts_differ(first.prompts, second.prompts, [task for task in tasks if task not in same])
-    flips, ids = pair.flips, _flipped(pair, common)
+    flips, ids = pair.flips, {} if steps else _flipped(pair, common)  # answers are of all steps
     if flips is not None:
 
         def answered(changes: Sequence[Changed]) -> list[Changed]:
@@ -493,7 +549,7 @@ def common_values(contest: Sequence[ReadRun], question: Question) -> list[Common
 
 def _ranks(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
     """The runs of a contest by every metric that is a mean over tasks, over the tasks that all of them have."""
-    return [_ranked(values, question) for values in common_values(contest, question)]
+    return [_ranked(values, contest, question) for values in common_values(contest, question)]
 
 
 def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
@@ -559,26 +615,49 @@ def _values(
     return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), there
 
 
-def _ranked(known: CommonValues, question: Question) -> Ranks:
+@dataclass(frozen=True, slots=True)
+class RankedRuns:
+    """M runs by one metric, in the order of their values: compare and leaderboard say the same of the same runs."""
+
+    order: Sequence[int]  # [M] the runs, the best value first, equal ones by their names
+    sets: RankSets  # in this order, as are the others
+    best: Winner
+    drawn: Ranking
+
+
+def ranked_runs(known: CommonValues, names: Sequence[str], plan: Plan) -> RankedRuns:
+    """The rank sets of runs, the best of them and their ranks in draws.
+
+    Signs are drawn for runs in one order, so that the order in which the runs were given changes no rank.
+    """
+    weights = np.ones(known.values.shape[1]) if known.weights is None else known.weights
+    means = np.asarray(total(weights * known.values)) / float(total(weights))
+    sign = -1.0 if known.higher_is_better else 1.0
+    # sums that were rounded otherwise are equal
+    order = sorted(range(len(names)), key=lambda run: (float(f"{sign * means[run]:.12g}"), names[run]))
+    sure = _RankSettings(higher_is_better=known.higher_is_better, confidence=plan.confidence, seed=plan.seed)
+    of = known.values[order], known.weights, known.units
+    return RankedRuns(order, rank_sets(*of, **sure), winner(*of, limits=known.limits, **sure), ranking(*of, **sure))
+
+
+def _ranked(known: CommonValues, contest: Sequence[ReadRun], question: Question) -> Ranks:
     if known.why:
         return Ranks(known.metric, known.tasks, [], None, None, known.why)
-    plan = question.plan
-    sure = _RankSettings(higher_is_better=known.higher_is_better, confidence=plan.confidence, seed=plan.seed)
-    of = known.values, known.weights, known.units
-    ranked, sets = ranking(*of, **sure), rank_sets(*of, **sure)
-    best = winner(*of, limits=known.limits, **sure)
+    ranked = ranked_runs(known, [run.name for run in contest], question.plan)
+    drawn, sets = ranked.drawn, ranked.sets
     places = [
         Place(
-            run,
-            float(ranked.values[run]),
-            float(ranked.ranks[run]),
-            (float(ranked.low[run]), float(ranked.high[run])),
-            float(ranked.chance_best[run]),
-            (int(sets.low[run]), int(sets.high[run])),
+            ranked.order[at],
+            float(drawn.values[at]),
+            float(drawn.ranks[at]),
+            (float(drawn.low[at]), float(drawn.high[at])),
+            float(drawn.chance_best[at]),
+            (int(sets.low[at]), int(sets.high[at])),
         )
-        for run in np.argsort(ranked.ranks, kind="stable").tolist()
+        for at in sorted(range(len(contest)), key=lambda at: (drawn.ranks[at], ranked.order[at]))
     ]
-    return Ranks(known.metric, known.tasks, places, ranked.optimism, ranked.corrected, winner=best)
+    best = replace(ranked.best, run=ranked.order[ranked.best.run])
+    return Ranks(known.metric, known.tasks, places, drawn.optimism, drawn.corrected, winner=best)
 
 
 def _limits(request: RequestedMetric, rewards: Sequence[Column]) -> tuple[float, float] | None:

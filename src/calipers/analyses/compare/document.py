@@ -8,7 +8,7 @@ from functools import partial
 
 from calipers.analyses.compare import page
 from calipers.analyses.compare.page import LOSSES, MANY
-from calipers.analyses.compare.question import SIDAK
+from calipers.analyses.compare.question import HOLM, SIDAK
 from calipers.analyses.compare.result import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
 from calipers.reports.document import (
     Blank,
@@ -395,6 +395,9 @@ def settings(comparison: Comparison) -> str:
 
 def _family(comparison: Comparison) -> str:
     """How several tests were adjusted."""
+    if comparison.adjust == HOLM and all(finding.by is not None for finding in _all(comparison)):
+        others = "all others adjusted together (Holm), intervals not adjusted"
+        return f"primary question {clean(comparison.primary or '', None)}, {others}"
     if comparison.adjust != SIDAK:
         return f"{comparison.tests} tests, {_ADJUSTED[comparison.adjust]}"
     pairs = sum(len(contest.pairs) for contest in comparison.contests)

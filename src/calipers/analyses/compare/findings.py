@@ -31,7 +31,7 @@ from calipers.analyses.compare.measure import (
     resampled_difference,
     tested,
 )
-from calipers.analyses.compare.question import SIDAK, Primary, Question
+from calipers.analyses.compare.question import HOLM, SIDAK, Question, step_order
 from calipers.analyses.compare.result import Finding, Tipping
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import UNIT, Metric
@@ -58,7 +58,10 @@ def adjusted(families: Sequence[Sequence[Measured]], question: Question) -> tupl
     The same test under two names is one test: mean_reward and pass_rate where every reward is 0 or 1 and every
     task has the same number of samples, or the only slice there is.
     """
-    keys = [[_key(number, measured, family[0]) for measured in family] for number, family in enumerate(families)]
+    keys = [
+        [_key(number, measured, None if question.steps else family[0]) for measured in family]
+        for number, family in enumerate(families)
+    ]
     index = {key: test for test, key in enumerate(dict.fromkeys(key for some in keys for key in some if key))}
     raw = np.zeros(len(index))
     for family, its_keys in zip(families, keys, strict=True):
@@ -68,8 +71,9 @@ def adjusted(families: Sequence[Sequence[Measured]], question: Question) -> tupl
     stepped, rated = holm(raw), benjamini_hochberg(raw)
     adjusted_families = []
     for family, its_keys in zip(families, keys, strict=True):
-        first = _primary(family, question.primary)
+        first = _primary(family, question)
         below = {key for key in its_keys if key is not None} - {its_keys[first]}
+        gated = dict(zip(below, holm(np.array([raw[index[key]] for key in below])), strict=True))
         adjusted_family = []
         for number, (measured, key) in enumerate(zip(family, its_keys, strict=True)):
             leads = number == first or (key is not None and key == its_keys[first])
@@ -79,12 +83,14 @@ def adjusted(families: Sequence[Sequence[Measured]], question: Question) -> tupl
             by_holm = None if key is None else float(stepped[index[key]])
             by_bh = None if key is None else float(rated[index[key]])
             alone = None if p is None else sidak(p, tests)
+            if question.gated and p is not None:
+                alone = sidak(p, len(families)) if leads or key is None else min(len(families) * float(gated[key]), 1.0)
             adjusted_family.append(
                 replace(
                     measured,
                     primary=leads,
                     confidence=question.plan.confidence ** (1 / max(tests, 1)),
-                    p_adjusted={"holm": by_holm, "bh": by_bh}.get(question.adjust, alone),
+                    p_adjusted=alone if question.gated else {HOLM: by_holm, "bh": by_bh}.get(question.adjust, alone),
                     p_holm=by_holm,
                     p_bh=by_bh,
                 )
@@ -112,23 +118,25 @@ def at_confidence(difference: Difference, confidence: float) -> Difference:
     return replace(difference, interval=None, why=f"no interval at {100 * confidence:.4g} %")
 
 
-def _primary(family: Sequence[Measured], wanted: Primary | None) -> int:
-    """The index of a pair's primary question: the first metric on all tasks, unless one is named."""
+def _primary(family: Sequence[Measured], question: Question) -> int:
+    """The index of a pair's primary question: the first metric, on all tasks or at the last step; or the named one."""
+    pairs, wanted = [measured.metric_pair for measured in family], question.primary
     if wanted is None:
-        return 0
-    pairs = [measured.metric_pair for measured in family]
+        steps = [index for index, pair in enumerate(pairs) if question.steps and pair.by == question.steps]
+        last = max((step_order(pairs[index].slice or "") for index in steps), default=None)
+        return next((index for index in steps if step_order(pairs[index].slice or "") == last), 0)
     for index, pair in enumerate(pairs):
         if wanted.means(pair.text, pair.by, pair.slice):
             return index
     raise UnknownName.of("question in this comparison", wanted.text, [pair.question_text for pair in pairs])
 
 
-def _key(number: int, measured: Measured, first: Measured) -> TestKey | None:
-    """What tells a test from others; None where there is no test."""
+def _key(number: int, measured: Measured, first: Measured | None) -> TestKey | None:
+    """What tells a test from others; None where there is no test. ``first``, if there is one, is of all tasks."""
     p = measured.difference.p
     if p is None:
         return None
-    whole = len(measured.there) == len(first.there)
+    whole = first is not None and len(measured.there) == len(first.there)
     cut = measured.metric_pair.by, measured.metric_pair.slice
     return number, None if whole else cut, _what(measured), f"{p:.{DIGITS}g}"
 
@@ -147,7 +155,7 @@ DECIDED = ("better", "worse", "higher", "lower", "equivalent")
 
 def finding_of(measured: Measured, question: Question, tests: int, *, claims: bool = True) -> Finding:
     """An adjusted difference with its verdict, one of ``tests`` tests; a hint, where it may not claim anything."""
-    stepwise = question.adjust in ("holm", "bh")
+    stepwise = question.adjust in (HOLM, "bh")
     metric_pair, confidence, difference = measured.metric_pair, measured.confidence, measured.difference
     if confidence != question.plan.confidence:
         difference = at_confidence(difference, confidence)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
+from calipers.analyses.compare.question import step_order
 from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Pair, Place, Ranks
 from calipers.reports.document import (
     Blank,
@@ -24,11 +26,14 @@ from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_li
 from calipers.reports.sentences import Answer, level, minus, of_difference, p_value, places, signed, signed_to
 from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle
+from calipers.rollouts.labels import STEP
 
 NAME: Final = 34  # columns of a name
 MANY: Final = 4  # runs of which every pair is shown by default
 LOSSES: Final = 3  # tasks that are named of each kind
 NOTES: Final = 3  # that are shown
+ROWS: Final = 14  # of all datasets, where there are several
+FEWEST: Final = 2  # rows of a dataset among several
 SPARE: Final = 0.2  # of the range of a difference, on each side of its picture
 USUAL_TESTS: Final = ("floored_t", "default")
 MARKS: Final = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "~"}
@@ -43,6 +48,8 @@ def blocks(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
         yield from _one(comparison, *pairs[0], losses)
     elif len(comparison.contests) == 1 and (ranks := _ranked(comparison.contests[0])) is not None:
         yield from _ranks(comparison, comparison.contests[0], ranks)
+    elif any(map(_ranked, comparison.contests)):
+        yield from _ranks_of_each(comparison)
     else:
         yield from _several(comparison, pairs)
     for note in comparison.notes:  # a terminal has them beside the output
@@ -65,7 +72,7 @@ def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
     first, second = names[pair.first], names[pair.second]
     if finding is None:
         return Answer(f"{second} and {first} have no metric in common.")
-    return of_difference(
+    answer = of_difference(
         first,
         second,
         finding.verdict,
@@ -75,6 +82,16 @@ def answer_of(comparison: Comparison, contest: Contest, pair: Pair) -> Answer:
         margin=comparison.margin,
         why=plain_why(finding.why) if finding.why else None,
         more_tasks=finding.more_tasks,
+    )
+    return at_step(answer, pair, finding)
+
+
+def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
+    """The answer, which says its training step where it is of one."""
+    if not _at_step(pair, finding):
+        return answer
+    return replace(
+        answer, sentence=f"{answer.sentence.removesuffix('.')} at {finding.by} {clean(finding.slice or '')}."
     )
 
 
@@ -89,6 +106,8 @@ def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> I
         *head_blocks(about, _what(pair, finding)),
         *answer_blocks(answer_of(comparison, contest, pair)),
     ]
+    if finding and (words := _at_step(pair, finding)):
+        head.append(Sentence(words))
     if finding and finding.undone_by_one:
         head.append(Sentence("One more task lost outright would undo this verdict; --test strict allows for that."))
     head.append(Blank())
@@ -104,6 +123,17 @@ def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> I
     tail += [Sentence(note_line(note), markdown=note) for note in notes[:NOTES]]
     tail += [Sentence(f"… {counted(len(notes) - NOTES, 'note')} more: --details", "note")] if notes[NOTES:] else []
     yield from fitted(head, _findings(pair, ours, comparison), [*tail, Blank(), _foot(comparison)], "--details")
+
+
+def _at_step(pair: Pair, finding: Finding) -> str:
+    """Which training step the verdict is of; "" where the runs are compared over all tasks."""
+    if finding.by is None or STEP not in finding.by or any(each.by is None for each in pair.findings):
+        return ""
+    steps = list(dict.fromkeys(each.slice or "" for each in pair.findings if each.by == finding.by))
+    last = max(steps, key=step_order) == finding.slice
+    which = ", the last that both runs have" if last else ""
+    others = "; the other steps are adjusted for each other" if len(steps) > 1 else ""
+    return f"This is {finding.by} {clean(finding.slice or '')}{which}{others}."
 
 
 def _what(pair: Pair, finding: Finding | None) -> str:
@@ -139,7 +169,8 @@ def _tally(pair: Pair) -> str:
     if flips is None:
         return common
     worse, better = ways(pair)
-    return f"{common}: {flips.better:,} {better}, {flips.same:,} same, {flips.worse:,} {worse}"
+    at = f" ({clean(flips.metric)})" if flips.metric.endswith("]") else ""
+    return f"{common}{at}: {flips.better:,} {better}, {flips.same:,} same, {flips.worse:,} {worse}"
 
 
 def _one_side(pair: Pair, labels: tuple[str, str]) -> list[Block]:
@@ -353,6 +384,53 @@ def _ranks(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[B
     yield from fitted(head, Table(columns, rows), tail, "--details")
 
 
+def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
+    """A row for each run of each dataset, the best first; datasets of few runs are named below."""
+    ranked = [(contest, ranks) for contest in comparison.contests if (ranks := _ranked(contest)) is not None]
+    others = [contest for contest in comparison.contests if _ranked(contest) is None]
+    leads = [names_of(contest)[ranks.places[0].run] for contest, ranks in ranked]
+    findings = [found for contest, _ in ranked for pair in contest.pairs if (found := primary(pair)) is not None]
+    decided = sum(found.verdict != "undecided" for found in findings)
+    most = max(dict.fromkeys(leads), key=leads.count)
+    over = counted(len(ranked), "dataset")
+    first = (
+        f"{most} is first on {'each of' if leads.count(most) == len(leads) else f'{leads.count(most):,} of'} {over}."
+    )
+    answer = Answer(first, f"{decided:,} of {counted(len(findings), 'difference')} are decided")
+    runs = {name for contest, _ in ranked for name in names_of(contest)}
+    right = f"{clean(ranked[0][1].metric)}, {percent(comparison.confidence)} confidence"
+    head = [*head_blocks(f"{over}, {counted(len(runs), 'run')}", right), *answer_blocks(answer), Blank()]
+    columns = [
+        TableColumn("dataset", heading=True),
+        TableColumn("#", "right"),
+        TableColumn("run", after=3, middle=True),
+        TableColumn("value", "right", after=3),
+        TableColumn("may rank", verbatim=True),
+    ]
+    most_rows = max(ROWS // len(ranked), FEWEST)
+    digits, rows = _digits(findings), []
+    for contest, ranks in ranked:
+        names = names_of(contest)
+        dataset = Name(contest.dataset or "", plain=clean(contest.dataset or "(unnamed)", NAME))
+        for standing in ranks.places[:most_rows]:
+            run = Name(contest.runs[standing.run].name, None, names[standing.run])
+            rows.append(
+                Row([dataset, f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _set(standing)])
+            )
+    tail: list[Block] = []
+    if left := sum(len(ranks.places) for _, ranks in ranked) - len(rows):
+        tail.append(Sentence(f"… {counted(left, 'more run')} of these datasets: --details", "note"))
+    tail.append(Blank())
+    if others:
+        named = ", ".join(clean(contest.dataset or "(unnamed)", NAME) for contest in others)
+        tail.append(Sentence(f"Without ranks: {named} (--details)", "note"))
+    tail += [
+        Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"),
+        _foot(comparison),
+    ]
+    yield from fitted(head, Table(columns, rows), tail, "--details")
+
+
 def _set(standing: Place) -> str:
     """``2 to 4``; ``1``."""
     low, high = standing.rank_set
@@ -371,7 +449,9 @@ def _foot(comparison: Comparison) -> Sentence:
 def glance(comparison: Comparison) -> Glance:
     """A comparison for a notebook: the verdict, a row with the drawn difference, what is missing."""
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
-    found = [(contest, pair, finding) for contest, pair in pairs for finding in pair.findings if finding.by is None]
+    found = [
+        (contest, pair, finding) for contest, pair in pairs for finding in pair.findings if _in_short(finding, pair)
+    ]
     found = found if len(pairs) == 1 else [(c, p, f) for c, p, f in found if f is primary(p)]
     axis = _axis([finding for _, _, finding in found])
     one = len(pairs) == 1
@@ -387,7 +467,11 @@ def glance(comparison: Comparison) -> Glance:
     rows = []
     for contest, pair, finding in found:
         names = names_of(contest)
-        first = Name(finding.metric, None) if one else Name(f"{names[pair.second]} − {names[pair.first]}", None)
+        first = (
+            Name(finding.metric + _cut(finding), None)
+            if one
+            else Name(f"{names[pair.second]} − {names[pair.first]}", None)
+        )
         rows.append(Row([first, *_cells(finding, axis)]))
     if not one:
         decided = sum(finding.verdict != "undecided" for _, _, finding in found)
@@ -400,6 +484,11 @@ def glance(comparison: Comparison) -> Glance:
         old, new = (f"{number:,}" for number in main.missing)
         missing = f" {old} and {new} rollouts missing ({POLICY.get(comparison.missing, comparison.missing)})."
     return Glance(answer.line, Table(columns, rows), f"{_tally(pair)}.{missing} {comparison.digest[:19]}…")
+
+
+def _in_short(finding: Finding, pair: Pair) -> bool:
+    """Whether a finding is in a short table: over all tasks, or at a training step where nothing is."""
+    return finding.by is None or bool(_at_step(pair, finding))
 
 
 def _sides(contest: Contest, pair: Pair) -> tuple[str, str]:

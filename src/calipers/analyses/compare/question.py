@@ -23,9 +23,11 @@ TESTS: Final = {  # what is asked for -> what stands in the document
     "bootstrap": "paired_bootstrap",
 }
 SIDAK: Final = "sidak"
-ADJUSTMENTS: Final = (SIDAK, "holm", "bh", "none")
+HOLM: Final = "holm"
+ADJUSTMENTS: Final = (SIDAK, HOLM, "bh", "none")
 SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
 SHOWN = 10  # flips of a kind
+TRAINED: Final = "train"  # the split of rollouts that a policy was trained on
 ORDER: Final = "second run: its plan, when its tasks started, or their first rows"
 """The order of tasks for a test that looks at them one after another."""
 
@@ -55,6 +57,19 @@ class Primary:
         return (self.by, self.slice) == (by, value) and metric_key(self.metric) == metric_key(metric)
 
 
+def step_order(name: str) -> tuple[bool, float, str]:
+    """The order of training steps by their names, ``40`` or ``eval, 40``: by number, those of evaluations last.
+
+    >>> sorted(["10", "2", "train, 30", "eval, 2"], key=step_order)
+    ['train, 30', '2', 'eval, 2', '10']
+    """
+    split, _, step = name.rpartition(", ")
+    try:
+        return split != TRAINED, float(step), name
+    except ValueError:
+        return split != TRAINED, -math.inf, name
+
+
 def metric_key(metric: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """A metric's name and parameters, whatever their order and spacing; a free name is itself."""
     try:
@@ -77,6 +92,15 @@ class Question:
     tables: Sequence[str] | None  # the numbers of lm-evaluation-harness' tables that are asked for; None: all of them
     primary: Primary | None = None  # None: the first metric on all tasks
     filled: tuple[float, float] | None = None  # what the missing rollouts of the first and the second run are
+    steps: str = ""  # what tells the training steps apart that are compared one by one; "": there are none
+
+    @property
+    def gated(self) -> bool:
+        """Whether the last common step is the primary question, and the other steps are claims only if it is decided.
+
+        The primary question keeps its level, and the others are adjusted among themselves by Holm.
+        """
+        return bool(self.steps) and self.adjust == HOLM
 
     @property
     def anytime(self) -> bool:

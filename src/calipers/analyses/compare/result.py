@@ -210,6 +210,7 @@ class Comparison(Page):
         if len(pairs) != 1:
             raise KeyError(f"{len(pairs)} pairs of runs were compared; use .contests[i].pairs[j]")
         by_metric = {finding.metric: finding for finding in pairs[0].findings if finding.by is None}
+        by_metric = by_metric or {f"{each.metric}[{each.by}={each.slice}]": each for each in pairs[0].findings}
         if metric not in by_metric:
             raise UnknownName.of("metric in this comparison", metric, by_metric)
         return by_metric[metric]

@@ -17,7 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from calipers.analyses.compare.document_table import DocumentTable, table_of
-from calipers.formats.format import BAD, Raw, Text
+from calipers.formats.convert import texts_of_rows
+from calipers.formats.format import BAD, Format, Raw, Text
 from calipers.formats.read import Input, begin
 from calipers.names import FORMATS
 from calipers.pipeline import Progress, Source, read
@@ -95,7 +96,8 @@ def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
 
 
 def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
-    texts = FORMATS.load(file.format).texts
+    kind: Format = FORMATS.load(file.format)
+    texts = kind.texts or (texts_of_rows if kind.said or kind.extras else None)
     if texts is not None and (os.path.isfile(file.path) or os.path.isdir(file.path)):  # a pipe gives its bytes once
         yield from texts(file.path, columns, wanted)
 

@@ -33,6 +33,7 @@ Word = Literal["passed", "failed", "undefined"]
 TIERS: Final = ("critical", "supporting", "advisory")
 CRITICAL, SUPPORTING, ADVISORY = TIERS
 EXIT: Final = {"passed": 0, "failed": 1, "undefined": 3}
+REQUIREMENT: Final = 28  # columns of a requirement whose middle is cut out
 _WORDS: Final = {"passed": "PASS", "failed": "FAIL", "undefined": "NO ANSWER"}
 
 
@@ -252,9 +253,11 @@ def _table(checks: Sequence[Check]) -> Table:
     results = len({check.result for check in checks}) > 1
     groups = len({(check.result, check.title) for check in checks}) > len({check.result for check in checks})
     levels = {check.level for check in checks if check.interval}
-    heads = ["", *(["tier"] if tiers else []), *(["result"] if results else []), *(["of"] if groups else [])]
-    columns = [TableColumn(style="verdict"), *map(TableColumn, (*heads[1:], "requirement", "value"))]
-    columns += [TableColumn(levels.pop() if len(levels) == 1 else "interval", yields=1), TableColumn("n")]
+    columns = [TableColumn(style="verdict"), *([TableColumn("tier")] if tiers else [])]
+    columns += [TableColumn("result", middle=True, heading=groups)] if results else []
+    columns += [TableColumn("of", middle=True)] if groups else []
+    columns += [TableColumn("requirement", middle=True, keeps=REQUIREMENT), TableColumn("value")]
+    columns += [TableColumn(levels.pop() if len(levels) == 1 else "interval", yields=1), TableColumn("n", yields=2)]
     rows = []
     for check in checks:
         cells: list[Text] = [_WORDS[check.word], *([check.tier] if tiers else [])]
@@ -263,6 +266,7 @@ def _table(checks: Sequence[Check]) -> Table:
         cells += [Name(check.require, None, clean(check.require, 100)), check.amount, check.between, _size(check)]
         words = [plain_why(text) for text in (check.why, check.remark) if text]
         interval = [Instead(f"{check.level} {check.between}")] if check.interval else []
+        interval += [Instead(_size(check), 2)] if _size(check) else []
         names = [piece for text in words for piece in (" ", Name(text, None))][1:]
         rows.append(Row(cells, [*interval, *words], tuple(names)))
     return Table(columns, rows, across=True)

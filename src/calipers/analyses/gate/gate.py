@@ -27,6 +27,7 @@ from calipers.analyses.gate.numbers import (
     at_end,
     called,
     differences,
+    is_document,
     number_of,
     with_filled,
     worst_of,
@@ -34,6 +35,7 @@ from calipers.analyses.gate.numbers import (
 from calipers.analyses.gate.policy import Gaps, NamedResult, Policy, required_of
 from calipers.analyses.gate.requirement import OPS, TASK, Requirement
 from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.formats.folder_of_runs import is_folder_of_runs, runs_inside
 from calipers.formats.format import Named
 from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure
@@ -304,11 +306,12 @@ def gate(
 ) -> Gate:
     """Check a result against requirements, such as ``require=["lower(pass@1) >= 0.6"]``.
 
-    ``result`` is a `Result`, the path of a result.json, or anything that `score` reads, which is scored first;
-    ``baseline`` is the same, for ``delta(...)``. A ``policy`` is a YAML file of requirements, for one result or
-    several. Every group must meet every requirement, unless ``agent``, ``model`` or ``dataset`` selects groups.
-    ``max_gaps`` is the most rollouts of a group that may be missing: ``5`` or ``"2%"``. The other parameters are
-    those of `score`, for rollouts. The answer's ``word`` is ``"passed"``, ``"failed"`` or ``"undefined"``.
+    ``result`` is a `Result`, the path of a result.json, anything that `score` reads, which is scored first, or a folder
+    of runs, each of which is checked; ``baseline`` is the same, for ``delta(...)``. A ``policy`` is a YAML file of
+    requirements, for one result or several. Every group must meet every requirement, unless ``agent``, ``model`` or
+    ``dataset`` selects groups. ``max_gaps`` is the most rollouts of a group that may be missing: ``5`` or ``"2%"``. The
+    other parameters are those of `score`, for rollouts. The answer's ``word`` is ``"passed"``, ``"failed"`` or
+    ``"undefined"``.
 
     >>> gate([[1, 1], [1, 0]], require="mean_reward >= 0.5").word
     'passed'
@@ -331,11 +334,14 @@ def held_against(policy: Policy, scoring: GateScoring | None = None, *, alone: b
     settings = scoring or GateScoring()
     checks: list[Check] = []
     notes: list[str] = []
+    of_each: list[tuple[NamedResult, list[Requirement]]] = []
     for named in policy.results:
         requirements = [requirement for requirement in policy.requirements if requirement.of in (None, named.name)]
         if not requirements:
             notes.append(f"{named.name} has no requirements")
             continue
+        of_each += [(each, requirements) for each in _unfolded(named)]
+    for named, requirements in of_each:
         try:
             numbers, apart = _numbers_of(named, requirements, settings, policy.max_gaps)
         except UnknownName:
@@ -354,6 +360,29 @@ def held_against(policy: Policy, scoring: GateScoring | None = None, *, alone: b
                 for group in _groups(requirement, numbers)
             ]
     return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
+
+
+def _unfolded(named: NamedResult) -> list[NamedResult]:
+    """The result; of a folder of runs its rollouts as one, and each finished result in it."""
+    baseline = _set_of_runs(named.baseline)
+    if baseline is not None:
+        before = [path for path in baseline if not is_document(path)] or baseline
+        if len(before) > 1 and is_document(before[0]):
+            right = "expected runs with their rollouts, or one result"
+            raise InputError.at(named.baseline, f"has {len(before):,} finished results", right)
+        named = replace(named, baseline=before[0] if len(before) == 1 else before)
+    runs = _set_of_runs(named.source)
+    if runs is None:
+        return [named]
+    rollouts = [path for path in runs if not is_document(path)]
+    together = [replace(named, source=rollouts[0] if len(rollouts) == 1 else rollouts)] if rollouts else []
+    return [*together, *(replace(named, name=path, source=path) for path in runs if path not in rollouts)]
+
+
+def _set_of_runs(source: Source | Result | None) -> list[str] | None:
+    """The runs in a folder of runs; None for anything else."""
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
+    return runs_inside(path) if path and is_folder_of_runs(path) else None
 
 
 def _numbers_of(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from calipers.analyses.compare.align import ReadRun, names_of, runs_of
@@ -39,6 +40,7 @@ from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at
 from calipers.stats.variance import Split, split
 
+GOLD = "gold"  # the probe of a selftest that must pass
 NamedRun = tuple[str, str, Rollouts]  # name, source, rollouts of one dataset
 
 
@@ -271,3 +273,83 @@ def _said(rows: Sequence[Item], unit: bool, measured: int) -> list[str]:
 
 def _at(column: Column, number: int) -> float | None:
     return float(column.values[number]) if column.given[number] else None
+
+
+class _FlaggedItem(msgspec.Struct):
+    task: str
+    kind: str = ""
+
+
+class _FlaggedTable(msgspec.Struct):
+    items: list[_FlaggedItem]
+    dataset: str | None = None
+
+
+class _FlaggedProbe(msgspec.Struct):
+    wrong: list[str] = []
+    what: str = ""
+    failed: list[tuple[str, str]] = []
+
+
+class _FlaggedTest(msgspec.Struct):
+    probes: list[_FlaggedProbe]
+
+
+class _FlagDocument(msgspec.Struct):
+    """What flags tasks in a document of `calipers items`, or of `calipers check --selftest`."""
+
+    tables: list[_FlaggedTable] | None = None
+    selftest: _FlaggedTest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Tasks that somebody finds suspicious, by dataset; under None those of any dataset."""
+
+    path: str  # the file that says so
+    tasks: Mapping[str | None, Sequence[str]]
+
+    def of(self, dataset: str | None, tasks: Sequence[str]) -> list[str]:
+        """The flagged ones among these tasks of a dataset, in their order."""
+        flagged = {*self.tasks.get(None, ()), *self.tasks.get(dataset, ())}
+        return [task for task in tasks if task in flagged]
+
+
+def read_flags(path: str | os.PathLike[str]) -> Flags:
+    """The tasks that a file flags; InputError where it can flag none.
+
+    Of the JSON of `calipers items` the tasks that contradict the rest, of that of `calipers check --selftest` those
+    with a wrong verdict; of any other text every line is the id of a task. A hard task is not flagged for that.
+    """
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise InputError.at(name, f"cannot be read ({error.strerror})", "expected ids of tasks, one a line") from None
+    tasks = _flags_of_document(content) if content.lstrip().startswith(b"{") else None
+    if tasks is None:
+        try:
+            lines = content.decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise InputError.at(name, "is not UTF-8", "expected ids of tasks, one a line") from None
+        tasks = {None: list(dict.fromkeys(line.strip() for line in lines if line.strip()))}
+        if not tasks[None]:
+            right = "expected ids of tasks, one a line, or the JSON of calipers items"
+            raise InputError.at(name, "flags no task", right)
+    return Flags(name, tasks)
+
+
+def _flags_of_document(content: bytes) -> dict[str | None, list[str]] | None:
+    """The flagged tasks of one of our documents; None for another text."""
+    try:
+        document = msgspec.json.decode(content, type=_FlagDocument)
+    except msgspec.DecodeError:
+        return None
+    tasks: dict[str | None, list[str]] = {}
+    for table in document.tables or ():
+        tasks.setdefault(table.dataset, []).extend(item.task for item in table.items if item.kind == CONTRADICTS)
+    for probe in document.selftest.probes if document.selftest else ():
+        failed = [task for task, _ in probe.failed] if probe.what == GOLD else []
+        tasks.setdefault(None, []).extend([*probe.wrong, *failed])
+    return None if document.tables is None and document.selftest is None else tasks

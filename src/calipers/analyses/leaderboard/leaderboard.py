@@ -18,7 +18,7 @@ import numpy as np
 
 from calipers.analyses.compare.align import ReadRun, chosen_pairs, names_of, runs_of
 from calipers.analyses.compare.checks import check_gaps, check_sources, source_notes
-from calipers.analyses.compare.compare import CommonValues, common_values
+from calipers.analyses.compare.compare import CommonValues, common_values, ranked_runs
 from calipers.analyses.compare.measure import metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import ReadSource, read_source
@@ -37,8 +37,7 @@ from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
-from calipers.stats.multiplicity import ranking
-from calipers.stats.ranks import RankSets, Winner, rank_sets, tie_bars, winner
+from calipers.stats.ranks import RankSets, Winner, tie_bars
 
 COST: Final = "cost_usd"
 FINISHED: Final = "a finished result without its rollouts: ranks compare models task by task"
@@ -358,11 +357,8 @@ def _ranked(
     if known.why:
         alone = [replace(standing, why=None) for standing in _in_order(standings, better)]
         return Board(dataset, known.metric, better, known.tasks, excluded, [*alone, *last], why=known.why)
-    order = [standings.index(standing) for standing in _in_order(standings, better)]
-    in_order, values = [standings[place] for place in order], known.values[order]
-    of = values, known.weights, known.units
-    sets = rank_sets(*of, higher_is_better=better, confidence=plan.confidence, seed=plan.seed)
-    best = winner(*of, limits=known.limits, higher_is_better=better, confidence=plan.confidence, seed=plan.seed)
+    ranked = ranked_runs(known, [standing.name for standing in standings], plan)
+    in_order, sets = [standings[place] for place in ranked.order], ranked.sets
     rivals = _rivals(in_order, sets)
     base = next((place for place, standing in enumerate(in_order) if standing.name == baseline), None)
     tiers = _tiers(sets)
@@ -386,8 +382,8 @@ def _ranked(
         [*places, *last],
         bars=tie_bars(sets.tied),
         pairs=rivals,
-        winner=_first(best),
-        optimism=ranking(*of, higher_is_better=better, confidence=plan.confidence, seed=plan.seed).optimism,
+        winner=_first(ranked.best),
+        optimism=ranked.drawn.optimism,
         baseline=baseline,
     )
 

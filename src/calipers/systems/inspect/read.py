@@ -489,7 +489,7 @@ def _plain(value: Any) -> Any:
 def texts(path: str) -> Iterator[Text]:
     """The texts of a log that has been read as rollouts before, so that it is one.
 
-    The answer is what a scorer took for it, else what the model said last.
+    The answer is what a scorer took for it.
     """
     with Source(path) as source:
         if not is_archive(source.head):
@@ -509,7 +509,9 @@ def _text(header: Header, sample: TextSample) -> Text:
     spoken = choices[0].message.content if choices and choices[0].message else None
     spec = header.eval
     who = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
-    return Text(*who, prompt=sample.input, answer=next(taken, spoken), target=target_hash(sample.target))
+    error = None if sample.error is None else {"message": sample.error.message}
+    said = {"completion": spoken, "prompt": sample.input, "answer": next(taken, None), "error": error}
+    return Text(*who, target=target_hash(sample.target), **said)
 
 
 def _extras(part: Part, columns: Columns) -> Extras:

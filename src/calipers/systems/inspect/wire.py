@@ -168,13 +168,13 @@ class TextSample(msgspec.Struct, gc=False):
     target: Any = None
     output: TextOutput | None = None
     scores: dict[str, TextScore] | None = None
+    error: InspectFailure | None = None
 
 
 class FullSample(TextSample, gc=False):
     """One epoch of one sample, as far as a record has room for it."""
 
     metadata: Any = None
-    error: InspectFailure | None = None
 
 
 class FullLog(Header, gc=False):

@@ -1,4 +1,4 @@
-"""A result as logs that inspect opens: one for each group, ``.eval`` or ``.json``.
+"""A result as logs that inspect opens: one for each group and each of its training steps, ``.eval`` or ``.json``.
 
 A rollout is an epoch of a sample. An error is an error, a missing rollout is a sample without a score, and one that was
 never run is planned and not there. Outcomes that inspect has no word for are named in a note.
@@ -13,6 +13,7 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
@@ -21,13 +22,17 @@ from calipers.errors import InputError
 from calipers.formats.carried import CARRIED, Carried
 from calipers.reports.figures import counted
 from calipers.reports.group_files import GroupFiles, OutFile, safe_name
-from calipers.reports.group_records import GroupRecords, Record, key_of, rewards_of
+from calipers.reports.group_records import GroupRecords, Key, Record, key_of, rewards_of, values_of
 from calipers.reports.result import Group, Result
+from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.part import Part
+from calipers.rollouts.record import GROUP
 from calipers.systems.inspect.read import HEADER, OF_REASON, START
 from calipers.systems.inspect.wire import VERSION
 from calipers.systems.system import ExportRequest
 
+Step = tuple[str | None, str | None]  # split, step of a training run
+WHOLE: Final = (None, None)  # a group whose rollouts are of one step, or of none
 ENDS: Final = (".eval", ".json")
 LONGEST_ID: Final = 500  # characters, in the name of a member
 UNNAMED: Final = "none/unknown"  # inspect has no log without a model
@@ -62,25 +67,51 @@ class InspectLogs:
         return self._records.parts
 
     def contents(self, result: Result) -> tuple[list[Any], list[str]]:
-        """Write a log for each group; notes say where, and what inspect has no word for."""
-        if self._file and len(result.groups) > 1:
-            wrong = f"there are {len(result.groups)} groups, and a log has one"
+        """Write a log for each group and step; notes say where, and what inspect has no word for."""
+        steps = self._steps()
+        wanted = [(group, step) for group in result.groups for step in steps.get(key_of(group), [WHOLE])]
+        if self._file and len(wanted) > 1:
+            what = f"{len(result.groups)} groups" if len(wanted) == len(result.groups) else f"{len(wanted)} steps"
+            wrong = f"there are {what}, and a log has one"
             raise InputError.at(f"--export inspect={self._file}", wrong, "expected a folder, such as inspect=logs")
         notes: list[str] = []
         with GroupFiles(self._folder, force=self._force) as files:
-            logs = {key_of(group): self._log(result, group, files) for group in result.groups}
+            logs = {(key_of(group), step): self._log(result, group, step, files) for group, step in wanted}
             for key, record in self._records.each():
-                if key in logs:
-                    logs[key].add(record)
+                step = WHOLE if key not in steps else (record.get(SPLIT), record.get(STEP))
+                if (key, step) in logs:
+                    logs[key, step].add(record)
             for log in logs.values():
                 notes += log.finish()
         return [], notes
 
-    def _log(self, result: Result, group: Group, files: GroupFiles) -> _Log:
-        parts = [safe_name(part) for part in (group.dataset, group.model, group.agent) if part]
+    def _steps(self) -> dict[Key, list[Step]]:
+        """The training steps of each group that has several: rollouts of two policies are no epochs of one sample."""
+        found: dict[Key, dict[Step, None]] = {}
+        for part in self._records.parts:
+            columns = [values_of(part.labels.get(name), len(part)) for name in (*GROUP, SPLIT, STEP)]
+            for *key, split, step in dict.fromkeys(zip(*columns, strict=True)):
+                found.setdefault(tuple(key), {})[split, step] = None
+        return {key: sorted(steps, key=_in_order) for key, steps in found.items() if len(steps) > 1}
+
+    def _log(self, result: Result, group: Group, step: Step, files: GroupFiles) -> _Log:
+        at = [
+            safe_name(f"{word}-{value}") for word, value in zip((SPLIT, STEP), step, strict=True) if value is not None
+        ]
+        parts = [*(safe_name(part) for part in (group.dataset, group.model, group.agent) if part), *at]
         name = self._file or f"{'_'.join(parts) or 'rollouts'}.eval"
         path = os.path.normpath(os.path.join(files.folder, name))
-        return (_Archive if name.endswith(".eval") else _LogDocument)(_Content(result, group), files.open(name), path)
+        content = _Content(result, group) if step == WHOLE else _StepContent(result, group, step)
+        return (_Archive if name.endswith(".eval") else _LogDocument)(content, files.open(name), path)
+
+
+def _in_order(step: Step) -> tuple[str, float, str]:
+    split, name = step
+    try:
+        number = -math.inf if name is None else float(name)
+    except ValueError:
+        number = math.inf
+    return split or "", number, str(name)
 
 
 class _Log(Protocol):
@@ -265,6 +296,10 @@ class _Content:
                         metrics[f"{name} stderr"] = {"name": "stderr", "value": estimate.stderr, "params": {}}
             yield {"name": scorer, "scorer": scorer, "params": {}, "metrics": metrics}
 
+    def planned(self) -> int:
+        """Rollouts that the log is about."""
+        return self._group.ledger.planned
+
     def notes(self, path: str) -> Iterator[str]:
         """Where the log is, and what inspect has no word for."""
         yield f"{path}: {counted(self.samples, 'sample')} for inspect"
@@ -274,10 +309,42 @@ class _Content:
             yield f"{title}: inspect has no word for these outcomes, which stand in the metadata of scores: {words}"
         if self.attempts:
             yield f"{title}: inspect keeps the last attempt at a sample; {self.attempts} earlier ones are left out"
-        more = len(self._ids) * max(self._ids.values(), default=1) - self._group.ledger.planned
+        more = len(self._ids) * max(self._ids.values(), default=1) - self.planned()
         if more > 0:
             epochs = "inspect plans as many epochs for every sample"
             yield f"{title}: {epochs}: read again, the log has {counted(more, 'rollout')} more, which were never run"
+
+
+class _StepContent(_Content):
+    """What a log says of one training step of a group: its rollouts are numbered anew, and its numbers its own."""
+
+    def __init__(self, result: Result, group: Group, step: Step) -> None:
+        names = [str(name) for name in step if name is not None]
+        cuts = [cut for key, cut in group.breakdowns.items() if STEP in key]
+        part = next(
+            (cut[", ".join(name)] for cut in cuts for name in (names, names[-1:]) if ", ".join(name) in cut), None
+        )
+        of_step = replace(group, metrics=part.metrics if part else {}, ledger=part.ledger if part else group.ledger)
+        super().__init__(result, of_step)
+        self._step, self._numbers = step, Counter[str]()
+        self._planned = 0
+
+    def sample(self, record: Record) -> dict[str, Any] | None:
+        """A rollout as a sample, by its number among those of its task at this step."""
+        number = self._numbers[record["task"]]
+        self._numbers[record["task"]] += 1
+        self._planned += 1
+        return super().sample({**record, "sample": number})
+
+    def header(self) -> dict[str, Any]:
+        """The log without its samples, with its step."""
+        header = super().header()
+        named = {word: value for word, value in zip((SPLIT, STEP), self._step, strict=True) if value is not None}
+        header["eval"]["metadata"]["calipers"] |= named
+        return header
+
+    def planned(self) -> int:
+        return self._planned
 
 
 class _Sink(io.RawIOBase):

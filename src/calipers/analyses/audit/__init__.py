@@ -1,0 +1,1 @@
+"""What a sceptic looks for in a run."""

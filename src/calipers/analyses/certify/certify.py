@@ -1,0 +1,250 @@
+"""Certify the numbers of a run: what was scored, how, of which rollouts, and as planned or not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from calipers.analyses.certify import tree as trees
+from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, state
+from calipers.analyses.certify.leaves import Leaves, of_parts, of_records
+from calipers.errors import InputError
+from calipers.formats.convert import records_of
+from calipers.formats.format import Named
+from calipers.formats.jsonl import WORDS
+from calipers.formats.read import Input, begin, found_format, with_folders
+from calipers.formats.run_folder import RUN
+from calipers.formats.run_plan import PLAN, is_run, read_plan
+from calipers.formats.source import Source
+from calipers.names import is_code
+from calipers.pipeline import score
+from calipers.reports.result import Result, covered
+from calipers.request import make_plan, no_reward
+from calipers.rollouts.part import Part
+
+SCHEMA: Final = "calipers.certificate/1"
+ROOT: Final = "calipersRolloutsSha256"  # the algorithm of a digest of rollouts, in in-toto's words
+NUMBERS: Final = "calipersResultSha256"
+TREE: Final = "rfc6962-sha256-salted"
+HASHED_WHILE_READ: Final = frozenset({"native", "run", "json_array"})
+NO_ROOT: Final = "a result alone has no rollouts, so the certificate has no root of their tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How rollouts are scored: all that a stranger must repeat."""
+
+    metrics: Sequence[str] = ()
+    by: Sequence[str] = ()
+    cluster: str | None = None
+    dialect: str | None = None
+    missing: str | None = None
+    reward: str | None = None
+    confidence: float = 0.95
+    seed: int = 0
+    interval: str | None = None
+    range: tuple[float, float] | None = None
+    exclude: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was asked for; what is as usual is left out."""
+        usual = Scoring()
+        names = self.__dataclass_fields__
+        given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Scoring:
+        """The scoring that a certificate says; InputError for what is none."""
+        unknown = [name for name in document if name not in cls.__dataclass_fields__]
+        if unknown:
+            raise InputError.at("scoring", f"has a key {unknown[0]!r}", "was it written by a newer version?")
+        lists = {name: tuple(document[name]) for name in ("metrics", "by", "range", "exclude") if name in document}
+        scoring = cls(**{**document, **lists})
+        scoring.refuse_code()
+        return scoring
+
+    def refuse_code(self) -> None:
+        """InputError for a metric that is a file of code: whoever checks a certificate runs nobody's code."""
+        for metric in self.metrics:
+            if is_code(metric.partition("(")[0].strip()):
+                wrong = f"{metric!r:.60} is a file of code, which no certificate names"
+                raise InputError.at("scoring", wrong, "expected names of metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Rollouts that were scored, and their leaves."""
+
+    result: Result
+    leaves: Leaves
+    inputs: Sequence[Input]
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A certificate that is not signed yet, the tree of its rollouts, and what it says."""
+
+    envelope: Envelope
+    tree: trees.Tree | None  # None for a result alone
+    result: Result
+    notes: Sequence[str] = ()
+    differences: Sequence[str] | None = None  # from the plan that was registered; None without one
+
+
+def scored(paths: Sequence[str], scoring: Scoring, columns: Mapping[str, str] | None = None) -> Scored:
+    """Score rollouts and take their leaves; native records are read once for both."""
+    names = columns if isinstance(columns, Named) else Named(columns or {})
+    settings = {name: getattr(scoring, name) for name in scoring.__dataclass_fields__ if name != "metrics"}
+    metrics = list(scoring.metrics) or None
+    kinds = _kinds(paths, names)
+    plan = make_plan(metrics, **settings)
+    parts: list[Part] = []
+    if kinds <= HASHED_WHILE_READ and not names:
+        if plan.labels:  # a label may add a column, and no leaf depends on what was asked for
+            result = score(list(paths), metrics, columns=names, **settings)
+            begin(paths, labels=[WORDS], kept=parts)
+            return Scored(result, of_parts(parts), result.inputs)
+        table, inputs = begin(paths, labels=[WORDS], kept=parts)
+        if table.unread and any("reward" in request.metric.reads for request in plan.asked):
+            raise no_reward(list(paths), table.unread)
+        leaves = of_parts(parts)
+        result = replace(score(table, metrics, **settings), inputs=inputs())
+        return Scored(result, leaves, result.inputs)
+    result = score(list(paths), metrics, columns=names, **settings)
+    extra = sorted({name for path in _opened(paths, names) for name in path.labels})
+    begin(paths, columns=names, labels=extra, kept=parts)
+    return Scored(result, of_records(records_of(paths, names, parts)), result.inputs)
+
+
+def _kinds(paths: Sequence[str], names: Named) -> frozenset[str]:
+    return frozenset(kind.name for kind in _opened(paths, names))
+
+
+def _opened(paths: Sequence[str], names: Named) -> list[Any]:
+    kinds = []
+    for each in with_folders(paths, names)[0]:
+        if not isinstance(each, str):
+            kinds.append(found_format(each))
+        elif os.path.isdir(each):
+            kinds.append(RUN)
+        else:
+            with Source(each) as source:
+                kinds.append(found_format(source, names))
+    return kinds
+
+
+def certify(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    scoring: Scoring | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    plan: str | None = None,
+    seed: bytes | None = None,
+) -> Certified:
+    """Certify the rollouts of some paths, or a result alone.
+
+    ``plan`` is the file of a certified plan that the run is held against. ``seed`` are 32 bytes that the salts are
+    drawn from; random without.
+    """
+    given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    scoring = scoring or Scoring()
+    alone = result_in(given[0]) if len(given) == 1 else None
+    if alone is not None:
+        if scoring != Scoring() or columns:
+            raise InputError.at(given[0], "is a result, whose numbers are made", "expected rollouts with these options")
+        return _certified(alone, None, scoring, {}, given, plan, [NO_ROOT])
+    if plan is not None and not scoring.metrics:
+        from calipers.analyses.certify.preregister import planned_metrics
+
+        scoring = replace(scoring, metrics=planned_metrics(plan))
+    scoring.refuse_code()
+    done = scored(given, scoring, columns)
+    tree = trees.grow(seed or os.urandom(trees.SEED), done.leaves.texts(), done.leaves.count)
+    return _certified(done.result, tree, scoring, columns or {}, given, plan, done.result.notes)
+
+
+def _certified(
+    result: Result,
+    tree: trees.Tree | None,
+    scoring: Scoring,
+    columns: Mapping[str, str],
+    paths: Sequence[str],
+    plan: str | None,
+    notes: Sequence[str],
+) -> Certified:
+    from calipers import __version__
+
+    subject = [{"name": "result", "digest": {NUMBERS: result.digest.removeprefix("sha256:")}}]
+    if tree is not None:
+        subject.insert(0, {"name": "rollouts", "digest": {ROOT: tree.root.hex()}})
+    made = _plan_of(paths)
+    predicate: dict[str, Any] = {
+        "schema": SCHEMA,
+        "calipers": __version__,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "rollouts": None if tree is None else {"leaves": tree.count, "root": tree.root.hex(), "tree": TREE},
+        "result": {"digest": result.digest, "covered": covered(result).decode()},
+        "scoring": scoring.to_dict(),
+        "columns": dict(columns),
+        "inputs": [
+            {"name": os.path.basename(source.path), "format": source.format, "sha256": source.sha256}
+            for source in result.inputs
+        ],
+        "plan": made,
+        "preregistration": None,
+    }
+    differences = None
+    if plan is not None:
+        from calipers.analyses.certify.preregister import bound
+
+        predicate["preregistration"], differences = bound(plan, result, made)
+    return Certified(state(CERTIFICATE, subject, predicate), tree, result, notes, differences)
+
+
+def result_in(path: str) -> Result | None:
+    """The result in a file that a command wrote; None for anything else."""
+    if os.path.isdir(path):
+        return None
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4096)
+            if head[:1] != b"{" or b'"calipers.result/1"' not in head:
+                return None
+            document = json.loads(head + file.read())
+    except (OSError, ValueError):
+        return None
+    result = Result.from_dict(document)
+    if result.digest != document.get("digest"):
+        wrong = "its numbers do not have the digest that it states"
+        raise InputError.at(path, wrong, "expected a result as calipers wrote it")
+    return result
+
+
+def _plan_of(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """How each run was made, from the plans in their folders: what is asked, of whom, and how it is judged."""
+    plans = []
+    for path in paths:
+        if not is_run(path):
+            continue
+        plan = read_plan(path)
+        with open(os.path.join(path, PLAN), "rb") as file:
+            document = json.loads(file.read())
+        plans.append(
+            {
+                "dataset": plan.dataset,
+                "model": plan.model,
+                "agent": plan.agent,
+                "samples": plan.samples,
+                "tasks": len(plan.tasks),
+                "identity": plan.identity,
+                "versions": document.get("versions"),
+                "inputs": [{"sha256": each.get("sha256")} for each in document.get("inputs") or ()],
+                "created_at": plan.created_at,
+            }
+        )
+    return plans

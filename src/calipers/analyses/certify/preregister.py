@@ -1,0 +1,171 @@
+"""Register a plan before its runs: what will be asked, how often, with which metrics and thresholds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from calipers.analyses.certify.envelope import PREREGISTRATION, Envelope, read_envelope, state
+from calipers.errors import InputError
+from calipers.reports.figures import counted
+from calipers.reports.result import covered
+
+if TYPE_CHECKING:
+    from calipers.reports.result import Result
+
+SCHEMA: Final = "calipers.preregistration/1"
+SUITE: Final = "calipersSuiteSha256"
+COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifier_code", "model_args")
+"""What a plan and a run must have in common, of what makes two runs the same run."""
+
+
+class _Run(msgspec.Struct):
+    dataset: str | None
+    model: str | None
+    tasks: int
+    samples: int
+    metrics: list[str]
+    missing: str | None
+    confidence: float | None
+    seed: int | None
+    identity: dict[str, Any]
+
+
+class _Plan(msgspec.Struct):
+    schema: Literal["calipers.preregistration/1"]
+    created_at: str
+    runs: list[_Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Preregistration:
+    """A plan that was certified before its runs."""
+
+    envelope: Envelope
+    predicate: Mapping[str, Any]
+
+
+def preregister(path: str) -> Preregistration:
+    """The plan of a suite file or a benchmark file, looked at as a run would be; no model is asked."""
+    from calipers import __version__
+    from calipers.running.library import loaded_for
+    from calipers.running.perform import rehearse
+    from calipers.running.provenance import identity
+    from calipers.running.settings import jobs_of, suite_file
+
+    jobs, _ = jobs_of([path], {})
+    tasks = loaded_for(jobs)
+    runs = []
+    for job in jobs:
+        suite, questions = rehearse(job, tasks)
+        made = identity(job, suite)
+        runs.append(
+            {
+                "dataset": suite.name,
+                "model": job.model,
+                "tasks": len(questions),
+                "samples": job.samples,
+                "metrics": [str(metric) for metric in job.metrics or ()],
+                "dialect": job.dialect,
+                "missing": job.missing,
+                "confidence": job.confidence,
+                "seed": job.seed,
+                "identity": {name: made[name] for name in COMPARED if name in made},
+            }
+        )
+    file = suite_file([path])
+    content = Path(path).read_bytes() if Path(path).is_file() else b""
+    predicate = {
+        "schema": SCHEMA,
+        "calipers": __version__,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "runs": runs,
+        "thresholds": None if file is None else file.gate,
+    }
+    subject = [{"name": Path(path).name, "digest": {SUITE: sha256(content).hexdigest()}}]
+    return Preregistration(state(PREREGISTRATION, subject, predicate), predicate)
+
+
+def read_preregistration(path: str) -> Preregistration:
+    """The plan in a file; InputError where there is none."""
+    envelope = read_envelope(path)
+    predicate = envelope.statement(path, PREREGISTRATION)["predicate"]
+    try:
+        msgspec.convert(predicate, _Plan)
+    except msgspec.ValidationError as error:
+        right = "expected the file as calipers preregister wrote it"
+        raise InputError.at(path, f"is not a plan ({error})", right) from None
+    return Preregistration(envelope, predicate)
+
+
+def planned_metrics(path: str) -> tuple[str, ...]:
+    """The metrics that all runs of a plan have in common, where they have the same; else none."""
+    several = {tuple(run["metrics"]) for run in read_preregistration(path).predicate["runs"]}
+    return several.pop() if len(several) == 1 else ()
+
+
+def bound(path: str, result: Result, plans: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """What a certificate says of a plan: its hash, and what differs."""
+    plan = read_preregistration(path)
+    found = differences(plan.predicate, json.loads(covered(result)), plans)
+    return {"sha256": plan.envelope.digest, "differences": found}, found
+
+
+def differences(plan: Mapping[str, Any], result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What of a plan was done in another way, from the numbers of a result and how its runs were made."""
+    planned = {(run["dataset"], run["model"]): run for run in plan["runs"]}
+    made = {(run["dataset"], run["model"]): run for run in runs}
+    found: list[str] = []
+    for group in result["groups"]:
+        who = (group["dataset"], group["model"])
+        name = f"{who[0]} · {who[1]}"
+        if who not in planned:
+            found.append(f"{name}: the plan has no such run")
+            continue
+        wanted, run = planned[who], made.get(who)
+        for key in ("missing", "confidence", "seed"):
+            usual = {"missing": "gap", "confidence": 0.95, "seed": 0}[key] if wanted[key] is None else wanted[key]
+            if result[key] != usual:
+                found.append(f"{name}: {key} is {result[key]}, planned {usual}")
+        metrics = wanted["metrics"]
+        found += [
+            f"{name}: {metric} was planned and is not there" for metric in metrics if metric not in group["metrics"]
+        ]
+        found += [
+            f"{name}: {metric} was not planned" for metric in group["metrics"] if metrics and metric not in metrics
+        ]
+        if group["ledger"]["planned"] != wanted["tasks"] * wanted["samples"]:
+            rollouts = wanted["tasks"] * wanted["samples"]
+            found.append(f"{name}: {group['ledger']['planned']:,} rollouts, planned {rollouts:,}")
+        if run is None:
+            found.append(f"{name}: the run has no plan of its own, so its prompts and its tasks are not known")
+            continue
+        found += _of_run(name, wanted, run, plan["created_at"])
+    return found
+
+
+def _of_run(name: str, wanted: Mapping[str, Any], run: Mapping[str, Any], registered: str) -> list[str]:
+    found = []
+    if run["samples"] != wanted["samples"]:
+        found.append(f"{name}: {counted(run['samples'], 'sample')} per task, planned {wanted['samples']}")
+    for key, value in wanted["identity"].items():
+        now = run["identity"].get(key)
+        if now == value:
+            continue
+        if key in ("sampling", "prompt") and isinstance(now, dict):
+            changed = [inner for inner in value if now.get(inner) != value[inner]]
+            found += [f"{name}: {inner} is {now.get(inner)!r}, planned {value[inner]!r}" for inner in changed]
+        elif key == "tasks":
+            found.append(f"{name}: the tasks have changed")
+        else:
+            found.append(f"{name}: {key} has changed")
+    if run.get("created_at") and run["created_at"] < registered:
+        found.append(f"{name}: the run began at {run['created_at']}, before the plan was registered at {registered}")
+    return found

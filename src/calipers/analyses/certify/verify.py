@@ -1,0 +1,426 @@
+"""Check a certificate: its signature, its numbers, its rollouts one by one, and the plan that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from calipers.analyses.certify import tree as trees
+from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, Scored, Scoring, scored
+from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
+from calipers.analyses.certify.proof import PROOF, check_proof
+from calipers.errors import InputError
+from calipers.reports.figures import counted
+from calipers.reports.result import Result, covered
+
+GOOD, WRONG, UNKNOWN = "good", "wrong", "not known"
+EXITS: Final = {GOOD: 0, WRONG: 1, UNKNOWN: 3}
+MOST: Final = 8  # differences that are named
+_KEYS: Final = ("schema", "rollouts", "result", "scoring", "columns", "plan", "preregistration")
+
+
+class _Scoring(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    metrics: list[str] = []
+    by: list[str] = []
+    cluster: str | None = None
+    dialect: str | None = None
+    missing: str | None = None
+    reward: str | None = None
+    confidence: float = 0.95
+    seed: int = 0
+    interval: str | None = None
+    range: tuple[float, float] | None = None
+    exclude: list[str] = []
+
+
+class _Run(msgspec.Struct):
+    dataset: str | None
+    model: str | None
+    samples: int
+    identity: dict[str, Any]
+    created_at: str | None = None
+
+
+class _Registered(msgspec.Struct):
+    sha256: str
+    differences: list[str]
+
+
+class _Predicate(msgspec.Struct):
+    """The keys of a predicate that are read later."""
+
+    scoring: _Scoring
+    columns: dict[str, str]
+    plan: list[_Run]
+    preregistration: _Registered | None
+
+
+class _Estimate(msgspec.Struct):
+    value: float | None
+    interval: tuple[float, float] | None
+
+
+class _Ledger(msgspec.Struct):
+    planned: int
+
+
+class _Group(msgspec.Struct):
+    agent: str | None
+    model: str | None
+    dataset: str | None
+    ledger: _Ledger
+    metrics: dict[str, _Estimate]
+
+
+class _Numbers(msgspec.Struct):
+    """The text that a digest covers, as far as it is shown."""
+
+    groups: list[_Group]
+    missing: str
+    confidence: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: what, whether it holds, and a sentence."""
+
+    what: str
+    state: str  # good, wrong or not known
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a certificate says, its form checked."""
+
+    envelope: Envelope
+    predicate: Mapping[str, Any]
+    digest: str  # of the result, as the statement's subject has it
+    root: bytes | None  # of the rollouts; None for a result alone
+    leaves: int
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The settings and the numbers that the digest covers."""
+        numbers: dict[str, Any] = json.loads(self.predicate["result"]["covered"])
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """All that was looked at in a certificate."""
+
+    path: str
+    certificate: Certificate | None  # None where its form is wrong
+    checks: Sequence[Check]
+
+    @property
+    def state(self) -> str:
+        """Wrong if anything is, not known if anything is left open, else good."""
+        states = [check.state for check in self.checks]
+        return WRONG if WRONG in states else UNKNOWN if UNKNOWN in states else GOOD
+
+    @property
+    def exit_code(self) -> int:
+        """0 good, 1 wrong, 3 not known."""
+        return EXITS[self.state]
+
+
+def read_certificate(path: str) -> Certificate:
+    """The certificate in a file; InputError where its form is wrong."""
+    envelope = read_envelope(path)
+    statement = envelope.statement(path, CERTIFICATE)
+    predicate = statement["predicate"]
+    right = "expected the file as calipers certify wrote it"
+    if predicate.get("schema") != SCHEMA:
+        raise InputError.at(path, f"schema is {str(predicate.get('schema'))[:60]!r}", f"expected {SCHEMA!r}")
+    absent = [key for key in _KEYS if key not in predicate]
+    if absent:
+        raise InputError.at(path, f"has no key {absent[0]!r}", right)
+    try:
+        subjects = {each["name"]: each["digest"] for each in statement["subject"]}
+        result, rollouts = predicate["result"], predicate["rollouts"]
+        if [each["name"] for each in statement["subject"]] != (["rollouts"] if rollouts is not None else []) + [
+            "result"
+        ]:
+            raise InputError.at(path, "its subjects are not rollouts and result", right)
+        if subjects["result"] != {NUMBERS: result["digest"].removeprefix("sha256:")}:
+            raise InputError.at(path, "its subject and its predicate name different results", right)
+        if sha256(result["covered"].encode()).hexdigest() != subjects["result"][NUMBERS]:
+            raise InputError.at(path, "its numbers do not have the digest that it states", right)
+        root, leaves = None, 0
+        if rollouts is not None:
+            if subjects["rollouts"] != {ROOT: rollouts["root"]} or rollouts["tree"] != TREE:
+                raise InputError.at(path, "its subject and its predicate name different rollouts", right)
+            root, leaves = bytes.fromhex(rollouts["root"]), rollouts["leaves"]
+            if len(root) != trees.HASH or type(leaves) is not int or not 0 < leaves < trees.MOST:
+                raise InputError.at(path, "the root of its rollouts is none", right)
+        certificate = Certificate(envelope, predicate, result["digest"], root, leaves)
+        msgspec.convert(predicate, _Predicate)
+        msgspec.convert(certificate.result, _Numbers)
+        Scoring.of(predicate["scoring"])
+    except (KeyError, TypeError, AttributeError, ValueError, msgspec.ValidationError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError.at(path, f"is not a certificate ({type(error).__name__}: {error})", right) from None
+    return certificate
+
+
+def verify(
+    path: str | os.PathLike[str],
+    rollouts: Sequence[str | os.PathLike[str]] = (),
+    *,
+    key: str | None = None,
+    tree: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    plan: str | None = None,
+    rerun_verifier: bool = False,
+    stamp: str | None = None,
+    authority: str | None = None,
+) -> Verified:
+    """Check a certificate.
+
+    ``rollouts`` are the rollouts that it is of, in any format, or files that show some of them. ``key`` is the
+    signer's public key. ``tree`` is the tree file; without it, result.tree beside the certificate is used if it is
+    there. ``plan`` is the certified plan. With ``rerun_verifier`` the stored completions are judged again. ``stamp``
+    is the reply of a time-stamp authority, whose certificate is ``authority``.
+    """
+    name, given = os.fspath(path), [os.fspath(each) for each in rollouts]
+    try:
+        certificate = read_certificate(name)
+    except InputError as error:
+        if not os.path.isfile(name):
+            raise
+        return Verified(name, None, [Check("form", WRONG, str(error))])
+    checks = [
+        Check("form", GOOD, "an in-toto statement in a DSSE envelope; its numbers have the digest that it states")
+    ]
+    checks.append(_signature(certificate, key))
+    shown = [each for each in given if _is_proof(each)]
+    files = [each for each in given if each not in shown]
+    checks += [check for each in shown for check in check_proof(each, certificate.root, certificate.leaves)]
+    if files:
+        checks += _rollouts(name, certificate, files, tree, columns)
+        if rerun_verifier:
+            checks.append(_judged_again(certificate, files))
+    else:
+        checks.append(_not_given(certificate, bool(shown)))
+        if rerun_verifier:
+            raise InputError.at("--rerun-verifier", "there are no rollouts to judge", "expected ROLLOUTS with it")
+    checks += _planned(certificate, plan, key)
+    if stamp is not None or authority is not None:
+        checks.append(_stamped(certificate, stamp, authority))
+    return Verified(name, certificate, checks)
+
+
+def _signature(certificate: Certificate, key: str | None) -> Check:
+    envelope = certificate.envelope
+    if key is not None:
+        public = public_key(key)
+        if is_signed_by(envelope, public):
+            return Check("signature", GOOD, f"signed by the key {keyid_of(public)[:16]} of {key}")
+        if not envelope.signatures:
+            return Check("signature", WRONG, "nobody has signed it")
+        return Check("signature", WRONG, f"no signature is of the key {keyid_of(public)[:16]} of {key}")
+    if not envelope.signatures:
+        return Check("signature", UNKNOWN, "nobody has signed it, so anybody can have made it")
+    ids = ", ".join(each.keyid[:16] for each in envelope.signatures)
+    return Check("signature", UNKNOWN, f"it says that the key {ids} signed it; --key FILE checks that")
+
+
+def _not_given(certificate: Certificate, shown: bool) -> Check:
+    if shown:
+        says = "the rollouts that are not shown are not given, so the numbers cannot be recomputed"
+    elif certificate.root is None:
+        says = "the certificate is of a result alone: no rollouts are certified, and none are given"
+    else:
+        says = f"the {certificate.leaves:,} rollouts are not given, so the numbers cannot be recomputed"
+    return Check("rollouts", UNKNOWN, says)
+
+
+def _rollouts(
+    name: str, certificate: Certificate, files: Sequence[str], tree: str | None, columns: Mapping[str, str] | None
+) -> Iterator[Check]:
+    """Whether the rollouts give the certified numbers, and are the certified rollouts."""
+    scoring = Scoring.of(certificate.predicate["scoring"])
+    done = _scored(files, scoring, columns, certificate.predicate["columns"])
+    mine, theirs = done.result, certificate.result
+    if mine.digest == certificate.digest:
+        yield Check("numbers", GOOD, f"{_counted(mine)} recomputed to the same digest")
+    else:
+        yield Check("numbers", WRONG, f"the rollouts give other numbers: {'; '.join(_differences(mine, theirs))}")
+    if certificate.root is None:
+        yield Check(
+            "tree", UNKNOWN, "the certificate is of a result alone, so texts and single rollouts are not covered"
+        )
+        return
+    beside = os.path.join(os.path.dirname(name), "result.tree")
+    if tree is None and os.path.isfile(beside):
+        tree = beside
+    if tree is None:
+        count = (
+            ""
+            if done.leaves.count == certificate.leaves
+            else (f"; the certificate is of {certificate.leaves:,} rollouts and {done.leaves.count:,} are given")
+        )
+        says = "without the tree file, which has the salts, no leaf can be recomputed; --tree FILE gives it"
+        yield Check("tree", WRONG if count else UNKNOWN, says + count)
+        return
+    yield _leaves(certificate, trees.read_tree(tree), tree, done)
+
+
+def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: Scored) -> Check:
+    if kept.root != certificate.root or kept.count != certificate.leaves:
+        return Check("tree", WRONG, f"{path} is the tree of another certificate")
+    count = done.leaves.count
+    grown = trees.grow(kept.seed, done.leaves.texts(), count)
+    if count == kept.count:
+        if grown.root == kept.root:
+            return Check("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
+        found = trees.parting(grown, kept)
+        if found is None or not trees.is_consistent(kept, found.index):
+            return Check("tree", WRONG, f"the rollouts are not the certified ones, and {path} is damaged")
+        more = (
+            sum(grown.at(0, index) != kept.at(0, index) for index in range(found.index, count))
+            if count <= 1 << 16
+            else None
+        )
+        others = "" if more is None else f"; {more:,} of {count:,} differ"
+        named = done.leaves.name(found.index)
+        says = f"{named} is not as certified (leaf {found.index:,}, found with {found.compared} hashes{others})"
+        return Check("tree", WRONG, says)
+    first = trees.first_difference(grown, kept)
+    there = "at the end" if first >= count else f"at {done.leaves.name(first)}"
+    says = f"{count:,} rollouts are given and {kept.count:,} are certified; the first difference is {there}"
+    return Check("tree", WRONG, says)
+
+
+def _scored(
+    files: Sequence[str], scoring: Scoring, given: Mapping[str, str] | None, certified: Mapping[str, str]
+) -> Scored:
+    """The rollouts scored as certified; their keys are those of the certificate, unless files have the usual ones."""
+    if given is not None or not certified:
+        return scored(files, scoring, given or None)
+    try:
+        return scored(files, scoring, certified)
+    except InputError:
+        return scored(files, scoring)
+
+
+def _counted(result: Result) -> str:
+    rollouts = sum(group.ledger.planned for group in result.groups)
+    numbers = sum(len(group.metrics) for group in result.groups)
+    return f"{counted(numbers, 'number')} of {counted(rollouts, 'rollout')}"
+
+
+def _differences(mine: Result, theirs: Mapping[str, Any]) -> list[str]:
+    """What differs between two results, number by number; the first few."""
+    made = json.loads(covered(mine))
+    flat = [dict(_flat(each)) for each in (made, theirs)]
+    differing = []
+    for key in dict.fromkeys((*flat[1], *flat[0])):
+        now, then = (each.get(key, "absent") for each in flat)
+        if now != then:
+            differing.append(f"{key} is {_shown(now)}, certified {_shown(then)}")
+    some = differing[:MOST]
+    return some + ([f"and {len(differing) - MOST:,} more"] if len(differing) > MOST else [])
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value):
+        for index, inner in enumerate(value):
+            yield from _flat(inner, f"{path}[{index}]")
+    else:
+        yield path, value
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:60]
+
+
+def _judged_again(certificate: Certificate, files: Sequence[str]) -> Check:
+    """Whether the stored completions get the same rewards from the run's own verifier."""
+    import tempfile
+
+    from calipers.analyses.rescore.rescore import rescore
+
+    if len(files) != 1:
+        raise InputError.at("--rerun-verifier", f"there are {len(files)} paths of rollouts", "expected one run")
+    with tempfile.TemporaryDirectory(prefix="calipers-") as folder:
+        done = rescore(files[0], out=os.path.join(folder, "again.jsonl"), name="again")
+    changed = [flip for flip in done.flips if flip.what != "the same" and flip.count]
+    if changed:
+        flips = "; ".join(
+            f"{flip.what}: {flip.count:,}, first task {flip.which[0][0]!r} sample {flip.which[0][1]}"
+            for flip in changed
+        )
+        return Check("verifier", WRONG, f"the verifier gives other rewards: {flips}")
+    return Check("verifier", GOOD, f"the verifier gives the same reward to {done.judged:,} stored completions")
+
+
+def _planned(certificate: Certificate, plan: str | None, key: str | None) -> list[Check]:
+    stated = certificate.predicate["preregistration"]
+    if stated is None and plan is None:
+        return []
+    if stated is None:
+        return [Check("plan", WRONG, "the certificate names no plan that was registered before the run")]
+    changed = stated["differences"]
+    says = "as planned" if not changed else f"not as planned, as the certificate says: {'; '.join(changed[:MOST])}"
+    if plan is None:
+        return [Check("plan", UNKNOWN, f"it says: {says}; --plan FILE checks that")]
+    from calipers.analyses.certify.preregister import differences, read_preregistration
+
+    registered = read_preregistration(plan)
+    if registered.envelope.digest != stated["sha256"]:
+        return [Check("plan", WRONG, f"{plan} is not the plan that the certificate names")]
+    found = differences(registered.predicate, certificate.result, certificate.predicate["plan"])
+    if found != changed:
+        return [
+            Check("plan", WRONG, "the certificate does not say what differs from the plan: " + "; ".join(found[:MOST]))
+        ]
+    if key is not None and not is_signed_by(registered.envelope, public_key(key)):
+        says += f"; {plan} itself is not signed by the key of {key}"
+    return [Check("plan", GOOD, says)]
+
+
+def planned_as(path: str) -> str:
+    """What a certificate says of the plan that was registered before its run, in a sentence; its form is checked."""
+    try:
+        stated = read_certificate(path).predicate["preregistration"]
+    except InputError:
+        return "the certificate beside the run is damaged; calipers verify says how"
+    if stated is None:
+        return "no plan was registered before the run"
+    changed = stated["differences"]
+    return f"not as planned: {'; '.join(changed)}" if changed else "as planned"
+
+
+def _stamped(certificate: Certificate, stamp: str | None, authority: str | None) -> Check:
+    from calipers.analyses.certify.time_stamp import NotStamped, stamped_at
+
+    if stamp is None or authority is None:
+        absent = "--time-stamp" if stamp is None else "--authority"
+        raise InputError.at(absent, "is not given", "expected --time-stamp FILE and --authority FILE together")
+    try:
+        moment = stamped_at(certificate.envelope, stamp, authority)
+    except NotStamped as error:
+        return Check("time stamp", WRONG, f"{stamp}: {error}")
+    return Check("time stamp", GOOD, f"it existed at {moment.isoformat(sep=' ')}, says the authority of {authority}")
+
+
+def _is_proof(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return PROOF.encode() in file.read(200)
+    except OSError:
+        return False

@@ -1,0 +1,52 @@
+"""``calipers audit``: what a sceptic looks for in a run."""
+
+from __future__ import annotations
+
+import click
+
+from calipers.cli import options
+from calipers.cli.output import Target, show
+from calipers.reports.json import encoded
+from calipers.reports.untrusted_text import safe_json
+
+
+@click.command(cls=options.Command)
+@click.argument("run", metavar="RUN", type=click.Path())
+@click.argument("others", metavar="[OTHER]...", nargs=-1, type=click.Path())
+@options.option(
+    "--rejudge",
+    group=options.ROLLOUTS,
+    is_flag=True,
+    help="Also judge the stored completions again with the run's own verifier.",
+)
+@options.reward()
+@options.keys
+@options.seed(0)
+@options.out
+@options.shape()
+@options.verbose
+def audit(
+    run: str,
+    others: tuple[str, ...],
+    rejudge: bool,
+    reward: str | None,
+    columns: tuple[str, ...],
+    seed: int,
+    out: str | None,
+    shape: str,
+) -> None:
+    """Look for signs that the rollouts of RUN are not what they seem. No model is called.
+
+    A finding is impossible in an honest run, or a test at 1 %. A list proves nothing. OTHER runs of the same tasks
+    show tasks whose key every strong run contradicts. Exit 0 without a finding, 1 with one.
+    """
+    target = Target(out, (run, *others)) if out is not None else None
+    names = options.roles(columns)
+    from calipers.analyses.audit.audit import audit
+    from calipers.analyses.audit.document import document
+
+    done = audit(run, *others, columns=names, reward=reward, rejudge=rejudge, seed=seed)
+    if target:
+        target.write(safe_json(encoded(done.to_dict())).encode())
+    show(document(done), shape)
+    raise click.exceptions.Exit(done.exit_code)

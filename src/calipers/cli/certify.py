@@ -1,0 +1,167 @@
+"""``calipers certify``: a certificate of the numbers of a run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from calipers.cli import options
+from calipers.cli.output import Target, tell_notes
+from calipers.errors import InputError
+from calipers.reports.untrusted_text import clean
+
+TREE = "result.tree"
+
+
+@click.command(cls=options.GroupedCommand)
+@click.argument("paths", metavar="RUN|RESULT...", nargs=-1, type=click.Path())
+@options.option(
+    "-o",
+    "--out",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="File of the certificate; result.tree is written beside it.  [default: result.cert.json]",
+)
+@options.option(
+    "--key", group=options.OUTPUT, metavar="FILE", type=click.Path(), help="Private key to sign with (Ed25519, PEM)."
+)
+@options.option(
+    "--new-key",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Only write a new private key to FILE, readable by you alone, and the public key to FILE.pub.",
+)
+@options.option(
+    "--plan",
+    group=options.ROLLOUTS,
+    metavar="FILE",
+    type=click.Path(),
+    help="Plan that calipers preregister wrote, to say what differs from it.",
+)
+@options.option(
+    "--show",
+    "shown",
+    group=options.OUTPUT,
+    metavar="TASK[#SAMPLE]",
+    multiple=True,
+    help="Only write a proof of these rollouts, for people who do not get the others; needs --tree; may be repeated.",
+)
+@options.option(
+    "--tree", group=options.OUTPUT, metavar="FILE", type=click.Path(), help="Tree file that calipers certify wrote."
+)
+@options.option(
+    "--time-stamp-request",
+    "request",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Also write a request for a time stamp of the certificate (RFC 3161), to be sent to an authority.",
+)
+@options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace the files if they exist.")
+@options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
+@options.by
+@options.cluster
+@options.columns
+@options.reward()
+@options.reward_range
+@options.exclude
+@options.missing_by_dialect
+@options.interval
+@options.confidence(0.95)
+@options.seed(0)
+@options.dialect
+@options.verbose
+def certify(
+    paths: tuple[str, ...],
+    out: str | None,
+    key: str | None,
+    new_key: str | None,
+    plan: str | None,
+    shown: tuple[str, ...],
+    tree: str | None,
+    request: str | None,
+    force: bool,
+    columns: tuple[str, ...],
+    truth: dict[str, float] | None,
+    **settings: Any,
+) -> None:
+    """Certify the numbers of a run, so that a stranger can check them.
+
+    The certificate has the numbers, how they were computed, and the root of a tree of hashes over the rollouts. The
+    file result.tree beside it has the salts: give it only to people who get the rollouts. A RESULT alone, such as
+    result.json, has no rollouts, and the certificate says so.
+    """
+    from calipers.analyses.certify import envelope as envelopes
+
+    if new_key is not None:
+        if paths:
+            raise InputError.at("--new-key", "writes a key and nothing else", "run the command again with --key")
+        public = envelopes.new_key(new_key)
+        click.echo(f"{clean(new_key, None)}: the private key; keep it to yourself")
+        click.echo(f"{clean(public, None)}: the public key; publish it")
+        return
+    if not paths:
+        raise InputError("no run; expected a run, files of rollouts or a result")
+    if truth:
+        raise InputError.at("--truth", "a certificate does not hold it", "convert the rollouts first: calipers convert")
+    names = options.roles(columns)
+    if shown:
+        _show(paths, tree, shown, out, names, force)
+        return
+    if tree is not None:
+        raise InputError.at("--tree", "it is written, not read", f"{TREE} is beside the certificate; --show reads it")
+    path = out or "result.cert.json"
+    beside = os.path.join(os.path.dirname(path), TREE)
+    files = [path, beside, *([request] if request else [])]
+    targets = {name: _target(name, paths, force) for name in files}
+    from calipers.analyses.certify.certify import Scoring, certify
+
+    scoring = Scoring(
+        metrics=settings.pop("metrics"), by=settings.pop("by"), exclude=settings.pop("exclude"), **settings
+    )
+    if key is not None:
+        envelopes.private_key(key)  # before the work, not after it
+    done = certify(paths, scoring, columns=names or None, plan=plan)
+    envelope = envelopes.sign(done.envelope, key) if key is not None else done.envelope
+    targets[path].write(envelope.encoded())
+    click.echo(f"{clean(path, None)}: {clean(done.result.headline(), 200)}")
+    if done.tree is not None:
+        targets[beside].write_all(done.tree.encoded())
+        click.echo(f"{clean(beside, None)}: the salts and hashes of {done.tree.count:,} rollouts")
+    if request:
+        from calipers.analyses.certify.time_stamp import request_for
+
+        targets[request].write(request_for(envelope))
+        click.echo(f"{clean(request, None)}: a request for a time stamp")
+    if done.differences is not None:
+        for difference in done.differences or ["as planned"]:
+            click.echo(f"plan: {clean(difference, 200)}")
+    tell_notes([*done.notes, *([] if key else ["nobody has signed the certificate; --key FILE signs it"])])
+
+
+def _show(
+    paths: tuple[str, ...],
+    tree: str | None,
+    shown: tuple[str, ...],
+    out: str | None,
+    names: dict[str, str],
+    force: bool,
+) -> None:
+    if tree is None:
+        raise InputError.at("--show", "there is no tree file", "expected --tree FILE, as calipers certify wrote it")
+    target = _target(out or "shown.json", paths, force)
+    from calipers.analyses.certify.proof import show_rollouts
+
+    target.write(show_rollouts(paths, tree, shown, names or None).encode())
+    click.echo(f"{clean(target.path, None)}: the proof of {', '.join(clean(each, 60) for each in shown)}")
+
+
+def _target(path: str, inputs: tuple[str, ...], force: bool) -> Target:
+    target = Target(path, inputs)
+    if os.path.lexists(path) and not force:
+        raise InputError.at(path, "already exists", "--force replaces it")
+    return target

@@ -1,0 +1,50 @@
+"""``calipers preregister``: certify a plan before its runs."""
+
+from __future__ import annotations
+
+import click
+
+from calipers.cli import options
+from calipers.cli.certify import _target
+from calipers.cli.output import tell_notes
+from calipers.reports.figures import counted
+from calipers.reports.untrusted_text import clean
+
+
+@click.command(cls=options.Command)
+@click.argument("suite", metavar="SUITE", type=click.Path())
+@options.option(
+    "-o",
+    "--out",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    default="plan.cert.json",
+    show_default=True,
+    help="File of the certified plan.",
+)
+@options.option(
+    "--key", group=options.OUTPUT, metavar="FILE", type=click.Path(), help="Private key to sign with (Ed25519, PEM)."
+)
+@options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace the file if it exists.")
+@options.verbose
+def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
+    """Certify the plan of a SUITE before its runs: tasks, prompts, sampling, samples, metrics and thresholds.
+
+    SUITE is a file for calipers run, such as suite.yaml. No model is called. After the runs, calipers certify --plan
+    says what differs.
+    """
+    target = _target(out, (suite,), force)
+    from calipers.analyses.certify import envelope as envelopes
+    from calipers.analyses.certify.preregister import preregister
+
+    if key is not None:
+        envelopes.private_key(key)  # before the work, not after it
+    plan = preregister(suite)
+    envelope = envelopes.sign(plan.envelope, key) if key is not None else plan.envelope
+    target.write(envelope.encoded())
+    runs = plan.predicate["runs"]
+    rollouts = sum(run["tasks"] * run["samples"] for run in runs)
+    click.echo(f"{clean(out, None)}: {counted(len(runs), 'run')}, {counted(rollouts, 'rollout')}; no model was called")
+    if key is None:
+        tell_notes(["nobody has signed the plan; --key FILE signs it"])

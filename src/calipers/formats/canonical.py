@@ -1,0 +1,197 @@
+"""Canonical JSON by RFC 8785, and the hash of what a record says in words: for certificates.
+
+Two texts have the same canonical form exactly where they say the same: keys are sorted by their UTF-16 code units,
+there are no blanks, and a number is the shortest text of its IEEE double. So 1, 1.0 and 1e0 are one number, -0 is 0,
+and an integer beyond 2^53 is the double nearest to it. Texts are not normalised: two Unicode forms of a letter differ.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.formats.format import Raw
+from calipers.formats.jsonl import WORDS
+from calipers.formats.repeated_keys import Doubled
+from calipers.rollouts.column import Bools, Floats
+
+LANES: Final = tuple(f"{WORDS} {lane}" for lane in range(4))
+"""The columns that such a hash comes in, eight bytes in each number."""
+
+TIMES: Final = ("started_at", "finished_at")
+LATENCY: Final = "latency_s"
+_DIGITS: Final = 21  # ECMAScript writes a number without an exponent up to so many digits before the point
+_ZEROS: Final = -6  # and from so many zeros after it
+_NUMBERS: Final = re.compile(rb"[:\[,]\s*-?\d")
+_ENCODE: Final = msgspec.json.Encoder(order="sorted").encode
+_NULL: Final = b"null"
+_UNREAL: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+_NO_HASH: Final = bytes(32)
+
+
+class NotCanonical(ValueError):
+    """A value without a canonical form: what is wrong, and what would be right."""
+
+
+def is_time(key: str) -> bool:
+    """Whether a key of a record says when or how long, which no certificate holds.
+
+    >>> [is_time(key) for key in ("started_at", "judge_latency_s", "output_tokens")]
+    [True, True, False]
+    """
+    return key in TIMES or key == LATENCY or key.endswith(f"_{LATENCY}")
+
+
+def number(value: float) -> str:
+    """A number as ECMAScript writes it; what is not finite is a text.
+
+    >>> [number(x) for x in (1.0, -0.0, 1e21, 1e20, 0.1, 1e-7, 123456789012345683968.0)]
+    ['1', '0', '1e+21', '100000000000000000000', '0.1', '1e-7', '123456789012345680000']
+    """
+    if value == 0:
+        return "0"
+    text = repr(value)
+    if "e" not in text:  # from 0.0001 to 1e16 both write the same digits
+        return text.removesuffix(".0") if text[-1] not in "nf" else _UNREAL[text]
+    sign, text = ("-", repr(-value)) if value < 0 else ("", repr(value))
+    mantissa, _, exponent = text.partition("e")
+    before, _, after = mantissa.partition(".")
+    after = "" if after == "0" else after
+    point = len(before) + int(exponent or 0)  # where the point stands among the digits
+    digits = before + after
+    lost = len(digits) - len(digits.lstrip("0"))
+    digits, point = digits[lost:].rstrip("0"), point - lost
+    if len(digits) <= point <= _DIGITS:
+        return f"{sign}{digits}{'0' * (point - len(digits))}"
+    if 0 < point <= _DIGITS:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if _ZEROS < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    fraction = f".{digits[1:]}" if digits[1:] else ""
+    return f"{sign}{digits[0]}{fraction}e{'+' if point > 0 else '-'}{abs(point - 1)}"
+
+
+def utf16(key: str) -> bytes:
+    """What keys are sorted by."""
+    return key.encode("utf-16-be")
+
+
+def canonical(value: Any) -> bytes:
+    """The canonical form of a decoded value; NotCanonical for half a character, or a number without a double.
+
+    >>> canonical({"b": [1.0, None, True], "a": "é"}).decode()
+    '{"a":"é","b":[1,null,true]}'
+    """
+    try:
+        return _text(value).encode()
+    except UnicodeEncodeError:
+        raise NotCanonical("half of a surrogate pair stands alone", "expected whole characters") from None
+    except OverflowError:
+        raise NotCanonical("a number is out of range", "expected at most 1.8e308 in size") from None
+    except RecursionError:
+        raise NotCanonical("it is nested too deeply", "expected fewer levels") from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (int, float)):
+        return number(float(value))
+    if isinstance(value, Raw):
+        return canonical_raw(bytes(value)).decode()
+    if isinstance(value, dict):
+        pairs = sorted(value.items(), key=lambda pair: utf16(pair[0]))
+        return f"{{{','.join(f'{_text(key)}:{_text(inner)}' for key, inner in pairs)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_text, value))}]"
+    raise NotCanonical(f"a {type(value).__name__} is no JSON", "expected JSON")
+
+
+def canonical_raw(raw: bytes) -> bytes:
+    """The canonical form of JSON text; NotCanonical also for a key that appears twice in one object."""
+    if raw[:1] == b'"' and b"\\u" not in raw and b"\\/" not in raw:
+        return raw  # all other escapes are those of the canonical form
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotCanonical(
+            f"it has no canonical form ({error})", "expected whole characters and finite numbers"
+        ) from None
+    plain = raw.isascii() and b"\\u" not in raw
+    if plain and not _NUMBERS.search(raw) and raw[:1] in b'"[{tfn':
+        text: bytes = _ENCODE(value)
+    else:
+        text = canonical(value)
+    if raw[:1] in b"[{" and (not plain or raw.count(b":") != text.count(b":")):
+        doubled = Doubled()
+        json.loads(raw, object_pairs_hook=doubled)
+        if doubled.found:
+            raise NotCanonical("a key appears twice in one object", "expected each key once")
+    return text
+
+
+class Words:
+    """The hashes of what rows say in words, a block of rows at a time."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes] = {}  # of objects, which tasks share: their canonical form
+
+    def digests(self, keyed: Sequence[tuple[str, Sequence[Any]]], rows: int) -> tuple[list[Floats], Bools]:
+        """The four lanes of the hash of each row, from its raw values by key, and whether it has words at all."""
+        named = sorted(((key, values) for key, values in keyed if not is_time(key)), key=lambda pair: utf16(pair[0]))
+        if not named:
+            return [np.zeros(rows)] * len(LANES), np.zeros(rows, dtype=np.bool_)
+        if len(named) == 1 and self._as_written(raws := [*map(bytes, named[0][1])]):
+            head = f'{{"{named[0][0]}":'.encode()
+            texts: list[bytes] = raws
+            hashes = [sha256(b"%b%b}" % (head, raw)).digest() for raw in raws]
+        else:
+            pieces = [self._pieces(f',"{key}":'.encode(), [*map(bytes, values)]) for key, values in named]
+            texts = pieces[0] if len(pieces) == 1 else [*map(b"".join, zip(*pieces, strict=True))]
+            hashes = [sha256(b"{%b}" % text[1:]).digest() if text else _NO_HASH for text in texts]
+        lanes = np.frombuffer(b"".join(hashes), dtype=np.float64).reshape(rows, len(LANES))
+        given = np.fromiter(map(bool, texts), dtype=np.bool_, count=rows)
+        return [np.ascontiguousarray(lanes[:, lane]) for lane in range(len(LANES))], given
+
+    @staticmethod
+    def _as_written(raws: list[bytes]) -> bool:
+        """Whether every value is a text that is canonical as it is written: no escape has a shorter form."""
+        joined = b"".join(raws)
+        starts = joined[:1] == b'"' and not any(raw[:1] != b'"' for raw in raws)
+        return starts and b"\\u" not in joined and b"\\/" not in joined
+
+    def _pieces(self, head: bytes, raws: list[bytes]) -> list[bytes]:
+        """What one key adds to the text of each row; nothing where a row has no value."""
+        if self._as_written(raws):
+            return [head + raw for raw in raws]
+        pieces, form = [], self._form
+        for row, raw in enumerate(raws):
+            try:
+                pieces.append(head + form(raw) if raw and raw != _NULL else b"")
+            except NotCanonical as error:
+                raise NotCanonical(row, *error.args) from None
+        return pieces
+
+    def _form(self, raw: bytes) -> bytes:
+        if raw[:1] == b'"':
+            return canonical_raw(raw)
+        known = self._known.get(raw)
+        if known is None:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            known = self._known[raw] = canonical_raw(raw)
+        return known
+
+
+def words_digest(words: dict[str, Any]) -> str | None:
+    """The hash of some words by key, as hexadecimal digits; None where there are none."""
+    kept = {key: value for key, value in words.items() if value is not None and not is_time(key)}
+    return sha256(canonical(kept)).hexdigest() if kept else None

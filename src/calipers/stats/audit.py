@@ -1,0 +1,95 @@
+"""Tests for an audit: exact under exchangeability of a task's samples, so that they ask nothing of the rewards' law."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import gammaincc, ndtr
+from scipy.stats import binom, rankdata
+
+from calipers.rollouts.column import Bools, Floats
+
+LAST_IS_PASS, START_FOLLOWS_OUTCOME = "last_is_pass", "start_follows_outcome"
+COPIED_RECORDS, SAME_TEXT, TWIN_TASKS = "copied_records", "same_text", "twin_tasks"
+LEVEL = 0.01  # of each test
+EQUAL = 1.5 / 21.5
+"""Share of equal durations among those that differ by at most 10 ms, to the millisecond, with half as much again: the
+21 differences from -10 to 10 ms are about equally likely where durations spread over more than that."""
+
+PERMUTATIONS, NEAR = 10_000, 0.02
+"""Below this p value the normal tail is too short, and permutations are counted."""
+
+
+def last_is_pass(passes: Sequence[Bools]) -> tuple[int, float, float]:
+    """How many mixed tasks end with a pass, how many are expected, and the chance of as many.
+
+    ``passes`` are the passes of each task in planned order. Given c passes of n, the last sample is one with chance
+    c/n; the number of such tasks is Poisson-binomial. Tasks that always or never pass say nothing.
+
+    >>> round(last_is_pass([np.array([*map(int, text)]) == 1 for text in "001 01 100 0001 11".split()])[2], 6)
+    0.125
+    """
+    mixed = [task for task in passes if 0 < task.sum() < len(task)]
+    chances = [task.mean() for task in mixed]
+    seen = sum(bool(task[-1]) for task in mixed)
+    law = np.ones(1)
+    for chance in chances:
+        law = np.convolve(law, [1 - chance, chance])
+    return seen, float(np.sum(chances)), min(float(law[seen:].sum()), 1.0)
+
+
+def start_follows_outcome(
+    starts: Sequence[Floats], rewards: Sequence[Floats], rng: np.random.Generator
+) -> tuple[float, float]:
+    """Whether samples of a task that start late have other rewards: the statistic over its deviation, and p.
+
+    T = sum over tasks of (rank of the start - mean rank)(reward - mean); its variance under exchangeability is
+    sum rank'^2 sum reward'^2 / (n - 1). Two-sided. Near the level, permutations within tasks are counted instead.
+    """
+    ranks, worths = [], []
+    for start, reward in zip(starts, rewards, strict=True):
+        if len(start) > 1 and np.ptp(reward) > 0 and np.ptp(start) > 0:
+            rank = rankdata(start)
+            ranks.append(rank - rank.mean())
+            worths.append(reward - reward.mean())
+    variance = sum(float(a @ a) * float(b @ b) / (len(a) - 1) for a, b in zip(ranks, worths, strict=True))
+    if not variance:
+        return 0.0, 1.0
+    seen = sum(float(a @ b) for a, b in zip(ranks, worths, strict=True))
+    z = seen / variance**0.5
+    p = float(2 * ndtr(-abs(z)))
+    if p >= NEAR:
+        return z, p
+    totals = np.zeros(PERMUTATIONS)
+    for rank, worth in zip(ranks, worths, strict=True):
+        totals += rng.permuted(np.tile(rank, (PERMUTATIONS, 1)), axis=1) @ worth
+    beyond = int(np.count_nonzero(np.abs(totals) >= abs(seen) * (1 - 1e-12)))
+    return z, (1 + beyond) / (1 + PERMUTATIONS)
+
+
+def copied_records(equal: int, near: int) -> float:
+    """The chance of so many equal durations among pairs with the same text whose durations differ by at most 10 ms.
+
+    >>> [round(copied_records(*pair), 6) for pair in ((6, 20), (2, 1), (1, 0))]
+    [0.007869, 0.013923, 0.069767]
+    """
+    return float(binom.sf(equal - 1, equal + near, EQUAL))
+
+
+def same_text(seen: int, expected: float) -> float:
+    """The chance of so many pairs of equal texts, where so many are expected from their log-probabilities.
+
+    >>> round(same_text(3, 0.5), 6)
+    0.014388
+    """
+    return 1.0 if seen == 0 else float(1 - gammaincc(seen, expected)) if expected > 0 else 0.0
+
+
+def twin_tasks(better: int, worse: int) -> float:
+    """The chance that at least so many originals are solved and their perturbed twins are not, if both are as hard.
+
+    >>> twin_tasks(9, 1)
+    0.0107421875
+    """
+    return float(binom.sf(better - 1, better + worse, 0.5))

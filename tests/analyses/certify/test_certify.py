@@ -1,0 +1,345 @@
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calipers.analyses.certify import tree as trees
+from calipers.analyses.certify.certify import Scoring, certify, scored
+from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
+from calipers.analyses.certify.leaves import leaf_of, of_records
+from calipers.analyses.certify.proof import show_rollouts
+from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, verify
+from calipers.errors import InputError
+from calipers.formats.convert import convert
+
+SEED = bytes(range(32))
+GOLDEN = Path(__file__).parents[2] / "golden" / "formats"
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return str(path)
+
+
+def rows(tasks=20, samples=3):
+    draw = random.Random(5)
+    for task in range(tasks):
+        for sample in range(samples):
+            yield {
+                "task": f"täsk {task}",
+                "sample": sample,
+                "outcome": "scored",
+                "reward": draw.random() < 0.5,
+                "rewards": {"style": draw.random()},
+                "prompt": [{"role": "user", "content": f'say "{task}"'}],
+                "completion": f"it is {sample}\n",
+                "answer": sample,
+                "usage": {"output_tokens": draw.randrange(900), "latency_s": draw.random()},
+                "metadata": {"level": task % 3, "note": None},
+                "length": 4,
+                "kind": "short",
+                "model": "m",
+                "dataset": "d",
+                "started_at": "2026-01-01T00:00:00Z",
+            }
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A certificate with its tree, its key and its rollouts."""
+    run = write(tmp_path / "run.jsonl", rows())
+    new_key(str(tmp_path / "key"))
+    done = certify(run, seed=SEED)
+    (tmp_path / "c.json").write_bytes(sign(done.envelope, str(tmp_path / "key")).encoded())
+    (tmp_path / "result.tree").write_bytes(b"".join(done.tree.encoded()))
+    return tmp_path
+
+
+def states(folder, *rollouts, **more):
+    done = verify(folder / "c.json", [folder / each for each in rollouts], **{"key": str(folder / "key.pub"), **more})
+    return done, {check.what: check for check in done.checks}
+
+
+def root(path, **more):
+    done = scored([str(path)], Scoring(), **more)
+    return trees.grow(SEED, done.leaves.texts(), done.leaves.count).root
+
+
+def test_a_certificate_is_verified(made):
+    done, checks = states(made, "run.jsonl")
+    assert (done.state, done.exit_code) == (GOOD, 0)
+    assert set(checks) == {"form", "signature", "numbers", "tree"}
+
+
+@pytest.mark.parametrize("out", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+def test_converted_rollouts_are_the_same(made, out):
+    convert(made / "run.jsonl", made / out)
+    assert states(made, out)[0].state == GOOD
+
+
+def test_order_and_shards_do_not_matter(made):
+    lines = (made / "run.jsonl").read_text().splitlines(keepends=True)
+    random.Random(0).shuffle(lines)
+    (made / "one.jsonl").write_text("".join(lines[:7]))
+    (made / "two.jsonl").write_text("".join(lines[7:]))
+    assert states(made, "two.jsonl", "one.jsonl")[0].state == GOOD
+
+
+def test_times_are_not_certified(made):
+    some = [json.loads(line) for line in (made / "run.jsonl").read_text().splitlines()]
+    for row in some:
+        row["usage"]["latency_s"] += 1
+        row["finished_at"] = "later"
+    write(made / "run.jsonl", some)
+    assert states(made, "run.jsonl")[0].state == GOOD
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "numbers"),
+    [("reward", 0.25, WRONG), ("completion", "it is 1", GOOD), ("metadata", {"level": 9}, GOOD), ("length", 5, GOOD)],
+)
+def test_one_changed_value_is_named(made, key, value, numbers):
+    some = [json.loads(line) for line in (made / "run.jsonl").read_text().splitlines()]
+    some[31][key] = value
+    write(made / "run.jsonl", some)
+    done, checks = states(made, "run.jsonl")
+    assert done.exit_code == 1
+    assert checks["numbers"].state == numbers
+    assert checks["tree"].state == WRONG
+    assert "task 'täsk 10' sample 1 is not as certified" in checks["tree"].says
+    assert "1 of 60 differ" in checks["tree"].says
+
+
+def test_the_leaf_of_a_million_is_found_with_twenty_hashes():
+    leaves = [b"%d" % index for index in range(1 << 10)]
+    grown = trees.grow(SEED, iter([leaves]), len(leaves))
+    leaves[700] = b"other"
+    found = trees.parting(trees.grow(SEED, iter([leaves]), len(leaves)), grown)
+    assert (found.index, found.compared) == (700, 11)  # one more for each doubling: 21 of a million
+    assert trees.is_consistent(grown, 700)
+
+
+def test_a_lost_rollout_is_named(made):
+    lines = (made / "run.jsonl").read_text().splitlines(keepends=True)
+    (made / "run.jsonl").write_text("".join(lines[:20] + lines[21:]))
+    done, checks = states(made, "run.jsonl")
+    assert done.exit_code == 1
+    assert "59 rollouts are given and 60 are certified" in checks["tree"].says
+
+
+def test_without_the_tree_no_leaf_can_be_recomputed(made):
+    os.rename(made / "result.tree", made / "elsewhere.tree")
+    done, checks = states(made, "run.jsonl")
+    assert (done.state, checks["tree"].state, checks["numbers"].state) == (UNKNOWN, UNKNOWN, GOOD)
+    assert "salts" in checks["tree"].says
+    assert states(made, "run.jsonl", tree=str(made / "elsewhere.tree"))[0].state == GOOD
+
+
+def test_without_rollouts_the_numbers_are_not_known(made):
+    done, checks = states(made)
+    assert (done.exit_code, checks["signature"].state, checks["rollouts"].state) == (3, GOOD, UNKNOWN)
+
+
+def test_another_key(made):
+    new_key(str(made / "other"))
+    done, checks = states(made, "run.jsonl", key=str(made / "other.pub"))
+    assert (done.exit_code, checks["signature"].state) == (1, WRONG)
+
+
+def test_signed_again_by_somebody_else(made):
+    """The numbers are changed and the statement is signed with another key, under the name of the first."""
+    new_key(str(made / "other"))
+    envelope = json.loads((made / "c.json").read_text())
+    done = certify(write(made / "better.jsonl", ({**row, "reward": 1} for row in rows())), seed=SEED)
+    forged = sign(done.envelope, str(made / "other"))
+    text = json.loads(forged.encoded())
+    text["signatures"][0]["keyid"] = envelope["signatures"][0]["keyid"]
+    (made / "c.json").write_text(json.dumps(text))
+    assert states(made, "better.jsonl")[1]["signature"].state == WRONG
+
+
+def test_a_certificate_of_another_benchmark(made):
+    other = write(made / "other.jsonl", ({**row, "dataset": "another", "task": row["task"] + "!"} for row in rows()))
+    done, checks = states(made, "other.jsonl")
+    assert done.exit_code == 1
+    assert 'dataset is "another", certified "d"' in checks["numbers"].says
+    assert verify(made / "c.json", [other]).exit_code == 1
+
+
+def test_a_tree_of_another_certificate(made):
+    again = certify(str(made / "run.jsonl"))
+    (made / "result.tree").write_bytes(b"".join(again.tree.encoded()))
+    assert "of another certificate" in states(made, "run.jsonl")[1]["tree"].says
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, 1000, -2])
+def test_a_truncated_certificate(made, cut):
+    text = (made / "c.json").read_bytes()
+    (made / "c.json").write_bytes(text[:cut])
+    assert states(made, "run.jsonl")[0].exit_code == 1
+
+
+@pytest.mark.parametrize("cut", [0, 20, 100, -1])
+def test_a_truncated_tree(made, cut):
+    (made / "result.tree").write_bytes((made / "result.tree").read_bytes()[:cut])
+    with pytest.raises(InputError, match=r"result\.tree: (is not a tree file|does not have the hashes)"):
+        states(made, "run.jsonl")
+
+
+def test_keys_are_private(made):
+    assert os.stat(made / "key").st_mode & 0o777 == 0o600
+    with pytest.raises(InputError, match="already exists"):
+        new_key(str(made / "key"))
+    with pytest.raises(InputError, match="is not a public key"):
+        public_key(str(made / "key"))
+    assert len(keyid_of(public_key(str(made / "key.pub")))) == 64
+
+
+def test_a_result_alone_has_no_root(made):
+    from calipers.pipeline import score
+
+    (made / "result.json").write_text(score(str(made / "run.jsonl")).to_json())
+    done = certify(str(made / "result.json"))
+    assert done.tree is None
+    assert "no root" in done.notes[0]
+    (made / "c.json").write_bytes(sign(done.envelope, str(made / "key")).encoded())
+    verified, checks = states(made, "run.jsonl")
+    assert (verified.state, checks["numbers"].state, checks["tree"].state) == (UNKNOWN, GOOD, UNKNOWN)
+
+
+def test_single_rollouts_can_be_shown(made):
+    shown = show_rollouts([str(made / "run.jsonl")], str(made / "result.tree"), ["täsk 3#1", "täsk 4"])
+    (made / "shown.json").write_text(shown)
+    done, checks = states(made, "shown.json")
+    assert (done.exit_code, checks["rollouts"].state) == (3, UNKNOWN)
+    assert [check.state for check in done.checks if check.what == "shown"] == [GOOD] * 4
+    assert json.loads(json.loads(shown)["shown"][0]["words"])["completion"] == "it is 1\n"
+    (made / "shown.json").write_text(shown.replace("it is 1", "it is 2"))
+    assert states(made, "shown.json")[0].exit_code == 1
+    (made / "shown.json").write_text(shown.replace('\\"sample\\":1', '\\"sample\\":7'))
+    assert states(made, "shown.json")[0].exit_code == 1
+
+
+def test_what_is_shown_hides_the_rest(made):
+    """A guess of another rollout cannot be tried against the hashes of a proof: its salt is not known."""
+    shown = json.loads(show_rollouts([str(made / "run.jsonl")], str(made / "result.tree"), ["täsk 3#1"]))
+    [entry] = shown["shown"]
+    partner = json.loads((made / "run.jsonl").read_text().splitlines()[9 + 1 - 1])
+    guess = leaf_of(partner)
+    assert trees.leaf_hash(bytes(16), guess).hex() not in entry["path"]
+    kept = trees.read_tree(str(made / "result.tree"))
+    assert kept.salt(0) != kept.salt(1)
+
+
+CELL = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | st.text(max_size=3)
+NUMBER = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-1e6, 1e6)
+RECORD = st.fixed_dictionaries(
+    {"task": st.sampled_from(["a", "b", "ü", "😀"])},
+    optional={
+        "attempt": st.integers(1, 3),
+        "outcome": st.sampled_from(["scored", "refused", "client_failed"]) | st.none(),
+        "reward": NUMBER,
+        "rewards": st.none() | st.dictionaries(st.sampled_from(["x", "y"]), NUMBER, max_size=2),
+        "usage": st.none() | st.dictionaries(st.sampled_from(["output_tokens", "latency_s", "q"]), NUMBER, max_size=3),
+        "prompt": st.none() | st.text(max_size=5),
+        "completion": st.none() | st.text(max_size=5) | st.just([{"role": "user", "content": "é", "n": 1.0}]),
+        "answer": CELL | st.lists(CELL, max_size=2),
+        "error": st.none() | st.text(max_size=3) | st.just({"kind": "x", "n": 2.50}),
+        "metadata": st.none() | st.dictionaries(st.text(max_size=2), CELL, max_size=2),
+        "mixed": CELL | st.lists(CELL, max_size=2),
+        "model": st.none() | st.sampled_from(["m", "n"]),
+        "started_at": st.text(max_size=2),
+        "judge_latency_s": NUMBER,
+    },
+)
+
+
+@given(st.lists(RECORD, min_size=1, max_size=6))
+def test_records_have_the_leaves_of_their_file(tmp_path_factory, records):
+    """What is hashed while a file is read is what each record is by itself."""
+    records = [{**record, "sample": sample} for sample, record in enumerate(records)]
+    for record in records:
+        if record.get("outcome") == "scored" or record["sample"] == 0:
+            record["reward"] = 0.5  # a scored rollout has one, and a file has one
+    path = write(tmp_path_factory.mktemp("leaves") / "run.jsonl", records)
+    done = scored([path], Scoring(metrics=("mean_reward",)))
+    texts = [text for chunk in done.leaves.texts() for text in chunk]
+    alone = of_records(iter(records))
+    assert texts == [text for chunk in alone.texts() for text in chunk]
+    assert [done.leaves.name(index) for index in range(len(texts))] == [
+        alone.name(index) for index in range(len(texts))
+    ]
+
+
+def files():
+    for folder in sorted(GOLDEN.iterdir()):
+        if folder.is_dir():
+            for path in sorted(folder.rglob("*")):
+                if path.suffix in (".jsonl", ".json", ".parquet", ".eval"):
+                    yield pytest.param(path, id=str(path.relative_to(GOLDEN)))
+
+
+@pytest.mark.parametrize("path", list(files()))
+def test_every_format_keeps_its_root_when_converted(path, tmp_path):
+    try:
+        first = root(path)
+    except InputError:
+        pytest.skip("no file of rollouts of its own: it goes with another file of its folder")
+    for out in ("a.parquet", "a.jsonl"):
+        try:
+            convert(path, tmp_path / out)
+        except InputError as error:
+            assert out == "a.jsonl"
+            assert "convert to .parquet" in str(error)  # noqa: PT017
+            continue
+        assert root(tmp_path / out) == first
+
+
+def test_canonicalisation_attacks(made):
+    """Each other way to write a record is the same leaf by the rule, or refused."""
+    text = (made / "run.jsonl").read_text()
+    equal = text.replace('"sample": 1,', '"sample":1 ,').replace('"length": 4', '"length": 4.0e0')
+    equal = equal.replace("täsk", "t\\u00e4sk").replace('"level": 0', '"level": -0')
+    (made / "equal.jsonl").write_text(equal)
+    assert states(made, "equal.jsonl")[0].state == GOOD
+    (made / "form.jsonl").write_text(text.replace("täsk 7", "ta\u0308sk 7"))
+    assert states(made, "form.jsonl")[0].state == WRONG
+    (made / "twice.jsonl").write_text(text.replace('"level": 0', '"level": 1, "level": 0', 1))
+    with pytest.raises(InputError, match=r"twice\.jsonl:1: a key appears twice"):
+        states(made, "twice.jsonl")
+    (made / "top.jsonl").write_text(text.replace('"length": 4', '"length": 5, "length": 4', 1))
+    with pytest.raises(InputError, match=r'top\.jsonl:1: key "length" appears twice'):
+        states(made, "top.jsonl")
+
+
+def test_a_doubled_key_in_the_statement_is_refused(made):
+    envelope = json.loads((made / "c.json").read_text())
+    import base64
+
+    payload = base64.b64decode(envelope["payload"]).replace(b'{"_type"', b'{"predicate":{},"_type"', 1)
+    signed = sign(Envelope(payload), str(made / "key"))
+    (made / "c.json").write_bytes(signed.encoded())
+    done, checks = states(made, "run.jsonl")
+    assert (done.exit_code, checks["form"].says.rpartition(": ")[2]) == (
+        1,
+        "has a key twice in one object; expected each key once",
+    )
+
+
+@pytest.mark.parametrize("metric", ["evil.py:f", " ./evil.py:f (k=2)"])
+def test_no_code_of_a_certificate_is_run(made, metric, monkeypatch):
+    """Whoever checks a certificate runs nobody's code."""
+    monkeypatch.chdir(made)
+    (made / "evil.py").write_text("from pathlib import Path\nPath('ran').touch()\n\ndef f(rewards):\n    return 1.0\n")
+    statement = json.loads(certify(str(made / "run.jsonl")).envelope.payload)
+    statement["predicate"]["scoring"]["metrics"] = [metric]
+    forged = state(CERTIFICATE, statement["subject"], statement["predicate"])
+    (made / "c.json").write_bytes(sign(forged, str(made / "key")).encoded())
+    assert states(made, "run.jsonl")[0].exit_code == 1
+    assert not (made / "ran").exists()
+    with pytest.raises(InputError):
+        certify(str(made / "run.jsonl"), Scoring(metrics=(metric,)))

@@ -1,0 +1,127 @@
+"""A plan that is certified before its run, and what differs after it."""
+
+import json
+
+import pytest
+from cli.running import calipers, refused
+
+SUITE = """
+benchmarks: [sums.csv]
+models: ["python/answers.py:answer"]
+verifier: numeric_match
+metrics: [mean_reward]
+samples: {samples}
+max_tokens: {max_tokens}
+gate: {{critical: [lower(mean_reward) >= 0]}}
+out: runs
+"""
+
+
+def suite(folder, name="suite.yaml", samples=2, max_tokens=64, tasks=6):
+    (folder / name).write_text(SUITE.format(samples=samples, max_tokens=max_tokens))
+    lines = [f"what is {task} + 1?,{task + 1}" for task in range(tasks)]
+    (folder / "sums.csv").write_text("\n".join(["question,answer", *lines]) + "\n")
+    (folder / "answers.py").write_text("def answer(messages):\n    return '3'\n")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A plan, its run, and the plans of other runs."""
+    folder = tmp_path_factory.mktemp("plan")
+    suite(folder)
+    done = calipers("preregister", "suite.yaml", cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "plan.cert.json: 1 run, 12 rollouts; no model was called\n"), (
+        done.stderr
+    )
+    assert calipers("run", "suite.yaml", cwd=folder).returncode == 0
+    return folder
+
+
+def run_in(folder):
+    [run] = [path.parent for path in (folder / "runs").rglob("plan.json")]
+    return run.relative_to(folder)
+
+
+def test_as_planned(ran):
+    run = str(run_in(ran))
+    done = calipers("certify", run, "-o", f"{run}/result.cert.json", "--plan", "plan.cert.json", cwd=ran)
+    assert done.returncode == 0, done.stderr
+    assert "plan: as planned\n" in done.stdout
+    verified = calipers(
+        "verify",
+        f"{run}/result.cert.json",
+        run,
+        "--plan",
+        "plan.cert.json",
+        "--rerun-verifier",
+        "--format",
+        "json",
+        cwd=ran,
+    )
+    checks = {each["check"]: each for each in json.loads(verified.stdout)["checks"]}
+    assert (checks["plan"]["state"], checks["plan"]["says"]) == ("good", "as planned")
+    assert checks["verifier"]["says"] == "the verifier gives the same reward to 12 stored completions"
+    assert calipers("report", run, "-o", "page.html", cwd=ran).returncode == 0
+    assert "<dt>Plan</dt><dd>as planned</dd>" in (ran / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"samples": 3}, "12 rollouts, planned 18"),
+        ({"max_tokens": 65}, "max_tokens is 64, planned 65"),
+        ({"tasks": 7}, "the tasks have changed"),
+    ],
+)
+def test_what_differs_is_said(ran, tmp_path, change, says):
+    suite(tmp_path, **change)
+    assert calipers("preregister", "suite.yaml", cwd=tmp_path).returncode == 0
+    run = str(ran / run_in(ran))
+    done = calipers("certify", run, "-o", "c.json", "--plan", "plan.cert.json", cwd=tmp_path)
+    assert says in done.stdout
+    assert "before the plan was registered" in done.stdout  # the run was first
+    verified = calipers("verify", "c.json", run, "--plan", "plan.cert.json", cwd=tmp_path)
+    assert verified.returncode == 3, verified.stdout
+    assert "not as planned" in verified.stdout
+
+
+def test_a_certificate_that_hides_a_difference_is_refused(ran, tmp_path):
+    from calipers.analyses.certify.certify import certify
+    from calipers.analyses.certify.envelope import CERTIFICATE, state
+    from calipers.analyses.certify.verify import WRONG, verify
+
+    suite(tmp_path, samples=3)
+    assert calipers("preregister", "suite.yaml", cwd=tmp_path).returncode == 0
+    run, plan = str(ran / run_in(ran)), str(tmp_path / "plan.cert.json")
+    statement = json.loads(certify(run, plan=plan).envelope.payload)
+    statement["predicate"]["preregistration"]["differences"] = []
+    forged = state(CERTIFICATE, statement["subject"], statement["predicate"])
+    (tmp_path / "c.json").write_bytes(forged.encoded())
+    checks = {check.what: check for check in verify(tmp_path / "c.json", [run], plan=plan).checks}
+    assert checks["plan"].state == WRONG
+
+
+def test_a_changed_reward_is_found_by_judging_again(ran, tmp_path):
+    import shutil
+
+    shutil.copytree(ran, tmp_path / "copy")
+    run = run_in(tmp_path / "copy")
+    log = tmp_path / "copy" / run / "rollouts.jsonl"
+    lines = log.read_text().splitlines()
+    at = next(index for index, line in enumerate(lines) if json.loads(line)["reward"] == 0)
+    lines[at] = lines[at].replace('"reward":0', '"reward":1', 1)
+    log.write_text("\n".join(lines) + "\n")
+    assert calipers("certify", str(run), "-o", "c.json", cwd=tmp_path / "copy").returncode == 0
+    done = calipers("verify", "c.json", str(run), "--rerun-verifier", cwd=tmp_path / "copy")
+    assert done.returncode == 1
+    assert "pass to fail: 1" in done.stdout
+    audited = calipers("audit", str(run), "--rejudge", "--format", "json", cwd=tmp_path / "copy")
+    assert audited.returncode == 1
+    assert [each["rule"] for each in json.loads(audited.stdout)["findings"]] == ["rejudged"]
+
+
+def test_what_is_no_plan(tmp_path, ran):
+    (tmp_path / "odd.json").write_text("{}")
+    run = str(ran / run_in(ran))
+    message = refused("certify", run, "-o", "c.json", "--plan", "odd.json", cwd=tmp_path)
+    assert message == "odd.json: payloadType is None; expected 'application/vnd.in-toto+json'"
