@@ -46,7 +46,15 @@ from calipers.errors import InputError
     type=click.Path(dir_okay=False),
     help="CSV file for the labels; calipers judge-check reads it.",
 )
-@options.seed(0)
+@options.option(
+    "--seed",
+    group=options.ROLLOUTS,
+    metavar="N",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Random seed for the order of the rollouts to label.",
+)
 @options.verbose
 def view(
     paths: tuple[str, ...],

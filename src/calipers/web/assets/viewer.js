@@ -655,24 +655,24 @@
     function draw() {
       const { data, task, sample } = shown;
       const sides = data.sides.map((side) => side.rollout);
-      const textIn = (rollout, key) => (rollout && rollout.blocks.find((block) => block.key === key) || { head: "" }).head;
+      const wordsOf = (rollout, key) => (rollout && rollout.blocks.find((block) => block.key === key) || { head: "" }).head;
       const most = Math.max(...data.sides.map((side) => side.samples));
-      const same = textIn(sides[0], "prompt") === textIn(sides[1], "prompt");
+      const same = wordsOf(sides[0], "prompt") === wordsOf(sides[1], "prompt");
       const copy = make("button", { type: "button", class: "control", onclick: () => copyLink(copy) }, "Copy link");
       const back = make("button", { type: "button", class: "control back", onclick: () => keys.get("Escape")({}) }, "‹ List");
       const block = (name, inner) => make("div", { class: "block" }, make("h3", {}, name), inner);
-      const marked2 = (key) => (marked ? marks(textIn(sides[0], key), textIn(sides[1], key)) : [[[textIn(sides[0], key), false]], [[textIn(sides[1], key), false]]]);
+      const marked2 = (key) => (marked ? marks(wordsOf(sides[0], key), wordsOf(sides[1], key)) : [[[wordsOf(sides[0], key), false]], [[wordsOf(sides[1], key), false]]]);
       const column = (at) => {
         const rollout = sides[at], name = make("h3", { class: "who" }, `${"AB"[at]} `, make("bdi", {}, data.sides[at].name));
         if (!rollout) return make("div", {}, name, make("p", { class: "second" }, "No such rollout."));
-        const shownText = (key, label) => (textIn(rollout, key) ? block(label, make("pre", { dir: "auto", tabindex: "0", role: "region", "aria-label": `${label} of ${"AB"[at]}` }, marked2(key)[at].map(([words, differs]) => (differs ? make("mark", { class: "ab"[at] }, words) : document.createTextNode(words))))) : null);
+        const shownText = (key, label) => (wordsOf(rollout, key) ? block(label, make("pre", { dir: "auto", tabindex: "0", role: "region", "aria-label": `${label} of ${"AB"[at]}` }, marked2(key)[at].map(([words, differs]) => (differs ? make("mark", { class: "ab"[at] }, words) : document.createTextNode(words))))) : null);
         return make("div", {}, name, headOf(rollout), shownText("completion", "Completion"), shownText("answer", "Answer"), shownText("error", "Error"),
           block("This task", [squaresOf(rollout.siblings, rollout.row, (each) => open(task, rollout.siblings.findIndex((other) => other.row === each.row))),
             make("span", { class: "second" }, ` ${rollout.siblings.filter((each) => each.state === "passed").length} of ${rollout.siblings.filter((each) => each.state !== "missing").length}`),
             " ", make("a", { href: `/run/${[first, second][at]}?task=${encodeURIComponent(task)}&sample=${rollout.sample}` }, "open")]));
       };
-      const prompt = same ? [textIn(sides[0], "prompt") ? block("Prompt, the same in both", pre(textIn(sides[0], "prompt"), "Prompt")) : null] : [0, 1].map((at) => block(`Prompt of ${"AB"[at]}`, make("pre", { dir: "auto", tabindex: "0", role: "region", "aria-label": `Prompt of ${"AB"[at]}` }, marked2("prompt")[at].map(([words, differs]) => (differs ? make("mark", { class: "ab"[at] }, words) : document.createTextNode(words))))));
-      const expected = textIn(sides[0], "target") || textIn(sides[1], "target");
+      const prompt = same ? [wordsOf(sides[0], "prompt") ? block("Prompt, the same in both", pre(wordsOf(sides[0], "prompt"), "Prompt")) : null] : [0, 1].map((at) => block(`Prompt of ${"AB"[at]}`, make("pre", { dir: "auto", tabindex: "0", role: "region", "aria-label": `Prompt of ${"AB"[at]}` }, marked2("prompt")[at].map(([words, differs]) => (differs ? make("mark", { class: "ab"[at] }, words) : document.createTextNode(words))))));
+      const expected = wordsOf(sides[0], "target") || wordsOf(sides[1], "target");
       $("detail").replaceChildren(make("div", { class: "detail-head" }, back, make("h2", {}, make("bdi", {}, task), make("span", {}, ` sample ${sample + 1} of ${most}`)), copy),
         make("div", { class: "blocks" }, ...prompt.filter(Boolean), make("div", { class: "columns" }, column(0), column(1)), expected ? block("Expected", pre(expected, "Expected")) : ""));
     }
