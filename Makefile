@@ -67,7 +67,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-spelling check-docs format docs bench \
-	bench-scale bench-statistics bench-view bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
+	bench-scale bench-statistics bench-view bench-watch bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
 	test-browser site constraints clean
 
 help: ## list these targets
@@ -140,6 +140,9 @@ bench-scale: $(READY) ## measure scores of 10^4 to 10^8 rollouts, and 10^9 in pa
 
 bench-statistics: $(READY) ## simulate every interval, test and verdict; write docs/statistics.md; ARGS="--only margins" for a part
 	@$(BIN)/python bench/statistics_run.py --write $(ARGS)
+
+bench-watch: $(READY) ## measure calipers watch on a folder of steps; write docs/watching.md; ARGS="--files 1000" for more
+	@$(BIN)/python bench/watch_run.py --write $(ARGS)
 
 bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## run one checkpoint and the same tasks in lm-eval and Calipers; every answer must agree
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)

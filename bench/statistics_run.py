@@ -56,6 +56,7 @@ PARTS = {
     "uneven": "bench.statistics_uneven:part",
     "extrapolation": "bench.statistics_extrapolation:part",
     "pilots": "bench.statistics_pilots:part",
+    "watch": "bench.statistics_watch:part",
 }  # mark on the page -> the function that fills it
 
 

@@ -324,6 +324,8 @@ DOCUMENTS = {
     "calipers.matrix/1": "calipers.analyses.matrix.result:Matrix",
     "calipers.plan/1": "calipers.analyses.plan_study.document:Study",
     "calipers.rescored/1": "calipers.analyses.rescore.document:Rescored",
+    "calipers.watch/1": "calipers.analyses.watch.document:Watched",
+    "calipers.best_step/1": "calipers.analyses.watch.best:BestSteps",
 }
 """The schema of a document -> the class of the report in it."""
 
@@ -473,6 +475,16 @@ EXPORTS = Index(
     },
 )
 """Systems that a result can be written for, whatever its dialect, see `systems.system.ExportRequest`."""
+
+ALARM_TRACKERS = Index(
+    "tracker",
+    {
+        "wandb": "calipers.systems.wandb.alarms:sender",
+        "mlflow": "calipers.systems.mlflow.alarms:sender",
+        "tensorboard": "calipers.systems.tensorboard.alarms:sender",
+    },
+)
+"""Trackers of experiments that get the alarms of a watch, see `analyses.watch.alarm_event`."""
 
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
 """Runs of agents on tasks, see `cli.run`."""

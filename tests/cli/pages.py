@@ -114,6 +114,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.analyses.selftest.selftest import checked, selftest
     from calipers.tasks.store import load_suite
 
+    yield from _watched(folder)
     yield "gate", gate_page(held_against(read_policy(str(folder / "policy.yaml"))))
     wanted = StudyRequest(detect=0.1, tasks=40, samples=4, price_per_sample=0.01, budget=10.0)
     yield "plan", plan_page(study(from_pilots((at["a"], at["b"]), Chosen(), None, paired=True), wanted))
@@ -147,3 +148,18 @@ def _audited() -> Document:
     findings = {each.rule: each for audit in found for each in audit.findings}
     lists = {each.rule: each for audit in found for each in audit.lists}
     return audit_page(Audit([], 1000, list(findings.values()), list(lists.values()), found[0].tried, found[0].unknown))
+
+
+def _watched(folder: Path) -> Iterator[tuple[str, Document]]:
+    """The pages of a watch: an alarm with its rollouts, and the best step."""
+    from watch_steps import write_run
+
+    from calipers.analyses.watch.alarm import alarms_of
+    from calipers.analyses.watch.best import best_in
+    from calipers.analyses.watch.watch import watch
+
+    for split in ("train", "eval"):
+        write_run(folder / "steps" / split, 14, drop=0.3, at=8, tasks=40)
+    alarms = alarms_of(["rl", "drop(reward) > 0.02", "mean(entropy) > 3"])
+    yield "watch", watch(str(folder / "steps"), alarms).page()
+    yield "best step", best_in([str(folder / "steps" / "eval")]).page()

@@ -31,6 +31,8 @@ PAGES = (
         "items",
         "items of one run",
         "judge-check",
+        "watch",
+        "best step",
         "gate",
         "plan",
         "plan clusters",

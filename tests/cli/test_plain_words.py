@@ -125,6 +125,11 @@ def test_the_texts_of_lm_eval(arguments):
 
 
 SAME_NAME = {
+    "--alarm": "several of a run, or one over nights",
+    "--false-alarms": "a chance, or a share of alarms",
+    "--junit": "checks, or alarms",
+    "--notify": "the end of a run, or an alarm",
+    "--steps": "planned steps, or steps to rank",
     "--agent": "an agent of Harbor's, a server of NeMo Gym's, or the agent of a group",
     "--baseline": "a run among those that are compared, or a file",
     "--base-url": "the model of a run, or of the built-in agent",

@@ -42,7 +42,7 @@ EXAMPLES = {
 
 def test_every_format_has_an_example():
     # a results file stands for others, a run and a job are directories, a log names its reward, a partial is made of
-    # other files: they have tests of their own; files of the systems below were made by their own writers (golden/test_formats.py)
+    # other files: they have tests of their own; files of the systems below were made by their own writers
     others = ("lm_eval_results", "run", "harbor", "inspect", "partial")
     systems = ("verl", "trl", "verifiers", "verifiers_v0", "skyrl", "nemo_rl", "open_instruct", "tinker_eval")
     systems += ("tinker_rl", "promptfoo", "openai_evals", "every_eval_ever")

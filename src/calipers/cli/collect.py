@@ -12,7 +12,7 @@ from calipers.cli.output import notes, plugins_loaded, show_result, tell, tell_n
 from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
-    from calipers.cli.watch import Watch
+    from calipers.cli.live import Watch
     from calipers.systems.nemo_gym.collect.loop import LaneStanding
 
 INCOMPLETE = 3
@@ -177,7 +177,7 @@ def collect(
     """
     given = options.given_options(ctx, settings)
     with plugins_loaded(plugins):
-        from calipers.cli.watch import Watch
+        from calipers.cli.live import Watch
         from calipers.systems.nemo_gym.collect.collect import collect as perform
         from calipers.systems.nemo_gym.collect.request import collecting
 
@@ -198,7 +198,7 @@ def collect(
 
 def _look(watch: Watch, standing: LaneStanding) -> None:
     """Show the progress of a collection, if an update is due."""
-    from calipers.cli.watch import State
+    from calipers.cli.live import State
 
     if not watch.due() and standing.in_flight:
         return

@@ -8,12 +8,14 @@ import click
 
 from calipers.cli import options
 from calipers.cli.output import Target, plugins_loaded, rendered, tell, write
+from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
 
 if TYPE_CHECKING:
     from calipers.analyses.gate.document import Gate
 
 REQUIREMENTS = "Requirements"  # a group of options
+HISTORY = "Nightly runs"  # another
 FORMATS = ("table", "json", "md", "latex", "junit", "github")
 
 
@@ -53,6 +55,40 @@ FORMATS = ("table", "json", "md", "latex", "junit", "github")
     help="Maximum number or percentage of missing rollouts in a group; exit with 3 if more are missing.  "
     "[default: exit with 3 only if they could change the answer]",
 )
+@options.option(
+    "--history",
+    group=HISTORY,
+    metavar="FILE",
+    type=click.Path(),
+    help="File with all earlier nights: RESULT is compared with the best of them, and false alarms are controlled over "
+    "all nights together. It is created in the first night.",
+)
+@options.option(
+    "--alarm",
+    group=HISTORY,
+    metavar="'ALARM > NUMBER'",
+    help="Regression to look for, such as 'drop(pass@1) > 0.02'.  [default: drop(reward) > 0]",
+)
+@options.option(
+    "--false-alarms",
+    group=HISTORY,
+    metavar="SHARE",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    help="Highest expected share of false alarms among all alarms.  [default: 0.05]",
+)
+@options.option(
+    "--nights",
+    group=HISTORY,
+    metavar="N",
+    type=click.IntRange(1, 100_000),
+    help="Planned number of nights; it is fixed in the first one.  [default: 180]",
+)
+@options.option(
+    "--online",
+    group=HISTORY,
+    metavar="RULE",
+    help="Rule over nights: e-process, or lord++ or e-lond on the test of each night.  [default: e-process]",
+)
 @options.pick_agent
 @options.pick_model
 @options.pick_dataset
@@ -86,6 +122,11 @@ def gate(
     policy: str | None,
     baseline: str | None,
     max_gaps: str | None,
+    history: str | None,
+    alarm: str | None,
+    false_alarms: float | None,
+    online: str | None,
+    nights: int | None,
     **settings: Any,
 ) -> None:
     """Check RESULT against requirements: exit 0 if they are met, 1 if not, 3 if a value is null.
@@ -97,12 +138,25 @@ def gate(
     inputs = [path for path in (result, policy, baseline) if path]
     targets = [Target(path, inputs) for path in (junit, out) if path is not None]
     names = options.roles(columns)
+    asked: dict[str, Any] = {
+        "require": requirements,
+        "policy": policy,
+        "baseline": baseline,
+        "max_gaps": max_gaps,
+        "columns": names,
+    }
     with plugins_loaded(plugins):
-        from calipers.analyses.gate.gate import gate as checked
+        if history is not None:
+            from calipers.analyses.gate.history import gate_with_history
 
-        checks = checked(
-            result, require=requirements, policy=policy, baseline=baseline, max_gaps=max_gaps, columns=names, **settings
-        )
+            rules: dict[str, Any] = {"alarm": alarm, "false_alarms": false_alarms, "online": online, "nights": nights}
+            checks = gate_with_history(result, history, **rules, **asked, **settings)
+        else:
+            if given := [name for name, value in (("--alarm", alarm), ("--online", online)) if value is not None]:
+                raise InputError.at(given[0], "needs --history FILE", "expected the file of earlier nights")
+            from calipers.analyses.gate.gate import gate as checked
+
+            checks = checked(result, **asked, **settings)
     _written(checks, targets, junit)
     _show(checks, shape)
     for note in checks.notes:

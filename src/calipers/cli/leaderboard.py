@@ -8,6 +8,7 @@ import click
 
 from calipers.cli import options
 from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show, tell_notes
+from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -28,6 +29,13 @@ from calipers.reports.untrusted_text import safe_json
     metavar="NAME",
     help="Show every model's difference from this one, given as a path, a model or an agent.",
 )
+@options.option(
+    "--steps",
+    group=options.STATISTICS,
+    is_flag=True,
+    help="Rank the steps of a training run instead of models: the best one without its luck, and those that may be "
+    "best.",
+)
 @options.cluster
 @options.confidence(0.95)
 @options.seed(0)
@@ -46,6 +54,7 @@ def leaderboard(
     pairs: bool,
     out: str | None,
     shape: str,
+    steps: bool,
     **settings: Any,
 ) -> None:
     """Rank models on the tasks that all of them have, and show which ones are tied. No model is called.
@@ -54,6 +63,9 @@ def leaderboard(
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
+    if steps:
+        _best_steps(paths, names, target, shape, settings)
+        return
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.leaderboard.leaderboard import leaderboard as rank
 
@@ -67,3 +79,25 @@ def leaderboard(
     if shape == "github":
         annotate(page, ())
     tell_notes(board.notes)
+
+
+def _best_steps(
+    paths: tuple[str, ...], names: dict[str, str], target: Target | None, shape: str, settings: dict[str, Any]
+) -> None:
+    """Show the best step of a training run."""
+    if given := [name for name in ("baseline", "cluster", "dialect", "missing") if settings[name] is not None]:
+        raise InputError.at(f"--{given[0]}", "cannot be combined with --steps", "leave one of them out")
+    from calipers.analyses.watch.best import best_in
+    from calipers.formats.format import Named
+
+    best = best_in(
+        paths,
+        settings["metric"],
+        confidence=settings["confidence"],
+        columns=Named(names, settings["truth"]),
+        reward=settings["reward"],
+    )
+    if target:
+        target.write(safe_json(best.to_json()).encode())
+    show(best.page(), shape)
+    tell_notes(best.notes)

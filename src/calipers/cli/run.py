@@ -288,7 +288,7 @@ def _run_models(
 
 def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
     """The report of each job as it ends, models at the same time; a job that cannot run is skipped with a note."""
-    from calipers.cli.watch import Watch
+    from calipers.cli.live import Watch
     from calipers.running.perform import perform
     from calipers.running.side_by_side import lanes, side_by_side
 
@@ -331,7 +331,7 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
 
     ``tasks`` are those of a library; each is loaded once for all models.
     """
-    from calipers.cli.watch import Watch
+    from calipers.cli.live import Watch
     from calipers.running.perform import perform
 
     for job in jobs:

@@ -1,304 +1,398 @@
-"""The progress of a run: live lines on a terminal, otherwise a plain line of 80 columns every ten seconds.
-
-It shows only our own words and numbers: no prompt and no completion. No line is wrapped: where there is no room, parts
-are shortened or dropped in the order of `DROPPED`.
-"""
+"""``calipers watch``: a training run as it goes on; exit 0 no alarm, 1 an alarm, 2 wrong input, 3 nothing readable."""
 
 from __future__ import annotations
 
-import math
+import json
+import os
+import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Final, TextIO, cast
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain, width
-from calipers.rollouts.record import OUTCOMES
+import click
+
+from calipers.cli import options
+from calipers.cli.output import Target, show, tell, tell_notes, write
+from calipers.errors import InputError, UnknownName
+from calipers.reports.untrusted_text import clean, is_terminal, safe_json
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live as Display
+    from calipers.analyses.watch.document import Watched
+    from calipers.analyses.watch.monitor import Raised
+    from calipers.analyses.watch.watch import Watch
 
-    from calipers.running.loop import Status
-    from calipers.running.watcher import Live
+ALARMS = "Alarms"  # a group of options
+FORMATS = (*options.FORMATS, "junit")
+EVALS = "evals"  # in the state: what evaluations of checkpoints wrote
 
-REDRAW = 0.25  # seconds between two pictures on a terminal
-REPORT = 10.0  # seconds between two lines anywhere else
-SETTLING_IN = 1.0  # seconds before which a rate says nothing
-COLUMNS = 80  # of a line that is not on a terminal
-LONGEST_NAME = 24  # characters of a metric's name where there is little room
-LEAST_BAR, LONGEST_BAR, BESIDE_BAR = 8, 30, 62  # columns of the bar, and of the numbers beside it
 
-Parts = dict[str, list[str]]
-"""The parts of a line by name, in their order: of each its forms, the longest first."""
-
-DROPPED: Final = (
-    *("metric", "in_flight", "metric", "outcomes", "done", "metric"),  # details: the numbers themselves still fit
-    *("waiting", "retries", "metric", "spent", "left", "rate", "waiting"),
+@click.command(cls=options.GroupedCommand)
+@click.argument("path", type=click.Path())
+@options.option(
+    "--alarm",
+    "alarms",
+    group=ALARMS,
+    metavar="'ALARM > NUMBER'|NAME",
+    multiple=True,
+    help="Alarm, such as 'drop(pass@1) > 0.02', 'rise(X) > d', 'rate(truncated) > 0.05', "
+    "'mean(output_tokens) > 1.2 * base', 'diverge(reward, judge) > 0.02' or 'share(zero_variance) > 0.8'; "
+    "X[split=eval] is one split. The presets rl and eval are several alarms; may be repeated.  [default: rl]",
 )
-"""The parts that have to be shorter, one step after the other, until a line fits; a part without a form is dropped."""
+@options.option(
+    "--false-alarms",
+    group=ALARMS,
+    metavar="CHANCE",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    help="Highest chance of any false alarm, over all alarms and all planned steps together.  [default: 0.05]",
+)
+@options.option(
+    "--steps",
+    group=ALARMS,
+    metavar="N",
+    type=click.IntRange(1, 10_000_000),
+    help="Planned number of steps; it is fixed before the first look.  [default: 1000]",
+)
+@options.option(
+    "--accept",
+    group=ALARMS,
+    metavar="STEP",
+    type=click.IntRange(0),
+    help="Accept what changed at this step: later steps are compared with it.",
+)
+@options.option(
+    "--base",
+    group=ALARMS,
+    metavar="STEP",
+    type=click.IntRange(0),
+    help="Step from which changes are shown.  [default: the first]",
+)
+@options.option(
+    "--difficulty",
+    group=ALARMS,
+    metavar="COLUMN",
+    help="Column with another model's pass rate on each prompt; a drop is then measured against it.",
+)
+@options.option(
+    "--once", group=ALARMS, is_flag=True, help="Look once and exit, for CI.  [default: look until interrupted]"
+)
+@options.option(
+    "--every",
+    group=ALARMS,
+    metavar="SECONDS",
+    type=click.FloatRange(0.05, 86_400),
+    default=2.0,
+    show_default=True,
+    help="Time between two looks.",
+)
+@options.option(
+    "--eval",
+    "evaluation",
+    group=ALARMS,
+    metavar="COMMAND",
+    help="Run this command for each new checkpoint folder in PATH, without a shell, one at a time; {name}, {path} and "
+    "{out} stand for the checkpoint's name, its path and the folder that the rollouts must go to.",
+)
+@options.option(
+    "--best", group=ALARMS, is_flag=True, help="Show the best step without its luck, and which steps may be best."
+)
+@options.option(
+    "--metric", group=ALARMS, metavar="NAME", help="Metric of --best, such as pass@1.  [default: the reward]"
+)
+@options.option(
+    "--state",
+    group=ALARMS,
+    metavar="DIR",
+    type=click.Path(),
+    help="Folder for the state of the watch.  [default: PATH/.calipers-watch]",
+)
+@options.columns
+@options.reward()
+@options.reward_range
+@options.confidence(None)
+@options.option(
+    "--notify",
+    group=options.OUTPUT,
+    metavar="COMMAND|URL",
+    multiple=True,
+    help="Run this command, or post to this http(s):// URL, when an alarm is raised, with the alarm as JSON; may be "
+    "repeated.",
+)
+@options.option(
+    "--log",
+    "trackers",
+    group=options.OUTPUT,
+    metavar="NAME[=TARGET]",
+    multiple=True,
+    help="Also send each alarm to wandb, mlflow or tensorboard, if it is installed; may be repeated.",
+)
+@options.option(
+    "--junit",
+    group=options.OUTPUT,
+    metavar="FILE",
+    type=click.Path(),
+    help="Also write the alarms as JUnit XML to this file.",
+)
+@options.out
+@options.shape(*FORMATS)
+@options.verbose
+def watch(
+    path: str,
+    alarms: tuple[str, ...],
+    false_alarms: float | None,
+    steps: int | None,
+    accept: int | None,
+    base: int | None,
+    difficulty: str | None,
+    once: bool,
+    every: float,
+    evaluation: str | None,
+    best: bool,
+    metric: str | None,
+    state: str | None,
+    columns: tuple[str, ...],
+    truth: dict[str, float] | None,
+    reward: str | None,
+    range: tuple[float, float] | None,
+    confidence: float | None,
+    notify: tuple[str, ...],
+    trackers: tuple[str, ...],
+    junit: str | None,
+    out: str | None,
+    shape: str,
+) -> None:
+    """Watch a training run in the folder PATH: curves with bands, alarms, and the best checkpoint.
 
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The progress of a run."""
-
-    planned: int  # rollouts
-    done: int  # rollouts, those of an earlier start among them
-    outcomes: Mapping[str, int]  # outcome -> rollouts
-    spent: float | None  # dollars, None when nobody says what a call costs
-    elapsed: float  # seconds since this start
-    headline: Live | None = None
-    in_flight: int = 0
-    limit: int = 0  # calls that may be in flight now
-    waiting: str = ""  # the reason for waiting, such as "rate limit: 12 s"
-    pause: str = ""  # the same in a few words
-    retries: int = 0  # of requests, since this start
-
-
-class Watch:
-    """Shows states of progress, at a readable rate.
-
-    A state takes time to make: call ``due`` first. The title tells several runs apart: it stands above their lines.
-    Runs at the same time are not drawn: each has its plain lines.
+    PATH is a folder where a file of rollouts appears for each step, in any format that calipers score reads. Exit
+    code: 0 no alarm, 1 an alarm, 2 wrong input, 3 nothing readable.
     """
+    targets = {name: Target(name) for name in (junit, out) if name is not None}
+    from calipers.analyses.watch.alarm import alarms_of
+    from calipers.analyses.watch.watch import Watch
+    from calipers.formats.format import Named
 
-    _latest: ClassVar[Watch | None] = None  # whose plain line was the last
-    _turn: ClassVar[threading.Lock] = threading.Lock()  # to write plain lines
+    command = _evaluation(evaluation)
+    listeners = _listeners(notify)
+    senders = _trackers(trackers)
+    settings = {
+        "alarms": alarms_of(alarms) if alarms else None,
+        "steps": steps,
+        "false_alarms": false_alarms,
+        "confidence": confidence,
+        "difficulty": difficulty,
+        "range": range,
+        "base": base,
+    }
+    evals = os.path.join(state or os.path.join(path, ".calipers-watch"), EVALS)
+    watching = Watch(
+        path,
+        settings,
+        state=state,
+        columns=Named(options.roles(columns), truth, click.get_current_context().meta.get(options.INPUT_FORMAT, "")),
+        reward=reward,
+        folders=[evals] if command is not None else [],
+    )
+    told = _Told(listeners, senders, watching)
+    try:
+        with _stopping() as stopped:
+            if once or best or accept is not None:
+                _evaluated(command, path, evals, stopped)
+                told.tell(watching.look(settled=True))
+                if accept is not None:
+                    watching.accept(accept)
+            else:
+                _follow(watching, told, every, stopped, command, evals)
+        result = watching.result()
+        if best:
+            from calipers.analyses.watch.best import best_of
 
-    def __init__(
-        self,
-        title: str = "",
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        drawn: bool = True,
-    ) -> None:
-        self._title = clean(title, COLUMNS)
-        self._stream = _Stream(stream or sys.stderr)  # None if it is closed
-        self._drawn = drawn and self._stream.isatty()
-        self._every = REDRAW if self._drawn else REPORT
-        self._clock = clock
-        self._next = clock() if self._drawn else clock() + REPORT
-        self._first: State | None = None  # the rate counts from here: what an earlier start did took none of our time
-        self._last: State | None = None
-        self._shown: State | None = None
-        self._display: Display | None = None
+            best_page = best_of(watching, metric)
+            _write(targets, junit, out, result)
+            show(best_page.page(), shape)
+            tell_notes([*best_page.notes, *result.notes])
+            return
+    finally:
+        watching.close()
+    _write(targets, junit, out, result)
+    _show(result, shape)
+    tell_notes(result.notes)
+    if result.exit_code:
+        raise click.exceptions.Exit(result.exit_code)
 
-    def __enter__(self) -> Watch:
+
+def _evaluation(text: str | None) -> Any:
+    if text is None:
+        return None
+    from calipers.running.checkpoints import evaluation_command
+
+    return evaluation_command(text)
+
+
+def _listeners(texts: Sequence[str]) -> list[Any]:
+    if not texts:
+        return []
+    from calipers.running.notify import listener
+
+    return [listener(text) for text in texts]
+
+
+def _trackers(texts: Sequence[str]) -> list[Any]:
+    if not texts:
+        return []
+    from calipers.names import ALARM_TRACKERS
+
+    senders = []
+    for text in texts:
+        name, _, target = text.partition("=")
+        if name not in ALARM_TRACKERS.entries:
+            raise InputError.at("--log", str(UnknownName.of("tracker", name, ALARM_TRACKERS.entries)))
+        senders.append(ALARM_TRACKERS.load(name)(target or None))
+    return senders
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that Ctrl-C, or a request to terminate, sets; a second one interrupts."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+class _Told:
+    """Tells everybody of an alarm, once."""
+
+    def __init__(self, listeners: Sequence[Any], senders: Sequence[Any], watching: Watch) -> None:
+        self._listeners, self._senders, self._watching = listeners, senders, watching
+
+    def tell(self, raised: Sequence[Raised]) -> None:
+        """Tell of alarms that were just raised; what fails becomes a note, and the watch goes on."""
+        for one in raised:
+            for send in self._senders:
+                try:
+                    tell(f"note: {clean(send(one, self._watching.path), None)}")
+                except InputError as error:
+                    tell(f"note: {clean(str(error), None)}")
+            if self._listeners:
+                self._notify(one)
+
+    def _notify(self, raised: Raised) -> None:
+        from dataclasses import asdict
+
+        from calipers.running.notify import LIMIT, NotNotified
+
+        # tasks of some systems are named by their prompts, so the rollouts stay here
+        alarm = {**asdict(raised), "rollouts": [], "sentence": raised.words}
+        message = {"schema": "calipers.watch_alarm/1", "path": self._watching.path, "alarm": alarm}
+        text = safe_json(json.dumps(message, ensure_ascii=False)).encode()
+        for target in self._listeners:
+            try:
+                target.tell(text, [], LIMIT)
+            except (NotNotified, InputError) as error:
+                tell(f"note: --notify {target.name}: {clean(str(error), None)}")
+
+
+def _evaluated(command: Any, path: str, evals: str, stopped: threading.Event) -> None:
+    """Evaluate every new checkpoint, one after the other; a failure is told, and the watch goes on."""
+    if command is None:
+        return
+    from calipers.running.checkpoints import evaluate, new_checkpoints
+
+    for checkpoint in list(new_checkpoints(Path(path), Path(evals))):
+        if stopped.is_set():
+            return
+        if wrong := evaluate(command, checkpoint, Path(evals), stopped.is_set):
+            tell(f"note: {clean(wrong, None)}")
+
+
+def _follow(watching: Watch, told: _Told, every: float, stopped: threading.Event, command: Any, evals: str) -> None:
+    """Look until somebody says stop: the page itself on a terminal, else a line for each new step."""
+    page = _Screen()
+    with page:
+        while True:
+            before = watching.monitor.taken
+            noted = len(watching.notes) + len(watching.monitor.notes)
+            _evaluated(command, watching.path, evals, stopped)
+            raised = watching.look(settled=False)
+            told.tell(raised)
+            if (
+                watching.monitor.taken != before
+                or len(watching.notes) + len(watching.monitor.notes) != noted
+                or not page.shown
+            ):
+                page.show(watching.result(), raised)
+            if stopped.wait(every):
+                return
+
+
+class _Screen:
+    """The page of a watch on a terminal, drawn anew at each change; elsewhere plain lines on standard error."""
+
+    def __init__(self) -> None:
+        self.shown = False
+        self._drawn = is_terminal(sys.stdout) and is_terminal(sys.stderr)
+        self._live: Any = None
+        self._told = 0
+
+    def __enter__(self) -> _Screen:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        begun = self._last is not None and (self._last.done or error is None)  # else the error says all there is
-        if self._last is not None and begun and (self._last is not self._shown or self._last.done < self._last.planned):
-            self._show(self._last, over=True)
-        if self._display is not None:
-            self._display.stop()
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
 
-    def due(self) -> bool:
-        """Whether to make another state: the first, from which the rate counts, and one per interval."""
-        return self._stream.alive and (self._first is None or self._clock() >= self._next)
-
-    def tick(self, state: State) -> None:
-        """Keep a state, and show it if an update is due; the last state is shown at the end."""
-        self._first = self._first or state
-        self._last = state
-        if self.due():
-            self._show(state)
-            self._next = self._clock() + self._every
-
-    def show(self, status: Status, headline: Live | None) -> None:
-        """Keep the status of a run's loop as a state."""
-        held_back = status.pace.held
-        waiting, pause = "", ""
-        if status.stopped:
-            waiting, pause = f"the last requests ({status.stopped})", "the last requests"
-            waiting += "; Ctrl-C again drops them" if status.stopped == "interrupted" else ""
-        elif held_back:
-            waiting = pause = f"rate limit: {math.ceil(held_back)} s"
-        elif status.waiting:
-            waiting, pause = f"{status.waiting:,} to retry after {status.trouble}", f"{status.waiting:,} to retry"
-        self.tick(
-            State(
-                planned=status.planned,
-                done=status.done,
-                outcomes=dict(status.outcomes),
-                spent=status.spent,
-                elapsed=self._clock() - status.began,
-                headline=headline,
-                in_flight=status.pace.in_flight,
-                limit=status.pace.limit,
-                waiting=waiting,
-                pause=pause,
-                retries=status.retries,
-            )
-        )
-
-    def _show(self, state: State, over: bool = False) -> None:
-        self._shown = state
-        over = over or state.done >= state.planned
-        parts = _parts(self._first or state, state, over)
+    def show(self, result: Watched, raised: Sequence[Raised]) -> None:
+        """Show a state, and alarms that were just raised."""
+        self.shown = True
         if self._drawn:
-            self._draw(parts, state)
+            self._draw(result)
             return
-        with Watch._turn:  # a title and its line are one, whoever else writes
-            if self._title and Watch._latest is not self:
-                self._stream.write(guarded(f"{self._title}\n"))
-                Watch._latest = self
-            self._stream.write(guarded(f"{_fitted(parts, COLUMNS, ', ')}\n"))
-            self._stream.flush()
+        last = result.last_step
+        at = "" if last is None else f"step {last}: "
+        tell(clean(f"{at}{result.headline()}", None))
+        for note in result.notes[self._told :]:
+            tell(f"note: {clean(note, None)}")
+        self._told = len(result.notes)
 
-    def _draw(self, parts: Parts, state: State) -> None:
+    def _draw(self, result: Watched) -> None:
         from rich.console import Console
-        from rich.live import Live as Display
+        from rich.live import Live
+        from rich.text import Text
 
-        if self._display is None:
-            console = Console(file=cast(TextIO, self._stream), highlight=False, emoji=False, markup=False)
-            # standard output may be data on its way to a file: it is left alone
-            self._display = Display(console=console, auto_refresh=False, redirect_stdout=False)
-            self._display.start()
-        picture = _picture(self._title, state.done / max(state.planned, 1), parts, self._display.console)
-        self._display.update(picture, refresh=True)
+        from calipers.analyses.watch.document import document
+        from calipers.reports.terminal import render
 
-
-class _Stream:
-    """A stream that ignores a closed pipe: the run continues, and later text is dropped.
-
-    rich alone would end the process at a closed pipe and lose its standard output.
-    """
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-        self.encoding = getattr(stream, "encoding", None) or "ascii"
-
-    @property
-    def alive(self) -> bool:
-        """Whether the stream can still be written."""
-        return self._stream is not None
-
-    def isatty(self) -> bool:
-        return self._stream is not None and is_terminal(self._stream)
-
-    def write(self, text: str) -> int:
-        self._do(lambda stream: stream.write(text.encode(self.encoding, "replace").decode(self.encoding)))
-        return len(text)
-
-    def flush(self) -> None:
-        self._do(lambda stream: stream.flush())
-
-    def _do(self, act: Callable[[TextIO], object]) -> None:
-        try:
-            if self._stream is not None:
-                act(self._stream)
-        except OSError:
-            self._stream = None
+        if self._live is None:
+            console = Console(file=sys.stderr, highlight=False, emoji=False, markup=False)
+            self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")
+            self._live.start()
+        self._live.update(Text(render(document(result)), no_wrap=True), refresh=True)
 
 
-def _picture(title: str, share: float, parts: Parts, console: Console) -> RenderableType:
-    """The bar with its numbers, the metric under it, and the rest under that."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
+def _write(targets: dict[str, Target], junit: str | None, out: str | None, result: Watched) -> None:
+    if junit is not None:
+        from calipers.analyses.watch.ci import render
 
-    def line(text: str, style: str) -> Text:
-        shown = text if console.encoding.startswith("utf") else plain(text)
-        return Text(shown, style, no_wrap=True, overflow="ellipsis")
-
-    def chosen(*names: str) -> Parts:
-        return {name: [*parts[name]] for name in names if name in parts}
-
-    length = max(LEAST_BAR, min(LONGEST_BAR, console.width - BESIDE_BAR))
-    numbers = _fitted(chosen("done", "rate", "left", "spent", "retries"), console.width - length - 1, "  ")
-    bar = Table.grid(padding=(0, 1), expand=False)
-    bar.add_row(ProgressBar(1.0, share, width=length), line(numbers, "bold"))
-    under = [(chosen("metric"), "cyan"), (chosen("waiting", "outcomes", "in_flight"), "dim")]
-    lines = [line(_fitted(below, console.width, "  "), style) for below, style in under if below]
-    return Group(*([line(title, "bold")] if title else []), bar, *lines)
+        targets[junit].write(render(result).encode())
+    if out is not None:
+        targets[out].write(safe_json(result.to_json()).encode())
 
 
-def _parts(first: State, now: State, over: bool) -> Parts:
-    """Everything that a line may show."""
-    speed, done = _speed(first, now), f"{now.done:,}/{now.planned:,}"
-    failed = [f"{now.outcomes[word]:,} {word}" for word in OUTCOMES if word != "scored" and now.outcomes.get(word)]
-    parts: Parts = {"done": [f"{done} ({100 * now.done // now.planned} %)", done] if now.planned else [done, done]}
-    if speed:
-        parts["rate"] = [f"{60 * speed:.2g}/min" if speed < 1 else f"{speed:,.{1 if speed < 100 else 0}f}/s"]
-    if over:
-        parts["left"] = [f"in {_clock_time(now.elapsed)}"]
-    elif speed:
-        parts["left"] = [f"{_clock_time((now.planned - now.done) / speed)} left"]
-    if now.waiting and not over:
-        parts["waiting"] = [f"waiting: {clean(now.waiting)}", clean(now.pause or now.waiting)]
-    if now.spent is not None:
-        parts["spent"] = [f"${now.spent:,.2f}" if now.spent >= 1 or not now.spent else f"${now.spent:.4f}"]
-    if now.retries:
-        parts["retries"] = [f"{now.retries:,} {'retry' if now.retries == 1 else 'retries'}"]
-    if now.headline is not None:
-        parts["metric"] = _headline(now.headline, over)
-    if failed:
-        parts["outcomes"] = [", ".join(failed)]
-    if now.in_flight and not over:
-        parts["in_flight"] = [f"{now.in_flight:,} of {max(now.limit, now.in_flight):,} in flight"]
-    return parts
+def _show(result: Watched, shape: str) -> None:
+    if shape == "junit":
+        from calipers.analyses.watch.ci import render
 
-
-def _fitted(parts: Parts, room: int, between: str) -> str:
-    """The parts on a line of so many columns; the last part is not dropped, even if it is longer."""
-    line = ""
-    for name in ("", *DROPPED):
-        if name in parts:
-            parts = {**parts, name: parts[name][1:]}
-        line = between.join(forms[0] for forms in parts.values() if forms) or line
-        if width(line) <= room:
-            break
-    return line
-
-
-def _headline(live: Live, over: bool) -> list[str]:
-    """The metric that is watched, ``pass@1 0.62 [0.55, 0.69] valid at any stopping time (210 of 500 tasks)``.
-
-    Four forms; the shortest keeps the interval: a value without it would promise too much.
-    """
-    name, short = clean(live.metric), clean(live.metric, LONGEST_NAME)
-    lacking = "interval" if live.value is not None else "value" if over else "value yet"
-    why = f" (no {lacking}: {clean(live.why, 200)})" if live.why else ""
-    value = "" if live.value is None else f" {live.value:.4g}"
-    words = tasks = ""
-    if live.value is not None and live.interval is not None:
-        low, high = live.interval
-        places = 2 if high - low >= 0.1 else 3
-        tasks = f" ({live.settled:,} of {live.planned:,} tasks)"
-        if live.settled == live.planned:
-            value, why = f" {live.value:.4f}", ""
-        else:
-            value, why = f" {live.value:.{places}f} [{low:.{places}f}, {high:.{places}f}]", ""
-            words = " valid at any stopping time"
-    return [
-        f"{name}{value}{words}{tasks}{why}",
-        f"{name}{value}{tasks}",
-        f"{name}{value}" if value else f"{name}: no {lacking}",
-        f"{short}{value}" if value else f"{short}: no {lacking}",
-    ]
-
-
-def _speed(first: State, now: State) -> float | None:
-    """Rollouts per second since this start; None while it is too early to tell."""
-    seconds = now.elapsed - first.elapsed
-    return (now.done - first.done) / seconds if seconds >= SETTLING_IN and now.done > first.done else None
-
-
-def _clock_time(seconds: float) -> str:
-    """Whole seconds, rounded up, as a clock shows them.
-
-    >>> _clock_time(75), _clock_time(7383.2)
-    ('1:15', '2:03:04')
-    """
-    minutes, rest = divmod(math.ceil(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        write(render(result).replace("##[", "#&#35;["))
+        return
+    show(result.page(), shape)

@@ -481,6 +481,35 @@ TERMS: Final[Mapping[str, Term]] = {
         "was recorded. In a matrix: what all its rollouts cost.",
         ("cost_usd", "cost_per_task"),
     ),
+    # a watch
+    "watch": Term(
+        "A look at a training run as it goes on: its curves with bands, alarms, and the best checkpoint. calipers "
+        "watch makes one.",
+        ("band", "alarm", "best_step"),
+    ),
+    "series": Term("The steps of one split of one dataset. Steps of a series are compared; series are never pooled."),
+    "alarm": Term(
+        "A change that a watch looks for, such as drop(pass@1) > 0.02. Each has a null, which is that the limit is "
+        "kept at every step, and an e-process against it.",
+        ("e_process", "evidence"),
+    ),
+    "evidence": Term(
+        "How strongly the steps so far speak against an alarm's null: the capital of a bet that starts with 1 and does "
+        "not grow on average as long as the null holds.",
+        ("e_process", "needed"),
+    ),
+    "needed": Term(
+        "What the evidence of one alarm would have to be to raise it while all others are quiet: the weight of the "
+        "alarm and the rate of false alarms are in it.",
+        ("evidence", "closed_average"),
+    ),
+    "curve": Term("On a page of a watch: the values of a metric by step, as a line of bars."),
+    "change": Term("On a page of a watch: the value less that of the base step, with a band that holds at all steps."),
+    "may be best": Term("Whether no other step is shown to be better than this one.", ("best_set",)),
+    "interval of one look": Term(
+        "The interval of a step by itself. It forgets that the step was picked, and that others were looked at.",
+        ("best_step", "simultaneous_band"),
+    ),
     # a matrix
     "matrix": Term(
         "A table of benchmarks and models: each model's value on each benchmark, the paired difference of two models, "
@@ -519,7 +548,11 @@ TERMS: Final[Mapping[str, Term]] = {
     "level": Term("The confidence level of the interval.", ("confidence level",)),
     # curve
     "k": Term("The number of samples per task that a metric such as pass@k uses.", ("pass@{k}",)),
-    "band": Term("The confidence interval of a curve at each k.", ("interval",)),
+    "band": Term(
+        "The confidence interval of a curve at each k. On a page of a watch: the interval of a step that holds at all "
+        "planned steps together.",
+        ("interval", "simultaneous_band"),
+    ),
     "tries per task": Term("The expected number of samples if you stop at the first pass, and after k samples."),
     "usd per task": Term("The expected cost of a task if you stop at the first pass, and after k samples."),
     "usd per solved task": Term("The expected cost divided by the share of tasks solved.", ("usd per task",)),

@@ -119,6 +119,9 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "alpha": "krippendorff",
     "discrimination": "item_rest",
     "information": "two_parameter",
+    "running_best": "e_process",
+    "lord": "lord++",
+    "lord_plus_plus": "lord++",
 }
 """Other names -> the card that explains them."""
 

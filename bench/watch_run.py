@@ -1,0 +1,145 @@
+"""``calipers watch`` on a folder of step files: the first look, each new step, and memory, beside ``calipers score``.
+
+``python bench/watch_run.py --files 1000`` makes the files below a temporary folder, 10,000 rollouts each, as JSON Lines
+of about 200 bytes a row or as Parquet, and prints a table; ``--write`` writes it into docs/watching.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import polars as pl
+
+from bench.data import ROOT
+from bench.statistics_report import filled, replaced
+from calipers.analyses.watch.watch import Watch
+
+PAGE = ROOT / "docs" / "watching.md"
+ROLLOUTS, SAMPLES = 10_000, 8
+NEW = 5  # steps that appear after the first look
+MOST_RATIO, MOST_SECONDS, MOST_BYTES = 1.3, 0.3, 500 << 20
+PROMPT = "x" * 90  # fills a row to about 200 bytes
+
+
+def frame(step: int, rng: np.random.Generator) -> pl.DataFrame:
+    """The rollouts of a step on new prompts, so that a score of all files counts each of them once."""
+    tasks = ROLLOUTS // SAMPLES
+    chances = rng.beta(0.8, 0.8, tasks)
+    passes = rng.random((tasks, SAMPLES)) < chances[:, None]
+    return pl.DataFrame(
+        {
+            "task": np.repeat([f"task-{step}-{number}" for number in range(tasks)], SAMPLES),
+            "sample": np.tile(np.arange(SAMPLES), tasks),
+            "step": np.full(ROLLOUTS, step),
+            "reward": passes.ravel().astype(float),
+            "output_tokens": rng.integers(50, 500, ROLLOUTS),
+            "note": [PROMPT] * ROLLOUTS,
+        }
+    )
+
+
+def write_step(folder: Path, step: int, kind: str, rng: np.random.Generator) -> None:
+    """A file of a step, moved into its place when it is whole."""
+    beside = folder / f".{step}.part"
+    if kind == "parquet":
+        frame(step, rng).write_parquet(beside)
+    else:
+        frame(step, rng).write_ndjson(beside)
+    os.replace(beside, folder / f"step_{step}.{kind}")
+
+
+def timed(*words: str) -> tuple[float, int]:
+    """Seconds and the largest memory of a command, in bytes; its output is not shown."""
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from calipers.cli import main; main()", *words], stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    if os.waitstatus_to_exitcode(status) not in (0, 1):
+        raise SystemExit(f"{' '.join(words[:3])} failed")
+    return seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def measured(files: int, kind: str) -> dict[str, float]:
+    """One folder of files: the score of all of them, the first look, and looks after each new step."""
+    rng = np.random.default_rng(1)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "run")
+        folder.mkdir()
+        for step in range(files):
+            write_step(folder, step, kind, rng)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        paths = [str(folder / f"step_{step}.{kind}") for step in range(files)]
+        score, _ = timed("score", *paths)
+        first, memory = timed("watch", str(folder), "--once", "--alarm", "rl")
+        start_up, _ = timed("watch", str(folder), "--once")
+        each = []
+        watching = Watch(str(folder), {})
+        for step in range(files, files + NEW):
+            write_step(folder, step, kind, rng)
+            start = time.perf_counter()
+            watching.look()
+            each.append(time.perf_counter() - start)
+        watching.close()
+    return {
+        "bytes": size,
+        "score": score,
+        "first": first,
+        "ratio": first / score,
+        "nothing new": start_up,
+        "each": float(np.median(each)),
+        "memory": memory,
+    }
+
+
+def main() -> int:
+    """Measure, print, and say what is over its limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=100)
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args()
+    head = filled(
+        f"A folder of {asked.files:,} step files of {ROLLOUTS:,} rollouts each, 1,250 new prompts x 8: seconds for "
+        "calipers score of the same files, for the first look, for a look of a running watch that finds one new step, "
+        "and the largest memory of the first look. Written by `make bench-watch`."
+    )
+    lines = [
+        head,
+        "",
+        "| files | MB | score | first look | ratio | new step | memory, MB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    over = []
+    for kind in ("jsonl", "parquet"):
+        found = measured(asked.files, kind)
+        times = (found["score"], found["first"], found["ratio"], found["each"])
+        cells = [f"{found['bytes'] / 1e6:,.0f}", *(f"{value:.2f}" for value in times), f"{found['memory'] / 2**20:.0f}"]
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+        print(f"{kind}: a look that finds nothing takes {found['nothing new']:.2f} s", file=sys.stderr)
+        checks = (("ratio", MOST_RATIO), ("each", MOST_SECONDS), ("memory", MOST_BYTES))
+        over += [
+            f"{kind}: {name} is {found[name]:.3g}; at most {most:g}" for name, most in checks if found[name] > most
+        ]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if asked.write:
+        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), "speed", text), encoding="utf-8")
+    for line in over:
+        print(f"not kept: {line}", file=sys.stderr)
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.exit(main())

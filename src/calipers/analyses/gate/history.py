@@ -1,0 +1,316 @@
+"""A gate that runs every night: what was tested before is kept, and false alarms are controlled over all nights.
+
+::
+
+    history.json + tonight's rollouts ──► the e-process of a watch, one step a night ──► a check, and the new history
+
+Testing each night at 5 % against one stored baseline alarms falsely in most histories of half a year. Here the
+evidence of all nights since the last alarm is one e-process against the best of all earlier nights, and each alarm
+begins the next segment. LORD++ on the nights' own p values is there on request.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.analyses.gate.document import CRITICAL, Check, Gate
+from calipers.analyses.gate.gate import gate
+from calipers.analyses.watch.alarm import DROP, RISE, Alarm, parse
+from calipers.analyses.watch.monitor import Monitor, Settings
+from calipers.analyses.watch.state import from_tree, to_tree
+from calipers.analyses.watch.sums import StepSums, matched, summed
+from calipers.errors import InputError, LogError, UnknownName
+from calipers.formats.format import Named
+from calipers.formats.read import begin
+from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
+from calipers.stats.paired import paired
+
+SCHEMA: Final = "calipers.history/1"
+E_PROCESS, LORD, E_LOND = "e-process", "lord++", "e-lond"
+RULES: Final = (E_PROCESS, LORD, E_LOND)
+PLANNED: Final = 180  # nights; a longer history begins a new segment
+DEFAULT: Final = "drop(reward) > 0"
+
+
+@dataclass(slots=True)
+class Night:
+    """What was found in one night."""
+
+    number: int
+    path: str
+    digest: str
+    value: float
+    evidence: float | None = None  # of the e-process
+    needed: float | None = None
+    p: float | None = None  # of LORD++
+    level: float | None = None
+    raised: bool = False
+    since: int | None = None
+
+
+@dataclass(slots=True)
+class History:
+    """What was tested so far."""
+
+    rule: str
+    monitor: Monitor
+    nights: list[Night] = field(default_factory=list)
+
+    @property
+    def alarm(self) -> Alarm:
+        """What is watched for."""
+        return self.monitor.settings.alarms[0]
+
+    @property
+    def compared(self) -> int:
+        """How often this baseline has been compared so far."""
+        return self.compared_at(self.nights[-1]) if self.nights else 0
+
+    def compared_at(self, night: Night) -> int:
+        """How often the baseline had been compared after a night: the nights since the first one, or the last alarm."""
+        begun = [1, *(earlier.number for earlier in self.nights if earlier.raised and earlier.number < night.number)]
+        return night.number - begun[-1]
+
+    def take(self, sums: StepSums) -> Night:
+        """Take a night in."""
+        digest = sums.digest
+        for earlier in self.nights:
+            if earlier.digest == digest:
+                return earlier
+        number = len(self.nights) + 1
+        sums = _numbered(sums, number)
+        values, given = sums.values(self.alarm.what)
+        night = Night(number, sums.path, digest, float(values[given].mean()) if given.any() else float("nan"))
+        if self.rule == E_PROCESS:
+            self._bet(night, sums)
+        else:
+            self._by_night(night, sums)
+        self.nights.append(night)
+        return night
+
+    def _bet(self, night: Night, sums: StepSums) -> None:
+        monitor = self.monitor
+        alarms = monitor.alarms
+        night.needed = monitor.needed
+        monitor.raised = []  # a night after an alarm that is still down is an alarm of its own
+        monitor.take(sums)
+        raised = monitor.raised[-1] if monitor.alarms > alarms and monitor.raised else None
+        night.raised = monitor.alarms > alarms
+        night.evidence = raised.evidence if raised else monitor.evidence
+        night.since = raised.since if raised else None
+
+    def _by_night(self, night: Night, sums: StepSums) -> None:
+        """A test of each night by itself against the first one, at a level that earlier alarms set."""
+        known = bool(self.monitor.series)
+        self.monitor.take(sums)
+        base = next(iter(self.monitor.series.values())).base
+        if not known or base is None:
+            return  # the first night is the baseline
+        now, then = matched(sums, self.alarm.what, base)
+        sign = -1.0 if self.alarm.kind == RISE else 1.0
+        apart = paired(sign * (now - then), limits=(0.0, 1.0))
+        night.p = apart.p_at_least(-self.alarm.limit)
+        alpha = self.monitor.settings.false_alarms
+        tested = [earlier.p for earlier in (*self.nights, night) if earlier.p is not None]
+        if self.rule == LORD:
+            levels, rejected = lord_plus_plus(tested, alpha)
+        else:  # a p value is that of a normal z
+            levels, rejected = e_lond(
+                [float(e_of_z(-NormalDist().inv_cdf(min(max(p, 1e-300), 1 - 1e-16)))) for p in tested], alpha
+            )
+        night.level, night.raised = float(levels[-1]), bool(rejected[-1])
+
+    def check(self, night: Night) -> Check:
+        """The answer of a night as a check of the gate."""
+        times = f"this baseline has been compared {_times(self.compared_at(night))}"
+        times = "it is the baseline of the next ones" if night.number == 1 else times
+        number = len(self.nights)
+        if self.rule != E_PROCESS:
+            about = (
+                "the first night is the baseline" if night.p is None else f"p {night.p:.3g}, level {night.level:.3g}"
+            )
+        else:
+            about = f"evidence {night.evidence:.3g} of {night.needed:.3g} needed for an alarm"
+        since = f"; lower since night {night.since}" if night.since is not None else ""
+        return Check(
+            require=f"no {self.alarm.text}",
+            tier=CRITICAL,
+            result=night.path,
+            agent=None,
+            model=None,
+            dataset=None,
+            word="failed" if night.raised else "passed",
+            value=night.value,
+            estimate=night.value,
+            remark=f"night {night.number} of {number}: {about}{since}; {times}",
+        )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _numbered(sums: StepSums, number: int) -> StepSums:
+    return replace(sums, step=number, split="", dataset=None, agent=None)
+
+
+def tonight(path: str, columns: Mapping[str, str] | None = None, reward: str | None = None) -> StepSums:
+    """The sums of a run's rollouts; InputError where there are none, or of several models."""
+    named = columns if isinstance(columns, Named) else Named(columns or {})
+    rollouts, _ = begin([path], columns=named)
+    parts = list(rollouts.groups())
+    if len(parts) > 1:
+        raise InputError.at(path, f"has {len(parts)} groups", "expected the rollouts of one model on one dataset")
+    return summed(parts[0], 1, "", path, reward)
+
+
+def new_history(alarm: str | None, false_alarms: float | None, rule: str | None, nights: int | None = None) -> History:
+    """A history before its first night."""
+    wanted = parse(alarm or DEFAULT)
+    if wanted.kind not in (DROP, RISE) or wanted.base is not None or wanted.key:
+        right = "expected drop(METRIC) > d or rise(METRIC) > d"
+        raise InputError.at("--alarm", f"{wanted.text!r} is no regression", right)
+    if rule is not None and rule not in RULES:
+        raise InputError.at("--online", str(UnknownName.of("rule", rule, RULES)))
+    settings = Settings([wanted], nights or PLANNED, 0.05 if false_alarms is None else false_alarms)
+    return History(rule or E_PROCESS, Monitor(settings, curves=False, alone=True))
+
+
+def load_history(
+    path: str, alarm: str | None, false_alarms: float | None, rule: str | None, nights: int | None = None
+) -> History:
+    """The history of a file, which must have the same rules as asked for; a new one where there is no file."""
+    fresh = new_history(alarm, false_alarms, rule, nights)
+    try:
+        content = msgspec.json.decode(_read(path))
+    except FileNotFoundError:
+        return fresh
+    except msgspec.DecodeError:
+        raise InputError.at(path, "is not a history", "expected a file that gate --history wrote, or no file") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise InputError.at(path, "is not a history", f"expected the schema {SCHEMA}")
+    try:
+        history = History(content["rule"], Monitor(from_tree(content["settings"]), curves=False, alone=True))
+        history.monitor.__dict__.update(from_tree(content["monitor"]))
+        history.nights = [Night(**night) for night in content["nights"]]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InputError.at(path, "is damaged", "restore it, or begin a new history in another file") from None
+    stored = history.monitor.settings
+    given = [
+        ("--alarm", alarm is not None and parse(alarm) != stored.alarms[0], stored.alarms[0].text),
+        ("--false-alarms", false_alarms is not None and false_alarms != stored.false_alarms, stored.false_alarms),
+        ("--nights", nights is not None and nights != stored.steps, stored.steps),
+        ("--online", rule is not None and rule != history.rule, history.rule),
+    ]
+    for option, differs, before in given:
+        if differs:
+            raise InputError.at(path, f"was begun with {option} {before}", "expected the same, or another file")
+    return history
+
+
+def save_history(path: str, history: History) -> None:
+    """Write the history, atomically."""
+    document = {
+        "schema": SCHEMA,
+        "rule": history.rule,
+        "alarm": history.alarm.text,
+        "false_alarms": history.monitor.settings.false_alarms,
+        "compared": history.compared,
+        "nights": [_finite(night) for night in history.nights],
+        "settings": to_tree(history.monitor.settings),
+        "monitor": to_tree(history.monitor.__dict__),
+    }
+    text = json.dumps(document, default=lambda data: base64.b64encode(data).decode(), indent=1, allow_nan=False)
+    beside = f"{path}.{os.urandom(4).hex()}.part"
+    try:
+        with open(beside, "x", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise LogError.of(path, error) from None
+
+
+def _finite(night: Night) -> dict[str, Any]:
+    fields = {name: getattr(night, name) for name in Night.__slots__}
+    return {
+        key: None if isinstance(value, float) and not np.isfinite(value) else value for key, value in fields.items()
+    }
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+
+
+def history_check(
+    path: str,
+    history_path: str,
+    *,
+    alarm: str | None = None,
+    false_alarms: float | None = None,
+    rule: str | None = None,
+    nights: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    reward: str | None = None,
+) -> tuple[Check, Sequence[str]]:
+    """The check of tonight's rollouts against their history, which is written anew; and notes."""
+    history = load_history(history_path, alarm, false_alarms, rule, nights)
+    sums = tonight(path, columns, reward)
+    before = len(history.nights)
+    night = history.take(sums)
+    notes = list(history.monitor.notes)
+    if len(history.nights) == before:
+        notes.append(f"{path}: these rollouts are night {night.number} of the history already; nothing was added")
+    else:
+        save_history(history_path, history)
+    return history.check(night), notes
+
+
+def gate_with_history(
+    result: str | None,
+    history: str,
+    *,
+    alarm: str | None,
+    false_alarms: float | None,
+    online: str | None,
+    nights: int | None = None,
+    require: Sequence[str] = (),
+    policy: str | None = None,
+    **settings: Any,
+) -> Gate:
+    """The gate of a run, with the check of its history before its requirements, if it has any."""
+    if result is None:
+        raise InputError("RESULT is missing; --history needs the rollouts of tonight's run")
+    check, notes = history_check(
+        result,
+        history,
+        alarm=alarm,
+        false_alarms=false_alarms,
+        rule=online,
+        nights=nights,
+        columns=settings.get("columns"),
+        reward=settings.get("reward"),
+    )
+    if not require and policy is None:
+        return Gate([check], notes=notes)
+    checked = gate(result, require=require, policy=policy, **settings)
+    return replace(checked, checks=[check, *checked.checks], notes=[*checked.notes, *notes])

@@ -1,0 +1,309 @@
+"""The best checkpoint of a run without the luck of having been picked, the steps that may be best, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from calipers.analyses.watch.sums import StepSums, read_step_file
+from calipers.errors import InputError
+from calipers.formats.format import Named
+from calipers.formats.run_plan import is_run
+from calipers.reports.document import Block, Document, Glance, Name, Row, Sentence, Table, TableColumn, Title, spaced
+from calipers.reports.figures import NONE, counted, figure
+from calipers.reports.json import encoded
+from calipers.reports.page import Page
+from calipers.reports.sentences import minus, to
+from calipers.reports.untrusted_text import clean
+from calipers.rollouts.column import Floats
+from calipers.stats.best_step import AGAIN, best_step
+from calipers.stats.intervals import Weighted, named_interval
+from calipers.stats.power import POWER, tasks_needed
+
+if TYPE_CHECKING:
+    from calipers.analyses.watch.watch import Watch
+
+SCHEMA: Final = "calipers.best_step/1"
+FIELDS: Final = ("series", "metric", "step", "value", "low", "high", "may_be_best", "picked")
+SHOWN: Final = 12  # steps of a table
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One step among those to pick from."""
+
+    step: int
+    value: float
+    interval: tuple[float, float] | None  # of this step by itself, which forgets the picking
+    may_be_best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The best step of one series."""
+
+    series: str
+    metric: str
+    step: int
+    observed: float  # the mean it was picked by
+    optimism: float  # about how much of that is luck
+    value: float  # observed less optimism
+    interval: tuple[float, float] | None  # that covers after the picking
+    tasks: int  # that all steps have
+    excluded_tasks: int
+    members: Sequence[int]  # the steps that may be best
+    candidates: Sequence[Candidate]
+    again: Sequence[int]  # the steps to evaluate again
+    new_tasks: int | None  # on how many new tasks, for 80 % power between the first two
+    why: str | None = None  # there is no interval
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BestSteps(Page):
+    """The best step of every series with the same tasks at every step."""
+
+    path: str
+    confidence: float
+    picks: Sequence[Pick]
+    notes: Sequence[str] = ()
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        if not self.picks:
+            return "No series has the same tasks at two steps or more."
+        return _sentence(self.picks[0])
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return Document(lambda: spaced(_blocks(self)), self.to_dict, FIELDS, partial(_rows, self), paged=True)
+
+    def glance(self) -> Glance:
+        """The answer and the steps, for a notebook."""
+        return Glance(self.headline(), _table(self.picks[0]) if self.picks else None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            "path": self.path,
+            "confidence": self.confidence,
+            "picks": [asdict(pick) for pick in self.picks],
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
+
+def best_of(watching: Watch, metric: str | None) -> BestSteps:
+    """The best step of every series of a watch."""
+    records = {}
+    for record in watching.state.of_kind("step"):
+        sums = watching.state.sums(record)
+        records[sums.key] = sums
+    return best_steps(watching.path, list(records.values()), metric, watching.settings.confidence)
+
+
+def best_in(
+    paths: Sequence[str],
+    metric: str | None = None,
+    *,
+    confidence: float = 0.95,
+    columns: Named | None = None,
+    reward: str | None = None,
+) -> BestSteps:
+    """The best step in files and folders of steps, without a watch; what cannot be read is a note."""
+    from calipers.analyses.watch.watch import Watch
+
+    every: list[StepSums] = []
+    notes: list[str] = []
+    for path in paths:
+        if not os.path.isdir(path) or is_run(path):
+            every += read_step_file(path, columns, reward=reward)[0]
+            continue
+        with TemporaryDirectory() as state:
+            watching = Watch(path, {"alarms": []}, state=state, columns=columns, reward=reward)
+            try:
+                watching.look()
+                every += [watching.state.sums(record) for record in watching.state.of_kind("step")]
+                notes += watching.notes
+            finally:
+                watching.close()
+    if not every:
+        raise InputError.at(paths[0], "no step could be read", "expected a file of rollouts for each step")
+    best = best_steps(", ".join(paths), every, metric, confidence)
+    return replace(best, notes=[*best.notes, *notes])
+
+
+def best_steps(path: str, every: Sequence[StepSums], metric: str | None, confidence: float = 0.95) -> BestSteps:
+    """The best step of each series, from the sums of its steps; series of fresh prompts are left out, with a note."""
+    series: dict[str, list[StepSums]] = {}
+    for sums in every:
+        series.setdefault(sums.series, []).append(sums)
+    picks, notes = [], []
+    for name, some in sorted(series.items()):
+        shown = name or "the run"
+        ordered = sorted(some, key=lambda sums: sums.step)
+        what = metric or ordered[0].headline
+        try:
+            steps, values, excluded = _common(ordered, what)
+        except InputError as error:
+            notes.append(f"{shown}: {error}")
+            continue
+        if len(steps) < 2:
+            notes.append(f"{shown}: fewer than two steps, so there is nothing to pick from")
+        elif values.shape[1] < 2:
+            notes.append(f"{shown}: its steps have no tasks in common, and a best step needs the same tasks at each")
+        else:
+            picks.append(_pick(name, what, steps, values, excluded, confidence))
+    if not picks and metric is not None and notes and all("has no" in note for note in notes):
+        raise InputError(notes[0])
+    return BestSteps(path, confidence, picks, notes)
+
+
+def _common(ordered: Sequence[StepSums], what: str) -> tuple[list[int], Floats, int]:
+    """The steps, the values of the tasks that all of them have, [S, M], and how many tasks are left out.
+
+    A step with other tasks than most is left out, not the tasks of all others.
+    """
+    first = ordered[0]
+    sets = [sums.tasks for sums in ordered]
+    usual = max(sets, key=lambda tasks: sum(len(np.intersect1d(tasks, other)) for other in sets[:50]))
+    kept = [sums for sums in ordered if 2 * len(np.intersect1d(sums.tasks, usual)) >= len(usual)]
+    if len(kept) < 2:
+        kept = list(ordered)
+    common = kept[0].tasks
+    known = set(common.tolist())
+    for sums in kept:
+        values, given = sums.values(what)
+        common = np.intersect1d(common, sums.tasks[given], assume_unique=True)
+        known |= set(sums.tasks.tolist())
+    rows = []
+    for sums in kept:
+        values, _ = sums.values(what)
+        rows.append(values[np.searchsorted(sums.tasks, common)])
+    matrix = np.array(rows).reshape(len(kept), len(common))
+    if matrix.size and (matrix.min() < 0 or matrix.max() > 1):
+        raise InputError(f"{what} is not between 0 and 1, and the best step needs a known range; pick another --metric")
+    return [sums.step for sums in kept], matrix, len(known) - len(common) if first is not None else 0
+
+
+def _pick(series: str, metric: str, steps: Sequence[int], values: Floats, excluded: int, confidence: float) -> Pick:
+    found = best_step(values, confidence=confidence)
+    members = [steps[place] for place in found.members]
+    ones = np.ones(values.shape[1])
+    candidates = []
+    for step, row in zip(steps, values, strict=True):
+        ends = named_interval("default", Weighted(row, ones, (0.0, 1.0), None, confidence)).ends
+        candidates.append(Candidate(step, float(row.mean()), ends, step in members))
+    new_tasks = None
+    if found.second is not None:
+        lead = found.observed - float(values[found.second].mean())
+        if lead > 0 and found.deviation > 0:
+            new_tasks = tasks_needed(found.deviation**2, lead, POWER, confidence)
+    return Pick(
+        series,
+        metric,
+        steps[found.step],
+        found.observed,
+        found.optimism,
+        found.value,
+        found.interval.ends,
+        found.tasks,
+        excluded,
+        members,
+        candidates,
+        members[:AGAIN] if len(members) > 1 else [],
+        new_tasks,
+        found.interval.why,
+    )
+
+
+def _sentence(pick: Pick) -> str:
+    where = f" of {pick.series}" if pick.series else ""
+    reach = f" ({to(pick.interval)})" if pick.interval else ""
+    return (
+        f"Step {pick.step}{where} has the highest {pick.metric}, {figure(pick.observed)}; about "
+        f"{pick.optimism:.4f} of it is luck, and {figure(pick.value)}{reach} is left."
+    )
+
+
+def _blocks(best: BestSteps) -> Iterator[Block]:
+    yield Title("", markdown="Best step")
+    yield Sentence(("best step · ", Name(clean(best.path, None), None)), markdown="")
+    if not best.picks:
+        yield Sentence(best.headline(), "strong")
+    for pick in best.picks:
+        if len(best.picks) > 1:
+            yield Title(Name(pick.series, None, clean(pick.series, None)))
+        yield Sentence(clean(_sentence(pick), None), "strong")
+        yield Sentence(
+            f"The interval covers after the picking, with {100 * best.confidence:g} % confidence; it is over "
+            f"{counted(pick.tasks, 'task')} that all {len(pick.candidates)} steps have."
+        )
+        yield Sentence(advice(pick))
+        yield _table(pick)
+
+
+def advice(pick: Pick) -> str:
+    """What to do about the steps that may be best."""
+    count = len(pick.members)
+    if count == 1:
+        return f"No other step may be best: step {pick.step} is ahead of all of them."
+    listed = ", ".join(str(step) for step in pick.again)
+    many = f"{count} of {len(pick.candidates)} steps may be best."
+    on = "new tasks" if pick.new_tasks is None else f"about {pick.new_tasks:,} new tasks"
+    if pick.new_tasks is not None and pick.new_tasks > 1_000_000:
+        return f"{many} Their values are so close that no evaluation of a usual size tells them apart."
+    return f"{many} Evaluate steps {listed} again, on {on}: new tasks, not new samples of these."
+
+
+def _table(pick: Pick) -> Table:
+    columns = [
+        TableColumn("step", "right", "strong"),
+        TableColumn(Name(pick.metric, 40, clean(pick.metric, 40)), "point", "value"),
+        TableColumn("interval of one look"),
+        TableColumn("may be best"),
+    ]
+    order = sorted(pick.candidates, key=lambda each: (-each.value, each.step))[:SHOWN]
+    rows = [
+        Row(
+            [
+                f"{each.step:,}",
+                minus(figure(each.value)),
+                to(each.interval) if each.interval else NONE,
+                "yes" if each.may_be_best else NONE,
+            ]
+        )
+        for each in order
+    ]
+    return Table(columns, rows)
+
+
+def _rows(best: BestSteps) -> Sequence[Mapping[str, Any]]:
+    rows = []
+    for pick in best.picks:
+        for each in pick.candidates:
+            low, high = each.interval or (None, None)
+            values = (
+                pick.series,
+                pick.metric,
+                each.step,
+                each.value,
+                low,
+                high,
+                each.may_be_best,
+                each.step == pick.step,
+            )
+            rows.append(dict(zip(FIELDS, values, strict=True)))
+    return rows

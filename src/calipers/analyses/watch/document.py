@@ -1,0 +1,437 @@
+"""What a watch says: the alarms, the curves of each series with their bands, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from calipers.analyses.watch.monitor import Monitor, Raised, Watcher
+from calipers.reports.document import (
+    Block,
+    Document,
+    Glance,
+    Glyphs,
+    Name,
+    Row,
+    Sentence,
+    SentenceList,
+    Table,
+    TableColumn,
+    Text,
+    Title,
+    spaced,
+)
+from calipers.reports.figures import NONE, counted, figure
+from calipers.reports.json import encoded
+from calipers.reports.page import Page
+from calipers.reports.sentences import minus, percent, signed_to, to
+from calipers.reports.untrusted_text import clean
+from calipers.stats.alarms import jitter
+
+SCHEMA: Final = "calipers.watch/1"
+FIELDS: Final = (
+    *("series", "metric", "step", "value", "low", "high", "band_low", "band_high"),
+    *("change", "change_low", "change_high", "verdict", "tasks"),
+)
+BARS: Final = "▁▂▃▄▅▆▇█"
+COLUMNS: Final = 24  # of a curve on a terminal
+MOST_ROWS: Final = 14  # metrics of a series on a page
+_MARKS: Final = {"higher": "▲ higher", "lower": "▼ lower", "undecided": "~", "": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One step of a metric."""
+
+    step: int
+    value: float
+    interval: tuple[float, float] | None  # of one look
+    band: tuple[float, float] | None  # of all planned steps together
+    change: float | None  # since the base step
+    change_band: tuple[float, float] | None
+    verdict: str  # higher, lower, undecided; "" where there is nothing to compare with
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricCurve:
+    """A metric by step."""
+
+    metric: str
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedSeries:
+    """A split of a dataset, by step."""
+
+    name: str
+    split: str
+    dataset: str | None
+    tasks: str  # same, fresh or pool: what its steps have in common
+    base_step: int | None
+    jitter: float | None  # of the headline metric, beyond its noise
+    curves: Sequence[MetricCurve]
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmState:
+    """An alarm on a series, and its evidence so far."""
+
+    alarm: str
+    series: str
+    null: str
+    weight: float
+    evidence: float
+    why: str = ""  # it is not watching
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Watched(Page):
+    """A look at a training run."""
+
+    path: str
+    planned: int
+    false_alarms: float
+    confidence: float
+    steps: int  # that were taken, of all series
+    segment: int
+    evidence: float  # of all alarms together
+    needed: float  # for an alarm
+    series: Sequence[WatchedSeries]
+    alarms: Sequence[AlarmState]
+    raised: Sequence[Raised]
+    accepted: Sequence[int] = ()
+    rewrites: int = 0
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    advice: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def open_alarms(self) -> list[Raised]:
+        """The alarms since the last change that was accepted."""
+        first = max(self.accepted, default=-1)
+        return [raised for raised in self.raised if raised.until >= first]
+
+    @property
+    def exit_code(self) -> int:
+        """0 no alarm, 1 an alarm, 3 nothing could be read."""
+        if self.open_alarms:
+            return 1
+        return 0 if self.series else 3
+
+    @property
+    def last_step(self) -> int | None:
+        """The highest step of any series."""
+        steps = [curve.points[-1].step for one in self.series for curve in one.curves if curve.points]
+        return max(steps, default=None)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        if not self.series:
+            return "No step could be read."
+        if not self.open_alarms:
+            return f"No alarm in {counted(self.steps, 'step')}."
+        first = self.open_alarms[0]
+        return f"{counted(len(self.open_alarms), 'alarm')}: {first.words}."
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def glance(self) -> Glance:
+        """The alarms, the curves of the first series, and the promise, for a notebook."""
+        return Glance(self.headline(), _table(self.series[0]) if self.series else None, promise(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        names = ("path", "planned", "false_alarms", "confidence", "steps", "segment", "evidence", "needed")
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            "exit_code": self.exit_code,
+            "sentence": self.headline(),
+            **{name: getattr(self, name) for name in names},
+            "series": [asdict(one) for one in self.series],
+            "alarms": [asdict(one) for one in self.alarms],
+            "raised": [asdict(one) for one in self.raised],
+            "accepted": list(self.accepted),
+            "rewrites": self.rewrites,
+            "unreadable": dict(self.unreadable),
+            "advice": list(self.advice),
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row for each step of each metric."""
+        rows = []
+        for one in self.series:
+            for curve in one.curves:
+                for point in curve.points:
+                    low, high = point.interval or (None, None)
+                    band_low, band_high = point.band or (None, None)
+                    change_low, change_high = point.change_band or (None, None)
+                    values = (one.name, curve.metric, point.step, point.value, low, high, band_low, band_high)
+                    more = (point.change, change_low, change_high, point.verdict, point.tasks)
+                    rows.append(dict(zip(FIELDS, (*values, *more), strict=True)))
+        return rows
+
+
+def watched_of(
+    path: str,
+    monitor: Monitor,
+    *,
+    files: int,
+    unreadable: Mapping[str, str],
+    rewrites: int,
+    notes: Sequence[str],
+) -> Watched:
+    """What a monitor says."""
+    settings = monitor.settings
+    series = []
+    for one in monitor.series.values():
+        curves = [
+            MetricCurve(
+                name,
+                sorted(
+                    (
+                        Point(*values)
+                        for values in zip(
+                            curve.steps,
+                            curve.values,
+                            curve.intervals,
+                            curve.bands,
+                            curve.changes,
+                            curve.change_bands,
+                            curve.verdicts,
+                            curve.tasks,
+                            strict=True,
+                        )
+                    ),
+                    key=lambda point: point.step,
+                ),
+            )
+            for name, curve in one.curves.items()
+        ]
+        curves = [curve for curve in curves if curve.points]
+        series.append(
+            WatchedSeries(
+                one.name,
+                one.split,
+                one.dataset,
+                one.tasks.mode or one.kind,
+                one.base_step,
+                _jitter(monitor.watchers, one.name),
+                curves,
+            )
+        )
+    alarms = [AlarmState(w.alarm.text, w.series, w.alarm.null, w.weight, w.value, w.why) for w in monitor.watchers]
+    return Watched(
+        path,
+        settings.steps,
+        settings.false_alarms,
+        settings.confidence,
+        monitor.taken,
+        monitor.segment,
+        monitor.evidence,
+        monitor.needed,
+        sorted(series, key=lambda one: one.name),
+        alarms,
+        list(monitor.raised),
+        list(monitor.accepted),
+        rewrites,
+        dict(unreadable),
+        list(_advice(monitor, series)),
+        list(dict.fromkeys(notes)),
+    )
+
+
+def _jitter(watchers: Sequence[Watcher], series: str) -> float | None:
+    """How much the headline moves from step to step beyond its noise; None without a drop alarm to judge it by."""
+    for watcher in watchers:
+        best = watcher.best
+        if watcher.series == series and best is not None and best.means.shape[-1] >= 8:
+            low, high = watcher.limits or (0.0, 1.0)
+            return jitter(best.means, best.variances) * (high - low)
+    return None
+
+
+def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
+    for watcher in monitor.watchers:
+        alarm = watcher.alarm
+        one = next((each for each in series if each.name == watcher.series), None)
+        if alarm.kind in ("drop", "rise") and one is not None and one.jitter is not None and one.jitter > alarm.limit:
+            yield f"{alarm.text}: d below the run's own jitter of {100 * one.jitter:.1f} points will alarm"
+        if alarm.kind in ("drop", "rise") and one is not None and one.tasks == "fresh" and not watcher.difficulty:
+            yield (
+                f"{alarm.text}: the prompts are new at every step, so an alarm is about the policy or the prompts; "
+                "give d above the known drift, or each prompt's difficulty with --difficulty COLUMN"
+            )
+        if watcher.clipped:
+            low, high = watcher.limits or (0.0, 1.0)
+            yield (
+                f"{alarm.text}: rewards have no known range, so the mean of task means between {low:.4g} and "
+                f"{high:.4g}, the 1st and 99th percentile of the base steps, is watched; --range LOW,HIGH sets it"
+            )
+        if watcher.beyond:
+            low, high = watcher.limits or (0.0, 1.0)
+            yield f"{alarm.text}: values outside {low:g} to {high:g} count as these ends; --range LOW,HIGH sets them"
+        if alarm.base is not None and watcher.bound is not None and watcher.base_mean is not None:
+            hidden = watcher.base_mean - watcher.bound
+            yield (
+                f"{alarm.text}: the base step alone hides drops below {100 * hidden:.1f} points; evaluate it with four "
+                "times the samples to halve that"
+            )
+
+
+def promise(watched: Watched) -> str:
+    """What the alarms promise."""
+    chance = percent(watched.false_alarms)
+    if watched.segment > 1:
+        return f"Of all alarms, at most {chance} are false in expectation (segment {watched.segment})."
+    return f"The chance of any false alarm in {watched.planned:,} planned steps is at most {chance}."
+
+
+def document(watched: Watched) -> Document:
+    """A watch as a page: the answer, each alarm, a table for each series, and the evidence."""
+    return Document(lambda: spaced(_blocks(watched)), watched.to_dict, FIELDS, partial(_rows, watched), paged=True)
+
+
+def _rows(watched: Watched) -> Sequence[Mapping[str, Any]]:
+    return watched.rows()
+
+
+def _blocks(watched: Watched) -> Iterator[Block]:
+    last = watched.last_step
+    right = "" if last is None else f"step {last:,} of {watched.planned:,} planned"
+    yield Title("", markdown=f"Watch: {watched.headline()}")
+    yield Sentence(("watch · ", Name(clean(watched.path, None), None)), right=right, markdown="")
+    yield Sentence(clean(watched.headline(), None), "strong", markdown="")
+    yield Sentence(promise(watched))
+    for raised in watched.open_alarms:
+        yield from _raised(raised)
+    for one in watched.series:
+        since = "" if one.base_step is None else f" · changes since step {one.base_step:,}"
+        yield Title((Name(one.name, None, clean(one.name, None)) if one.name else "steps", since))
+        if one.curves:
+            yield _table(one)
+    if watched.alarms:
+        yield Title("alarms")
+        yield _evidence(watched)
+    if watched.advice:
+        yield SentenceList([Sentence(clean(text, None)) for text in watched.advice])
+    if watched.unreadable:
+        yield Title("not read")
+        yield SentenceList(
+            [Sentence((Name(clean(text, None), None),)) for text in list(watched.unreadable.values())[:20]]
+        )
+
+
+def _raised(raised: Raised) -> Iterator[Block]:
+    yield Title(Name(f"{raised.alarm}{f' ({raised.series})' if raised.series else ''}", None))
+    amount = ""
+    if raised.value is not None and raised.before is not None:
+        moved = raised.value - raised.before
+        now, before = (minus(figure(value)) for value in (raised.value, raised.before))
+        amount = f", {now} on average since then and {before} in the steps before ({minus(f'{moved:+.4g}')})"
+    again = f", and again until step {raised.until}" if raised.until > raised.step else ""
+    yield Sentence(f"Raised at step {raised.step}{again}; the change began at step {raised.since}{amount}.")
+    if len(raised.causes) > 1:
+        yield Sentence((f"{len(raised.causes)} alarms carry it: ", Name(", ".join(raised.causes), None), "."))
+    if raised.rollouts:
+        yield Table(
+            [
+                TableColumn("task", style="strong"),
+                TableColumn("sample", "right"),
+                TableColumn("outcome"),
+                TableColumn("value", "point"),
+            ],
+            [
+                Row([Name(str(row["task"]), 60), str(row["sample"]), str(row["outcome"]), _figure(row["value"])])
+                for row in raised.rollouts
+            ],
+            fits=True,
+        )
+    if raised.command:
+        yield Sentence(("Look closer: ", Name(raised.command, None)))
+
+
+def _figure(value: float | None) -> str:
+    return NONE if value is None else minus(figure(value))
+
+
+def _table(one: WatchedSeries) -> Table:
+    """A row for each metric at its last step."""
+    last = max(curve.points[-1].step for curve in one.curves)
+    columns = [
+        TableColumn("metric", style="strong"),
+        TableColumn(f"step {last}", "point", "value"),
+        TableColumn("band", yields=2),
+        TableColumn("change", yields=1),
+        TableColumn("verdict", style="verdict"),
+        TableColumn("curve", style="chart", only="terminal", least=100),
+    ]
+    rows = []
+    for curve in (each for each in one.curves[:MOST_ROWS] if each.points[-1].step == last):
+        point = curve.points[-1]
+        if point.change_band is not None:
+            change = signed_to(point.change_band, _digits(point.change_band))
+        else:
+            change = "" if point.change is None else minus(f"{point.change:+.3g}")
+        cells: list[Text] = [
+            Name(curve.metric, 40, clean(curve.metric, 40)),
+            minus(figure(point.value)),
+            to(point.band, _digits(point.band)) if point.band else NONE,
+            change,
+            _MARKS[point.verdict],
+            Glyphs(sparkline([each.value for each in curve.points]), ""),
+        ]
+        rows.append(Row(cells))
+    return Table(columns, rows)
+
+
+def _digits(pair: tuple[float, float]) -> int:
+    """Decimals of an interval: three below 10, fewer for what is larger."""
+    size = max(map(abs, pair))
+    return 3 if size < 10 else 1 if size < 1_000 else 0
+
+
+def _evidence(watched: Watched) -> Table:
+    columns = [
+        TableColumn("alarm", style="strong"),
+        *([TableColumn("series")] if any(alarm.series for alarm in watched.alarms) else []),
+        TableColumn("evidence", "point"),
+        TableColumn("needed", "point"),
+    ]
+    rows = []
+    for alarm in watched.alarms:
+        cells: list[Text] = [Name(alarm.alarm, None, clean(alarm.alarm, 60))]
+        if len(columns) == 4:
+            cells.append(Name(alarm.series, 40, clean(alarm.series, 40)))
+        cells += [f"{alarm.evidence:.3g}", f"{watched.needed / alarm.weight:.3g}"]
+        rows.append(Row(cells, [clean(alarm.why, None)] if alarm.why else []))
+    return Table(columns, rows)
+
+
+def sparkline(values: Sequence[float], columns: int = COLUMNS) -> str:
+    """A curve as a line of bars; longer ones are averaged over neighbours.
+
+    >>> sparkline([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    if not values:
+        return ""
+    size = min(columns, len(values))
+    cuts = [values[len(values) * at // size : len(values) * (at + 1) // size] for at in range(size)]
+    means = [sum(cut) / len(cut) for cut in cuts]
+    low, high = min(means), max(means)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((mean - low) * scale)] for mean in means)

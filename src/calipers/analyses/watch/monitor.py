@@ -1,0 +1,679 @@
+"""The state of a watch in memory: every alarm's e-process, what each series knows of its tasks, and the curves.
+
+::
+
+    StepSums ──► SeriesTasks: same tasks, fresh prompts or a pool ──► Watcher.logs ──► Process ──► average ──► Raised
+             └─► Curve: value, interval, band, change since the base step
+
+A pure function of the sums in their order: the same sums give the same state, so that it can be made again from what
+is on disk. The statistics are those of `calipers.stats.alarms` and `calipers.stats.bands`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+
+from calipers.analyses.watch.alarm import DROP, RATE, RISE, SHARE, Alarm
+from calipers.analyses.watch.sums import StepSums, matched
+from calipers.errors import InputError
+from calipers.rollouts.column import Floats
+from calipers.stats.alarms import (
+    FORGETTING,
+    Process,
+    RunningBest,
+    closed,
+    drop_units,
+    gap_units,
+    group_variance,
+    lower_bound,
+    mean_units,
+    rate_units,
+    segment_level,
+    upper_bound,
+    within_variance,
+)
+from calipers.stats.bands import look_and_band, paired_change, unpaired_change
+
+SAME, FRESH, POOL, OTHER, FIRST = "same", "fresh", "pool", "other", "first"
+MOST_TASKS: Final = 100_000  # that are remembered of a stream of prompts; a larger pool is not met again in a run
+BASE_STEPS: Final = 10  # of a stream of prompts; of the same tasks at every step, one
+OVERLAP: Final = 0.5  # of a step's tasks that were there before: then the steps have the same tasks
+LATE: Final = 0.1  # of an alarm's weight, for series that begin after its first ones
+HISTORY: Final = 16  # steps before a change, whose mean it is compared with
+UNIT: Final = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a watch was begun with; it is fixed before the first look."""
+
+    alarms: Sequence[Alarm]
+    steps: int = 1_000  # H, planned
+    false_alarms: float = 0.05  # the chance of any in the whole run
+    confidence: float = 0.95  # of intervals and bands
+    difficulty: str | None = None  # the column with each prompt's pass rate of another model
+    range: tuple[float, float] | None = None  # of rewards, where it is not 0 to 1
+    base: int | None = None  # the step that changes are measured from; None: the first
+
+    @property
+    def reference_level(self) -> float:
+        """The level of each alarm's reference: half of what may be wrong, shared by those that need one."""
+        needing = sum(self.needs_reference(alarm) for alarm in self.alarms)
+        return self.false_alarms / 2 / max(needing, 1)
+
+    @property
+    def evidence_level(self) -> float:
+        """The level of the evidence of all alarms together."""
+        return self.false_alarms / 2 if any(map(self.needs_reference, self.alarms)) else self.false_alarms
+
+    def needs_reference(self, alarm: Alarm) -> bool:
+        """Whether a part of the level pays for a bound on what an alarm compares with."""
+        return alarm.referenced and not (self.difficulty and alarm.kind in (DROP, RISE))
+
+
+@dataclass(slots=True)
+class SeriesTasks:
+    """Which tasks a series has had, and so what its steps are: the same tasks, fresh prompts, or epochs of a pool."""
+
+    mode: str = ""  # SAME or FRESH, from the second step on
+    seen: Any = None  # [N] hashes, ascending; None before the first step, and for a stream of too many
+    steps: int = 0
+
+    def look(self, tasks: Any) -> str:
+        """What a step is, by its tasks alone: FIRST, SAME, OTHER, FRESH or POOL."""
+        self.steps += 1
+        if self.steps == 1:
+            self.seen = tasks
+            return FIRST
+        if self.seen is None:
+            return FRESH
+        there = _places(self.seen, tasks) >= 0
+        share = float(there.mean()) if len(tasks) else 0.0
+        if not self.mode:
+            self.mode = SAME if share >= OVERLAP else FRESH
+        if self.mode == SAME and share < OVERLAP:
+            return OTHER
+        if share < 1:
+            new = tasks[~there]
+            self.seen = np.insert(self.seen, np.searchsorted(self.seen, new), new)
+            if self.mode == FRESH and len(self.seen) > MOST_TASKS:
+                self.seen = None
+        return SAME if self.mode == SAME else POOL if share == 1 else FRESH
+
+
+def _places(known: Any, tasks: Any) -> Any:
+    """The place of each task among the known ones, ascending hashes; -1 where it is new."""
+    if not len(known):
+        return np.full(len(tasks), -1)
+    place = np.minimum(np.searchsorted(known, tasks), len(known) - 1)
+    return np.where(known[place] == tasks, place, -1)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What earlier steps say of each task's value."""
+
+    tasks: Any = None  # [N] hashes, ascending
+    sums: Any = None  # [N]
+    weights: Any = None  # [N]
+    previous: float = 0.0  # the last step's mean, or that of the base steps of a pool
+
+    def expected(self, tasks: Any, *, decayed: bool) -> tuple[Floats, float]:
+        """h_i of each task, [G], and its mean over all tasks that are known; a new task has the mean."""
+        if self.tasks is None:
+            return np.full(len(tasks), self.previous), self.previous
+        own = (self.sums + self.previous) / (self.weights + 1)
+        place = _places(self.tasks, tasks)
+        new = int((place < 0).sum())
+        centre = (float(own.sum()) + new * self.previous) / (len(own) + new)
+        return np.where(place >= 0, own[place], self.previous), centre
+
+    def learn(self, tasks: Any, values: Floats, *, decayed: bool) -> None:
+        """Take a step's values in, [G]; where the policy moves, what is older counts less."""
+        if self.tasks is None:
+            self.tasks, self.sums, self.weights = tasks, np.zeros(len(tasks)), np.zeros(len(tasks))
+        place = _places(self.tasks, tasks)
+        if (place < 0).any():
+            new = tasks[place < 0]
+            at = np.searchsorted(self.tasks, new)
+            self.tasks = np.insert(self.tasks, at, new)
+            self.sums, self.weights = (np.insert(some, at, 0.0) for some in (self.sums, self.weights))
+            place = _places(self.tasks, tasks)
+        self.sums[place] += values
+        self.weights[place] += 1
+        if decayed:
+            self.sums, self.weights = FORGETTING * self.sums, FORGETTING * self.weights
+
+
+@dataclass(slots=True)
+class Watcher:
+    """One alarm on one series: its e-process, and what its null refers to."""
+
+    alarm: Alarm
+    series: str
+    weight: float
+    process: Process
+    level: float  # of its reference
+    steps: int  # H
+    difficulty: str | None = None
+    given_range: tuple[float, float] | None = None
+    limits: tuple[float, float] | None = None  # that values are mapped to [0, 1] by; None until it is known
+    clipped: bool = False  # the limits are percentiles: values beyond them are cut off
+    beyond: bool = False  # a value lay outside the range
+    best: RunningBest | None = None
+    memory: Memory = field(default_factory=Memory)
+    base: list[Any] = field(default_factory=list)  # values of each base step, while they are collected
+    bound: float | None = None  # of the base steps
+    base_mean: float | None = None
+    means: list[tuple[int, float]] = field(default_factory=list)  # of each step, for the amount of a change
+    why: str = ""  # why it is not watching
+
+    def take(self, sums: StepSums, kind: str) -> None:
+        """Bet on a step; nothing where the step lacks what the alarm is about."""
+        try:
+            logs = self._logs(sums, kind)
+        except InputError as error:
+            self.why = str(error)
+            return
+        self.why = ""
+        if logs is not None:
+            self.process = self.process.step(logs, sums.step)
+
+    def restart(self, *, keep_reference: bool, level: float) -> None:
+        """Begin the next segment; the reference survives an alarm, not a change that was accepted."""
+        self.process = Process.begin(self.steps)
+        if not keep_reference:
+            self.level = level
+            self.best, self.bound, self.base_mean = None, None, None
+            self.base, self.memory, self.means = [], Memory(), []
+
+    def _logs(self, sums: StepSums, kind: str) -> Floats | None:
+        alarm = self.alarm
+        match alarm.kind:
+            case "drop" | "rise":
+                return self._drop(sums, kind)
+            case "rate" | "share":
+                values, given = sums.values(f"{alarm.kind}({alarm.what})")
+                self._note(sums.step, values[given])
+                return rate_units(values[given], alarm.limit).logs if given.any() else None
+            case "mean":
+                return self._mean(sums, kind)
+        return self._diverge(sums, kind)
+
+    def _note(self, step: int, values: Floats) -> None:
+        if len(values):
+            self.means.append((step, float(values.mean())))
+
+    def _mean(self, sums: StepSums, kind: str) -> Floats | None:
+        values, given = sums.values(self.alarm.what)
+        values = values[given]
+        if not len(values):
+            return None
+        if float(values.min()) < 0:
+            raise InputError(f"step {sums.step}: {self.alarm.what} is below 0, and mean() needs values of 0 or more")
+        self._note(sums.step, values)
+        if not self.alarm.times_base:
+            return mean_units(values, self.alarm.limit).logs
+        if self.bound is None and not self._base_ready(kind):
+            self.base.append(values)
+            return None
+        if self.bound is None:
+            mean, variance, _ = group_variance(np.concatenate(self.base))
+            spread = math.sqrt(variance) if len(np.concatenate(self.base)) > 1 else 0.0
+            self.base_mean = mean
+            self.bound = mean + NormalDist().inv_cdf(1 - self.level) * spread
+            self.base = []
+        limit = self.alarm.limit * self.bound
+        return mean_units(values, limit).logs if limit > 0 else None
+
+    def _diverge(self, sums: StepSums, kind: str) -> Floats | None:
+        pairs = [sums.values(name) for name in (self.alarm.what, self.alarm.other)]
+        both = pairs[0][1] & pairs[1][1]
+        if not both.any():
+            return None
+        first, second = (self._mapped(values[both]) for values, _ in pairs)
+        self._note(sums.step, pairs[0][0][both] - pairs[1][0][both])
+        low, high = self.limits or UNIT
+        if self.bound is None and not self._base_ready(kind):
+            self.base.append((first - second + 1) / 2)
+            return None
+        if self.bound is None:
+            mean, variance, units = group_variance(np.concatenate(self.base))
+            self.base_mean = (2 * mean - 1) * (high - low)
+            self.bound = 2 * float(upper_bound(mean, variance, units, self.level)) - 1
+            self.base = []
+        return gap_units(first, second, max(self.bound + self.alarm.limit / (high - low), -0.5)).logs
+
+    def _drop(self, sums: StepSums, kind: str) -> Floats | None:
+        values, given = sums.values(self.alarm.what)
+        tasks, values = sums.tasks[given], values[given]
+        if not len(values):
+            return None
+        if kind == OTHER:
+            raise InputError(f"step {sums.step}: other tasks than before, so it is not used for {self.alarm.text}")
+        self._note(sums.step, values)
+        mapped = self._ranged(sums, values, kind)
+        if mapped is None:
+            return None
+        low, high = self.limits or UNIT
+        size = self.alarm.limit / (high - low)
+        if self.difficulty:
+            return self._by_difficulty(sums, mapped, given, size)
+        same = kind in (SAME, FIRST)
+        expected, centre = self.memory.expected(tasks, decayed=same)
+        if kind == FRESH:
+            expected, centre = np.full(len(mapped), self.memory.previous), self.memory.previous
+        level = self._reference(sums, mapped, given, kind)
+        logs = None if level is None else drop_units(mapped, expected, level - size, centre).logs
+        self._learn(sums, tasks, mapped, given, kind)
+        return logs
+
+    def _by_difficulty(self, sums: StepSums, mapped: Floats, given: Any, size: float) -> Floats | None:
+        """Against another model's pass rate on the same prompts: no reference of its own is needed."""
+        known, there = sums.values(self.difficulty or "")
+        both = there[given]
+        if not both.any():
+            return None
+        expected = known[given][both]
+        if float(expected.min()) < 0 or float(expected.max()) > 1:
+            raise InputError(f"step {sums.step}: {self.difficulty} is not between 0 and 1; expected a pass rate")
+        expected = 1 - expected if self.alarm.kind == RISE else expected
+        return drop_units(mapped[both], expected, -size, 0.0).logs
+
+    def _reference(self, sums: StepSums, mapped: Floats, given: Any, kind: str) -> float | None:
+        """The lower bound of what the step is compared with, from earlier steps alone; None where there is none yet."""
+        if self.alarm.base is not None:
+            return self.bound
+        return None if self.best is None else float(self.best.best)
+
+    def _learn(self, sums: StepSums, tasks: Any, mapped: Floats, given: Any, kind: str) -> None:
+        same = kind in (SAME, FIRST)
+        mean, variance, units = self._noise(sums, mapped, given, same=same)
+        if self.alarm.base is not None:
+            if sums.step == self.alarm.base:
+                self.bound = float(lower_bound(mean, variance, units, self.level))
+                self.base_mean = mean
+        else:
+            self.best = (self.best or RunningBest.begin(self.level, self.steps)).step(mean, variance, units)
+        if kind == FRESH and self.memory.tasks is not None and len(self.memory.tasks) > MOST_TASKS:
+            self.memory = Memory(previous=self.memory.previous)
+        elif kind != FRESH or self.memory.tasks is not None or len(self.means) <= 2:
+            self.memory.learn(tasks, mapped, decayed=kind == SAME)
+        if same or len(self.means) <= BASE_STEPS:
+            count = min(len(self.means), BASE_STEPS)
+            earlier = self.memory.previous if len(self.means) > 1 else mean
+            self.memory.previous = mean if same else earlier + (mean - earlier) / count
+
+    def _noise(self, sums: StepSums, mapped: Floats, given: Any, *, same: bool) -> tuple[float, float, float]:
+        """Mean, squared standard error and units of a step: of these very tasks, or of the stream of prompts."""
+        samples = sums.samples(self.alarm.what)
+        if not same or samples is None or self.clipped:
+            return group_variance(mapped)
+        count, total, squares = samples[:, given]
+        low, high = self.limits or UNIT
+        width = high - low
+        squares = (squares - 2 * low * total + low * low * count) / width**2
+        total = (total - low * count) / width
+        if self.alarm.kind == RISE:
+            squares, total = count - 2 * total + squares, count - total
+        mean, variance, units = within_variance(total, squares, count)
+        return (mean, variance, units) if math.isfinite(variance) and not self.beyond else group_variance(mapped)
+
+    def _ranged(self, sums: StepSums, values: Floats, kind: str) -> Floats | None:
+        """The values on [0, 1], the good end up; None while the range is still to be found in the base steps."""
+        if self.limits is None:
+            if self.given_range is not None:
+                self.limits = self.given_range
+            elif float(values.min()) >= 0 and float(values.max()) <= 1:
+                self.limits = UNIT
+            elif not self._base_ready(kind):
+                self.base.append(values)
+                return None
+            else:
+                low, high = np.percentile(np.concatenate(self.base), [1, 99]).tolist()
+                if not low < high:
+                    raise InputError(
+                        f"{self.alarm.what} does not vary in the base steps; give its range: --range LOW,HIGH"
+                    )
+                self.limits, self.clipped, self.base = (low, high), True, []
+        low, high = self.limits
+        self.beyond |= not self.clipped and (float(values.min()) < low or float(values.max()) > high)
+        mapped = self._mapped(values)
+        return 1 - mapped if self.alarm.kind == RISE else mapped
+
+    def _mapped(self, values: Floats) -> Floats:
+        if self.limits is None:
+            self.limits = self.given_range or UNIT
+        low, high = self.limits
+        return np.clip((values - low) / (high - low), 0.0, 1.0)
+
+    def _base_ready(self, kind: str) -> bool:
+        """Whether the base steps are complete: one of the same tasks, else a tenth of the run, at most ten."""
+        most = min(BASE_STEPS, max(1, self.steps // 10))
+        return len(self.base) >= (1 if kind == SAME else most)
+
+    @property
+    def value(self) -> float:
+        """E, its evidence."""
+        return math.exp(min(float(self.process.log_value), 700.0))
+
+    def amount(self) -> tuple[float | None, float | None]:
+        """The mean of its metric since the change, and in the steps before it."""
+        since = int(self.process.since)
+        after = [mean for step, mean in self.means if step >= since]
+        before = [mean for step, mean in self.means if step < since][-HISTORY:]
+        return (float(np.mean(after)) if after else None), (float(np.mean(before)) if before else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An alarm that was raised."""
+
+    alarm: str
+    series: str
+    step: int  # at which it was raised
+    since: int  # the step from which on the evidence has grown
+    value: float | None  # the mean of what it is about since then
+    before: float | None  # in the steps before
+    evidence: float  # E of this alarm
+    needed: float  # that the average of all alarms must reach
+    segment: int
+    causes: Sequence[str] = ()  # the alarms that carry it at the level of all together
+    path: str = ""  # of the step at which it was raised
+    base_path: str = ""  # of the step before the change
+    rollouts: Sequence[Mapping[str, Any]] = ()  # that show it best
+    command: str = ""  # that looks closer
+    until: int = 0  # the last step at which it was raised again
+
+    @property
+    def words(self) -> str:
+        """What it says, in a sentence."""
+        where = f" ({self.series})" if self.series else ""
+        text = f"{self.alarm}{where}: since step {self.since}"
+        if self.value is not None:
+            text += f", {self.value:.4g} on average"
+            if self.before is not None:
+                text += f", {self.before:.4g} before"
+        return f"{text}; raised at step {self.step}"
+
+
+@dataclass(slots=True)
+class Curve:
+    """A metric of a series by step."""
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    intervals: list[Any] = field(default_factory=list)  # of one look
+    bands: list[Any] = field(default_factory=list)  # of all planned steps together
+    changes: list[float | None] = field(default_factory=list)  # since the base step
+    change_bands: list[Any] = field(default_factory=list)
+    verdicts: list[str] = field(default_factory=list)  # higher, lower, undecided; "" where there is no change yet
+    tasks: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Series:
+    """The curves of one series, and the step they are measured from."""
+
+    name: str
+    split: str
+    dataset: str | None
+    tasks: SeriesTasks = field(default_factory=SeriesTasks)
+    curves: dict[str, Curve] = field(default_factory=dict)
+    last: int = -1
+    base_step: int | None = None
+    base: StepSums | None = None
+    kind: str = ""  # what its last step was
+    paths: dict[int, str] = field(default_factory=dict)
+
+
+class Monitor:
+    """All series and alarms of a watch; `take` is given each step once, in order."""
+
+    def __init__(self, settings: Settings, *, curves: bool = True, alone: bool = False) -> None:
+        self.settings = settings
+        self.curves = curves  # whether there is a page to draw
+        self.alone = alone  # no series comes after the first
+        self.series: dict[str, Series] = {}
+        self.watchers: list[Watcher] = []
+        self.raised: list[Raised] = []
+        self.notes: list[str] = []
+        self.segment, self.alarms, self.taken = 1, 0, 0
+        self.late: dict[int, int] = {}  # alarm -> 1 when its first series began, and one more for each later one
+        self.accepted: list[int] = []
+        self._columns: dict[str, set[str]] = {}
+
+    @property
+    def needed(self) -> float:
+        """What the average of all alarms' evidence must reach in this segment."""
+        return 1 / segment_level(self.settings.evidence_level, self.segment, self.alarms)
+
+    @property
+    def evidence(self) -> float:
+        """The average of all alarms' evidence; 1 before any step."""
+        if not self.watchers:
+            return 1.0
+        share = sum(watcher.weight for watcher in self.watchers)
+        rest = max(0.0, 1 - share)  # of series that are not there: their capital stays
+        return rest + sum(watcher.weight * watcher.value for watcher in self.watchers)
+
+    def begin(self, firsts: Sequence[StepSums]) -> None:
+        """Fix the alarms of each series, from the first step of each; their outcomes are not looked at."""
+        wanted: dict[str, StepSums] = {sums.series: sums for sums in reversed(firsts)}
+        known = {name: sums for name, sums in wanted.items() if name not in self.series}
+        for name, sums in known.items():
+            self.series[name] = Series(name, sums.split, sums.dataset)
+        for number, alarm in enumerate(self.settings.alarms):
+            some = [sums for sums in known.values() if alarm.applies(sums.split, sums.dataset) and _has(alarm, sums)]
+            for weight, sums in zip(self._weights(number, alarm, len(some)), some, strict=True):
+                self.watchers.append(self._watcher(alarm, sums.series, weight))
+
+    def _weights(self, number: int, alarm: Alarm, count: int) -> list[float]:
+        """The weights of so many new series of an alarm: those that come first share nearly all of its weight.
+
+        They are fixed by which series there are, never by results.
+        """
+        whole = 1 / len(self.settings.alarms)
+        before = self.late.get(number, 0)
+        self.late[number] = before + (1 if count and not before else count)
+        if not before:
+            return [whole * (1 if alarm.key or self.alone else 1 - LATE) / max(count, 1)] * count
+        return [whole * LATE / ((before + at) * (before + at + 1)) for at in range(count)]
+
+    def _watcher(self, alarm: Alarm, series: str, weight: float) -> Watcher:
+        settings = self.settings
+        level = settings.reference_level / (self.segment * (self.segment + 1) if self.segment > 1 else 1)
+        return Watcher(
+            alarm,
+            series,
+            weight,
+            Process.begin(settings.steps),
+            level,
+            settings.steps,
+            settings.difficulty,
+            settings.range,
+        )
+
+    def take(self, sums: StepSums, *, late: bool = False) -> Raised | None:
+        """Take a step in; the alarm that it raises, if any. A late one is shown, and no alarm looks at it."""
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told, and left out
+            return self._take(sums, late=late)
+
+    def _take(self, sums: StepSums, *, late: bool) -> Raised | None:
+        if sums.series not in self.series:
+            self.begin([sums])
+        series = self.series[sums.series]
+        series.paths[sums.step] = sums.path
+        self._tell_columns(series, sums)
+        if late:
+            self._show(series, sums, "")
+            return None
+        series.last = max(series.last, sums.step)
+        kind = series.tasks.look(sums.tasks)
+        series.kind = kind
+        if kind == OTHER:
+            self.notes.append(
+                f"{sums.path}: step {sums.step} has other tasks than the steps before it; it is shown, and no drop is "
+                "looked for in it"
+            )
+        self._show(series, sums, kind)
+        self.taken += 1
+        for watcher in self.watchers:
+            if watcher.series == sums.series:
+                watcher.take(sums, kind)
+        longest = max((watcher.process.taken for watcher in self.watchers), default=0)
+        raised = self._raise(sums) if self.evidence >= self.needed else None
+        if raised is None and longest >= self.settings.steps:
+            self.notes.append(
+                f"step {sums.step}: more than the {self.settings.steps:,} planned steps; a new segment begins"
+            )
+            self._next_segment(keep_reference=True)
+        return raised
+
+    def accept(self, step: int) -> None:
+        """Begin a new segment at a step: what changed there is accepted, and is the new reference."""
+        self.accepted.append(step)
+        self._next_segment(keep_reference=False)
+        for series in self.series.values():
+            series.base, series.base_step = None, None
+
+    def _next_segment(self, *, keep_reference: bool) -> None:
+        self.segment += 1
+        level = self.settings.reference_level / (self.segment * (self.segment + 1))
+        for watcher in self.watchers:
+            watcher.restart(keep_reference=keep_reference, level=level)
+
+    def _raise(self, sums: StepSums) -> Raised | None:
+        values = np.array([watcher.value for watcher in self.watchers])
+        weights = np.array([watcher.weight for watcher in self.watchers])
+        carried = closed(values, weights)
+        top = int((weights * values).argmax())
+        causes = [place for place in np.argsort(-values).tolist() if carried[place] >= self.needed] or [top]
+        watcher = self.watchers[causes[0]]
+        since = int(watcher.process.since)
+        value, before = watcher.amount()
+        paths = self.series[watcher.series].paths
+        earlier = [step for step in sorted(paths) if step < since]
+        raised = Raised(
+            watcher.alarm.text,
+            watcher.series,
+            sums.step,
+            since,
+            value,
+            before,
+            watcher.value,
+            self.needed,
+            self.segment,
+            [self.watchers[place].alarm.text + _of(self.watchers[place].series) for place in causes],
+            paths.get(max(paths, default=-1), sums.path) if watcher.series != sums.series else sums.path,
+            paths[earlier[-1]] if earlier else "",
+            until=sums.step,
+        )
+        self.alarms += 1
+        self._next_segment(keep_reference=True)
+        last = self.raised[-1] if self.raised else None
+        if last and (last.alarm, last.series) == (raised.alarm, raised.series) and since <= last.until + HISTORY:
+            self.raised[-1] = replace(last, until=sums.step)  # the same change goes on
+            return None
+        self.raised.append(raised)
+        return raised
+
+    def _tell_columns(self, series: Series, sums: StepSums) -> None:
+        names = {*sums.rewards, *sums.columns}
+        odd = [name for name, some in sums.rewards.items() if not np.isfinite(some).all()]
+        if odd:
+            self.notes.append(
+                f"{sums.path}: step {sums.step}: {', '.join(odd[:5])} has values that are not finite, or too large "
+                "to be squared; such tasks are left out"
+            )
+        before = self._columns.get(series.name)
+        if before is None:
+            self._columns[series.name] = names
+            return
+        gone, new = sorted(before - names), sorted(names - before)
+        if gone or new:
+            parts = [f"no {', '.join(gone[:5])}"] if gone else []
+            parts += [f"new: {', '.join(new[:5])}"] if new else []
+            self.notes.append(f"{sums.path}: step {sums.step} has other columns than before ({'; '.join(parts)})")
+            self._columns[series.name] = before | names
+
+    def _show(self, series: Series, sums: StepSums, kind: str) -> None:
+        """Add a step to the curves of its series."""
+        settings = self.settings
+        wanted = settings.base if settings.base is not None else series.base_step
+        is_base = series.base is None and (wanted is None or wanted == sums.step)
+        if is_base:
+            series.base, series.base_step = sums, sums.step
+        names = sums.value_names() if self.curves else []
+        names += [name for name in series.curves if name.startswith("rate(") and name not in names]  # 0 at this step
+        for name in names:
+            values, given = sums.values(name)
+            values = values[given]
+            if not len(values):
+                continue
+            limits = self._limits(sums, name, values)
+            curve = series.curves.setdefault(name, Curve())
+            plain, wide = look_and_band(values, settings.steps, confidence=settings.confidence, limits=limits)
+            curve.steps.append(sums.step)
+            curve.values.append(float(values.mean()))
+            curve.intervals.append(plain.ends)
+            curve.bands.append(wide.ends)
+            curve.tasks.append(len(values))
+            change, ends = (
+                (None, None) if is_base or series.base is None else self._change(series.base, sums, name, kind, limits)
+            )
+            curve.changes.append(change)
+            curve.change_bands.append(ends)
+            verdict = (
+                ""
+                if change is None or ends is None
+                else "higher"
+                if ends[0] > 0
+                else "lower"
+                if ends[1] < 0
+                else "undecided"
+            )
+            curve.verdicts.append(verdict)
+
+    def _limits(self, sums: StepSums, name: str, values: Floats) -> tuple[float, float] | None:
+        if name in sums.rewards and self.settings.range is not None:
+            return self.settings.range
+        if name in sums.columns:
+            return None
+        return UNIT if float(values.min()) >= 0 and float(values.max()) <= 1 else None
+
+    def _change(
+        self, base: StepSums, sums: StepSums, name: str, kind: str, limits: tuple[float, float] | None
+    ) -> tuple[float | None, Any]:
+        settings = self.settings
+        try:
+            now, then = matched(sums, name, base)
+            if len(now) >= OVERLAP * min(len(sums.tasks), len(base.tasks)):
+                paired = paired_change(now, then, settings.steps, confidence=settings.confidence, limits=limits)
+                return paired.value, paired.interval
+            here, there = ((values[given]) for values, given in (sums.values(name), base.values(name)))
+        except InputError:
+            return None, None
+        change, ends = unpaired_change(here, there, settings.steps, confidence=settings.confidence, limits=limits)
+        return (None if math.isnan(change) else change), ends
+
+
+def _of(series: str) -> str:
+    return f" ({series})" if series else ""
+
+
+def _has(alarm: Alarm, sums: StepSums) -> bool:
+    """Whether a series has what an alarm of a preset is about; one that was asked for says so itself."""
+    if not alarm.preset:
+        return True
+    try:
+        sums.values(f"{alarm.kind}({alarm.what})" if alarm.kind in (RATE, SHARE) else alarm.what)
+    except InputError:
+        return False
+    return True

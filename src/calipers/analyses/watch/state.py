@@ -1,0 +1,233 @@
+"""The state of a watch on disk: an append-only log of sums and looks, and a snapshot of the monitor.
+
+::
+
+    .calipers-watch/
+      watch.log        settings, files, sums of each step, looks, accepted changes; the last record may be torn
+      snapshot.bin     the monitor after so many bytes of the log; written anew and renamed after each look
+
+The log alone is enough: without a snapshot the monitor is made again from it. A process that is killed leaves at most
+a torn last record, which is cut off. Each record is its length, its checksum, a line of JSON, and arrays.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.analyses.watch.alarm import Alarm
+from calipers.analyses.watch.monitor import Curve, Memory, Monitor, Raised, Series, SeriesTasks, Settings, Watcher
+from calipers.analyses.watch.sums import StepSums, header_of, of_arrays
+from calipers.errors import InputError, LogError
+from calipers.stats.alarms import Process, RunningBest
+
+FOLDER: Final = ".calipers-watch"
+LOG, SNAPSHOT, LOCK = "watch.log", "snapshot.bin", "lock"
+SCHEMA: Final = "calipers.watch_state/1"
+_HEAD: Final = struct.Struct("<II")  # length of the record, checksum of it
+LARGEST: Final = 1 << 30  # bytes of a record
+SETTINGS, STEP, FILE, LOOK, ACCEPT = "settings", "step", "file", "look", "accept"
+Header = dict[str, Any]
+_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class StateFolder:
+    """The folder of a watch's state, held by one process at a time."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / LOCK, "ab")  # noqa: SIM115  held until the watch ends
+            self._hold()
+            self._log = open(self.path / LOG, "a+b")  # noqa: SIM115
+        except OSError as error:
+            raise LogError.of(path, error) from None
+        self.records: list[tuple[Header, int, int]] = []  # header, where its arrays begin, and how long they are
+        self.size = self._index()
+        self._log.truncate(self.size)
+
+    def __enter__(self) -> StateFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._log.close()
+        self._lock.close()
+
+    def _hold(self) -> None:
+        import fcntl
+
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            right = "end that one, or give another --state DIR"
+            raise InputError.at(str(self.path), "another calipers watch uses this state", right) from None
+
+    def _index(self) -> int:
+        """Read the headers of all whole records; where they end."""
+        end = os.fstat(self._log.fileno()).st_size
+        place = 0
+        while place + _HEAD.size <= end:
+            self._log.seek(place)
+            length, checksum = _HEAD.unpack(self._log.read(_HEAD.size))
+            if length > LARGEST or place + _HEAD.size + length > end:
+                break
+            line = self._log.readline(length)
+            last = place + _HEAD.size + length == end  # only the last can be torn
+            if last:
+                self._log.seek(place + _HEAD.size)
+                if zlib.crc32(self._log.read(length)) != checksum:
+                    break
+            try:
+                header = _DECODER.decode(line)
+            except msgspec.DecodeError:
+                break
+            self.records.append((header, place + _HEAD.size + len(line), length - len(line)))
+            place += _HEAD.size + length
+        if self.records and self.records[0][0].get("schema") != SCHEMA:
+            found = self.records[0][0].get("schema")
+            right = f"expected {SCHEMA}; use another --state DIR, or delete this one to begin anew"
+            raise InputError.at(str(self.path), f"its state is {found!r}", right)
+        return place
+
+    def append(self, header: Header, arrays: Mapping[str, np.ndarray[Any, Any]] | None = None) -> None:
+        """Add a record at the end."""
+        some = {name: np.ascontiguousarray(values) for name, values in (arrays or {}).items()}
+        header = {**header, "arrays": [[name, values.dtype.str, list(values.shape)] for name, values in some.items()]}
+        line = msgspec.json.encode(header) + b"\n"
+        body = b"".join([line, *(values.tobytes() for values in some.values())])
+        try:
+            self._log.seek(0, os.SEEK_END)
+            self._log.write(_HEAD.pack(len(body), zlib.crc32(body)) + body)
+        except OSError as error:
+            raise LogError.of(self.path / LOG, error) from None
+        self.records.append((header, self.size + _HEAD.size + len(line), len(body) - len(line)))
+        self.size += _HEAD.size + len(body)
+
+    def flush(self) -> None:
+        """Hand everything to the disk."""
+        try:
+            self._log.flush()
+            os.fsync(self._log.fileno())
+        except OSError as error:
+            raise LogError.of(self.path / LOG, error) from None
+
+    def arrays(self, record: tuple[Header, int, int]) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of a record."""
+        header, place, length = record
+        self._log.flush()
+        self._log.seek(place)
+        body = self._log.read(length)
+        found, start = {}, 0
+        for name, dtype, shape in header["arrays"]:
+            count = int(np.prod(shape, dtype=np.int64))
+            kind = np.dtype(dtype)
+            found[name] = np.frombuffer(body, kind, count, start).reshape(shape)
+            start += count * kind.itemsize
+        return found
+
+    def sums(self, record: tuple[Header, int, int]) -> StepSums:
+        """The sums of a step's record."""
+        return of_arrays(record[0], self.arrays(record))
+
+    def add_step(self, sums: StepSums, **more: Any) -> None:
+        """Add the sums of a step."""
+        self.append({"kind": STEP, **header_of(sums), "digest": sums.digest, **more}, sums.arrays())
+
+    def of_kind(self, kind: str) -> Iterator[tuple[Header, int, int]]:
+        """The records of a kind, in their order."""
+        return (record for record in self.records if record[0].get("kind") == kind)
+
+    def save(self, monitor: Monitor, more: Mapping[str, Any]) -> None:
+        """Write the snapshot of a monitor, which has seen all of the log."""
+        self.flush()
+        body = msgspec.msgpack.encode(
+            {"schema": SCHEMA, "size": self.size, "monitor": to_tree(monitor.__dict__), "more": to_tree(dict(more))}
+        )
+        beside = self.path / f"{SNAPSHOT}.part"
+        try:
+            with open(beside, "wb") as file:
+                file.write(struct.pack("<I", zlib.crc32(body)) + body)
+            os.replace(beside, self.path / SNAPSHOT)
+        except OSError as error:
+            raise LogError.of(self.path / SNAPSHOT, error) from None
+
+    def restore(self, settings: Settings) -> tuple[Monitor, dict[str, Any]] | None:
+        """The monitor of the snapshot, and what was saved beside it; None where it is not of this very log."""
+        with suppress(OSError, ValueError, KeyError, TypeError, msgspec.DecodeError, struct.error, AttributeError):
+            data = (self.path / SNAPSHOT).read_bytes()
+            (checksum,) = struct.unpack_from("<I", data)
+            if zlib.crc32(memoryview(data)[4:]) != checksum:
+                return None
+            content = msgspec.msgpack.decode(memoryview(data)[4:])
+            if content["schema"] != SCHEMA or content["size"] != self.size:
+                return None
+            monitor = Monitor(settings)
+            monitor.__dict__.update(from_tree(content["monitor"]))
+            return monitor, from_tree(content["more"])
+        return None
+
+
+_CLASSES: Final = {
+    kind.__name__: kind
+    for kind in (Alarm, Settings, SeriesTasks, Memory, Watcher, Raised, Curve, Series, Process, RunningBest, StepSums)
+}
+
+
+def to_tree(value: Any) -> Any:
+    """A value of the monitor as maps, lists and bytes, which JSON or MessagePack can hold."""
+    if isinstance(value, (np.ndarray, np.generic)):  # a number of numpy's is an array without axes
+        return {"@array": value.dtype.str, "shape": list(value.shape), "data": np.ascontiguousarray(value).tobytes()}
+    if isinstance(value, Curve):  # long, and of plain numbers: no need to look at each
+        return {"@curve": [getattr(value, field.name) for field in dataclasses.fields(value)]}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: to_tree(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"@class": type(value).__name__, "fields": fields}
+    if isinstance(value, dict):
+        return {"@map": [[to_tree(key), to_tree(inner)] for key, inner in value.items()]}
+    if isinstance(value, tuple):
+        return {"@tuple": [to_tree(inner) for inner in value]}
+    if isinstance(value, (set, frozenset)):
+        return {"@set": sorted(value)}
+    return [to_tree(inner) for inner in value] if isinstance(value, list) else value
+
+
+def from_tree(value: Any) -> Any:
+    """The value that `to_tree` was given."""
+    if isinstance(value, list):
+        return [from_tree(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    (kind, content), *_ = value.items()
+    make: Mapping[str, Callable[[], Any]] = {
+        "@array": lambda: np.frombuffer(_bytes(value["data"]), np.dtype(content)).reshape(value["shape"]).copy(),
+        "@class": lambda: _CLASSES[content](**{name: from_tree(inner) for name, inner in value["fields"].items()}),
+        "@curve": lambda: Curve(*(list(map(_ends, column)) for column in content)),
+        "@map": lambda: {from_tree(key): from_tree(inner) for key, inner in content},
+        "@tuple": lambda: tuple(from_tree(inner) for inner in content),
+        "@set": lambda: set(content),
+    }
+    return make[kind]()
+
+
+def _ends(value: Any) -> Any:
+    """A number, or the two ends of an interval."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _bytes(data: bytes | str) -> bytes:
+    return base64.b64decode(data) if isinstance(data, str) else data

@@ -1,0 +1,463 @@
+"""Look at a folder where steps appear: read what is new once, hand it to the monitor, and say what was found.
+
+::
+
+    folder ──► new and settled files ──► StepSums ──► log ──► Monitor, in order of steps ──► Watched
+
+A look is one call. The same files and state give the same answer, whoever looks and however often.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from calipers.analyses.watch.alarm import Alarm, alarms_of, parse
+from calipers.analyses.watch.document import Watched, watched_of
+from calipers.analyses.watch.evidence import closer
+from calipers.analyses.watch.monitor import Monitor, Raised, Settings
+from calipers.analyses.watch.state import ACCEPT, FILE, FOLDER, LOOK, SCHEMA, SETTINGS, STEP, StateFolder
+from calipers.analyses.watch.sums import StepSums, merged, read_step_file, step_of
+from calipers.errors import InputError
+from calipers.formats.format import Named
+from calipers.formats.read import MAY_HAVE_ROLLOUTS, found_format, has_rollouts
+from calipers.formats.run_plan import LOG as RUN_LOG
+from calipers.formats.run_plan import is_run
+from calipers.formats.source import Source
+
+SETTLE: Final = 2.0  # seconds without a change after which a file is taken to be whole
+MOST_FILES: Final = 200_000
+AHEAD: Final = 120.0  # seconds in the future that a file's time may lie before its clock is doubted
+
+Stamp = tuple[int, int]  # size and time of a file
+Key = tuple[str, int]  # series and step
+Record = tuple[dict[str, Any], int, int]  # of the log, see `StateFolder`
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a file."""
+
+    stamp: Stamp
+    sha256: str = ""
+    keys: list[Key] = field(default_factory=list)  # the steps that it has
+    wrong: str = ""  # why it was not read
+    format: str = ""
+
+
+class Watch:
+    """A watch on a folder; `look` reads what is new."""
+
+    def __init__(
+        self,
+        path: str,
+        settings: Mapping[str, Any],
+        *,
+        state: str | None = None,
+        columns: Named | None = None,
+        reward: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        folders: Sequence[str] = (),
+    ) -> None:
+        if not os.path.isdir(path):
+            raise InputError.at(path, "is no folder", "expected a folder in which a file appears for each step")
+        self.path, self.columns, self.reward = path, columns, reward
+        self.folders = [path, *folders]  # where steps appear: the folder, and what evaluations write
+        self._clock = clock
+        self.state = StateFolder(state or os.path.join(path, FOLDER))
+        self.files: dict[str, Known] = {}
+        self.steps: dict[Key, str] = {}  # -> digest of its sums, of those that were used or shown
+        self.rewrites: list[Key] = []
+        self.notes: list[str] = []
+        self._seen: dict[str, tuple[Stamp, float]] = {}  # unread files -> their stamp, and since when it is the same
+        self._pending: dict[Key, Record] = {}
+        try:
+            self.settings = self._settled(settings)
+        except BaseException:
+            self.close()
+            raise
+        self.monitor = self._restored()
+
+    def close(self) -> None:
+        """Let go of the state."""
+        self.state.__exit__(None, None, None)
+
+    def _settled(self, given: Mapping[str, Any]) -> Settings:
+        """The settings of the state, with which those that are given must agree; of a new state they are written."""
+        wanted = {name: value for name, value in given.items() if value is not None}
+        first = next(self.state.of_kind(SETTINGS), None)
+        if first is None:
+            settings = Settings(**{"alarms": alarms_of(["rl"]), **wanted})
+            document = {**asdict(settings), "alarms": [[alarm.text, alarm.preset] for alarm in settings.alarms]}
+            self.state.append({"kind": SETTINGS, "schema": SCHEMA, "settings": {**document, "reward": self.reward}})
+            self.state.flush()
+            return settings
+        stored = dict(first[0]["settings"])
+        reward = stored.pop("reward")
+        stored["alarms"] = [parse(text, preset=preset) for text, preset in stored["alarms"]]
+        stored["range"] = None if stored["range"] is None else tuple(stored["range"])
+        for name, value in (*wanted.items(), ("reward", self.reward)):
+            before = reward if name == "reward" else stored[name]
+            if value is not None and before != value:
+                shown = ", ".join(alarm.text for alarm in before) if name == "alarms" else before
+                option = {"alarms": "--alarm", "false_alarms": "--false-alarms"}.get(name, f"--{name}")
+                right = "expected the same, as new rules void the rate of false alarms; another --state DIR begins anew"
+                raise InputError.at(str(self.state.path), f"was begun with another {option}: {_short(shown)}", right)
+        self.reward = reward
+        return Settings(**stored)
+
+    def _restored(self) -> Monitor:
+        """The monitor as the last look left it: from the snapshot, else made again from the log."""
+        latest: dict[Key, Record] = {}
+        for record in self.state.records:
+            header = record[0]
+            match header.get("kind"):
+                case "file":
+                    stamp = (int(header["stamp"][0]), int(header["stamp"][1]))
+                    keys = [_pair(pair) for pair in header["keys"]]
+                    self.files[header["path"]] = Known(stamp, header["sha256"], keys, header["wrong"], header["format"])
+                case "step":
+                    latest[_key(header)] = record
+                case "look":
+                    rewritten = [_pair(pair) for pair in header["rewritten"]]
+                    self.rewrites += rewritten
+                    for key in [*rewritten, *(_pair(pair) for pair, _ in header["order"])]:
+                        self.steps[key] = latest[key][0]["digest"]
+        # what was read by a look that was cut short is used by the next one
+        self._pending = {key: some for key, some in latest.items() if self.steps.get(key) != some[0]["digest"]}
+        found = self.state.restore(self.settings)
+        return found[0] if found is not None else self._replayed()
+
+    def accept(self, step: int) -> None:
+        """Begin a new segment at a step: from it on, its values are the new reference."""
+        known = sorted(number for _, number in self.steps)
+        if not known or step > known[-1]:
+            right = f"expected a step up to {known[-1]}" if known else "expected a step that was read"
+            raise InputError.at("--accept", f"step {step} is not there yet", right)
+        if any(record[0]["step"] == step for record in self.state.of_kind(ACCEPT)):
+            return
+        self.state.append({"kind": ACCEPT, "step": step})
+        self.monitor = self._replayed()
+        self.monitor.raised = list(map(self._closer, self.monitor.raised))
+        self.state.save(self.monitor, {})
+
+    def _replayed(self) -> Monitor:
+        """The monitor made again from the sums on disk, in the order of use; an accepted step begins a segment."""
+        accepted = sorted(record[0]["step"] for record in self.state.of_kind(ACCEPT))
+        monitor = Monitor(self.settings)
+        latest = {_key(record[0]): record for record in self.state.of_kind(STEP)}
+        for record in list(self.state.of_kind(LOOK)):
+            monitor.begin([self.state.sums(latest[_pair(pair)]) for pair in record[0]["firsts"]])
+            for pair, late in record[0]["order"]:
+                key = _pair(pair)
+                while accepted and not late and key[1] >= accepted[0]:
+                    monitor.accept(accepted.pop(0))
+                monitor.take(self.state.sums(latest[key]), late=late)
+        return monitor
+
+    def look(self, *, settled: bool = True) -> list[Raised]:
+        """Read what is new; the alarms that it raises. Without ``settled`` a file must have stopped changing first."""
+        found, self._pending = self._pending, {}
+        for path in self._new_files(settled=settled):
+            self._read(path, found)
+        found = {key: record for key, record in found.items() if self.steps.get(key) != record[0]["digest"]}
+        rewritten = [key for key in found if key in self.steps]
+        order = sorted((key for key in found if key not in self.steps), key=lambda key: (key[1], key[0]))
+        if not found:
+            self.state.flush()
+            return []
+        last = {name: series.last for name, series in self.monitor.series.items()}
+        marked = [(key, key[1] <= last.get(key[0], -1)) for key in order]
+        for key, late in marked:
+            if late:
+                path = found[key][0]["path"]
+                self.notes.append(
+                    f"{path}: step {key[1]} came after step {last[key[0]]}; it is shown, not used by alarms"
+                )
+        firsts = list({key[0]: key for key in reversed(order) if key[0] not in self.monitor.series}.values())
+        header = {
+            "kind": LOOK,
+            "firsts": [list(key) for key in firsts],
+            "order": [[list(key), late] for key, late in marked],
+            "rewritten": [list(key) for key in rewritten],
+        }
+        self.state.append(header)
+        for key in [*rewritten, *order]:
+            self.steps[key] = found[key][0]["digest"]
+        raised = self._taken(found, marked, firsts, rewritten)
+        self.state.save(self.monitor, {})
+        return raised
+
+    def _taken(
+        self,
+        found: Mapping[Key, Record],
+        marked: Sequence[tuple[Key, bool]],
+        firsts: Sequence[Key],
+        rewritten: Sequence[Key],
+    ) -> list[Raised]:
+        before = len(self.monitor.raised)
+        if rewritten:
+            self.rewrites += rewritten
+            steps = ", ".join(str(step) for _, step in rewritten[:5])
+            self.notes.append(
+                f"rewritten since it was used: step {steps}; the alarms were computed again from all steps "
+                f"({len(self.rewrites)} so far). Rewriting a step because of its result voids the rate of false alarms"
+            )
+            self.monitor = self._replayed()
+        else:
+            self.monitor.begin([self.state.sums(found[key]) for key in firsts])
+            for key, late in marked:
+                self.monitor.take(self.state.sums(found[key]), late=late)
+        for number, raised in enumerate(self.monitor.raised[before:], before):
+            self.monitor.raised[number] = self._closer(raised)
+        return self.monitor.raised[before:]
+
+    def _closer(self, raised: Raised) -> Raised:
+        """The alarm with the rollouts that show it best, and the command that looks closer."""
+        alarm = next(alarm for alarm in self.settings.alarms if alarm.text == raised.alarm)
+        rollouts, command = closer(raised, alarm, self.columns, self.path)
+        return replace(raised, rollouts=rollouts, command=command)
+
+    def _read(self, path: str, found: dict[Key, Record]) -> None:
+        """Read a file into the steps found; what is wrong with it becomes a note."""
+        stamp = _stamp(path)
+        if stamp is None:
+            return
+        known = self.files.get(path)
+        sums: list[StepSums] = []
+        sha256 = wrong = ""
+        try:
+            sums, sha256, _ = read_step_file(path, self.columns, root=self._root(path), reward=self.reward)
+        except InputError as error:
+            wrong = str(error)
+            broken = has_rollouts(path) or bool(known and known.keys)
+            self.notes.append(f"not read: {wrong}" if broken else f"{path}: no rollouts, so it is not watched")
+            wrong = wrong if broken else ""
+        keys = list(known.keys) if known else []
+        if known is None or not sha256 or known.sha256 != sha256:  # else it was touched, and is the same
+            for one in sums:
+                usable = one if known is not None and one.key in known.keys else self._joined(one, path, found)
+                if usable is None:
+                    continue
+                self.state.add_step(usable)
+                found[one.key] = self.state.records[-1]
+                keys.append(one.key)
+        self._remember(path, Known(stamp, sha256, list(dict.fromkeys(keys)), wrong))
+
+    def _joined(self, one: StepSums, path: str, found: Mapping[Key, Record]) -> StepSums | None:
+        """A step of a new file, with what other files have of the same step; None where both have the same tasks."""
+        owner = next((name for name, some in self.files.items() if one.key in some.keys), "")
+        if not owner:
+            return one
+        record = found.get(one.key) or next(
+            (some for some in reversed(self.state.records) if _is(some[0], one.key)), None
+        )
+        both = merged(self.state.sums(record), one) if record else one
+        if both is None:
+            series = f" of {one.series}" if one.series else ""
+            self.notes.append(
+                f"{path}: step {one.step}{series} is in {owner} already; not used. Are two runs in one folder?"
+            )
+        return both
+
+    def _remember(self, path: str, known: Known) -> None:
+        self.files[path] = known
+        self._seen.pop(path, None)
+        self.state.append(
+            {
+                "kind": FILE,
+                "path": path,
+                "stamp": list(known.stamp),
+                "sha256": known.sha256,
+                "keys": [list(key) for key in known.keys],
+                "wrong": known.wrong,
+                "format": known.format,
+            }
+        )
+
+    def _root(self, path: str) -> str:
+        return next((root for root in self.folders if path.startswith(os.path.join(root, ""))), self.path)
+
+    def _new_files(self, *, settled: bool) -> list[str]:
+        """Files that are new or have changed, by the steps in their names, as far as they have settled."""
+        now, wall = self._clock(), time.time()
+        ready: list[str] = []
+        changed: list[str] = []
+        for path, stamp in self._files():
+            known = self.files.get(path)
+            if known is not None and known.stamp == stamp:
+                continue
+            if stamp[1] / 1e9 > wall + AHEAD:
+                self._once(f"{path}: its time lies in the future; the clock of this or of another machine is wrong")
+            same = self._seen.get(path)
+            if same is None or same[0] != stamp:
+                self._seen[path] = same = (stamp, now)
+            if settled or now - same[1] >= SETTLE:
+                ready.append(path)
+            changed.append(path)
+        chosen = self._chosen(ready)
+        return sorted(chosen, key=lambda path: (_number(path), path.count(os.sep), _natural(path)))
+
+    def _chosen(self, ready: list[str]) -> list[str]:
+        """The files without those that their format leaves out, such as a filtered copy of another file."""
+        sets: dict[str, list[str]] = {}
+        for path in ready:
+            sets.setdefault(self._format(path), []).append(path)
+        chosen = sets.pop("", [])
+        for name, paths in sets.items():
+            from calipers.names import FORMATS
+
+            choose = FORMATS.load(name).of_folder
+            if choose is None:
+                chosen += paths
+                continue
+            every = [*paths, *(path for path, known in self.files.items() if known.format == name)]
+            kept, notes = choose(sorted(dict.fromkeys(every), key=_natural))
+            for note in notes:
+                self._once(note)
+            chosen += [path for path in paths if path in set(kept)]
+            for path in set(paths) - set(kept):
+                self._remember(path, Known(_stamp(path) or (0, 0), wrong="left out", format=name))
+        return chosen
+
+    def _format(self, path: str) -> str:
+        """The format of a file that forms a set with others; "" for any other."""
+        if os.path.isdir(path):
+            return ""
+        try:
+            with Source(path) as source:
+                kind = found_format(source, self.columns or Named({}))
+        except InputError:
+            return ""
+        return kind.name if kind.of_folder is not None else ""
+
+    def _once(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _files(self) -> Iterable[tuple[str, Stamp]]:
+        """Every file or run folder that may have rollouts, with its size and time."""
+        count = 0
+        for root in self.folders:
+            folders = [root]
+            while folders:
+                folder = folders.pop()
+                for name, stamp, inside in _entries(folder):
+                    if inside and is_run(name):
+                        log = _stamp(os.path.join(name, RUN_LOG))
+                        if log is not None:
+                            yield name, log
+                    elif inside:
+                        folders.append(name)
+                    elif stamp is not None and MAY_HAVE_ROLLOUTS.search(name):
+                        count += 1
+                        if count > MOST_FILES:
+                            raise InputError.at(root, f"has more than {MOST_FILES:,} files", "expected one run")
+                        yield name, stamp
+
+    def result(self) -> Watched:
+        """What the watch says now."""
+        wrong = {path: known.wrong for path, known in self.files.items() if known.wrong and known.wrong != "left out"}
+        return watched_of(
+            self.path,
+            self.monitor,
+            files=sum(bool(known.keys) for known in self.files.values()),
+            unreadable=wrong,
+            rewrites=len(self.rewrites),
+            notes=[*self.notes, *self.monitor.notes],
+        )
+
+
+def watch(
+    path: str | os.PathLike[str],
+    alarms: Sequence[Alarm] | None = None,
+    *,
+    steps: int | None = None,
+    false_alarms: float | None = None,
+    confidence: float | None = None,
+    state: str | None = None,
+    accept: int | None = None,
+    columns: Named | None = None,
+    reward: str | None = None,
+    difficulty: str | None = None,
+    range: tuple[float, float] | None = None,
+    base: int | None = None,
+) -> Watched:
+    """Look once at a folder of steps: curves with bands, and the alarms that were raised so far.
+
+    What is not given is as the state of the folder has it; of a new state, the preset ``rl`` for 1,000 steps.
+    """
+    settings = {
+        "alarms": alarms,
+        "steps": steps,
+        "false_alarms": false_alarms,
+        "confidence": confidence,
+        "difficulty": difficulty,
+        "range": range,
+        "base": base,
+    }
+    watching = Watch(os.fspath(path), settings, state=state, columns=columns, reward=reward)
+    try:
+        watching.look()
+        if accept is not None:
+            watching.accept(accept)
+        return watching.result()
+    finally:
+        watching.close()
+
+
+def _key(header: Mapping[str, Any]) -> Key:
+    parts = (header["split"], header["dataset"], header["agent"])
+    return " · ".join(part for part in parts if part), header["step"]
+
+
+def _pair(pair: Sequence[Any]) -> Key:
+    return str(pair[0]), int(pair[1])
+
+
+def _is(header: Mapping[str, Any], key: Key) -> bool:
+    return header.get("kind") == STEP and _key(header) == key
+
+
+def _short(value: Any) -> str:
+    return str(value)[:80]
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        about = os.stat(os.path.join(path, RUN_LOG) if os.path.isdir(path) else path)
+    except OSError:
+        return None
+    return about.st_size, about.st_mtime_ns
+
+
+def _entries(folder: str) -> list[tuple[str, Stamp | None, bool]]:
+    """The visible entries of a folder: path, stamp of a file, and whether it is a folder."""
+    found: list[tuple[str, Stamp | None, bool]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    found.append((entry.path, None, True))
+                elif entry.is_file():
+                    about = entry.stat()
+                    found.append((entry.path, (about.st_size, about.st_mtime_ns), False))
+    except OSError:  # it went away meanwhile
+        return found
+    return found
+
+
+def _number(path: str) -> float:
+    step = step_of(path)
+    return float("inf") if step is None else step
+
+
+def _natural(path: str) -> list[tuple[bool, int, str]]:
+    parts = re.split("([0-9]+)", path)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]

@@ -1,0 +1,120 @@
+"""Evaluations of checkpoints: a command of the user's for each new checkpoint folder, one at a time, resumable.
+
+::
+
+    checkpoints/step_100/ ──► calipers run suite.yaml --model openai/step_100 --out STATE/evals/step_100
+
+The command is run without a shell; ``{name}``, ``{path}`` and ``{out}`` are parts of single arguments, whatever they
+contain. An evaluation that ended is marked by a file in its folder; one that was cut short runs again, and resumes if
+the command does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from calipers.errors import InputError
+
+PLACES: Final = ("{name}", "{path}", "{out}")
+DONE: Final = ".evaluated"  # in the folder of an evaluation that ended
+FAILED: Final = ".failed"  # how often it failed
+TRIES: Final = 3
+KEPT: Final = 2_000  # characters of a failed command's output
+_RIGHT: Final = "expected a command such as 'calipers run suite.yaml --model openai/{name} --out {out}'"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationCommand:
+    """A command with places for a checkpoint."""
+
+    words: tuple[str, ...]
+
+    def of(self, checkpoint: Path, out: Path) -> list[str]:
+        """The words for one checkpoint; each place is filled inside its own word."""
+        values = {"{name}": checkpoint.name, "{path}": str(checkpoint), "{out}": str(out)}
+        return [re.sub(r"\{(name|path|out)\}", lambda found: values[found[0]], word) for word in self.words]
+
+
+def evaluation_command(text: str) -> EvaluationCommand:
+    """The command of ``--eval``; InputError where it cannot be run for a checkpoint."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError.at("--eval", f"the command cannot be read ({error})", _RIGHT) from None
+    if not words:
+        raise InputError.at("--eval", "is empty", _RIGHT)
+    if unknown := [place for place in re.findall(r"\{[a-z_]*\}", text) if place not in PLACES]:
+        raise InputError.at("--eval", f"no place {unknown[0]}", f"expected {', '.join(PLACES)}")
+    if "{name}" not in text and "{path}" not in text:
+        raise InputError.at("--eval", "has neither {name} nor {path}", _RIGHT)
+    if "{out}" not in text:
+        raise InputError.at("--eval", "has no {out}, so that its rollouts cannot be found", _RIGHT)
+    return EvaluationCommand(tuple(words))
+
+
+def new_checkpoints(folder: Path, evals: Path) -> Iterator[Path]:
+    """The folders of checkpoints that have no evaluation yet, by the numbers in their names."""
+    with suppress(FileNotFoundError):
+        entries = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        for entry in sorted(
+            entries, key=lambda entry: [int(part) if part.isdigit() else 0 for part in re.split("([0-9]+)", entry.name)]
+        ):
+            if re.search("[0-9]", entry.name) is None:
+                continue
+            out = evals / entry.name
+            if not (out / DONE).exists() and _failures(out) < TRIES:
+                yield entry
+
+
+def _failures(out: Path) -> int:
+    with suppress(OSError, ValueError):
+        return int((out / FAILED).read_text())
+    return 0
+
+
+def evaluate(command: EvaluationCommand, checkpoint: Path, evals: Path, stopped: Callable[[], bool]) -> str:
+    """Run the command for one checkpoint, and mark that it ended; "" or why it failed.
+
+    It leads a process group of its own, which is told to end when the watch is stopped.
+    """
+    out = evals / checkpoint.name
+    out.mkdir(parents=True, exist_ok=True)
+    words = command.of(checkpoint.resolve(), out.resolve())
+    log = out / ".output"
+    try:
+        with open(log, "wb") as output:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+    except (OSError, ValueError) as error:
+        return f"--eval {words[0]}: cannot be run ({getattr(error, 'strerror', None) or error})"
+    told = False
+    while True:
+        try:
+            code = process.wait(0.2)
+            break
+        except subprocess.TimeoutExpired:
+            if stopped() and not told:
+                told = True
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGINT)
+    if stopped():
+        return ""
+    if code:
+        count = _failures(out) + 1
+        (out / FAILED).write_text(str(count))
+        lines = log.read_text(errors="replace")[-KEPT:].strip().splitlines()
+        last = f": {lines[-1]}" if lines else ""
+        again = "it is tried again" if count < TRIES else f"it failed {count} times and is left out"
+        return f"--eval of {checkpoint.name}: exit code {code}{last}; {again}"
+    (out / DONE).touch()
+    return ""

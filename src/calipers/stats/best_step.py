@@ -1,0 +1,146 @@
+"""The best of many checkpoints on the same tasks, without the luck of having been picked.
+
+The highest of S noisy means is too high on average; the more so, the more steps are alike. Its optimism is found by
+drawing the noise again around means that are pulled together first, as means that were drawn lie further apart than
+the true ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.rollouts.column import Floats
+from calipers.stats.intervals import Interval, spread_of, strength_of, t_quantile
+from calipers.stats.ranks import standard_normals
+
+BEST_STEP = "best_step"
+BEST_SET = "best_set"
+DRAWS = 1_000  # of the noise of all step means together
+AGAIN = 5  # members of the set that are worth another evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class BestStep:
+    """The step with the highest mean, and what that mean is worth after the picking."""
+
+    step: int  # its place among the S steps
+    observed: float  # the mean it was picked by
+    optimism: float  # about how much of it is luck
+    value: float  # observed less optimism
+    interval: Interval  # around the value
+    members: Sequence[int]  # places of the steps that may be the best, the highest mean first
+    tasks: int  # M, that all steps have
+    second: int | None  # the second-highest member of the set
+    deviation: float  # of a task's difference between the best and the second
+
+
+def best_step(
+    values: Floats,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    draws: int = DRAWS,
+    multipliers: Floats | None = None,
+) -> BestStep:
+    """The best of S steps by their task values on [0, 1], [S, M], with an interval that covers after the picking.
+
+    One task gives no interval, and every step may then be the best. ``multipliers``, [M, B], are drawn from the seed
+    where they are not given.
+    """
+    means = values.mean(axis=1)
+    best = int(means.argmax())
+    luck = optimism(values, seed=seed, draws=draws, multipliers=multipliers)
+    members = may_be_best(values, confidence=confidence)
+    second = members[1] if len(members) > 1 else None
+    apart = values[best] - values[second] if second is not None else np.zeros(values.shape[1])
+    deviation = float(apart.std(ddof=1)) if values.shape[1] > 1 else math.nan
+    interval = interval_after_picking(values[best], luck, confidence)
+    observed = float(means[best])
+    return BestStep(best, observed, luck, observed - luck, interval, members, values.shape[1], second, deviation)
+
+
+def shrinkage(values: Floats) -> float:
+    """The share of the spread of S step means that is not noise, f: 0 where noise alone would spread them so, [S, M].
+
+    ``f = max(0, 1 - (tr V - sum V / S) / sum (m - mean of m)^2)``, V the covariance matrix of the step means.
+    """
+    steps, tasks = values.shape
+    means = values.mean(axis=1)
+    apart = float(((means - means.mean()) ** 2).sum())
+    if apart == 0 or tasks < 2:
+        return 0.0
+    residuals = values - means[:, None]
+    scale = tasks * (tasks - 1)
+    trace = float((residuals**2).sum()) / scale
+    whole = float((residuals.sum(axis=0) ** 2).sum()) / scale
+    return float(max(0.0, 1 - (trace - whole / steps) / apart))
+
+
+def optimism(
+    values: Floats,
+    *,
+    shrunk: bool = True,
+    seed: int = 0,
+    draws: int = DRAWS,
+    multipliers: Floats | None = None,
+) -> float:
+    """About how much the highest of S step means owes to luck, [S, M]: its mean error over draws of the noise.
+
+    ``o = mean of Z at argmax(m' + Z)``, where Z is a draw of the noise of all step means together (normal multipliers
+    of the tasks' residuals) and ``m' = mean of m + sqrt(f) (m - mean of m)``.
+    """
+    steps, tasks = values.shape
+    if tasks < 2 or steps < 2:
+        return 0.0
+    means = values.mean(axis=1)
+    residuals = values - means[:, None]
+    pull = math.sqrt(shrinkage(values)) if shrunk else 1.0
+    centre = float(means.mean()) + pull * (means - means.mean())
+    normals = standard_normals(seed, tasks, draws) if multipliers is None else multipliers
+    noise = residuals @ normals / math.sqrt(tasks * (tasks - 1))  # [S, B]
+    picked = (centre[:, None] + noise).argmax(axis=0)
+    return max(0.0, float(noise[picked, np.arange(noise.shape[1])].mean()))
+
+
+def interval_after_picking(values: Floats, luck: float, confidence: float = 0.95) -> Interval:
+    """The default interval of the picked step's task values, [M], around its mean less the optimism."""
+    if len(values) < 2:
+        return Interval(None, None, None, "one task says nothing about others")
+    spread = spread_of(values, np.ones(len(values)), (0.0, 1.0))
+    n, freedom = strength_of(spread)
+    q = t_quantile((1 + confidence) / 2, freedom)
+    centre = min(max(spread.mean - luck, 0.0), 1.0)
+    shrink = 1 + q * q / n
+    middle = (centre + q * q / (2 * n)) / shrink
+    half = q / shrink * math.sqrt(centre * (1 - centre) / n + q * q / (4 * n * n))
+    ends = max(0.0, min(middle - half, centre)), min(1.0, max(middle + half, centre))
+    return Interval(math.sqrt(spread.variance), ends, BEST_STEP)
+
+
+def may_be_best(values: Floats, *, confidence: float = 0.95) -> list[int]:
+    """The places of the steps that no other is shown to beat, the highest mean first, [S, M].
+
+    Step s stays if ``(m_u - m_s) / sd_us`` is at most the one-sided t quantile at ``(1 - confidence)/(S - 1)`` for
+    every u, ``sd_us^2`` the paired variance plus ``(max |d| / 2M)^2``. It holds the best step with the confidence
+    asked for, not every good one.
+    """
+    steps, tasks = values.shape
+    means = values.mean(axis=1)
+    order: list[int] = np.argsort(-means, kind="stable").tolist()
+    if steps < 2 or tasks < 2:
+        return order
+    limit = -t_quantile((1 - confidence) / (steps - 1), tasks - 1)
+    return [step for step in order if float(advantages(values, step).max()) <= limit]
+
+
+def advantages(values: Floats, step: int) -> Floats:
+    """The floored t of every step over one of them, [S]; 0 where no task differs."""
+    tasks = values.shape[1]
+    apart = values - values[step]
+    mean = apart.mean(axis=1)
+    variance = apart.var(axis=1, ddof=1) / tasks + (np.abs(apart).max(axis=1) / (2 * tasks)) ** 2
+    return np.asarray(np.divide(mean, np.sqrt(variance), out=np.zeros(len(values)), where=variance > 0))

@@ -1,0 +1,1 @@
+"""TensorBoard: alarms of a training run as events."""

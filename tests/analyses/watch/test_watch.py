@@ -1,0 +1,514 @@
+"""A watch on a folder: what is read once, what an alarm says, and what a bad folder does to it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from watch_steps import write_run, write_step
+
+from calipers.analyses.watch import watch as module
+from calipers.analyses.watch.alarm import alarms_of
+from calipers.analyses.watch.best import best_of
+from calipers.analyses.watch.monitor import Memory, Monitor, SeriesTasks, Settings
+from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
+from calipers.analyses.watch.watch import Watch, watch
+from calipers.errors import InputError
+from calipers.stats.alarms import Process, RunningBest, drop_units
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "formats"
+DROP = alarms_of(["drop(pass@1) > 0.02"])
+
+
+def look(folder, alarms=DROP, **settings):
+    return watch(folder, alarms, **settings)
+
+
+def test_no_alarm_without_a_change_and_one_with_it(tmp_path):
+    write_run(tmp_path, 20)
+    quiet = look(tmp_path)
+    assert (quiet.exit_code, quiet.steps, quiet.raised) == (0, 20, [])
+    assert quiet.headline() == "No alarm in 20 steps."
+    write_run(tmp_path, 10, drop=0.15, at=0, first=20, seed=1)
+    loud = look(tmp_path)
+    assert loud.exit_code == 1
+    (raised,) = loud.raised
+    assert 20 <= raised.since <= raised.step <= 24
+    assert raised.value < raised.before - 0.08
+    assert raised.causes == ["drop(pass@1) > 0.02"]
+    assert len(raised.rollouts) == 5
+    assert all(row["value"] == 0 for row in raised.rollouts)
+    assert raised.command.startswith("calipers compare ")
+    assert raised.until > raised.step  # it goes on, and is one alarm
+
+
+def test_the_command_of_an_alarm_runs(tmp_path):
+    from cli.running import calipers
+
+    write_run(tmp_path, 16, drop=0.2, at=10)
+    (raised,) = look(tmp_path).raised
+    done = calipers(*raised.command.split()[1:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_evidence_is_that_of_the_statistics(tmp_path):
+    """The monitor's e-process is the one of stats.alarms, step by step, on the same tasks."""
+    rng = np.random.default_rng(3)
+    steps = (rng.random((6, 50, 4)) < rng.random(50)[:, None]).astype(float)
+    for number, rewards in enumerate(steps):
+        write_step(tmp_path, number, rewards)
+    found = look(tmp_path, alarms_of(["drop(reward[split=]) > 0"]))
+    process, best = Process.begin(1_000), RunningBest.begin(0.025, 1_000)
+    sums, weight, previous = np.zeros(50), 0.0, 0.0
+    for number, rewards in enumerate(steps):
+        y = rewards.mean(axis=1)
+        if number:
+            h = (sums + previous) / (weight + 1)
+            process = process.step(drop_units(y, h, best.best, h.mean()).logs)
+        within = rewards.var(axis=1, ddof=1).sum() / 4 / 50**2
+        best = best.step(y.mean(), within, 200)
+        decay = 1 if number == 0 else 0.97
+        sums, weight, previous = decay * (sums + y), decay * (weight + 1), y.mean()
+    assert found.alarms[0].evidence == pytest.approx(float(process.value), rel=1e-9)
+
+
+def test_every_file_is_read_once(tmp_path, monkeypatch):
+    write_run(tmp_path, 5)
+    read = []
+    monkeypatch.setattr(
+        module, "read_step_file", lambda path, *a, **k: read.append(path) or read_step_file(path, *a, **k)
+    )
+    look(tmp_path)
+    assert len(read) == 5
+    look(tmp_path)
+    assert len(read) == 5
+    write_run(tmp_path, 1, first=5)
+    assert look(tmp_path).steps == 6
+    assert len(read) == 6
+    os.utime(tmp_path / "step_2.jsonl")  # touched, and the same
+    again = look(tmp_path)
+    assert (len(read), again.rewrites, again.notes) == (7, 0, [])
+
+
+def test_looks_one_by_one_say_what_one_look_says(tmp_path):
+    write_run(tmp_path / "a", 18, drop=0.15, at=9)
+    at_once = look(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    for step in range(18):
+        shutil.copy(tmp_path / "a" / f"step_{step}.jsonl", tmp_path / "b")
+        stepwise = look(tmp_path / "b")
+    assert stepwise.evidence == pytest.approx(at_once.evidence, rel=1e-12)
+    assert [one.step for one in stepwise.raised] == [one.step for one in at_once.raised]
+    assert stepwise.series == at_once.series
+
+
+def test_without_its_snapshot_the_state_is_made_again(tmp_path):
+    write_run(tmp_path, 12, drop=0.2, at=8)
+    before = look(tmp_path)
+    (tmp_path / ".calipers-watch" / "snapshot.bin").unlink()
+    assert look(tmp_path).to_dict()["series"] == before.to_dict()["series"]
+    (tmp_path / ".calipers-watch" / "snapshot.bin").write_bytes(b"torn")
+    again = look(tmp_path)
+    assert again.evidence == pytest.approx(before.evidence)
+    assert [one.step for one in again.raised] == [one.step for one in before.raised]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 200, 5_000])
+def test_a_torn_log_loses_its_last_record_and_no_more(tmp_path, cut):
+    write_run(tmp_path, 6)
+    whole = look(tmp_path)
+    log = tmp_path / ".calipers-watch" / "watch.log"
+    log.write_bytes(log.read_bytes()[:-cut])
+    again = look(tmp_path)
+    assert again.steps == whole.steps
+    assert again.evidence == pytest.approx(whole.evidence)
+
+
+def test_a_watch_that_is_killed_goes_on(tmp_path):
+    """kill -9 in the middle of reading: the next look ends where one look would have ended."""
+    write_run(tmp_path / "a", 30, drop=0.2, at=20)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    program = (
+        "import os, sys, signal\n"
+        "from calipers.analyses.watch import watch as module\n"
+        "from calipers.analyses.watch.alarm import alarms_of\n"
+        "real, count = module.read_step_file, [0]\n"
+        "def read(*a, **k):\n"
+        "    count[0] += 1\n"
+        "    if count[0] == 12: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(*a, **k)\n"
+        "module.read_step_file = read\n"
+        "module.watch(sys.argv[1], alarms_of(['drop(pass@1) > 0.02']))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "a")], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    killed, whole = look(tmp_path / "a"), look(tmp_path / "b")
+    assert killed.evidence == pytest.approx(whole.evidence)
+    assert killed.steps == whole.steps == 30
+
+
+def test_a_rewritten_step_is_told_and_all_is_computed_again(tmp_path):
+    write_run(tmp_path / "a", 8)
+    look(tmp_path / "a")
+    write_step(tmp_path / "a", 3, np.zeros((100, 4)))
+    rewritten = look(tmp_path / "a")
+    assert rewritten.rewrites == 1
+    assert "rewritten since it was used: step 3" in rewritten.notes[0]
+    shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns(".calipers-watch"))
+    assert rewritten.evidence == pytest.approx(look(tmp_path / "b").evidence)
+
+
+def test_a_late_step_is_shown_and_not_used(tmp_path):
+    write_run(tmp_path, 3, first=5)
+    before = look(tmp_path)
+    write_run(tmp_path, 1, first=2)
+    after = look(tmp_path)
+    assert after.evidence == before.evidence
+    assert "step 2 came after step 7" in after.notes[0]
+    assert [point.step for point in after.series[0].curves[0].points] == [2, 5, 6, 7]
+
+
+def test_a_broken_file_is_told_and_the_watch_goes_on(tmp_path):
+    write_run(tmp_path, 4)
+    whole = (tmp_path / "step_2.jsonl").read_text()
+    (tmp_path / "step_2.jsonl").write_text(whole[:500] + '{"task": 1, "reward": "high"}\n')
+    found = look(tmp_path)
+    assert found.steps == 3
+    assert list(found.unreadable) == [str(tmp_path / "step_2.jsonl")]
+    assert found.exit_code == 0
+    (tmp_path / "step_2.jsonl").write_text(whole)  # mended, and late
+    assert look(tmp_path).unreadable == {}
+
+
+def test_a_file_that_is_still_written_waits(tmp_path):
+    write_run(tmp_path, 2)
+    now = [0.0]
+    watching = Watch(str(tmp_path), {"alarms": DROP}, clock=lambda: now[0])
+    try:
+        watching.look(settled=False)
+        assert watching.monitor.taken == 0  # nobody knows yet whether they are whole
+        now[0] = 1.0
+        with open(tmp_path / "step_1.jsonl", "a") as file:
+            file.write("\n")
+        now[0] = 2.5
+        watching.look(settled=False)
+        assert watching.monitor.taken == 1  # the other one has changed since
+        now[0] = 5.0
+        watching.look(settled=False)
+        assert watching.monitor.taken == 2
+    finally:
+        watching.close()
+
+
+def test_other_tasks_other_columns_and_two_runs_are_told_by_name(tmp_path):
+    write_run(tmp_path, 4)
+    write_step(tmp_path, 4, np.ones((100, 4)), tasks=[f"z{t}" for t in range(100)])
+    write_step(tmp_path, 5, np.ones((100, 4)), entropy=np.ones((100, 4)))
+    write_run(tmp_path / "copy7", 2, first=2, seed=9)
+    notes = "\n".join(look(tmp_path).notes)
+    assert "step_4.jsonl: step 4 has other tasks" in notes
+    assert "step_5.jsonl: step 5 has other columns than before (new: entropy)" in notes
+    assert "is in" in notes
+    assert "Are two runs in one folder?" in notes
+
+
+def test_a_clock_that_is_wrong_is_told(tmp_path):
+    write_run(tmp_path, 2)
+    os.utime(tmp_path / "step_1.jsonl", (4e9, 4e9))
+    found = look(tmp_path)
+    assert found.steps == 2
+    assert "its time lies in the future" in found.notes[0]
+
+
+def test_files_that_are_no_rollouts_are_passed_over_by_name(tmp_path):
+    write_run(tmp_path, 2)
+    (tmp_path / "config.json").write_text('{"lr": 0.1}')
+    found = look(tmp_path)
+    assert found.steps == 2
+    assert f"{tmp_path}/config.json: no rollouts, so it is not watched" in found.notes
+
+
+def test_nothing_readable(tmp_path):
+    assert look(tmp_path).exit_code == 3
+    with pytest.raises(InputError, match="is no folder"):
+        look(tmp_path / "gone")
+
+
+def test_an_accepted_change_is_the_new_reference(tmp_path):
+    write_run(tmp_path, 30, drop=0.2, at=10)
+    assert look(tmp_path).exit_code == 1
+    accepted = look(tmp_path, accept=10)
+    assert accepted.exit_code == 0
+    assert accepted.accepted == [10]
+    assert look(tmp_path).exit_code == 0  # and stays so
+    write_run(tmp_path, 10, drop=0.4, at=0, first=30)
+    assert look(tmp_path).exit_code == 1
+    with pytest.raises(InputError, match="--accept: step 99 is not there yet"):
+        look(tmp_path, accept=99)
+
+
+def test_a_state_keeps_its_rules(tmp_path):
+    write_run(tmp_path, 3)
+    look(tmp_path, steps=50)
+    assert watch(tmp_path).planned == 50  # what is not given is as it was
+    with pytest.raises(InputError, match="was begun with another --steps: 50"):
+        look(tmp_path, steps=60)
+    with pytest.raises(InputError, match="was begun with another --alarm"):
+        look(tmp_path, alarms_of(["rl"]))
+    assert look(tmp_path, alarms_of(["rl"]), state=str(tmp_path / "other")).planned == 1_000
+
+
+def test_two_watches_do_not_share_a_state(tmp_path):
+    write_run(tmp_path, 2)
+    first = Watch(str(tmp_path), {})
+    try:
+        with pytest.raises(InputError, match="another calipers watch uses this state"):
+            Watch(str(tmp_path), {})
+    finally:
+        first.close()
+
+
+def test_beyond_the_planned_steps_a_new_segment_begins(tmp_path):
+    write_run(tmp_path, 12, tasks=20)
+    found = look(tmp_path, steps=5)
+    assert found.segment > 1
+    assert any("more than the 5 planned steps" in note for note in found.notes)
+
+
+def write_outcomes(folder, step, marked, word):
+    folder.mkdir(exist_ok=True)
+    rows = [
+        {"task": f"p{step}-{task}", "sample": sample, **({"outcome": word} if flag else {"reward": 1.0})}
+        for task, samples in enumerate(marked.tolist())
+        for sample, flag in enumerate(samples)
+    ]
+    (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("word", ["truncated", "refused", "verifier_failed", "client_failed"])
+def test_a_rate_of_outcomes(tmp_path, word):
+    rng = np.random.default_rng(5)
+    for step in range(14):
+        write_outcomes(tmp_path, step, rng.random((64, 8)) < (0.02 if step < 8 else 0.2), word)
+    name = "missing" if word == "client_failed" else word
+    found = look(tmp_path, alarms_of([f"rate({name}) > 0.05"]))
+    (raised,) = found.raised
+    assert raised.since == 8
+    assert raised.step <= 9
+    assert {row["outcome"] for row in raised.rollouts} == {word}
+
+
+def test_length_above_its_base_and_divergence_of_two_verifiers(tmp_path):
+    rng = np.random.default_rng(6)
+    chances = rng.beta(0.8, 0.8, 60)[:, None]
+    for step in range(30):
+        hacked = max(0, step - 14)
+        judge = (rng.random((60, 8)) < chances).astype(float)
+        reward = np.where(rng.random((60, 8)) < 0.03 * hacked, 1.0, judge)
+        length = rng.lognormal(5, 0.5, (60, 8)) * 1.08**hacked
+        write_step(tmp_path, step, reward, judge=judge, tokens=length)
+    found = look(tmp_path, alarms_of(["diverge(reward, judge) > 0.02", "mean(tokens) > 1.2 * base"]))
+    assert {one.alarm.partition("(")[0] for one in found.raised} <= {"diverge", "mean"}
+    assert found.raised
+    assert 14 <= found.raised[0].step <= 26
+
+
+def test_groups_without_variance(tmp_path):
+    rng = np.random.default_rng(7)
+    for step in range(12):
+        flat = rng.random(64) < (0.5 if step < 6 else 0.97)
+        rewards = np.where(flat[:, None], 1.0, rng.random((64, 4)))
+        write_step(tmp_path, step, rewards, tasks=[f"p{step}-{t}" for t in range(64)])
+    found = look(tmp_path, alarms_of(["share(zero_variance) > 0.8"]))
+    assert found.raised[0].since in (6, 7)
+    shares = {curve.metric: curve.points[-1].value for curve in found.series[0].curves}
+    assert shares["share(all_pass)"] == shares["share(zero_variance)"] > 0.8
+    assert shares["share(all_fail)"] == 0
+
+
+def test_fresh_prompts_are_told_apart_from_the_same_tasks(tmp_path):
+    rng = np.random.default_rng(8)
+    for step in range(6):
+        rewards = (rng.random((40, 4)) < rng.random(40)[:, None]).astype(float)
+        write_step(tmp_path, step, rewards, tasks=[f"p{step}-{t}" for t in range(40)])
+    found = look(tmp_path)
+    assert found.series[0].tasks == "fresh"
+    assert "policy or the prompts" in found.advice[0]
+
+
+def test_difficulty_takes_the_place_of_a_reference(tmp_path):
+    rng = np.random.default_rng(9)
+    for step in range(30):
+        chances = np.clip(rng.beta(0.8, 0.8, 128) - 0.02 * step, 0, 1)[:, None]  # the prompts become harder
+        difficulty = np.broadcast_to(rng.binomial(8, chances) / 8, (128, 8))
+        drop = 0.15 if step >= 20 else 0
+        rewards = (rng.random((128, 8)) < np.clip(chances - drop, 0, 1)).astype(float)
+        write_step(tmp_path, step, rewards, tasks=[f"p{step}-{t}" for t in range(128)], difficulty=difficulty)
+    found = look(tmp_path, alarms_of(["drop(reward) > 0"]), difficulty="difficulty")
+    assert found.raised[0].since >= 19
+    blind = look(tmp_path, alarms_of(["drop(reward) > 0"]), state=str(tmp_path / "blind"))
+    assert blind.raised[0].since < 19  # without it harder prompts look like a worse policy
+
+
+def test_unbounded_rewards_are_clipped_and_told(tmp_path):
+    rng = np.random.default_rng(10)
+    for step in range(30):
+        write_step(tmp_path, step, rng.normal(5 if step < 20 else 3, 1, (60, 4)))
+    found = look(tmp_path, alarms_of(["drop(reward) > 0.1"]))
+    assert any("no known range" in text for text in found.advice)
+    assert 20 <= found.raised[0].step <= 25
+    ranged = look(tmp_path, alarms_of(["drop(reward) > 0.1"]), state=str(tmp_path / "r"), range=(-5.0, 15.0))
+    assert 20 <= ranged.raised[0].step <= 26
+
+
+def test_a_base_step_is_the_reference_where_it_is_asked_for(tmp_path):
+    write_run(tmp_path, 20, drop=0.2, at=10)
+    found = look(tmp_path, alarms_of(["drop(reward, base=2) > 0.02"]), base=2)
+    assert found.raised[0].step <= 13
+    assert "the base step alone hides drops below" in found.advice[-1]
+    assert found.series[0].base_step == 2
+
+
+def test_an_alarm_about_nothing_in_the_rollouts_says_so(tmp_path):
+    write_run(tmp_path, 3)
+    found = look(tmp_path, alarms_of(["mean(entropy) > 3"]))
+    assert "has no 'entropy'" in found.alarms[0].why
+
+
+@pytest.mark.parametrize(
+    ("system", "series"),
+    [
+        ("verl", "validation"),
+        ("trl", ""),
+        ("prime_rl", "train · math"),
+        ("skyrl", "openai/gsm8k"),
+        ("open_instruct", ""),
+        ("nemo_rl", "val"),
+        ("tinker_cookbook", "train"),
+    ],
+)
+def test_folders_of_other_systems(tmp_path, system, series):
+    """Files that the real writers made: steps in their order, train and eval apart."""
+    shutil.copytree(GOLDEN / system, tmp_path / "run")
+    found = look(tmp_path / "run", alarms_of(["eval"]))
+    names = [one.name for one in found.series]
+    assert any(name.startswith(series) for name in names), names
+    one = next(one for one in found.series if one.name.startswith(series))
+    steps = [point.step for point in one.curves[0].points]
+    assert len(steps) >= 1
+    assert steps == sorted(set(steps))
+    assert found.raised == []
+
+
+def test_a_filtered_copy_is_left_out(tmp_path):
+    """prime-rl writes `all` and `effective`; only `all` has the failures."""
+    shutil.copytree(GOLDEN / "prime_rl", tmp_path / "run")
+    found = look(tmp_path / "run", alarms_of(["eval"]))
+    assert not any("Are two runs in one folder" in note for note in found.notes), found.notes
+
+
+def test_the_best_step(tmp_path):
+    write_run(tmp_path, 12, tasks=60)
+    watching = Watch(str(tmp_path), {})
+    try:
+        watching.look()
+        found = best_of(watching, None)
+    finally:
+        watching.close()
+    (pick,) = found.picks
+    assert pick.observed == max(each.value for each in pick.candidates)
+    assert 0 < pick.optimism < pick.observed
+    assert pick.interval[0] < pick.value < pick.interval[1]
+    assert pick.step in pick.members
+    assert len(pick.members) > 6  # a flat curve: nearly every step may be best
+    assert len(pick.again) == 5
+    assert pick.new_tasks > 60
+    assert f"Step {pick.step} has the highest reward" in found.headline()
+
+
+def test_the_centre_of_a_pool_is_over_the_pool_and_not_over_the_batch():
+    """With the mean over the batch its share of hard prompts would be taken for a drop."""
+    memory = Memory(previous=0.5)
+    pool = np.arange(100, dtype=np.uint64)
+    values = np.linspace(0, 1, 100)
+    memory.learn(pool, values, decayed=False)
+    hard = pool[:10]
+    expected, centre = memory.expected(hard, decayed=False)
+    assert expected.mean() < 0.35
+    assert centre == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_steps_have_in_common_is_seen_by_their_tasks_alone():
+    def kinds(*steps):
+        series = SeriesTasks()
+        return [series.look(np.array(sorted(tasks), dtype=np.uint64)) for tasks in steps]
+
+    assert kinds(range(10), range(10), range(9), range(20, 30)) == ["first", "same", "same", "other"]
+    assert kinds(range(10), range(10, 20), range(20, 30)) == ["first", "fresh", "fresh"]
+    assert kinds(range(10), range(10, 20), range(5, 15), range(20)) == ["first", "fresh", "pool", "pool"]
+    assert kinds(range(10), range(10, 20), range(15, 25)) == ["first", "fresh", "fresh"]
+
+
+def test_epochs_over_a_pool_do_not_alarm_and_a_drop_in_them_is_found(tmp_path):
+    """Prompts come back every fifth step; the pool is known when all of them were seen."""
+    rng = np.random.default_rng(11)
+    chances = rng.beta(0.8, 0.8, 200)
+    settings = Settings(alarms_of(["drop(reward) > 0"]))
+    for drop, alarms in ((0.0, False), (0.15, True)):
+        monitor = Monitor(settings, curves=False)
+        for step in range(40):
+            if step % 5 == 0:
+                order = rng.permutation(200)
+            place = np.sort(order[40 * (step % 5) : 40 * (step % 5) + 40])
+            p = np.clip(chances[place] - (drop if step >= 25 else 0), 0, 1)
+            passes = rng.binomial(8, p).astype(float)
+            eight = np.full(40, 8.0)
+            rewards = {"reward": np.stack([eight, passes, passes, passes])}
+            monitor.take(StepSums(step, "", None, None, "x", "reward", place.astype(np.uint64), eight, rewards))
+        assert bool(monitor.raised) == alarms
+        if alarms:
+            assert monitor.raised[0].since >= 24
+
+
+def test_a_rate_is_0_where_the_outcome_does_not_occur(tmp_path):
+    for step, rate in enumerate((0.0, 0.5, 0.0)):
+        write_outcomes(tmp_path, step, np.random.default_rng(step).random((8, 4)) < rate, "client_failed")
+    curves = {curve.metric: curve.points for curve in look(tmp_path, alarms_of(["eval"])).series[0].curves}
+    assert [point.step for point in curves["rate(missing)"]] == [1, 2]
+    assert curves["rate(missing)"][-1].value == 0
+
+
+def test_rewards_that_are_not_finite_or_out_of_range_are_told(tmp_path):
+    write_run(tmp_path, 3, tasks=20)
+    rows = [{"task": f"q{t}", "sample": s, "reward": 2.5 if t else None} for t in range(20) for s in range(4)]
+    rows[0]["reward"] = 1e308
+    rows[1]["reward"] = 1e308
+    (tmp_path / "step_3.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = look(tmp_path, alarms_of(["drop(reward) > 0.02"]))
+    assert any("not finite" in note for note in found.notes)
+    assert any("count as these ends" in text for text in found.advice)
+    assert np.isfinite(found.evidence)
+
+
+def test_a_document_is_read_again(tmp_path):
+    import calipers
+
+    write_run(tmp_path / "run", 12, drop=0.3, at=7, tasks=40)
+    found = look(tmp_path / "run")
+    (tmp_path / "w.json").write_text(found.to_json())
+    again = calipers.load(tmp_path / "w.json")
+    assert again.headline() == found.headline()
+    assert again.to_dict() == found.to_dict()
+
+
+def test_a_task_has_one_hash_whatever_stands_beside_it():
+    names = ["a", "b", "x" * 8, "x" * 9, "", "zwölf", "x" * 300]
+    together = dict(zip(names, task_hashes(names).tolist(), strict=True))
+    assert len(set(together.values())) == len(names)
+    assert all(task_hashes([name]).tolist() == [number] for name, number in together.items())
+    assert task_hashes(["a", "b"]).tolist() == [together["a"], together["b"]]  # all of them ASCII

@@ -1,0 +1,80 @@
+"""Bands over steps: reference values, and a simulation in which one look's interval fails."""
+
+import numpy as np
+import pytest
+
+from calipers.stats.bands import band, look_and_band, paired_change, step_confidence, unpaired_change
+from calipers.stats.intervals import interval
+
+PASSES = np.array([0, 1, 1, 2, 3, 4, 4, 4]) / 4
+EIGHTY = np.repeat([1.0, 0.0], [80, 20])
+
+
+@pytest.mark.parametrize(
+    ("values", "steps", "ends"),
+    [
+        (PASSES, 200, (0.070970, 0.979846)),
+        (PASSES, 1_000, (0.042208, 0.990444)),
+        (EIGHTY, 1, (0.708157, 0.873344)),
+        (EIGHTY, 200, (0.624933, 0.919540)),
+        (EIGHTY, 1_000, (0.604967, 0.928347)),
+    ],
+)
+def test_band_reference_values(values, steps, ends):
+    assert band(values, steps).ends == pytest.approx(ends, abs=6e-7)
+
+
+def test_difference_reference_values():
+    change = np.repeat([1.0, -1.0, 0.0], [10, 2, 88])
+    one, many = (paired_change(change, np.zeros(100), steps) for steps in (1, 200))
+    assert one.stderr == pytest.approx(0.034241, abs=6e-7)
+    assert one.interval == pytest.approx((0.012058, 0.147942), abs=6e-7)
+    assert many.interval == pytest.approx((-0.050117, 0.210117), abs=6e-7)
+
+
+def test_a_band_is_never_narrower_than_the_interval_of_one_look():
+    for steps in (1, 20, 1_000):
+        low, high = band(PASSES, steps).ends
+        plain = interval(PASSES, np.ones(8), 0.95, (0.0, 1.0)).ends
+        assert low <= plain[0]
+        assert high >= plain[1]
+
+
+def test_without_a_range_a_band_is_students():
+    assert band(np.array([100.0, 300.0, 250.0]), 10, limits=None).method == "t"
+    assert band(np.array([0.5]), 10).ends is None
+
+
+def test_other_tasks_are_compared_unpaired():
+    now, base = np.array([1.0, 0.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0])
+    change, ends = unpaired_change(now, base, 50)
+    assert change == pytest.approx(0.75 - 1 / 3)
+    assert ends is not None
+    assert -1 <= ends[0] < change < ends[1] <= 1
+    assert unpaired_change(np.ones(1), np.ones(3), 50)[1] is None
+
+
+def test_step_confidence_splits_what_may_be_wrong():
+    assert step_confidence(0.95, 200) == pytest.approx(1 - 0.05 / 200)
+
+
+def test_bands_hold_at_all_steps_where_the_interval_of_one_look_does_not():
+    """60 curves of 100 steps of fresh prompts: the band holds on nearly all, one look's interval on nearly none."""
+    rng = np.random.default_rng(29)
+    steps, held, held_once = 100, 0, 0
+    for _ in range(60):
+        chances = rng.beta(0.8, 0.8, (steps, 60))
+        values = rng.binomial(4, chances) / 4
+        inside = [(band(row, steps).ends, interval(row, np.ones(60), 0.95, (0.0, 1.0)).ends) for row in values]
+        held += all(low <= 0.5 <= high for (low, high), _ in inside)
+        held_once += all(low <= 0.5 <= high for _, (low, high) in inside)
+    assert held >= 54
+    assert held_once <= 10
+
+
+def test_one_spread_gives_both_intervals():
+    for values, limits in ((PASSES, (0.0, 1.0)), (EIGHTY, (0.0, 1.0)), (np.array([3.0, 5.5, 4.0]), None)):
+        looked, banded = look_and_band(values, 200, limits=limits)
+        assert looked.ends == pytest.approx(interval(values, np.ones(len(values)), 0.95, limits).ends, rel=1e-12)
+        assert banded.ends == pytest.approx(band(values, 200, limits=limits).ends, rel=1e-12)
+    assert look_and_band(np.array([0.5]), 200)[1].ends is None
