@@ -73,8 +73,8 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-spelling check-docs format docs bench \
-	bench-scale bench-statistics bench-watch bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-exports test-docker \
-	test-stores test-ray bench-ray test-browser site constraints clean
+	bench-scale bench-statistics bench-view bench-watch bench-lm-eval bench-gpu bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor \
+	test-exports test-docker test-stores test-ray bench-ray test-browser site constraints clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -152,6 +152,9 @@ bench-watch: $(READY) ## measure calipers watch on a folder of steps; write docs
 
 bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## run one checkpoint and the same tasks in lm-eval and Calipers; every answer must agree
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)
+
+bench-view: $(READY) ## measure the viewer on a million rollouts of 4 KB: time, memory; writes docs/viewing.md
+	@$(VENV)/bin/python bench/view_run.py $(or $(ARGS),--write)
 
 bench-gpu: $(if $(GPU_PYTHON),,$(HF_READY) $(LM_EVAL_READY)) ## the same on an accelerator, with a model of 1.1 billion weights; GPU_PYTHON=... names an interpreter with torch and lm-eval
 	@HF_HUB_OFFLINE=1 $(or $(GPU_PYTHON),$(HF)/bin/python) bench/gpu_run.py --theirs $(or $(GPU_PYTHON),$(LM_EVAL)/bin/python) $(or $(ARGS),--exact --write)

@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "calipers"
 FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
 
 MAY_WAIT = re.compile(
-    r"(clients|engines|verifiers|running)/|systems/\w+/(collect|jobs|serve|lent|trials)/|systems/nemo_gym/hooks\.py$|systems/evsys/benchmark\.py$"
+    r"(clients|engines|verifiers|running)/|systems/\w+/(collect|jobs|serve|lent|trials)/|systems/nemo_gym/hooks\.py$|systems/evsys/benchmark\.py$|web/viewer/"
 )  # the rooms that may say async
 NAMELESS = {"base", "common", "handler", "helper", "helpers", "impl", "manager", "misc", "util", "utils"}
 HEAVY = {"aiohttp", "numpy", "polars", "rich", "scipy"}
@@ -250,7 +250,7 @@ def test_the_schemas_of_our_files_keep_their_names():
     names = "comparison curves documents gate items judge_check leaderboard matrix notification plan rescored result"
     certified = "audit certificate preregistration proof salts verification"
     watch = "watch watch_state watch_alarm best_step history"
-    every = [*names.split(), *certified.split(), *watch.split(), "partial", "stopped"]
+    every = [*names.split(), *certified.split(), *watch.split(), "index", "partial", "stopped"]
     assert written == {f'"calipers.{name}/1"' for name in every}
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browser.samples import REPORTS
+from browser.viewing import Viewing
 from browser.watching import Watch
 
 if TYPE_CHECKING:
@@ -53,3 +54,18 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
     yield watch.open
     watch.close()
     assert not watch.faults, "\n".join(watch.faults)
+
+
+@pytest.fixture
+def viewing(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Viewing]]:
+    """``viewing("runs")`` is a viewer of a path, in a process of its own; any fault of its pages fails the test."""
+    started: list[Viewing] = []
+
+    def start(*arguments: str) -> Viewing:
+        started.append(Viewing(browser, tmp_path, *arguments))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+    assert not [fault for each in started for fault in each.faults]

@@ -4,6 +4,8 @@ Without that variable nothing is written: a run of the tests leaves the tree as 
 """
 
 import os
+import shutil
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,16 @@ def test_a_picture_is_small(name, opened, reports, tmp_path):
     folder.mkdir(exist_ok=True)
     page.screenshot(path=folder / name)
     assert 10_000 < (folder / name).stat().st_size < LARGEST
+
+
+def test_the_picture_of_the_viewer_is_small(viewing, tmp_path):
+    for file in ("arith.jsonl", "arith_next.jsonl"):
+        shutil.copy(str(files("calipers") / "examples" / file), tmp_path / file)
+    page = viewing(".").open(color_scheme="dark", viewport={"width": 1280, "height": 800})
+    page.get_by_role("row", name="tiny-calculator").get_by_role("link").click()
+    page.locator(".row-line", has_text="refused").first.click()
+    page.locator("#detail h2").wait_for()
+    page.locator(".number").wait_for()
+    folder = IMAGES if os.environ.get("CALIPERS_PICTURES") else tmp_path
+    page.screenshot(path=folder / "viewer-run.png")
+    assert 10_000 < (folder / "viewer-run.png").stat().st_size < LARGEST

@@ -137,6 +137,7 @@ SAME_NAME = {
     "--export": "the systems that a command writes the files of",
     "-o": "a folder, or the file itself",
     "--force": "files to replace, or runs to compare",
+    "--labels": "the labels to read, or to write",
     "--key": "the private key that signs, or the public key that is checked",
     "--limit": "tasks, lines or rows",
     "--metric": "what plan compares by",

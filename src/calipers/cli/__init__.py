@@ -35,6 +35,7 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
         "Rank many models on the same tasks, and show ties.",
     ),
     "report": ("calipers.cli.report:report", "Write one HTML file about a run, two runs or many."),
+    "view": ("calipers.cli.view:view", "Show runs and every rollout in a browser, live."),
     "watch": ("calipers.cli.watch:watch", "Watch a training run: bands, alarms, the best checkpoint."),
     "gate": ("calipers.cli.gate:gate", "Check requirements: exit 0 passed, 1 failed, 3 undefined."),
     "plan": ("calipers.cli.plan:plan", "Plan how many tasks and samples a comparison needs."),

@@ -209,6 +209,7 @@ class JsonLines:
 
     def __init__(self, path: str, names: Mapping[str, str], labels: Collection[str], unit: str = "") -> None:
         self.lines = 0
+        self.ends = np.zeros(0, dtype=np.int64)  # where the lines of the latest block end, in it
         self._places = Places(path, unit)
         self._named = names
         self._labels = [name for name in labels if name != WORDS]
@@ -232,7 +233,7 @@ class JsonLines:
         columns = self._learner.columns(block, octets, self.lines)
         if columns is None:
             columns = columns_of(self._schema.decoder.decode(line) for _, line in filled(block, self.lines))
-        ends = np.flatnonzero(octets == _NEWLINE)
+        self.ends = ends = np.flatnonzero(octets == _NEWLINE)
         if columns:
             rows = len(columns[0])
             self._places.add(self._gather.rows, note_places(block, rows, octets, ends, self.lines, self._learner))

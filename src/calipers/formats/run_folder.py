@@ -72,25 +72,30 @@ def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progres
 
     Such a row is `not_run`, or `stopped_early` where a stopping rule ended the run before its turn.
     """
-    plan, plan_path = read_plan(log.folder), os.path.join(log.folder, PLAN)
+    parts = jsonl.read(log, names, labels, progress)
+    return with_plan(log.folder, parts, labels, [TORN] if log.torn else [])
+
+
+def with_plan(folder: str, parts: Sequence[Part], labels: Collection[str], notes: Sequence[str] = ()) -> list[Part]:
+    """The rollouts of a run's log, and a row for each planned one that is not among them; with notes on both."""
+    plan, plan_path = read_plan(folder), os.path.join(folder, PLAN)
     planned = sum(map(plan.of, plan.tasks))
     if planned > MOST_PLANNED:
         raise InputError.at(plan_path, f"{planned} rollouts are planned", f"expected at most {MOST_PLANNED}")
-    parts = jsonl.read(log, names, labels, progress)
     reader = JsonLines(plan_path, {}, labels)
     coverage = PlanCoverage.of(plan, parts)
-    stopped = read_stop(log.folder)
+    stopped = read_stop(folder)
     stop = stopped.of_plan(planned, coverage.owed) if stopped else None
     owed = _owed(plan, coverage, stopped if stop else None, bool(labels))
     while block := b"".join(islice(owed, AT_ONCE)):
         reader.read(block)
     filled = [part for part in (*parts, reader.finish()) if len(part)]
     turns = _turns([task.task for task in plan.tasks], filled)
-    parts = [replace(part, planned_from="plan", stop=stop, turn=turn) for part, turn in zip(filled, turns, strict=True)]
-    notes = [*([TORN] if log.torn else []), *(stop.notes if stop else ())]
-    if parts and notes:
-        parts[0] = replace(parts[0], notes=[f"{log.folder}: {note}" for note in notes])
-    return parts
+    every = [replace(part, planned_from="plan", stop=stop, turn=turn) for part, turn in zip(filled, turns, strict=True)]
+    notes = [*notes, *(stop.notes if stop else ())]
+    if every and notes:
+        every[0] = replace(every[0], notes=[f"{folder}: {note}" for note in notes])
+    return every
 
 
 def _turns(tasks: Sequence[str], parts: Sequence[Part]) -> Iterator[Floats]:

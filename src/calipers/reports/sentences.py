@@ -154,6 +154,33 @@ def of_run(
     return Answer(f"{who} {what}.", "; ".join(filter(None, (sure, lacking))), sure, lacking)
 
 
+def of_running(
+    who: str,
+    dataset: str,
+    *,
+    finished: int,
+    planned: int,
+    value: float | None,
+    interval: tuple[float, float] | None,
+    confidence: float,
+) -> Answer:
+    """What is known of a run that is still going, and that it is not final.
+
+    The interval holds at any time: whoever looks again and again is not misled by it.
+
+    >>> of_running("m", "arith", finished=212, planned=320, value=0.43, interval=(0.21, 0.66), confidence=0.95).detail
+    'Not final: so far 0.430; 0.210 to 0.660 with 95\xa0% confidence however often you look'
+    """
+    of = f" of {dataset}" if dataset else ""
+    sentence = f"{who or 'The run'} has finished {finished:,} of {planned:,} rollouts{of}."
+    if value is None:
+        return Answer(sentence, "Not final: no task is complete yet")
+    digits = places(interval)
+    ends = "" if interval is None else f"; {to(interval, digits)} with {100 * confidence:.6g}{_SPACE}% confidence"
+    often = f"{ends} however often you look" if ends else ""
+    return Answer(sentence, f"Not final: so far {minus(figure(value, digits))}{often}")
+
+
 def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, per: str, confidence: float) -> Answer:
     """The answer of one run by a time, a price or a number of tokens, with its unit."""
     what = " ".join(filter(None, (f"has a {name} of {value}", per)))

@@ -47,6 +47,7 @@ from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import Curve, pass_curves
+from calipers.web.progress import RunProgress, progress_of
 
 STATES: Final = ("passed", "scored", "wrong", "zero", "missing", "left")
 """How a rollout looks. ``scored``: rewards are graded; ``zero``: counted as 0; ``left``: spared by a stopping rule."""
@@ -123,6 +124,7 @@ class RunData:
     flagged: Sequence[str] = ()  # ids of tasks that `flags` names
     flags: Flags | None = None
     planned: str = ""  # what its certificate says of its plan; "" without a certificate
+    progress: RunProgress | None = None  # of a run that is still going
 
     @property
     def who(self) -> str:
@@ -326,7 +328,14 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
     rollouts = RunRollouts(table, read, key, numbers, _states(table, numbers, outright), tasks, drawn, texts)
     name = group.model or group.agent or read.path
     planned = _planned(read.path) if isinstance(read.path, str) else ""
-    return RunData(result, group, name, outright, rollouts, plan.cluster, plan.by, planned)
+    progress = progress_of(read.path, table, numbers, result.confidence)
+    return RunData(result, group, name, outright, rollouts, plan.cluster, plan.by, planned=planned, progress=progress)
+
+
+def runs_of(read: ReadSource) -> list[RunData]:
+    """The runs of what was read, each with the metrics that a page shows where none are named; without texts."""
+    plan = make_plan(None, source=read.path)
+    return _runs(read, _with_metrics(plan, read.rollouts), False)
 
 
 def _planned(path: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from calipers.reports.figures import EACH_BY_ITSELF, POLICY, counted, decimals, figure
 from calipers.reports.result import Group, Result, Slice
-from calipers.reports.sentences import duration, level, money, money_per, of_run, percent, places
+from calipers.reports.sentences import duration, level, money, money_per, of_run, of_running, percent, places
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import ABSENT
 from calipers.stats.estimate import Estimate
@@ -71,6 +71,16 @@ def answer(run: RunData) -> Any:
         return Answer(f"{run.who or 'The run'} has no metric.")
     metric, estimate = found
     ledger = run.group.ledger
+    if run.progress is not None:
+        return of_running(
+            run.who,
+            run.group.dataset or "",
+            finished=run.progress.finished,
+            planned=run.progress.planned,
+            value=run.progress.value,
+            interval=run.progress.interval,
+            confidence=run.result.confidence,
+        )
     return of_run(
         run.who,
         run.group.dataset or "",

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from calipers.analyses.compare.source import read_source
+from calipers.analyses.compare.source import ReadSource, read_source
+from calipers.analyses.judge_check.binding import COLUMN, binding_of
 from calipers.analyses.judge_check.document import Agreement, CheckedJudge, JudgeCheck, Shared
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.format import Named
@@ -42,7 +43,7 @@ from calipers.stats.judges import (
 )
 
 NEEDED = ("task", "label")
-KNOWN = ("task", "sample", "label", "rater", *GROUP)
+KNOWN = ("task", "sample", "label", "rater", *GROUP, COLUMN)
 NUMBERS = "expected a number, such as 1 for good and 0 for bad"
 
 
@@ -67,6 +68,7 @@ class Label:
     value: float
     rater: str  # "" where the file has no such column
     group: Mapping[str, str]  # agent, model, dataset, as far as the file names them
+    judge: str = ""  # the hash of the judge and rubric that it is bound to; "" where it is bound to none
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ def _label(where: str, line: int, cells: Mapping[str, str]) -> Label:
     if not cells["task"]:
         raise InputError.at(where, "task is empty", "expected the id of a task")
     group = {name: cells[name] for name in GROUP if cells.get(name)}
-    return Label(line, cells["task"], sample, value, cells.get("rater", ""), group)
+    return Label(line, cells["task"], sample, value, cells.get("rater", ""), group, cells.get(COLUMN, ""))
 
 
 Place = tuple[int, int]  # group, row of it
@@ -302,8 +304,9 @@ def judge_check(
     label_file = read_labels(labels)
     side = read_source(source, Named(columns or {}, truth, input_format or ""), (), progress)
     groups = laid_out(list(side.rollouts.groups()), label_file, reward)
+    _refuse_expired(label_file, source, side, groups)
     with quietly():
-        checked = [_checked(group, threshold, confidence) for group in groups]
+        checked = [checked_judge(group, threshold, confidence) for group in groups]
     stops = list(side.rollouts.stops.values())
     notes = not_said(side.rollouts.notes, [note for stop in stops for note in stop.notes])
     notes += [f"{stop.fact}: {FIXED}" for stop in stops]
@@ -313,7 +316,23 @@ def judge_check(
     return JudgeCheck(label_file.path, threshold, confidence, side.hashed(), checked, notes)
 
 
-def _checked(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
+def _refuse_expired(labels: LabelFile, source: Source, side: ReadSource, groups: Sequence[Rated]) -> None:
+    """InputError where labels are bound to another judge or rubric than the run's."""
+    bound = [label for label in labels.labels if label.judge]
+    given = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
+    paths = [os.fspath(path) for path in given if isinstance(path, (str, os.PathLike))]
+    if not bound or not paths:
+        return
+    now = {binding_of(paths, side.hashed(), group.judge).sha256 for group in groups}
+    for label in bound:
+        if label.judge not in now:
+            wrong = "the label is bound to another judge or rubric than this run's"
+            right = f"label again with calipers view --label, or remove the column {COLUMN}"
+            raise InputError.at(f"{labels.path}:{label.line}", wrong, right)
+
+
+def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
+    """What the ratings of one group say of its judge; InputError where the judge has scored none of what is rated."""
     part, judged = group.part, group.judged
     labelled: Bools = np.asarray(group.rated.any(axis=1))
     use = labelled & judged.given

@@ -1,0 +1,94 @@
+"""``calipers view``: runs in the browser, live and of any size; blind labelling."""
+
+from __future__ import annotations
+
+import click
+
+from calipers.cli import options
+from calipers.cli.output import tell
+from calipers.errors import InputError
+
+
+@click.command(cls=options.GroupedCommand)
+@click.argument("paths", metavar="[PATH...]", nargs=-1, type=click.Path())
+@options.option(
+    "--port",
+    group=options.OUTPUT,
+    metavar="PORT",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 picks a free port.",
+)
+@options.option("--no-browser", group=options.OUTPUT, is_flag=True, help="Only print the address; open no browser.")
+@options.option(
+    "--stop-after",
+    group=options.OUTPUT,
+    metavar="MINUTES",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Stop when no page was open for so long; 0 never stops.",
+)
+@options.option(
+    "--label",
+    group=options.ROLLOUTS,
+    metavar="N",
+    type=click.IntRange(1),
+    help="Label N rollouts in random order, without the judge's verdict.",
+)
+@options.option(
+    "--labels",
+    group=options.ROLLOUTS,
+    metavar="FILE",
+    default="labels.csv",
+    show_default=True,
+    type=click.Path(dir_okay=False),
+    help="CSV file for the labels; calipers judge-check reads it.",
+)
+@options.option(
+    "--seed",
+    group=options.ROLLOUTS,
+    metavar="N",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Random seed for the order of the rollouts to label.",
+)
+@options.verbose
+def view(
+    paths: tuple[str, ...],
+    port: int,
+    no_browser: bool,
+    stop_after: float,
+    label: int | None,
+    labels: str,
+    seed: int,
+) -> None:
+    """Show runs in a browser: every rollout, filters, two runs side by side, and runs that are still going.
+
+    PATH is a log, a run folder, a folder of runs, or files of another system that calipers score reads  [default: this
+    folder]. The server listens on 127.0.0.1 only, and reads only the paths given. Ctrl-C stops it.
+    """
+    import asyncio
+
+    from calipers.web.viewer.labelling import Labelling
+    from calipers.web.viewer.library import Library
+    from calipers.web.viewer.server import serve
+
+    library = Library(paths or (".",))
+    labelling = None
+    if label is not None:
+        if len(library.runs) != 1:
+            raise InputError.at("--label", f"there are {len(library.runs)} runs", "expected the path of one run")
+        [run] = library.runs.values()
+        labelling = Labelling(run.source, label, labels, seed)
+
+    def announce(address: str) -> None:
+        tell(f"calipers shows {', '.join(library.paths)} at {address} (Ctrl-C stops it)")
+        if not no_browser:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    asyncio.run(serve(library, port=port, labelling=labelling, announce=announce, stop_after=60 * stop_after or None))

@@ -1,0 +1,184 @@
+"""Who may talk to the viewer, and how much of it: a token, the Host and Origin of requests, slow and many clients."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiohttp import web
+
+from calipers.errors import InputError
+
+MOST_CLIENTS: Final = 256  # connections at a time; a browser opens up to six
+FIRST_REQUEST: Final = 10.0  # seconds that a new connection has until its first request is there
+STALLED: Final = 20.0  # seconds after which a client that takes nothing of what was sent is cut
+LONGEST_REQUEST: Final = 30.0  # seconds that an answer may take; an index that is being built goes on
+SWEEP: Final = 1.0  # seconds between two looks at the connections
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+WAITING: Final = "The log is being indexed. This page shows it when that is done."
+TOKEN: Final = "token"  # the name of the parameter that has it
+UNTIL_STREAM = "/events"  # the path whose answer does not end
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(slots=True)
+class _Connection:
+    """One connection: whether it made a request, and since when it takes nothing."""
+
+    accepted: float
+    heard: bool = False
+    unsent: int = 0  # bytes at the last look
+    since: float = 0.0  # when it last took some
+
+    def is_stalled(self, unsent: int, now: float) -> bool:
+        """Whether it never made a request, or takes nothing of what it was sent, for too long."""
+        if not self.heard:
+            return now - self.accepted > FIRST_REQUEST
+        if not unsent or unsent < self.unsent or not self.unsent:
+            self.since = now
+        self.unsent = unsent
+        return now - self.since > STALLED
+
+
+@dataclass
+class Guard:
+    """The token of one server, and its connections."""
+
+    port: int = 0
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    session: str = field(
+        default_factory=lambda: secrets.token_urlsafe(24), repr=False
+    )  # what the token is exchanged for
+    connections: dict[Any, _Connection] = field(default_factory=dict)  # by protocol
+    cut: int = 0  # connections that were cut because they stalled
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie: servers on other ports of this machine share its cookies."""
+        return f"calipers-{self.port}"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What a request may call this server."""
+        return f"127.0.0.1:{self.port}", f"localhost:{self.port}"
+
+    def refusal(self, request: web.Request) -> str:
+        """Why a request is not answered; "" for one that is."""
+        if request.headers.get("Host", "") not in self.hosts:  # a name that was made to point here
+            return "This server answers only for 127.0.0.1 and localhost."
+        origin = request.headers.get("Origin")
+        if origin is not None and origin not in [f"http://{host}" for host in self.hosts]:
+            return "This server answers no other site."
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        if site not in ("none", "same-origin") and not self._is_link(request):
+            return "This server answers no other site."
+        if request.method not in ("GET", "HEAD") and origin is None:
+            return "A request that changes something needs an Origin."
+        return ""
+
+    def _is_link(self, request: web.Request) -> bool:
+        """Whether a request is somebody following a link, which gets nothing without the cookie or the token."""
+        return request.method == "GET" and request.headers.get("Sec-Fetch-Mode") == "navigate"
+
+    def knows(self, request: web.Request) -> bool:
+        """Whether a request has the cookie."""
+        return hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self.session.encode())
+
+    def entering(self, request: web.Request) -> web.Response | None:
+        """The answer to a request with a token: the same address without it, and a cookie; None without a token."""
+        if TOKEN not in request.query:
+            return None
+        if not hmac.compare_digest(request.query[TOKEN].encode(), self.token.encode()):
+            return refused(
+                "The token in this address is not of this server. Use the address that calipers view printed."
+            )
+        rest = [(key, value) for key, value in request.query.items() if key != TOKEN]
+        answer = web.Response(status=303, headers={"Location": str(request.rel_url.with_query(rest))})
+        answer.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict", path="/")
+        return answer
+
+    def accept(self, make: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        """The protocol of a new connection; one that closes it at once where there are too many."""
+        self._forget()
+        if len(self.connections) >= MOST_CLIENTS:
+            return _Closed()
+        protocol = make()
+        self.connections[protocol] = _Connection(asyncio.get_running_loop().time())
+        return protocol
+
+    def _forget(self) -> None:
+        """Forget the connections that are lost; a new one is not made yet."""
+        now = asyncio.get_running_loop().time()
+        for protocol, connection in list(self.connections.items()):
+            if protocol.transport is None and now > connection.accepted:
+                del self.connections[protocol]
+
+    async def sweep(self) -> None:
+        """Cut connections that send no request, and those that take nothing of what they were sent; never ends."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(SWEEP)
+            self._forget()
+            for protocol, connection in self.connections.items():
+                transport: asyncio.Transport | None = protocol.transport
+                if transport is not None and connection.is_stalled(transport.get_write_buffer_size(), clock()):
+                    transport.abort()
+                    self.cut += 1
+
+    def middleware(self) -> Any:
+        """The checks before every answer."""
+
+        @web.middleware
+        async def checked(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.protocol in self.connections:
+                self.connections[request.protocol].heard = True
+            if why := self.refusal(request):
+                return refused(why)
+            if (answer := self.entering(request)) is not None:
+                return answer
+            if not self.knows(request):
+                return refused("Open the address that calipers view printed; it has a token.")
+            try:
+                async with asyncio.timeout(None if request.path == UNTIL_STREAM else LONGEST_REQUEST):
+                    return await handler(request)
+            except InputError as error:
+                return web.json_response({"error": str(error)}, status=400)
+            except TimeoutError:
+                return web.json_response({"error": WAITING}, status=503)
+
+        return checked
+
+    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """The headers of every answer."""
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        response.headers.setdefault("Content-Security-Policy", POLICY)
+        response.headers.pop("Server", None)
+
+
+def refused(why: str) -> web.Response:
+    """The answer to a request that is not answered."""
+    return web.Response(status=403, text=f"{why}\n")
+
+
+class _Closed(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()

@@ -1,0 +1,635 @@
+"""The viewer's server: pages, their data as JSON, and events. It reads; labels are all that it writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from html import unescape
+from importlib.resources import files
+from typing import Any, Final
+
+import numpy as np
+from aiohttp import web
+
+from calipers.errors import InputError
+from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.rollouts.record import OUTCOMES, USAGE
+from calipers.web.gather import STATES, LedgerPart
+from calipers.web.markup import visible
+from calipers.web.viewer.guard import MOST_CLIENTS, Guard
+from calipers.web.viewer.labelling import Labelling
+from calipers.web.viewer.library import Library, OpenRun, View, modified, running
+from calipers.web.viewer.log import (
+    blocks_of,
+    numbers_of,
+    piece,
+    previews,
+    raw_block,
+    record_of,
+    steps_of,
+    whole_text,
+)
+from calipers.web.viewer.pages import labelling_page, pair_shell, rollouts_page, runs_page
+from calipers.web.viewer.query import Query
+from calipers.web.viewer.summary import RunSummary, pair_data, pair_report, pair_summary, report_of
+
+MOST_ROWS: Final = 200  # of a list that one request gets
+LARGEST_BODY: Final = 64 << 10
+PING: Final = 10.0  # seconds between two signs of life of a stream of events
+MOST_EVENTS: Final = 100  # that wait for a client
+SOON: Final = 1.0  # seconds that the first page waits for an index
+LOOK: Final = 5.0  # seconds between two looks whether a page is open
+GRACE: Final = 2.0  # seconds that open answers have when the server stops
+ASSETS: Final = {
+    "page.css": "text/css",
+    "runs.css": "text/css",
+    "viewer.css": "text/css",
+    "viewer.js": "text/javascript",
+}
+LABELS_ONLY: Final = re.compile(r"/(asset/[a-z.]+|label|api/label(/\w+)?)\Z")
+"""What is answered while somebody labels: anything else would show what the judge said."""
+
+
+class Viewer:
+    """The answers of one server."""
+
+    def __init__(self, library: Library, guard: Guard, labelling: Labelling | None = None) -> None:
+        self.library, self.guard, self.labelling = library, guard, labelling
+        self.closing = asyncio.Event()
+        self.pages = 0  # open streams of events: a page each
+        self.left = asyncio.get_running_loop().time()  # when the last of them was closed
+
+    def application(self) -> web.Application:
+        """All routes."""
+        app = web.Application(middlewares=[self.guard.middleware(), self._blind], client_max_size=LARGEST_BODY)
+        app.on_response_prepare.append(self.guard.add_headers)
+        run, pair = r"{run:[0-9a-f]{12}(?:\.[0-9]{1,5})?}", r"{other:[0-9a-f]{12}(?:\.[0-9]{1,5})?}"
+        get = app.router.add_get
+        get("/", self._front)
+        get("/label", self._page(labelling_page))
+        get("/asset/{name}", self._asset)
+        get(f"/run/{run}", self._page(rollouts_page))
+        get(f"/compare/{run}/{pair}", self._page(pair_shell))
+        get(f"/report/{run}", self._report)
+        get(f"/report/{run}/{pair}", self._pair_report)
+        get("/events", self._events)
+        get("/api/runs", self._runs)
+        get(f"/api/run/{run}", self._run)
+        get(f"/api/run/{run}/rollouts", self._rollouts)
+        get(f"/api/run/{run}/rollout/{{row:[0-9]{{1,10}}}}", self._rollout)
+        get(f"/api/run/{run}/text/{{row:[0-9]{{1,10}}}}", self._text)
+        get(f"/api/compare/{run}/{pair}", self._compare)
+        get(f"/api/compare/{run}/{pair}/task", self._compare_task)
+        get("/api/label", self._label)
+        app.router.add_post("/api/label", self._labelled)
+        app.router.add_post("/api/label/{what:undo|finish}", self._label_action)
+        return app
+
+    @web.middleware
+    async def _blind(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        labelling = self.labelling
+        if labelling is not None and not labelling.finished and not LABELS_ONLY.match(request.path):
+            if request.path == "/":
+                raise web.HTTPSeeOther("/label")
+            raise web.HTTPForbidden(text="Nothing else is shown until the labelling is finished.\n")
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    async def _front(self, request: web.Request) -> web.Response:
+        if self.labelling is not None and not self.labelling.finished:
+            raise web.HTTPSeeOther("/label")
+        only = next(iter(self.library.runs.values())) if len(self.library.runs) == 1 else None
+        if only is not None and "all" not in request.query and only.source.kind != "result":
+            with suppress(InputError, TimeoutError):
+                async with asyncio.timeout(SOON):
+                    several = len((await self.library.index(only)).groups) > 1
+                if not several:
+                    raise web.HTTPSeeOther(f"/run/{only.source.id}")
+        return web.Response(text=runs_page(), content_type="text/html")
+
+    def _page(self, make: Callable[[], str]) -> Callable[[web.Request], Any]:
+        async def page(request: web.Request) -> web.Response:
+            return web.Response(text=make(), content_type="text/html")
+
+        return page
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in ASSETS:
+            raise web.HTTPNotFound
+        content = (files("calipers.web") / "assets" / name).read_text(encoding="utf-8")
+        return web.Response(text=content, content_type=ASSETS[name], headers={"Cache-Control": "no-cache"})
+
+    # the list of runs
+
+    async def _runs(self, request: web.Request) -> web.Response:
+        rows = []
+        for run in sorted(self.library.runs.values(), key=lambda run: -modified(run.source)):
+            rows += await self._listed(run)
+        return _json({"runs": rows, "notes": [visible(note) for note in self.library.notes]})
+
+    async def _listed(self, run: OpenRun) -> list[dict[str, Any]]:
+        source = run.source
+        shared = {
+            "source": source.id,
+            "path": visible(source.name),
+            "kind": source.kind,
+            "age": modified(source),
+            "running": running(source),
+        }
+        try:
+            index = await self.library.index(run)
+        except InputError as error:
+            return [{**shared, "id": source.id, "error": visible(str(error))}]
+        known = {tuple(group): summary for group, summary in await self.library.summary(run)}
+        rows = []
+        for number, group in enumerate(index.groups or [(None, None, None)]):
+            id = source.id if not number else f"{source.id}.{number}"
+            agent, model, dataset = (visible(name or "") for name in group)
+            summary = known.get(tuple(group)) or (next(iter(known.values())) if len(known) == 1 else None)
+            row = {**shared, "id": id, "agent": agent, "model": model, "dataset": dataset, "rollouts": len(index)}
+            rows.append({**row, **_summary(summary), "error": visible(run.why_no_summary)})
+        return rows
+
+    # one run
+
+    async def _run(self, request: web.Request) -> web.Response:
+        view = await self._view(request)
+        run = self.library.runs[view.source.id]
+        wanted = request.query.get("summary") != "no"
+        listed = await self._listed(run) if wanted else []
+        agent, model, dataset = (view.index.groups or [(None, None, None)])[view.group]
+        shown = next((row for row in listed if row["id"] == view.id), {"id": view.id})
+        return _json(
+            {
+                **shown,
+                **{"agent": visible(agent or ""), "model": visible(model or ""), "dataset": visible(dataset or "")},
+                "path": visible(view.source.name),
+                "version": view.version,
+                "running": running(view.source),
+                "rollouts": len(view.own.rows),
+                "outright": view.own.outright,
+                "parts": _parts(view),
+                "slices": {
+                    visible(key): [visible(value) for value in values] for key, values in view.index.slices.items()
+                },
+                "others": [{"id": id, "name": visible(name)} for id, name in self._others(view)],
+            }
+        )
+
+    def _others(self, view: View) -> list[tuple[str, str]]:
+        """The runs of the same dataset that this one may stand beside."""
+        dataset = (view.index.groups or [(None, None, None)])[view.group][2]
+        others = []
+        for run in self.library.runs.values():
+            for number, group in enumerate(run.index.groups if run.index else []):
+                id = run.source.id if not number else f"{run.source.id}.{number}"
+                if id != view.id and group[2] == dataset:
+                    others.append((id, f"{group[1] or group[0] or ''} {run.source.name}".strip()))
+        return others
+
+    async def _view(self, request: web.Request, key: str = "run") -> View:
+        return await self.library.view(request.match_info[key])
+
+    async def _rollouts(self, request: web.Request) -> web.Response:
+        view = await self._view(request)
+        query, against, way = await self._query(request, view)
+        rows, complete = await self.library.rows(view, query, against, way)
+        first, count = _whole(request, "from", 0), min(_whole(request, "count", 50), MOST_ROWS)
+        answer: dict[str, Any] = {"total": len(rows), "version": view.version, "complete": complete}
+        if "task" in request.query and "sample" in request.query:
+            answer["at"] = _place(view, rows, request.query["task"], _whole(request, "sample", 0))
+        if "fail" in request.query:  # the next failure after, or before, a position
+            answer["at"] = _failure(view, rows, _signed(request, "fail"), request.query.get("way") == "back")
+        shown = rows[first : first + count].tolist()
+        said = await self.library.call(previews, view.index, shown)
+        answer["rows"] = [_row(view, row, words) for row, words in zip(shown, said, strict=True)]
+        return _json(answer)
+
+    async def _query(self, request: web.Request, view: View) -> tuple[Query, View | None, str]:
+        given = request.query
+        slices = tuple(
+            (key, value) for key, _, value in (pair.partition("=") for pair in given.getall("slice", [])) if key
+        )
+        query = Query(
+            group=view.group,
+            states=frozenset(filter(None, given.get("state", "").split(","))),
+            outcome=given.get("outcome", ""),
+            least=_number(given.get("least")),
+            most=_number(given.get("most")),
+            slices=tuple(_original(view, key, value) for key, value in slices),
+            search=given.get("q", "").strip()[:500],
+            task=given.get("only", ""),
+            sort=given.get("sort", "order"),
+        )
+        against = await self.library.view(given["against"]) if given.get("against") else None
+        return query, against, given.get("flip", "flipped")
+
+    async def _rollout(self, request: web.Request) -> web.Response:
+        view = await self._view(request)
+        row = _row_of(request, view)
+        return _json(await self.library.call(_detail, view, row))
+
+    async def _text(self, request: web.Request) -> web.Response:
+        view = await self._view(request)
+        row, key, start = _row_of(request, view), request.query.get("block", ""), _whole(request, "from", 0)
+
+        def part() -> dict[str, Any]:
+            text = whole_text(*record_of(view.index, row), key)
+            words, end = piece(text, start)
+            return {"text": words, "next": end if end < len(text) else None, "size": len(text)}
+
+        return _json(await self.library.call(part))
+
+    async def _report(self, request: web.Request) -> web.Response:
+        view = await self._view(request)
+        group = (view.index.groups or [(None, None, None)])[view.group]
+        return _page_with_policy(await self.library.call(report_of, view.source, view.index, group))
+
+    # two runs
+
+    async def _both(self, request: web.Request) -> tuple[View, View]:
+        return await self._view(request), await self._view(request, "other")
+
+    async def _pair_report(self, request: web.Request) -> web.Response:
+        sides = [(view.source, view.index, view.index.groups[view.group]) for view in await self._both(request)]
+        return _page_with_policy(await self.library.call(pair_report, *sides))
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        first, second = await self._both(request)
+        table = await self.library.call(_changes, first, second)
+        way = request.query.get("way", "all")
+        rows = [row for row in table if way in ("all", row["way"])]
+        counts = {word: sum(row["way"] == word for row in table) for word in ("worse", "better", "same")}
+        start, count = _whole(request, "from", 0), min(_whole(request, "count", 50), MOST_ROWS)
+        answer: dict[str, Any] = {
+            "total": len(rows), "counts": {"all": len(table), **counts}, "rows": rows[start : start + count],
+            "names": [_called(first), _called(second)], "version": [first.version, second.version],
+        }  # fmt: skip
+        if "task" in request.query:
+            answer["at"] = next((at for at, row in enumerate(rows) if row["task"] == request.query["task"]), None)
+        if request.query.get("verdict") != "no":
+            try:
+                sides = [(view.source, view.index, view.index.groups[view.group]) for view in (first, second)]
+                answer["verdict"] = asdict(await self.library.call(lambda: pair_summary(pair_data(*sides))))
+            except InputError as error:
+                answer["verdict"] = {"sentence": visible(str(error)), "detail": "", "badge": "", "tasks": 0}
+        return _json(answer)
+
+    async def _compare_task(self, request: web.Request) -> web.Response:
+        task, number = request.query.get("task", ""), _whole(request, "sample", 0)
+        sides = []
+        for view in await self._both(request):
+            rows = _task_rows(view, task)
+            row = rows[min(number, len(rows) - 1)] if rows else None
+            detail = await self.library.call(_detail, view, row) if row is not None else None
+            sides.append({"name": _called(view), "samples": len(rows), "rollout": detail})
+        return _json({"task": task, "sides": sides})
+
+    # events
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_EVENTS)
+        self.library.listeners.add(queue)
+        self.pages += 1
+        try:
+            await answer.write(b"retry: 1000\n\n")
+            while not self.closing.is_set():
+                try:
+                    event = await asyncio.wait_for(queue.get(), PING)
+                    await answer.write(b"data: %s\n\n" % json.dumps(event).encode())
+                except TimeoutError:
+                    await answer.write(b": still here\n\n")
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the browser has gone
+        finally:
+            self.library.listeners.discard(queue)
+            self.pages -= 1
+            self.left = asyncio.get_running_loop().time()
+        return answer
+
+    # labels
+
+    def _labels(self) -> Labelling:
+        if self.labelling is None:
+            raise web.HTTPNotFound
+        return self.labelling
+
+    async def _label(self, request: web.Request) -> web.Response:
+        return _json(await self.library.call(self._labels().state))
+
+    async def _labelled(self, request: web.Request) -> web.Response:
+        labelling = self._labels()
+        try:
+            body = await request.json()
+            label, comment, position = body["label"], str(body.get("comment") or ""), int(body["position"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError("expected an object with label and position") from None
+        await self.library.call(labelling.put, position, label, comment)
+        return _json(await self.library.call(labelling.state))
+
+    async def _label_action(self, request: web.Request) -> web.Response:
+        labelling = self._labels()
+        await self.library.call(labelling.undo if request.match_info["what"] == "undo" else labelling.finish)
+        return _json(await self.library.call(labelling.state))
+
+
+def _json(value: Any) -> web.Response:
+    def finite(value: Any) -> Any:
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        if isinstance(value, dict):
+            return {key: finite(inner) for key, inner in value.items()}
+        return [finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+    body = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+    return web.Response(body=body, content_type="application/json")
+
+
+def _page_with_policy(content: str) -> web.Response:
+    """A report with its own policy, which names its style and scripts by their hashes."""
+    match = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)"', content)
+    policy = f"{unescape(match[1])}; frame-ancestors 'none'" if match else "default-src 'none'"
+    return web.Response(text=content, content_type="text/html", headers={"Content-Security-Policy": policy})
+
+
+def _summary(summary: RunSummary | None) -> dict[str, Any]:
+    if summary is None:
+        return {}
+    return {**asdict(summary), "sentence": visible(summary.sentence), "detail": visible(summary.detail)}
+
+
+def _whole(request: web.Request, key: str, default: int) -> int:
+    text = request.query.get(key, "")
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 18:
+        raise InputError(f"{key} is {text[:40]!r}; expected a whole number")
+    return int(text)
+
+
+def _signed(request: web.Request, key: str) -> int:
+    text = request.query.get(key, "")
+    return -1 if text == "-1" else _whole(request, key, 0)
+
+
+def _number(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"the reward is {text[:40]!r}; expected a number")
+    return value
+
+
+def _original(view: View, key: str, value: str) -> tuple[str, str]:
+    """A slice as the log has it: pages show control characters as what they are."""
+    for known, values in view.index.slices.items():
+        if visible(known) == key:
+            return known, next((each for each in values if visible(each) == value), value)
+    return key, value
+
+
+def _parts(view: View) -> list[dict[str, Any]]:
+    """The parts of the ledger of the rows in the log, for filters."""
+    rows = view.own.rows
+    both = view.own.states[rows].astype(np.int64) * 256 + view.own.outcomes[rows]
+    pairs, counts = np.unique(both, return_counts=True)
+    parts = [
+        LedgerPart(STATES[pair // 256], OUTCOMES[pair % 256], count)
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
+    ]
+    return [{"state": part.state, "outcome": part.outcome, "count": part.count, "word": part.word} for part in parts]
+
+
+def _row(view: View, row: int, words: dict[str, str]) -> dict[str, Any]:
+    columns, numbers = view.index.columns, view.own.numbers
+    total = tokens_of(view, row)
+    outcome = OUTCOMES[int(view.own.outcomes[row])]
+    return {
+        "row": row,
+        "task": visible(view.index.name(int(columns["task"][row]))),
+        "sample": int(columns["sample"][row]),
+        "state": STATES[int(view.own.states[row])],
+        "outcome": outcome.replace("_", " "),
+        "reward": float(numbers.values[row]) if numbers.given[row] else None,
+        "tokens": total,
+        **words,
+    }
+
+
+def tokens_of(view: View, row: int) -> int | None:
+    """The tokens of a rollout; None where nobody counted them."""
+    counts = [view.index.number("usage", name) for name in ("input_tokens", "output_tokens")]
+    known = [float(column.values[row]) for column in counts if column.given[row]]
+    return int(sum(known)) if known and math.isfinite(sum(known)) else None
+
+
+def _row_of(request: web.Request, view: View) -> int:
+    row = int(request.match_info["row"])
+    if row >= len(view.index):
+        raise InputError(f"no rollout {row}; the log has {len(view.index):,}")
+    return row
+
+
+def _place(view: View, rows: Any, task: str, sample: int) -> int | None:
+    """The position of a rollout in a list; None where it is not in it."""
+    code = _task_code(view, task)
+    if code is None:
+        return None
+    found = np.flatnonzero((view.index.columns["task"][rows] == code) & (view.index.columns["sample"][rows] == sample))
+    return int(found[0]) if len(found) else None
+
+
+def _task_code(view: View, task: str) -> int | None:
+    code = view.index.task(task)
+    if code is not None or not task:
+        return code
+    return next((at for at, name in enumerate(view.index.names()) if visible(name) == task), None)
+
+
+def _failure(view: View, rows: Any, position: int, back: bool) -> int | None:
+    """The position of the next rollout that did not pass, after one or before it; None where there is none."""
+    numbers = view.own.numbers
+    failed = ~(numbers.given[rows] & (numbers.values[rows] >= PASS_THRESHOLD))
+    ahead = failed[:position][::-1] if back else failed[position + 1 :]
+    if not ahead.any():
+        return None
+    step = int(np.argmax(ahead))
+    return position - 1 - step if back else position + 1 + step
+
+
+def _detail(view: View, row: int) -> dict[str, Any]:
+    """All that the first screen of a rollout shows."""
+    index, columns = view.index, view.index.columns
+    line, record = record_of(index, row)
+    task, sample = int(columns["task"][row]), int(columns["sample"][row])
+    same = np.flatnonzero(columns["task"] == task)
+    if len(index.groups) > 1:
+        same = same[columns["group"][same] == columns["group"][row]]
+    current = index.current()
+    words = _row(view, row, {})
+    usage = {name: float(column.values[row]) for name in USAGE if (column := index.number("usage", name)).given[row]}
+    slices = {
+        visible(key): visible(values[code])
+        for key, values in index.slices.items()
+        if (code := int(columns[f"slice:{key}"][row])) >= 0
+    }
+    state = words["state"]
+    return {
+        **words,
+        "samples": int(current[same].sum()),
+        "counted": state != "missing",
+        "passed": state == "passed",
+        "usage": usage,
+        "slices": slices,
+        "numbers": numbers_of(record),
+        "blocks": [asdict(block) for block in blocks_of(record)],
+        "steps": steps_of(record),
+        "raw": asdict(raw_block(line)),
+        "line": int(columns["line"][row]),
+        "path": visible(index.path if view.source.kind != "other" else view.source.name),
+        "siblings": [
+            {"row": each, "sample": int(columns["sample"][each]), "state": STATES[int(view.own.states[each])]}
+            for each in same[current[same]][:200].tolist()
+        ],
+        "attempts": _attempts(view, same[columns["sample"][same] == sample].tolist()),
+    }
+
+
+def _attempts(view: View, rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Every attempt at a rollout, where there were several."""
+    if len(rows) < 2:
+        return []
+    said = previews(view.index, rows[:50])
+    return [
+        {
+            **_row(view, row, words),
+            "attempt": int(view.index.columns["attempt"][row]),
+            "current": bool(view.index.current()[row]),
+        }
+        for row, words in zip(rows[:50], said, strict=True)
+    ]
+
+
+def _called(view: View) -> str:
+    agent, model, _ = (view.index.groups or [(None, None, None)])[view.group]
+    return visible(model or agent or os.path.basename(view.source.path))
+
+
+def _task_rows(view: View, task: str) -> list[int]:
+    code = _task_code(view, task)
+    rows = view.own.rows
+    if code is None:
+        return []
+    chosen = rows[view.index.columns["task"][rows] == code]
+    ordered: list[int] = chosen[np.argsort(view.index.columns["sample"][chosen], kind="stable")].tolist()
+    return ordered
+
+
+def _changes(first: View, second: View) -> list[dict[str, Any]]:
+    """The tasks of both runs with the states of their samples and how the mean changed, the largest losses first."""
+    sides = [_means(view) for view in (first, second)]
+    hashes = [view.index.columns["hash"] for view in (first, second)]
+    _, at_first, at_second = np.intersect1d(hashes[0], hashes[1], return_indices=True)
+    gains = sides[1][0][at_second] - sides[0][0][at_first]
+    known = np.isfinite(gains)
+    order = np.argsort(np.where(known, gains, np.inf), kind="stable")
+    rows = []
+    for at in order.tolist():
+        gain = float(gains[at]) if known[at] else None
+        way = "same" if gain is None or abs(gain) < 1e-12 else "better" if gain > 0 else "worse"
+        rows.append(
+            {
+                "task": visible(first.index.name(int(at_first[at]))),
+                "gain": gain,
+                "way": way,
+                "states": [sides[0][1](int(at_first[at])), sides[1][1](int(at_second[at]))],
+            }
+        )
+    return rows
+
+
+def _means(view: View) -> tuple[Any, Callable[[int], list[str]]]:
+    """The mean of each task's numbers, [T], NaN where it has none; and what gives the states of a task's samples."""
+    rows, columns = view.own.rows, view.index.columns
+    task, size = columns["task"][rows], view.index.tasks
+    given = view.own.numbers.given[rows]
+    counts = np.bincount(task[given], minlength=size)
+    sums = np.bincount(task[given], weights=view.own.numbers.values[rows][given], minlength=size)
+    means = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+    order = np.lexsort((columns["sample"][rows], task))
+    starts = np.searchsorted(task[order], np.arange(size + 1))
+
+    def states(code: int) -> list[str]:
+        chosen = rows[order[starts[code] : min(starts[code + 1], starts[code] + 64)]]
+        return [STATES[state] for state in view.own.states[chosen].tolist()]
+
+    return means, states
+
+
+@asynccontextmanager
+async def serving(
+    library: Library, *, port: int = 0, labelling: Labelling | None = None
+) -> AsyncIterator[tuple[Viewer, str]]:
+    """A server that answers until the block ends, and the address to open, with its token."""
+    loop = asyncio.get_running_loop()
+    guard = Guard()
+    viewer = Viewer(library, guard, labelling)
+    runner = web.AppRunner(viewer.application(), access_log=None, handle_signals=False, shutdown_timeout=GRACE)
+    await runner.setup()
+    handlers = runner.server
+    if handlers is None:
+        raise RuntimeError("the server did not start")
+    try:
+        server = await loop.create_server(lambda: guard.accept(handlers), "127.0.0.1", port, backlog=MOST_CLIENTS)
+    except OSError as error:
+        await runner.cleanup()
+        library.close()
+        raise InputError.at("--port", f"{port} cannot be used ({error.strerror})", "choose another, or 0") from None
+    guard.port = server.sockets[0].getsockname()[1]
+    work = [loop.create_task(guard.sweep()), loop.create_task(library.watch())]
+    try:
+        yield viewer, f"http://127.0.0.1:{guard.port}/?token={guard.token}"
+    finally:
+        viewer.closing.set()
+        library.tell({"closing": True})
+        for task in work:
+            task.cancel()
+        server.close()
+        library.close()
+        await runner.cleanup()
+
+
+async def serve(
+    library: Library,
+    *,
+    port: int,
+    labelling: Labelling | None,
+    announce: Callable[[str], None],
+    stop_after: float | None,
+) -> None:
+    """Serve until a signal comes, or no page was open for ``stop_after`` seconds. ``announce`` gets the address."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    async with serving(library, port=port, labelling=labelling) as (viewer, address):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+        announce(address)
+        while not stopped.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), min(stop_after or LOOK, LOOK))
+            if stop_after and not viewer.pages and loop.time() - viewer.left > stop_after:
+                break

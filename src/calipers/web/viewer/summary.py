@@ -1,0 +1,180 @@
+"""What a page says of a run as a whole: its sentence, number, ledger and report, from its index."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from calipers.analyses.compare.compare import compare
+from calipers.analyses.compare.source import CalledTable, ReadSource, read_source
+from calipers.errors import InputError
+from calipers.formats.carried import CARRIED
+from calipers.formats.format import Named
+from calipers.formats.read import Input
+from calipers.formats.run_folder import with_plan
+from calipers.reports.figures import counted, figure
+from calipers.reports.sentences import money, places, to
+from calipers.rollouts.table import assemble
+from calipers.web import draw
+from calipers.web.gather import EVERY_TASK, PairData, RunData, ledger_parts, runs_of
+from calipers.web.markup import Markup, element
+from calipers.web.page import html
+from calipers.web.pair_page import answer_of, badge, pair_page
+from calipers.web.pair_page import headline_of as pair_headline
+from calipers.web.run_page import answer, bar_parts, headline_of, ledger_label, run_page, state_counts
+from calipers.web.viewer.index import Group, Index
+from calipers.web.viewer.runs import RunSource
+
+SMALL = 32 << 20  # bytes of a converted log up to which its source is read again, for all that it says
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One group of a source, as the list of runs shows it."""
+
+    sentence: str
+    detail: str
+    metric: str
+    value: float | None
+    interval: tuple[float, float] | None
+    planned: int
+    missing: int
+    finished: int | None  # of a run that is still going
+    cost: str
+    strip: str  # HTML: the ledger's bar and the number on its axis
+    bar: str  # HTML: the ledger's bar alone
+
+
+def runs_in(source: RunSource, index: Index) -> list[RunData]:
+    """The runs of a source; InputError says why they have no numbers."""
+    return runs_of(read_of(source, index))
+
+
+def read_of(source: RunSource, index: Index) -> ReadSource:
+    """The table of a source's rollouts, as a reader would give it."""
+    if not len(index) and source.kind != "run":
+        raise InputError.at(source.path, "no rollouts", "expected at least one")
+    if (source.kind == "other" and index.state.end <= SMALL) or (source.kind == "log" and _carries(index.path)):
+        return read_source(source.path, Named({}), [*index.slices, "answer"], None)
+    parts = [index.part()] if len(index) else []
+    if source.kind == "run":
+        parts = with_plan(source.path, parts, [*index.slices])
+    table = assemble(parts)
+    return ReadSource(source.path, table, {}, {}, lambda: [Input(source.path, "native", "", len(index))])
+
+
+def _carries(log: str) -> bool:
+    """Whether a log was converted, so that its rows say more of it than an index has."""
+    with open(log, "rb") as file:
+        return f'"{CARRIED}"'.encode() in file.read(1 << 16)
+
+
+def group_of(run: RunData) -> Group:
+    """Who answered what."""
+    return run.group.agent, run.group.model, run.group.dataset
+
+
+def summaries(source: RunSource, index: Index) -> list[tuple[Group, RunSummary]]:
+    """Every group of a source with its summary."""
+    return [(group_of(run), summary_of(run)) for run in runs_in(source, index)]
+
+
+def summary_of(run: RunData) -> RunSummary:
+    """What the list of runs, and the strip above the rollouts, show of a run."""
+    said, ledger = answer(run), run.group.ledger
+    found = headline_of(run.group)
+    metric, estimate = found if found else ("", None)
+    states = state_counts(ledger_parts(run))
+    label = ledger_label(ledger, states)
+    bar = draw.ledger_bar(bar_parts(states), label=label, height=14)
+    progress = run.progress
+    shown = _number(run, metric) if estimate is not None and progress is None else Markup("")
+    return RunSummary(
+        sentence=said.sentence,
+        detail=said.detail,
+        metric=metric,
+        value=None if estimate is None or progress else estimate.value,
+        interval=None if estimate is None or progress else estimate.interval,
+        planned=ledger.planned,
+        missing=ledger.gaps,
+        finished=progress.finished if progress else None,
+        cost=money(run.group.totals["cost_usd"]) if "cost_usd" in run.group.totals else "",
+        strip=str(shown),
+        bar=str(bar),
+    )
+
+
+def _number(run: RunData, metric: str) -> Markup:
+    """The headline metric, for the whole run, with its interval."""
+    estimate = run.group.metrics[metric]
+    digits = places(estimate.interval)
+    scale = draw.scale_of([estimate.value, *(estimate.interval or ()), *(estimate.bounds or ())])
+    label = f"{metric} {figure(estimate.value, digits)}" + (
+        f", {to(estimate.interval, digits)}" if estimate.interval else ""
+    )
+    picture = draw.interval_row(estimate.value, estimate.interval, estimate.bounds, scale, label=label)
+    return element(
+        "div",
+        element("span", metric, class_="metric"),
+        element("span", to(estimate.interval, digits) if estimate.interval else "no interval", class_="ends"),
+        element("b", figure(estimate.value, digits)),
+        element("span", picture, class_="axis-cell"),
+        class_="number",
+    )
+
+
+def report_of(source: RunSource, index: Index, group: Group) -> str:
+    """The report of a run, as `calipers report` makes it, without texts: the viewer has all of them."""
+    return html(run_page(_run(source, index, group)))
+
+
+def _run(source: RunSource, index: Index, group: Group) -> RunData:
+    return next(run for run in runs_in(source, index) if group_of(run) == tuple(group))
+
+
+def pair_data(first: tuple[RunSource, Index, Group], second: tuple[RunSource, Index, Group]) -> PairData:
+    """Two runs, the first the baseline; InputError where they cannot be compared."""
+    runs = [_run(*each) for each in (first, second)]
+    tables: list[Any] = []
+    for run in runs:
+        if run.rollouts is None:
+            raise InputError("a finished result has no rollouts to compare")
+        tables.append(CalledTable(run.name, run.rollouts.table))
+    comparison = compare(*tables, flips=EVERY_TASK)
+    return PairData(comparison, runs[0], runs[1])
+
+
+@dataclass(frozen=True, slots=True)
+class PairSummary:
+    """The verdict of two runs."""
+
+    sentence: str
+    detail: str
+    badge: str  # HTML
+    tasks: int
+    names: tuple[str, str]
+
+
+def pair_summary(data: PairData) -> PairSummary:
+    """The verdict strip of two runs."""
+    pair = data.comparison.contests[0].pairs[0]
+    finding = pair_headline(pair)
+    names = tuple(run.name if run is not None else "" for run in (data.first, data.second))
+    said = answer_of(finding, ("A", "B"), data.comparison)
+    return PairSummary(said.sentence, said.detail, str(badge(finding.verdict)), finding.tasks, (names[0], names[1]))
+
+
+def pair_report(first: tuple[RunSource, Index, Group], second: tuple[RunSource, Index, Group]) -> str:
+    """The report of two runs, without texts."""
+    return html(pair_page(pair_data(first, second)))
+
+
+def described(source: RunSource) -> str:
+    """The path of a source for people, as it was given."""
+    return os.path.normpath(source.name)
+
+
+def rollouts(number: int) -> str:
+    """``1,204 rollouts``."""
+    return counted(number, "rollout")
