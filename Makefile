@@ -249,7 +249,7 @@ $(STORES_READY): pyproject.toml $(STORES_CONSTRAINTS)
 	@touch $@
 
 test-ray: $(RAY_READY) ## test --engine ray on a real cluster of several node processes, which tests end
-	@$(RAY)/bin/python -m pytest -q -p no:xdist $(or $(ARGS),tests/ray)
+	@$(RAY)/bin/python -m pytest -q -p no:xdist $(or $(ARGS),tests/on_ray)
 
 bench-ray: $(RAY_READY) ## measure the overhead of --engine ray against one process, side by side
 	@$(RAY)/bin/python -m bench.ray_run $(ARGS)

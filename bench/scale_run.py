@@ -35,6 +35,7 @@ PICTURE = ROOT / "docs" / "images" / "scale.svg"
 START, END = "<!-- scale: bench/scale_run.py -->", "<!-- /scale -->"
 METRICS = ["mean_reward", "pass@4"]
 PIECE = 2_000_000  # rollouts that are made at once
+MOST_LINE_TASKS = 62_500  # of JSON Lines
 KINDS = ("parquet, integer ids", "parquet, text ids", "jsonl, text ids")
 TARGETS = {"parquet, integer ids": (15, 2.0), "parquet, text ids": (40, 5.0)}  # of 1e8 rollouts: seconds, GB
 
@@ -72,7 +73,9 @@ def main() -> None:
             largest = asked.largest_lines if kind.startswith("jsonl") else asked.largest
             for rows in sizes(int(largest)):
                 path = Path(folder) / f"rollouts.{kind.partition(',')[0]}"
-                make(path, rows, asked.samples, kind)
+                # a file of more lines has more samples of the same tasks: memory follows tasks
+                samples = max(asked.samples, rows // MOST_LINE_TASKS) if kind.startswith("jsonl") else asked.samples
+                make(path, rows, samples, kind)
                 measured.append(score(kind, path, rows))
                 path.unlink()
                 print(line(measured[-1]), flush=True)
@@ -164,16 +167,15 @@ def partials(folder: str, rows: int, parts: int, tasks: int) -> dict[str, Any]:
 
 
 def _make_part(path: Path, number: int, rows: int, tasks: int) -> None:
-    """Part ``number`` of a training run: some samples of every task, all parts of the same tasks."""
+    """Part ``number`` of many: some samples of every task, all parts of the same tasks."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rng = np.random.default_rng(number)
-    samples = max(1, rows // tasks)
     writer = None
     for start in range(0, rows, PIECE):
-        row = np.arange(start, min(start + PIECE, rows))
-        task, sample = row % tasks, row // tasks + number * (samples + 1)
+        row = np.arange(start, min(start + PIECE, rows)) + number * rows
+        sample, task = np.divmod(row, tasks)
         ease = (task * 2654435761 % 2**32) / 2**32
         reward = (rng.random(len(task)) < ease).astype(float)
         table = pa.table({"task": task, "sample": sample.astype(np.int32), "reward": reward})
@@ -223,7 +225,8 @@ def report(measured: Sequence[Measured], merged: dict[str, Any] | None, asked: a
         f"`make bench-scale`, measured on {datetime.now(UTC):%Y-%m-%d} with {cores} cores, load "
         f"{os.getloadavg()[0]:.1f} at the end: mean_reward and pass@4 of rollouts in random order, {asked.samples} for "
         "each task. Every score is a process of its own; the time is that of the call, the memory the peak of the "
-        "process plus that of the largest one it started.",
+        f"process plus that of the largest one it started. JSON Lines have at most {MOST_LINE_TASKS:,} tasks, with "
+        "more samples each.",
         "",
         "![Time and memory of a score against the number of rollouts](images/scale.svg)",
         "",

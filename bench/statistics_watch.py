@@ -414,6 +414,7 @@ DELAYS = (
 )
 DROPS = (0.02, 0.05, 0.1)
 LONGEST_HACK = 25
+FOUND = 0.92  # of regressions of 5 points that last five nights
 
 
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
@@ -447,8 +448,7 @@ def _false(fewer: int, seed: int) -> tuple[list[str], list[str]]:
     broken = []
     for number, world in enumerate(NULLS):
         seen = watched(world, runs, STEPS, seed + number)
-        level = replace(world, rise=0.0) if world.rise else world
-        slow = watched(level, long_runs, LONG, seed + 100 + number)
+        slow = watched(replace(world, rise=world.rise * STEPS / LONG), long_runs, LONG, seed + 100 + number)
         table.append(_row(world.name, seen, slow))
         for some, count in ((seen, STEPS), (slow, LONG)):
             if some.ever("alarm") > MOST_FALSE:
@@ -550,9 +550,10 @@ def _nightly(fewer: int, seed: int) -> tuple[list[str], list[str]]:
         table.append(f"| {rule} | {' | '.join(map(_percent, cells))} |")
         if rule == "e-process" and max(none["any_false"], five["any_false"]) > MOST_FALSE:
             broken.append("watch: a nightly gate alarms falsely in more than 5 % of histories")
-        if rule == "e-process" and five["found"] < 0.85:
+        if rule == "e-process" and five["found"] < FOUND:
+            wanted = f"{100 * FOUND:.0f} wanted"
             broken.append(
-                f"watch: a nightly gate finds {_percent(five['found'])} % of regressions of 5 points; 85 wanted"
+                f"watch: a nightly gate finds {_percent(five['found'])} % of regressions of 5 points; {wanted}"
             )
     return [head, "", *table], broken
 

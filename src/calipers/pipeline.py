@@ -330,12 +330,17 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
         economics={name: number for name, number in spent.metrics.items() if name in reported_here},
         totals={name: total_of(terms) for name, terms in totals.items()},
         variance=_variance(tallies),
-        own=plan.dialect.own(first.part, [request.text for request in plan.asked])
-        if plan.dialect.own and first.part
-        else {},
+        own=_own(first.part, plan),
         warnings=[*_uneven(tallies, requests), *heavy(whole.metrics, plan.cluster is not None)],
         stop=next((tally.stop for tally in tallies if tally.stop), None),
     )
+
+
+def _own(part: Rollouts | None, plan: Plan) -> Mapping[str, Any]:
+    """What the dialect's own system says of a group."""
+    if plan.dialect.own is None or part is None:
+        return {}
+    return plan.dialect.own(part, [request.text for request in plan.asked])
 
 
 def _itself(part: Rollouts) -> Rollouts:

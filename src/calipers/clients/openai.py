@@ -330,7 +330,7 @@ def cut(done: Completion, stops: Sequence[str]) -> Completion:
     """A completion up to the first of some texts, as one that ended there by itself; else as it is.
 
     >>> cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
-    Completion(text='4', finish_reason='stop', ending='', usage={})
+    Completion(text='4', finish_reason='stop', ending='', usage={}, asked_again=0)
     """
     places = [start for stop in stops if stop and (start := done.text.find(stop)) >= 0]
     if not places:

@@ -275,7 +275,7 @@ def closed(values: Floats, weights: Floats | None = None) -> Floats:
     ``e*_a = min over k of (E_a + the k smallest others) / (k + 1)``, each with its weight. An alarm is named as a
     cause where this reaches the limit of the average itself.
 
-    >>> closed(np.array([30, 0.4, 2, 900])).tolist()
+    >>> closed(np.array([30, 0.4, 2, 900])).round(9).tolist()
     [10.8, 0.4, 1.2, 233.1]
     """
     share = np.ones(len(values)) if weights is None else weights

@@ -360,7 +360,7 @@ def test_unbounded_rewards_are_clipped_and_told(tmp_path):
     for step in range(30):
         write_step(tmp_path, step, rng.normal(5 if step < 20 else 3, 1, (60, 4)))
     found = look(tmp_path, alarms_of(["drop(reward) > 0.1"]))
-    assert any("no known range" in text for text in found.advice)
+    assert any("the range of rewards is unknown" in text for text in found.advice)
     assert 20 <= found.raised[0].step <= 25
     ranged = look(tmp_path, alarms_of(["drop(reward) > 0.1"]), state=str(tmp_path / "r"), range=(-5.0, 15.0))
     assert 20 <= ranged.raised[0].step <= 26

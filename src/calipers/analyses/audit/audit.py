@@ -269,7 +269,7 @@ def same_text(evidence: Evidence) -> Iterator[Verdict]:
         long = sum(len(one.text or "") >= LONG for one, _ in pairs)
         says = (
             f"pairs of equal completions of a task, {long:,} of {LONG} characters or more; without log-probabilities "
-            "nobody knows how many to expect"
+            "the expected number is unknown"
         )
         yield Listed(tests.SAME_TEXT, len(pairs), of, says, [_pair(each) for each in pairs[:NAMED]])
 
@@ -325,7 +325,7 @@ def ledger(evidence: Evidence) -> Iterator[Verdict]:
     usual = sizes.most_common(1)[0][0] if sizes else 0
     fewer = [some[0].task for some in tasks if len(some) < usual]
     if fewer and len(fewer) < len(tasks) / 2:
-        says = f"tasks with fewer than {usual} samples, the usual number; no plan says how many were planned"
+        says = f"tasks with fewer than {usual} samples, the usual number; no plan has the planned number"
         yield Listed("fewer_samples", len(fewer), len(tasks), says, [f"task {task!r}" for task in fewer[:NAMED]])
     yield None
 

@@ -227,10 +227,10 @@ def _signature(certificate: Certificate, key: str | None) -> Check:
         if is_signed_by(envelope, public):
             return Check("signature", GOOD, f"signed by the key {keyid_of(public)[:16]} of {key}")
         if not envelope.signatures:
-            return Check("signature", WRONG, "nobody has signed it")
+            return Check("signature", WRONG, "it has no signature")
         return Check("signature", WRONG, f"no signature is of the key {keyid_of(public)[:16]} of {key}")
     if not envelope.signatures:
-        return Check("signature", UNKNOWN, "nobody has signed it, so anybody can have made it")
+        return Check("signature", UNKNOWN, "it has no signature, so it could come from anyone")
     ids = ", ".join(each.keyid[:16] for each in envelope.signatures)
     return Check("signature", UNKNOWN, f"it says that the key {ids} signed it; --key FILE checks that")
 
@@ -398,7 +398,7 @@ def planned_as(path: str) -> str:
     try:
         stated = read_certificate(path).predicate["preregistration"]
     except InputError:
-        return "the certificate beside the run is damaged; calipers verify says how"
+        return "the certificate beside the run is damaged; calipers verify shows how"
     if stated is None:
         return "no plan was registered before the run"
     changed = stated["differences"]

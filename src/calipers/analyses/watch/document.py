@@ -278,7 +278,7 @@ def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
         if watcher.clipped:
             low, high = watcher.limits or (0.0, 1.0)
             yield (
-                f"{alarm.text}: rewards have no known range, so the mean of task means between {low:.4g} and "
+                f"{alarm.text}: the range of rewards is unknown, so the mean of task means between {low:.4g} and "
                 f"{high:.4g}, the 1st and 99th percentile of the base steps, is watched; --range LOW,HIGH sets it"
             )
         if watcher.beyond:

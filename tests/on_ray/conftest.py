@@ -1,10 +1,19 @@
+"""A real Ray cluster, or no test; ``make test-ray`` brings Ray."""
+
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ray_runs import LocalCluster, ModelServer, questions_in
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ray() -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed; make test-ray brings it")
 
 
 @pytest.fixture(scope="session")
