@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 from bench.child import own_peak  # noqa: E402
 
 PAGE = ROOT / "docs" / "benchmarks.md"
+KEPT = ROOT / ".bench" / "scale.json"
 PICTURE = ROOT / "docs" / "images" / "scale.svg"
 START, END = "<!-- scale: bench/scale_run.py -->", "<!-- /scale -->"
 METRICS = ["mean_reward", "pass@4"]
@@ -62,14 +63,15 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=64)
     parser.add_argument("--part-tasks", type=int, default=1_000_000, help="tasks that all partials share")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--kept", action="store_true", help="take the scores of single files from the last run")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     if asked.child:
         _child(**json.loads(asked.child))
         return
-    measured = []
+    measured = [Measured(**each) for each in json.loads(KEPT.read_text())] if asked.kept else []
     with tempfile.TemporaryDirectory(prefix="calipers-scale-") as folder:
-        for kind in KINDS:
+        for kind in () if asked.kept else KINDS:
             largest = asked.largest_lines if kind.startswith("jsonl") else asked.largest
             for rows in sizes(int(largest)):
                 path = Path(folder) / f"rollouts.{kind.partition(',')[0]}"
@@ -79,6 +81,8 @@ def main() -> None:
                 measured.append(score(kind, path, rows))
                 path.unlink()
                 print(line(measured[-1]), flush=True)
+        KEPT.parent.mkdir(exist_ok=True)
+        KEPT.write_text(json.dumps([asdict(each) for each in measured]))
         merged = partials(folder, int(asked.rows), asked.parts, asked.part_tasks) if asked.rows else None
     text = report(measured, merged, asked)
     print(text)

@@ -12,7 +12,9 @@ may be packed file by file, or piece by piece, and `merge` gives the same table 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,6 +43,7 @@ Unsigned = NDArray[Any]
 """Whole numbers in as few bytes as the largest needs."""
 
 AT_A_TIME = 1 << 18  # rollouts; what is unpacked at once stays in the processor's cache
+THREADS = 2  # that write to slots: more wait for memory
 LOOSE = 64  # so many slots of a byte for each rollout: with more, sorting takes less
 _PROBED = 4096  # values of a column that are looked at to learn which it takes
 _FEW = 8  # of them
@@ -327,9 +330,10 @@ def _units(
 ) -> tuple[Ints | None, UnitOf, int]:
     """Tasks as (group, id), groups in their order, ids in theirs."""
     if len(keys) == 1:
+        as_they_are = [len(place) == ids and bool((place == np.arange(ids)).all()) for place in of_task]
 
         def alone(number: int, task: Ints, code: Unsigned) -> Ints:
-            return of_task[number][task]
+            return task if as_they_are[number] else of_task[number][task]
 
         return None, alone, ids
     seen = [np.zeros(0, dtype=np.int64)]
@@ -360,13 +364,23 @@ def _slots(
     kind = np.min_scalar_type(kinds)
     nobody = kinds
     slots = np.full(tasks * most, nobody, dtype=kind)
-    for number, part in enumerate(parts):
-        code_of = of_kind[number].astype(kind)
-        for task, sample, code in part.rows():
-            slot = unit_of(number, task, code)
-            slot *= most
-            slot += sample
-            slots[slot] = code_of[code]
+
+    def fill(number: int, task: Ints, sample: Unsigned, code: Unsigned) -> None:
+        slot = unit_of(number, task, code)
+        slot *= most
+        slot += sample
+        slots[slot] = codes[number][code]
+
+    codes = [places.astype(kind) for places in of_kind]
+    with ThreadPoolExecutor(THREADS) as pool:
+        waiting: deque[Future[None]] = deque()
+        for number, part in enumerate(parts):
+            for rows_of_part in part.rows():
+                waiting.append(pool.submit(fill, number, *rows_of_part))
+                if len(waiting) > 2 * THREADS:
+                    waiting.popleft().result()
+        for future in waiting:
+            future.result()
     taken = (slots != nobody).reshape(tasks, most)
     if np.count_nonzero(taken) != rows:
         return None
