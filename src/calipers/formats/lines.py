@@ -300,7 +300,7 @@ class NotPackable(Exception):
     """Rollouts that are not worth packing, or cannot be: they are read as they are."""
 
 
-PIECE = 1 << 17  # rows that are packed at once
+PIECE = 1 << 16  # rows that are packed at once
 SEVERAL = 12  # pieces that are merged at once
 MOST_KINDS = 1 << 14  # distinct rows in a piece: with more of them, packing saves little
 

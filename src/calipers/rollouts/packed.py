@@ -295,12 +295,13 @@ def merge(parts: Sequence[Loose | Packed]) -> Packed:
     keys, group = group_keys(labels, len(kinds))
     ids, of_task = union([part.tasks for part in parts])
     units, unit_of, tasks = _units(parts, of_kind, of_task, group, keys, len(ids))
-    most = 1 + max((int(part_most(part)) for part in parts), default=0)
+    ends = [part_ends(part) for part in parts if len(part)]
+    least, most = min((low for low, _ in ends), default=0), 1 + max((high for _, high in ends), default=0)
     rows = sum(map(len, parts))
     once = bool((kinds.attempt == 1).all()) and bool((tries == 1).all())
     slots = None
-    if once and tasks * most <= LOOSE * rows + AT_A_TIME:
-        slots = _slots(parts, of_kind, unit_of, tasks, most, len(kinds), rows)
+    if once and tasks * (most - least) <= LOOSE * rows + AT_A_TIME:
+        slots = _slots(parts, of_kind, unit_of, tasks, (least, most), len(kinds), rows)
     if slots is not None:
         starts, sample, code = slots
     else:
@@ -308,12 +309,12 @@ def merge(parts: Sequence[Loose | Packed]) -> Packed:
     return Packed(kinds, tries, ids, units, starts, sample, code, parts[0].inputs if len(parts) == 1 else "")
 
 
-def part_most(part: Loose | Packed) -> int:
-    """The largest sample number."""
+def part_ends(part: Loose | Packed) -> tuple[int, int]:
+    """The smallest and the largest sample number."""
     if part.sample is not None:
-        return int(part.sample.max(initial=0))
+        return int(part.sample.min()), int(part.sample.max())
     starts: Ints = part.starts  # only packed rollouts lack sample numbers
-    return max(int(np.diff(starts).max(initial=0)) - 1, 0)
+    return 0, int(np.diff(starts).max()) - 1
 
 
 UnitOf = Any
@@ -356,19 +357,21 @@ def _slots(
     of_kind: Sequence[Ints],
     unit_of: UnitOf,
     tasks: int,
-    most: int,
+    samples: tuple[int, int],
     kinds: int,
     rows: int,
 ) -> tuple[Ints, Unsigned | None, Unsigned] | None:
     """(starts, samples, codes) by a table with a slot for each sample of each task; None where two want one slot."""
     kind = np.min_scalar_type(kinds)
     nobody = kinds
+    least, most = samples[0], samples[1] - samples[0]
     slots = np.full(tasks * most, nobody, dtype=kind)
 
     def fill(number: int, task: Ints, sample: Unsigned, code: Unsigned) -> None:
         slot = unit_of(number, task, code)
         slot *= most
         slot += sample
+        slot -= least
         slots[slot] = codes[number][code]
 
     codes = [places.astype(kind) for places in of_kind]
@@ -381,19 +384,20 @@ def _slots(
                     waiting.popleft().result()
         for future in waiting:
             future.result()
-    taken = (slots != nobody).reshape(tasks, most)
-    if np.count_nonzero(taken) != rows:
+    pieces = (slots[start : start + AT_A_TIME] for start in range(0, len(slots), AT_A_TIME))
+    if sum(int(np.count_nonzero(piece != nobody)) for piece in pieces) != rows:
         return None
-    if rows == taken.size:
+    if rows == len(slots) and not least:
         return np.arange(0, rows + 1, most), None, slots
+    taken = (slots != nobody).reshape(tasks, most)
     counts = np.count_nonzero(taken, axis=1)
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
     last = most - np.argmax(taken[:, ::-1], axis=1)
-    if bool((last[counts > 0] == counts[counts > 0]).all()):
+    if not least and bool((last[counts > 0] == counts[counts > 0]).all()):
         return starts, None, slots[taken.reshape(-1)]
     sample = np.concatenate(
         [
-            small(np.nonzero(taken[first : first + AT_A_TIME // most + 1])[1])
+            small(np.nonzero(taken[first : first + AT_A_TIME // most + 1])[1] + least)
             for first in range(0, tasks, AT_A_TIME // most + 1)
         ]
     )
