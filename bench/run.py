@@ -30,6 +30,13 @@ START_UP = "startup"
 START_UP_TURNS = 20
 
 
+def _other_section() -> str:
+    """What another bench wrote into the page, which stays."""
+    start, end = "<!-- scale: bench/scale_run.py -->", "<!-- /scale -->"
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    return f"\n{text[text.index(start) : text.index(end)]}{end}\n" if start in text and end in text else ""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the jobs asked for and print their tables."""
     asked = _parse(arguments)
@@ -63,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(report.start_up_section(start_up))
     if asked.write:
         PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(report.page(outcomes, live, more, start_up, asked.repeat, cores, load), encoding="utf-8")
+        page = report.page(outcomes, live, more, start_up, asked.repeat, cores, load)
+        PAGE.write_text(page + _other_section(), encoding="utf-8")
     return 0
 
 
