@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.analyses.audit.audit import Audit, Evidence, audited
+from calipers.analyses.audit.audit import Audit, AuditEvidence, audited
 from calipers.analyses.audit.rows import rows_of
 
 TASKS, SAMPLES = 125, 8
@@ -313,7 +313,7 @@ DOSES = (0.05, 0.1, 0.2, 0.5)
 
 def look(records: list[Record], seed: int = 0) -> Audit:
     """The audit of some records."""
-    return audited(Evidence(list(rows_of(records)), seed=seed))
+    return audited(AuditEvidence(list(rows_of(records)), seed=seed))
 
 
 def share_found(make: Callable[[Rng], list[Record]], runs: int, rule: str | None = None, seed: int = 0) -> float:

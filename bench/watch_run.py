@@ -22,7 +22,7 @@ import polars as pl
 
 from bench.data import ROOT
 from bench.statistics_report import filled, replaced
-from calipers.analyses.watch.watch import Watch
+from calipers.analyses.watch.watch import RunWatch
 
 PAGE = ROOT / "docs" / "watching.md"
 ROLLOUTS, SAMPLES = 10_000, 8
@@ -85,7 +85,7 @@ def measured(files: int, kind: str) -> dict[str, float]:
         first, memory = timed("watch", str(folder), "--once", "--alarm", "rl")
         start_up, _ = timed("watch", str(folder), "--once")
         each = []
-        watching = Watch(str(folder), {})
+        watching = RunWatch(str(folder), {})
         for step in range(files, files + NEW):
             write_step(folder, step, kind, rng)
             start = time.perf_counter()

@@ -26,7 +26,7 @@ import numpy as np
 from calipers.errors import Incomplete, InputError
 from calipers.formats.format import NUMBERED, Named, OpenInput, insisted, worths
 from calipers.formats.lines import NotPackable
-from calipers.formats.partial import SCHEMA, Header, Partial, input_file, opened, written
+from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, opened, written
 from calipers.formats.read import Input, read_packed, with_folders
 from calipers.formats.read import begin as begin_reading
 from calipers.names import FORMATS, is_code
@@ -64,7 +64,7 @@ def write_partial(
     input_format: str | None = None,
     progress: Progress | None = None,
     **settings: Any,
-) -> Header:
+) -> PartHeader:
     """Read files once and keep what a score needs of them in a partial, for `merge_partials`.
 
     ``settings`` are those of `score`: by, cluster, dialect, missing, reward, confidence, seed, interval, range,
@@ -173,7 +173,9 @@ def partial_of(
         unnumbered = unnumbered or any(part.unnumbered for part in parts)
         packed = merge([pack(part, keep) for part in parts])
     seen = [input_file(each.path, each.format, each.sha256, each.rollouts) for each in inputs()]
-    header = Header(SCHEMA, "", DEFINITIONS, {}, seen, {}, len(packed.starts) - 1, len(packed), unnumbered=unnumbered)
+    header = PartHeader(
+        SCHEMA, "", DEFINITIONS, {}, seen, {}, len(packed.starts) - 1, len(packed), unnumbered=unnumbered
+    )
     return Partial(", ".join(paths), header, replace(packed, inputs=", ".join(paths)))
 
 

@@ -74,11 +74,11 @@ from calipers.rollouts.stop import SEQUENCE, Stop, not_said
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import (
-    Ends,
     Estimate,
     Reduced,
     Settings,
     Signature,
+    ValueEnds,
     estimate_of,
     joined,
     reduce_tasks,
@@ -357,7 +357,7 @@ def _in_threads(tally: Callable[[Rollouts], GroupTally], blocks: Sequence[Block]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SliceTally:
     """What some tasks of a slice add up to, before they are numbers."""
 
     ledger: Ledger
@@ -374,11 +374,13 @@ class GroupTally:
 
     part: Rollouts | None  # for a dialect with numbers of its own
     key: tuple[str | None, ...]  # (agent, model, dataset)
-    whole: Tally
-    cuts: Mapping[str, Mapping[str, Tally]]  # of each key of ``by``, by slice
-    economics: Tally
+    whole: SliceTally
+    cuts: Mapping[str, Mapping[str, SliceTally]]  # of each key of ``by``, by slice
+    economics: SliceTally
     used: Mapping[str, list[float]]  # of each column of usage, numbers whose exact sum is its total
-    noise: Mapping[str, tuple[Floats, Floats, Ends]]  # of each reward: means and variances of tasks, [T], and its ends
+    noise: Mapping[
+        str, tuple[Floats, Floats, ValueEnds]
+    ]  # of each reward: means and variances of tasks, [T], and its ends
     samples: Mapping[tuple[str, float], tuple[Samples, bool]]  # of each reward and threshold; whether all are 0 or 1
     without: Mapping[str, int]  # of each reward that is read, how many rollouts contribute nothing to it
     stop: Stop | None
@@ -415,7 +417,7 @@ def _tally_group(
             },
             _tally(part, replace(plan, interval=DEFAULT), economics),
             {name: terms(part.columns[name].kept()) for name in USAGE if name in part.columns},
-            {key: (*moments(counted[key], by)[1:], Ends.of(counted[key].kept())) for key in noisy},
+            {key: (*moments(counted[key], by)[1:], ValueEnds.of(counted[key].kept())) for key in noisy},
             {which: (Samples.of(counted[which[0]], by, which[1]), zero_or_one(counted[which[0]])) for which in wanted},
             {key: len(part) - int(contributed(part, key).given.sum()) for key in read if plan.missing == "fail"},
             part.stop,
@@ -471,7 +473,7 @@ def _variance(tallies: Sequence[GroupTally]) -> dict[str, Split | Unsplit]:
         means, within, ends = zip(*(tally.noise[key] for tally in tallies), strict=True)
         units = _joined_clusters([tally.whole.clusters for tally in tallies])
         moments_of = samples.n, np.concatenate(means), np.concatenate(within)
-        variances[key] = split_of(*moments_of, reduce(Ends.and_those, ends), units)
+        variances[key] = split_of(*moments_of, reduce(ValueEnds.and_those, ends), units)
     return variances
 
 
@@ -496,7 +498,7 @@ def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, fl
         )
 
 
-def _tally(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> Tally:
+def _tally(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> SliceTally:
     """Some whole tasks of a slice, reduced by every requested metric."""
     settings = Settings(by=part.by_task, zero=plan.missing == "zero", range=plan.range)
 
@@ -515,7 +517,7 @@ def _tally(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> T
     keys = [request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads]
     ledger = with_rewards(replace(Ledger.of(part), lacking=lacking(part, keys)), part, keys[0] if keys else "reward")
     numbers = contributed(part, keys[0] if keys else "reward") if part.rewards else Column.gaps(len(part))
-    return Tally(
+    return SliceTally(
         ledger,
         (int(numbers.given.sum()), zero_or_one(numbers)),
         _for_each(reduced, requests, len(part)),
@@ -525,7 +527,7 @@ def _tally(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> T
     )
 
 
-def _slice(tallies: Sequence[Tally], plan: Plan, requests: Sequence[RequestedMetric]) -> Slice:
+def _slice(tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[RequestedMetric]) -> Slice:
     """The ledger of some rollouts, and an estimate for every requested metric."""
     stopped = any(tally.stopped for tally in tallies)
     settings = Settings(

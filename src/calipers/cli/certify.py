@@ -118,9 +118,9 @@ def certify(
     beside = os.path.join(os.path.dirname(path), TREE)
     files = [path, beside, *([request] if request else [])]
     targets = {name: _target(name, paths, force) for name in files}
-    from calipers.analyses.certify.certify import Scoring, certify
+    from calipers.analyses.certify.certify import CertifiedScoring, certify
 
-    scoring = Scoring(
+    scoring = CertifiedScoring(
         metrics=settings.pop("metrics"), by=settings.pop("by"), exclude=settings.pop("exclude"), **settings
     )
     if key is not None:

@@ -22,7 +22,7 @@ from calipers.reports.untrusted_text import clean, is_terminal, safe_json
 if TYPE_CHECKING:
     from calipers.analyses.watch.document import Watched
     from calipers.analyses.watch.monitor import Raised
-    from calipers.analyses.watch.watch import Watch
+    from calipers.analyses.watch.watch import RunWatch
 
 ALARMS = "Alarms"  # a group of options
 FORMATS = (*options.FORMATS, "junit")
@@ -170,7 +170,7 @@ def watch(
     """
     targets = {name: Target(name) for name in (junit, out) if name is not None}
     from calipers.analyses.watch.alarm import alarms_of
-    from calipers.analyses.watch.watch import Watch
+    from calipers.analyses.watch.watch import RunWatch
     from calipers.formats.format import Named
 
     command = _evaluation(evaluation)
@@ -186,7 +186,7 @@ def watch(
         "base": base,
     }
     evals = os.path.join(state or os.path.join(path, ".calipers-watch"), EVALS)
-    watching = Watch(
+    watching = RunWatch(
         path,
         settings,
         state=state,
@@ -273,7 +273,7 @@ def _stopping() -> Iterator[threading.Event]:
 class _Told:
     """Tells everybody of an alarm, once."""
 
-    def __init__(self, listeners: Sequence[Any], senders: Sequence[Any], watching: Watch) -> None:
+    def __init__(self, listeners: Sequence[Any], senders: Sequence[Any], watching: RunWatch) -> None:
         self._listeners, self._senders, self._watching = listeners, senders, watching
 
     def tell(self, raised: Sequence[Raised]) -> None:
@@ -316,7 +316,7 @@ def _evaluated(command: Any, path: str, evals: str, stopped: threading.Event) ->
             tell(f"note: {clean(wrong, None)}")
 
 
-def _follow(watching: Watch, told: _Told, every: float, stopped: threading.Event, command: Any, evals: str) -> None:
+def _follow(watching: RunWatch, told: _Told, every: float, stopped: threading.Event, command: Any, evals: str) -> None:
     """Look until somebody says stop: the page itself on a terminal, else a line for each new step."""
     page = _Screen()
     with page:

@@ -138,7 +138,7 @@ def canonical_raw(raw: bytes) -> bytes:
     return text
 
 
-class Words:
+class WordHashes:
     """The hashes of what rows say in words, a block of rows at a time."""
 
     def __init__(self) -> None:

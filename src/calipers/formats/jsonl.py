@@ -221,9 +221,9 @@ class JsonLines:
         self._colons = Colons()
         self._words: Any = None
         if WORDS in labels:
-            from calipers.formats.canonical import Words  # for certificates alone
+            from calipers.formats.canonical import WordHashes  # for certificates alone
 
-            self._words = Words()
+            self._words = WordHashes()
 
     def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""

@@ -55,7 +55,7 @@ class InputFile(msgspec.Struct, frozen=True):
     folder: str = ""  # its folder's name, where that tells files of one format apart
 
 
-class Header(msgspec.Struct, frozen=True):
+class PartHeader(msgspec.Struct, frozen=True):
     """What a partial says of itself."""
 
     schema: str
@@ -80,7 +80,7 @@ class Partial:
     """A partial that was read."""
 
     path: str
-    header: Header
+    header: PartHeader
     packed: Packed
 
 
@@ -89,7 +89,7 @@ def written(packed: Packed, header: Mapping[str, Any]) -> bytes:
     tasks, rollouts, kinds = _frames(packed)
     members = {name: _parquet(frame) for name, frame in zip(MEMBERS, (tasks, rollouts, kinds), strict=True)}
     table = packed.kinds
-    whole = Header(
+    whole = PartHeader(
         schema=SCHEMA,
         members={name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
         tasks=tasks.height,
@@ -156,7 +156,7 @@ def opened(path: str) -> Partial:
 
     try:
         with zipfile.ZipFile(path) as archive:
-            header = msgspec.json.decode(archive.read(HEADER), type=Header)
+            header = msgspec.json.decode(archive.read(HEADER), type=PartHeader)
             if header.schema != SCHEMA:
                 raise InputError.at(path, f"is of schema {header.schema!r}", f"expected {SCHEMA}")
             members = {name: archive.read(name) for name in MEMBERS}
@@ -181,7 +181,7 @@ def opened(path: str) -> Partial:
         raise InputError.at(path, f"is damaged, or is no partial ({str(error)[:80]})", RIGHT) from None
 
 
-def _packed(path: str, header: Header, tasks: pl.DataFrame, rollouts: pl.DataFrame, kinds: pl.DataFrame) -> Packed:
+def _packed(path: str, header: PartHeader, tasks: pl.DataFrame, rollouts: pl.DataFrame, kinds: pl.DataFrame) -> Packed:
     import polars as pl
 
     counts = tasks["rollouts"].to_numpy().astype(np.int64)
@@ -202,7 +202,7 @@ def _packed(path: str, header: Header, tasks: pl.DataFrame, rollouts: pl.DataFra
     return Packed(table, tries, listed.take(first), place, starts, sample, code, path)
 
 
-def _kinds(path: str, header: Header, kinds: pl.DataFrame) -> tuple[Part, Ints]:
+def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, Ints]:
     nothing = np.zeros(kinds.height, dtype=np.int64)
     rewards: dict[str, Column] = {}
     columns: dict[str, Column] = {}
@@ -262,7 +262,7 @@ def rows_of(packed: Packed) -> Part:
     )
 
 
-def lacking(header: Header, labels: Collection[str]) -> list[str]:
+def lacking(header: PartHeader, labels: Collection[str]) -> list[str]:
     """The labels that are asked for and that a partial was not made with."""
     known = {*header.settings.get("labels", ()), "task", "sample", "outcome", "answer", *GROUP}
     return [label for label in labels if label not in known]

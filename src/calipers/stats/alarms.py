@@ -45,7 +45,7 @@ def log_factors(units: Floats, stakes: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class AlarmUnits:
     """What one step brings against a null: each group's unit, and the stakes that can never lose all."""
 
     centred: Floats  # [..., G]
@@ -57,7 +57,7 @@ class Units:
         return log_factors(self.centred, self.stakes)
 
 
-def drop_units(values: Floats, expected: Floats, level: Floats | float, mean_expected: Floats | float) -> Units:
+def drop_units(values: Floats, expected: Floats, level: Floats | float, mean_expected: Floats | float) -> AlarmUnits:
     """Units against "the mean is at least ``level``": ``c_i = (m - hbar) - (y_i - h_i)``, values on [0, 1], [..., G].
 
     ``expected`` is h_i, what earlier steps say of each group, and ``mean_expected`` its mean over the tasks that the
@@ -68,27 +68,27 @@ def drop_units(values: Floats, expected: Floats, level: Floats | float, mean_exp
     units = (level - centre)[..., None] - (values - expected)
     room = 1 - expected.min(axis=-1) + centre - level
     with np.errstate(divide="ignore"):
-        return Units(units, stakes_below(np.where(room > 0, MOST / room, np.inf)))
+        return AlarmUnits(units, stakes_below(np.where(room > 0, MOST / room, np.inf)))
 
 
-def rate_units(shares: Floats, limit: float) -> Units:
+def rate_units(shares: Floats, limit: float) -> AlarmUnits:
     """Units against "the rate is at most ``limit``": ``c_i = share_i / r - 1``, [..., G]."""
-    return Units(shares / limit - 1, stakes_below(np.full(shares.shape[:-1], MOST)))
+    return AlarmUnits(shares / limit - 1, stakes_below(np.full(shares.shape[:-1], MOST)))
 
 
-def mean_units(values: Floats, limit: Floats | float) -> Units:
+def mean_units(values: Floats, limit: Floats | float) -> AlarmUnits:
     """Units against "the mean is at most ``limit``", for values of 0 or more: ``min(y_i / x, 5) - 1``, [..., G].
 
     No upper bound of the values is needed: cutting a value off only lowers the mean.
     """
     at = np.asarray(limit, dtype=np.float64)[..., None]
-    return Units(np.minimum(values / at, HIGHEST) - 1, stakes_below(np.full(values.shape[:-1], MOST)))
+    return AlarmUnits(np.minimum(values / at, HIGHEST) - 1, stakes_below(np.full(values.shape[:-1], MOST)))
 
 
-def gap_units(first: Floats, second: Floats, limit: Floats | float) -> Units:
+def gap_units(first: Floats, second: Floats, limit: Floats | float) -> AlarmUnits:
     """Units against "the mean of first less second is at most ``limit``", both on [0, 1], [..., G]."""
     at = np.asarray(limit, dtype=np.float64)
-    return Units(first - second - at[..., None], stakes_below(MOST / (1 + at)))
+    return AlarmUnits(first - second - at[..., None], stakes_below(MOST / (1 + at)))
 
 
 @dataclass(frozen=True, slots=True)

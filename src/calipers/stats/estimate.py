@@ -130,7 +130,7 @@ Counts = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ValueEnds:
     """The smallest and the largest of some numbers, and how many of them are none."""
 
     low: float = math.inf  # of those that are no NaN; inf and -inf where there are none
@@ -139,7 +139,7 @@ class Ends:
     infinite: int = 0
 
     @classmethod
-    def of(cls, values: Floats) -> Ends:
+    def of(cls, values: Floats) -> ValueEnds:
         """The ends of these values."""
         if not len(values):
             return cls()
@@ -160,10 +160,10 @@ class Ends:
         """The largest absolute value; 0 of nothing."""
         return max(abs(self.low), abs(self.high)) if self.low <= self.high else 0.0
 
-    def and_those(self, other: Ends) -> Ends:
+    def and_those(self, other: ValueEnds) -> ValueEnds:
         """The ends of both together."""
         low, high = min(self.low, other.low), max(self.high, other.high)
-        return Ends(low, high, self.nan + other.nan, self.infinite + other.infinite)
+        return ValueEnds(low, high, self.nan + other.nan, self.infinite + other.infinite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ class Reduced:
     task: Ints | None  # [R] the task of each value, for a metric of rows
     entered: Counts  # [T] the samples that entered
     given: Counts  # [T] the values of the first column that there are
-    ends: tuple[Ends, ...]  # of the columns that were counted
-    rewards: Ends  # of the first column, without what was counted in the place of gaps
+    ends: tuple[ValueEnds, ...]  # of the columns that were counted
+    rewards: ValueEnds  # of the first column, without what was counted in the place of gaps
     filled: tuple[Column, Column] | None  # [T] the values with everything missing at either end of the range
     missing: bool  # whether anything is missing, so that `filled` matters
 
@@ -190,7 +190,7 @@ def reduce_tasks(
         for name, column in zip(metric.reads, columns, strict=True)
     ]
     given = by.count(counted[0].given).astype(np.int32)
-    ends = tuple(Ends.of(column.kept()) for column in counted)
+    ends = tuple(ValueEnds.of(column.kept()) for column in counted)
     if isinstance(metric, Opaque):
         return Reduced(counted[0], by.code, given, given, ends, ends[0], None, missing=False)
     reducing = _reducing(metric, params, by)
@@ -198,7 +198,7 @@ def reduce_tasks(
     looked_at = metric.uses(counted[0], by, params["k"]) if metric.uses else counted[0]
     mask = reduced.given if metric.rows else _entered(looked_at, reduced, by)
     entered = given if mask is counted[0].given else by.count(mask).astype(np.int32)
-    rewards = ends[0] if counted[0] is columns[0] else Ends.of(columns[0].kept())
+    rewards = ends[0] if counted[0] is columns[0] else ValueEnds.of(columns[0].kept())
     bounded = metric.reads == ("reward",) or metric.extremes is not None
     missing = bounded and not (columns[0].given.all() and (metric.extremes is None or reduced.given.all()))
     filled = None
@@ -234,8 +234,8 @@ def joined(parts: Sequence[Reduced]) -> Reduced:
         np.concatenate(tasks) if tasks else None,
         given if every else np.concatenate([part.entered for part in parts]),
         given,
-        tuple(reduce(Ends.and_those, ends) for ends in zip(*(part.ends for part in parts), strict=True)),
-        reduce(Ends.and_those, (part.rewards for part in parts)),
+        tuple(reduce(ValueEnds.and_those, ends) for ends in zip(*(part.ends for part in parts), strict=True)),
+        reduce(ValueEnds.and_those, (part.rewards for part in parts)),
         filled,
         missing,
     )
@@ -292,7 +292,7 @@ def _entered(looked_at: Column, reduced: Column, by: Groups) -> Bools:
     return looked_at.given if reduced.given.all() else looked_at.given & reduced.given[by.code]
 
 
-def _odd(value: float | None, what: str, columns: Sequence[Ends]) -> str | None:
+def _odd(value: float | None, what: str, columns: Sequence[ValueEnds]) -> str | None:
     """Why there is no finite number, or None."""
     if value is None:
         return NO_TASKS
@@ -341,7 +341,7 @@ def _tasks_of(of: Reduced) -> Ints:
     return np.arange(len(of.given)) if of.task is None else of.task
 
 
-def _not_below_zero(how: Interval, metric: Metric, params: Mapping[str, Any], source: Ends) -> Interval:
+def _not_below_zero(how: Interval, metric: Metric, params: Mapping[str, Any], source: ValueEnds) -> Interval:
     """The interval of a time, a cost or a number of tokens: these are never negative, so that it begins at 0."""
     usage = metric.reads[0] in USAGE or (metric.reads[0] == "column" and params.get("column") in USAGE)
     if not usage or how.ends is None or how.ends[0] >= 0 or source.low < 0:
@@ -381,7 +381,7 @@ def _scaled(how: Interval, power: int) -> Interval:
     return replace(how, stderr=stderr, ends=ends)
 
 
-def _range(rewards: Ends, settings: Settings) -> tuple[float, float] | None:
+def _range(rewards: ValueEnds, settings: Settings) -> tuple[float, float] | None:
     """The range of rewards: the given range, [0, 1] if all rewards are in it, else None."""
     if settings.range is not None:
         return settings.range

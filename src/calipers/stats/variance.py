@@ -17,7 +17,7 @@ import numpy as np
 from calipers.metrics.reduce import pass_counts, task_mean
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups, sum_by, total
-from calipers.stats.estimate import NO_TASKS, Counts, Ends
+from calipers.stats.estimate import NO_TASKS, Counts, ValueEnds
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 
 NO_REPEATS = "no task has two samples"
@@ -99,11 +99,11 @@ def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | U
     sampling adds to it, the mean of sigma^2 / n, is ``Var(x)``, never below 0. A task with one sample
     is assumed to have the mean sigma^2. A gap is not a sample, and a task of gaps does not count.
     """
-    return split_of(*moments(column, by), Ends.of(column.kept()), clusters)
+    return split_of(*moments(column, by), ValueEnds.of(column.kept()), clusters)
 
 
 def split_of(
-    n: Counts | Ints, means: Floats, within: Floats, ends: Ends, clusters: Ints | None = None
+    n: Counts | Ints, means: Floats, within: Floats, ends: ValueEnds, clusters: Ints | None = None
 ) -> Split | Unsplit:
     """As `split`, from the moments of each task, [T] each, and the ends of all values."""
     there, repeated = n > 0, n > 1

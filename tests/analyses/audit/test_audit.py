@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.statistics_audit import CHEATS, REAL, honest, look, share_found
-from calipers.analyses.audit.audit import IMPOSSIBLE, LIST, Evidence, against_strong_runs, audit
+from calipers.analyses.audit.audit import IMPOSSIBLE, LIST, AuditEvidence, against_strong_runs, audit
 from calipers.analyses.audit.rows import rows_of
 from calipers.errors import CalipersError
 
@@ -72,7 +72,7 @@ def runs(strong, wrong_key):
             }
             for task in range(30)
         ]
-        yield Evidence(list(rows_of(rows)))
+        yield AuditEvidence(list(rows_of(rows)))
 
 
 @pytest.mark.parametrize(("strong", "kind"), [(4, LIST), (8, IMPOSSIBLE)])

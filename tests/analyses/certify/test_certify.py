@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.certify import Scoring, certify, scored
+from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
 from calipers.analyses.certify.leaves import leaf_of, of_records
 from calipers.analyses.certify.proof import show_rollouts
@@ -65,7 +65,7 @@ def states(folder, *rollouts, **more):
 
 
 def root(path, **more):
-    done = scored([str(path)], Scoring(), **more)
+    done = scored([str(path)], CertifiedScoring(), **more)
     return trees.grow(SEED, done.leaves.texts(), done.leaves.count).root
 
 
@@ -266,7 +266,7 @@ def test_records_have_the_leaves_of_their_file(tmp_path_factory, records):
         if record.get("outcome") == "scored" or record["sample"] == 0:
             record["reward"] = 0.5  # a scored rollout has one, and a file has one
     path = write(tmp_path_factory.mktemp("leaves") / "run.jsonl", records)
-    done = scored([path], Scoring(metrics=("mean_reward",)))
+    done = scored([path], CertifiedScoring(metrics=("mean_reward",)))
     texts = [text for chunk in done.leaves.texts() for text in chunk]
     alone = of_records(iter(records))
     assert texts == [text for chunk in alone.texts() for text in chunk]
@@ -342,4 +342,4 @@ def test_no_code_of_a_certificate_is_run(made, metric, monkeypatch):
     assert states(made, "run.jsonl")[0].exit_code == 1
     assert not (made / "ran").exists()
     with pytest.raises(InputError):
-        certify(str(made / "run.jsonl"), Scoring(metrics=(metric,)))
+        certify(str(made / "run.jsonl"), CertifiedScoring(metrics=(metric,)))

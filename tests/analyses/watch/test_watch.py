@@ -15,9 +15,9 @@ from watch_steps import write_run, write_step
 from calipers.analyses.watch import watch as module
 from calipers.analyses.watch.alarm import alarms_of
 from calipers.analyses.watch.best import best_of
-from calipers.analyses.watch.monitor import Memory, Monitor, SeriesTasks, Settings
+from calipers.analyses.watch.monitor import Memory, Monitor, MonitorSettings, SeriesTasks
 from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
-from calipers.analyses.watch.watch import Watch, watch
+from calipers.analyses.watch.watch import RunWatch, watch
 from calipers.errors import InputError
 from calipers.stats.alarms import Process, RunningBest, drop_units
 
@@ -188,7 +188,7 @@ def test_a_broken_file_is_told_and_the_watch_goes_on(tmp_path):
 def test_a_file_that_is_still_written_waits(tmp_path):
     write_run(tmp_path, 2)
     now = [0.0]
-    watching = Watch(str(tmp_path), {"alarms": DROP}, clock=lambda: now[0])
+    watching = RunWatch(str(tmp_path), {"alarms": DROP}, clock=lambda: now[0])
     try:
         watching.look(settled=False)
         assert watching.monitor.taken == 0  # nobody knows yet whether they are whole
@@ -265,10 +265,10 @@ def test_a_state_keeps_its_rules(tmp_path):
 
 def test_two_watches_do_not_share_a_state(tmp_path):
     write_run(tmp_path, 2)
-    first = Watch(str(tmp_path), {})
+    first = RunWatch(str(tmp_path), {})
     try:
         with pytest.raises(InputError, match="another calipers watch uses this state"):
-            Watch(str(tmp_path), {})
+            RunWatch(str(tmp_path), {})
     finally:
         first.close()
 
@@ -414,7 +414,7 @@ def test_a_filtered_copy_is_left_out(tmp_path):
 
 def test_the_best_step(tmp_path):
     write_run(tmp_path, 12, tasks=60)
-    watching = Watch(str(tmp_path), {})
+    watching = RunWatch(str(tmp_path), {})
     try:
         watching.look()
         found = best_of(watching, None)
@@ -458,7 +458,7 @@ def test_epochs_over_a_pool_do_not_alarm_and_a_drop_in_them_is_found(tmp_path):
     """Prompts come back every fifth step; the pool is known when all of them were seen."""
     rng = np.random.default_rng(11)
     chances = rng.beta(0.8, 0.8, 200)
-    settings = Settings(alarms_of(["drop(reward) > 0"]))
+    settings = MonitorSettings(alarms_of(["drop(reward) > 0"]))
     for drop, alarms in ((0.0, False), (0.15, True)):
         monitor = Monitor(settings, curves=False)
         for step in range(40):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import calipers
 from calipers.errors import InputError
 from calipers.web.viewer import index as indexing
-from calipers.web.viewer.index import SUFFIX, Index, LogState, build, extend, has_grown, is_fresh, load_index
+from calipers.web.viewer.index import SUFFIX, LogIndex, LogState, build, extend, has_grown, is_fresh, load_index
 from calipers.web.viewer.log import lines_of
 from calipers.web.viewer.runs import current_index, sources
 from calipers.web.viewer.summary import runs_in
@@ -199,5 +199,5 @@ def test_numbers_from_an_index_are_those_of_a_score(name):
 def test_an_empty_log_has_an_empty_index(tmp_path):
     (tmp_path / "log.jsonl").write_text("")
     index = build(str(tmp_path / "log.jsonl"))
-    assert isinstance(index, Index)
+    assert isinstance(index, LogIndex)
     assert len(index) == index.tasks == 0

@@ -33,7 +33,7 @@ NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Anomaly:
     """Something that an honest run does not show, or shows in at most 1 % of cases."""
 
     rule: str
@@ -62,7 +62,7 @@ class Audit:
 
     paths: Sequence[str]
     rollouts: int
-    findings: Sequence[Finding]
+    findings: Sequence[Anomaly]
     lists: Sequence[Listed]
     tried: Sequence[str]  # rules that had data and found nothing
     unknown: Sequence[str]  # what is not recorded, and what that hides
@@ -89,7 +89,7 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class AuditEvidence:
     """The rows of a run, and what its plan says."""
 
     rows: Sequence[AuditRow]
@@ -116,10 +116,10 @@ class Evidence:
         return [sorted(some, key=lambda row: row.sample) for some in tasks.values()]
 
 
-Verdict = Finding | Listed | str | None
+Verdict = Anomaly | Listed | str | None
 """What a rule comes to: a finding, a list, what is not recorded, or nothing found."""
 
-Rule = Callable[[Evidence], Iterator[Verdict]]
+Rule = Callable[[AuditEvidence], Iterator[Verdict]]
 
 
 def audit(
@@ -145,39 +145,39 @@ def audit(
         more += [*against_strong_runs(runs)]
     if rejudge:
         more += [_rejudged(given[0])]
-    findings = [each for each in more if isinstance(each, Finding)]
+    findings = [each for each in more if isinstance(each, Anomaly)]
     lists = [each for each in more if isinstance(each, Listed)]
     return Audit(given, done.rollouts, [*done.findings, *findings], [*done.lists, *lists], done.tried, done.unknown)
 
 
-def audited(evidence: Evidence, paths: Sequence[str] = ()) -> Audit:
+def audited(evidence: AuditEvidence, paths: Sequence[str] = ()) -> Audit:
     """The rules of one run, one after the other."""
     findings, lists, tried, unknown = [], [], [], []
     for name, rule in RULES.items():
         verdicts = list(rule(evidence))
-        findings += [each for each in verdicts if isinstance(each, Finding)]
+        findings += [each for each in verdicts if isinstance(each, Anomaly)]
         lists += [each for each in verdicts if isinstance(each, Listed)]
         unknown += [each for each in verdicts if isinstance(each, str)]
-        if None in verdicts and not any(isinstance(each, Finding) for each in verdicts):
+        if None in verdicts and not any(isinstance(each, Anomaly) for each in verdicts):
             tried.append(name)
     return Audit(paths, len(evidence.rows), findings, lists, tried, list(dict.fromkeys(unknown)))
 
 
-def _evidence(path: str, names: Named, reward: str | None, seed: int) -> Evidence:
+def _evidence(path: str, names: Named, reward: str | None, seed: int) -> AuditEvidence:
     parts: list[Part] = []
     begin([path], columns=names, kept=parts)
     rows = list(rows_of(records_of([path], names, parts), reward))
     if not is_run(path):
-        return Evidence(rows, seed=seed)
+        return AuditEvidence(rows, seed=seed)
     plan = read_plan(path)
     most = plan.identity.get("sampling", {}).get("max_tokens")
     planned = {task.task: plan.of(task) for task in plan.tasks}
     limit = float(most) if isinstance(most, (int, float)) else None
     at_once = read_settings(path).get("concurrency")
-    return Evidence(rows, limit, planned, seed, at_once if isinstance(at_once, int) else None)
+    return AuditEvidence(rows, limit, planned, seed, at_once if isinstance(at_once, int) else None)
 
 
-def last_is_pass(evidence: Evidence) -> Iterator[Verdict]:
+def last_is_pass(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Samples that were added until one passed, or stopped at the first pass: the last sample passes too often."""
     tasks = [np.array([row.passed for row in some]) for some in evidence.by_task(evidence.last)]
     mixed = sum(0 < int(task.sum()) < len(task) for task in tasks)
@@ -186,11 +186,11 @@ def last_is_pass(evidence: Evidence) -> Iterator[Verdict]:
     seen, expected, p = tests.last_is_pass(tasks)
     if p < tests.LEVEL:
         says = f"the last sample passes in {seen} of {mixed} mixed tasks; {expected:.1f} are expected"
-        yield Finding(tests.LAST_IS_PASS, TEST, seen, says, p, expected)
+        yield Anomaly(tests.LAST_IS_PASS, TEST, seen, says, p, expected)
     yield None
 
 
-def start_follows_outcome(evidence: Evidence) -> Iterator[Verdict]:
+def start_follows_outcome(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Failures that were silently run again: within a task, late samples have other rewards."""
     rows = [row for row in evidence.last if row.start is not None and not row.retries and row.attempt == 1]
     if not rows:
@@ -203,11 +203,11 @@ def start_follows_outcome(evidence: Evidence) -> Iterator[Verdict]:
     if p < tests.LEVEL:
         way = "higher" if z > 0 else "lower"
         says = f"within tasks, samples that start later have {way} rewards (z = {z:.1f})"
-        yield Finding(tests.START_FOLLOWS_OUTCOME, TEST, len(rows), says, p, 0.0)
+        yield Anomaly(tests.START_FOLLOWS_OUTCOME, TEST, len(rows), says, p, 0.0)
     yield None
 
 
-def copied_records(evidence: Evidence) -> Iterator[Verdict]:
+def copied_records(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Records that were copied: the same text, and the same duration to the millisecond."""
     rows = [row for row in evidence.last if row.latency is not None and row.text]
     if not rows:
@@ -228,7 +228,7 @@ def copied_records(evidence: Evidence) -> Iterator[Verdict]:
     if p < tests.LEVEL:
         expected = tests.EQUAL * (equal + near)
         says = f"{equal} pairs of equal completions took the same time to the millisecond; {expected:.1f} are expected"
-        yield Finding(tests.COPIED_RECORDS, TEST, equal, says, p, expected, examples[:NAMED])
+        yield Anomaly(tests.COPIED_RECORDS, TEST, equal, says, p, expected, examples[:NAMED])
     yield None
 
 
@@ -238,7 +238,7 @@ def _to_the_millisecond(rows: Sequence[AuditRow]) -> bool:
     return odd >= len(rows) / 2  # nine of ten are, where the digit is recorded
 
 
-def _equal_pairs(evidence: Evidence, rows: Sequence[AuditRow]) -> Iterator[tuple[AuditRow, AuditRow]]:
+def _equal_pairs(evidence: AuditEvidence, rows: Sequence[AuditRow]) -> Iterator[tuple[AuditRow, AuditRow]]:
     for some in evidence.by_task(rows):
         texts: dict[str, list[AuditRow]] = defaultdict(list)
         for row in some:
@@ -247,7 +247,7 @@ def _equal_pairs(evidence: Evidence, rows: Sequence[AuditRow]) -> Iterator[tuple
             yield from list(combinations(alike[:64], 2))[:MOST_PAIRS]
 
 
-def same_text(evidence: Evidence) -> Iterator[Verdict]:
+def same_text(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Equal completions: beyond chance where log-probabilities say how many are expected, else a list."""
     rows = [row for row in evidence.last if row.text]
     pairs = list(_equal_pairs(evidence, rows))
@@ -262,7 +262,7 @@ def same_text(evidence: Evidence) -> Iterator[Verdict]:
             says = (
                 f"{len(pairs):,} pairs of equal completions; {expected:.2f} are expected from their log-probabilities"
             )
-            yield Finding(tests.SAME_TEXT, TEST, len(pairs), says, p, expected, [_pair(each) for each in pairs[:NAMED]])
+            yield Anomaly(tests.SAME_TEXT, TEST, len(pairs), says, p, expected, [_pair(each) for each in pairs[:NAMED]])
         yield None
     elif pairs:
         of = sum(len(some) * (len(some) - 1) // 2 for some in evidence.by_task(rows))
@@ -278,7 +278,7 @@ def _pair(pair: tuple[AuditRow, AuditRow]) -> str:
     return f"{pair[0].name} and sample {pair[1].sample}"
 
 
-def same_text_elsewhere(evidence: Evidence) -> Iterator[Verdict]:
+def same_text_elsewhere(evidence: AuditEvidence) -> Iterator[Verdict]:
     """One long completion that passes in two tasks: an answer that belongs to one of them at most."""
     tasks: dict[str, dict[tuple[Any, ...], AuditRow]] = defaultdict(dict)
     for row in evidence.last:
@@ -296,17 +296,17 @@ def same_text_elsewhere(evidence: Evidence) -> Iterator[Verdict]:
     if found:
         examples = [f"{passed[0].name} and {passed[1].name}" for _, passed in found]
         says = f"a completion of {LONG} characters or more passes in several tasks"
-        yield Finding("same_text_elsewhere", IMPOSSIBLE, len(found), says, expected=0.0, examples=examples[:NAMED])
+        yield Anomaly("same_text_elsewhere", IMPOSSIBLE, len(found), says, expected=0.0, examples=examples[:NAMED])
     yield None
 
 
-def ledger(evidence: Evidence) -> Iterator[Verdict]:
+def ledger(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Rollouts that a plan does not have, and samples whose numbers have holes."""
     if evidence.planned is not None:
         odd = [row for row in evidence.rows if row.sample >= evidence.planned.get(row.task, 0)]
         if odd:
             says = "rollouts that the plan of the run does not have"
-            yield Finding(
+            yield Anomaly(
                 "ledger", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]]
             )
         yield None
@@ -321,7 +321,7 @@ def ledger(evidence: Evidence) -> Iterator[Verdict]:
             holes.append(f"task {some[0].task!r} has no sample {', '.join(map(str, lost[:3]))}")
     if holes:
         says = "tasks whose sample numbers have holes: rollouts were lost or removed"
-        yield Finding("ledger", IMPOSSIBLE, len(holes), says, expected=0.0, examples=holes[:NAMED])
+        yield Anomaly("ledger", IMPOSSIBLE, len(holes), says, expected=0.0, examples=holes[:NAMED])
     usual = sizes.most_common(1)[0][0] if sizes else 0
     fewer = [some[0].task for some in tasks if len(some) < usual]
     if fewer and len(fewer) < len(tasks) / 2:
@@ -330,7 +330,7 @@ def ledger(evidence: Evidence) -> Iterator[Verdict]:
     yield None
 
 
-def seeds(evidence: Evidence) -> Iterator[Verdict]:
+def seeds(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Seeds that follow each other in nearly every task and skip some in others."""
     known = [row for row in evidence.rows if row.seed is not None]
     if len(known) < len(evidence.rows) or not known:
@@ -341,11 +341,11 @@ def seeds(evidence: Evidence) -> Iterator[Verdict]:
     holes = [numbers for numbers in several if numbers[-1] - numbers[0] + 1 != len(numbers)]
     if several and holes and len(holes) <= len(several) / 2:
         says = f"tasks whose seeds have holes, of {len(several):,} with several seeds, most of which have none"
-        yield Finding("seeds", IMPOSSIBLE, len(holes), says, expected=0.0)
+        yield Anomaly("seeds", IMPOSSIBLE, len(holes), says, expected=0.0)
     yield None
 
 
-def attempts(evidence: Evidence) -> Iterator[Verdict]:
+def attempts(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Attempts that were repeated although the earlier one had a reward."""
     tries: dict[tuple[Any, ...], list[AuditRow]] = defaultdict(list)
     for row in evidence.rows:
@@ -361,11 +361,11 @@ def attempts(evidence: Evidence) -> Iterator[Verdict]:
         better = sum(some[-1].passed and not some[-2].passed for some in replaced)
         says = f"rollouts with a reward that were run again; {better:,} of them then passed"
         examples = [some[-1].name for some in replaced[:NAMED]]
-        yield Finding("attempts", IMPOSSIBLE, len(replaced), says, expected=0.0, examples=examples)
+        yield Anomaly("attempts", IMPOSSIBLE, len(replaced), says, expected=0.0, examples=examples)
     yield None
 
 
-def requests(evidence: Evidence) -> Iterator[Verdict]:
+def requests(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Request ids of the provider that appear twice: with different texts nobody can have got both."""
     known = [row for row in evidence.rows if row.request is not None]
     if not known:
@@ -378,7 +378,7 @@ def requests(evidence: Evidence) -> Iterator[Verdict]:
     odd = [request for request, some in texts.items() if len(some) > 1]
     if odd:
         says = "request ids with several different completions"
-        yield Finding("requests", IMPOSSIBLE, len(odd), says, expected=0.0, examples=odd[:NAMED])
+        yield Anomaly("requests", IMPOSSIBLE, len(odd), says, expected=0.0, examples=odd[:NAMED])
     twice = [request for request, count in counts.items() if count > 1 and request not in odd]
     if twice:
         says = "request ids that appear more than once, with one completion: a cache, a replay, or copies"
@@ -386,7 +386,7 @@ def requests(evidence: Evidence) -> Iterator[Verdict]:
     yield None
 
 
-def times(evidence: Evidence) -> Iterator[Verdict]:
+def times(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Times that cannot be: an end before its start, or more tokens per second than any server writes."""
     timed = [row for row in evidence.rows if row.start is not None and row.end is not None]
     backwards = [row for row in timed if (row.end or 0) < (row.start or 0)]
@@ -394,12 +394,12 @@ def times(evidence: Evidence) -> Iterator[Verdict]:
     if backwards or negative:
         odd = [*backwards, *negative]
         says = "rollouts that end before they start"
-        yield Finding("times", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]])
+        yield Anomaly("times", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]])
     rated = [row for row in evidence.rows if row.tokens and row.latency and row.latency > 0]
     fast = [row for row in rated if (row.latency or 0) >= CACHED and (row.tokens or 0) / (row.latency or 1) > FASTEST]
     if fast:
         says = f"completions faster than {FASTEST:,.0f} tokens per second"
-        yield Finding(
+        yield Anomaly(
             "token_rate", IMPOSSIBLE, len(fast), says, expected=0.0, examples=[row.name for row in fast[:NAMED]]
         )
     quick = [row for row in rated if (row.latency or 0) < CACHED]
@@ -416,14 +416,14 @@ def times(evidence: Evidence) -> Iterator[Verdict]:
         yield None
 
 
-def tokens(evidence: Evidence) -> Iterator[Verdict]:
+def tokens(evidence: AuditEvidence) -> Iterator[Verdict]:
     """More tokens than a completion may have, or than its text has bytes."""
     known = [row for row in evidence.rows if row.tokens is not None and row.plain and row.text is not None]
     limited = [(row, most) for row in known if (most := row.max_tokens or evidence.max_tokens)]
     over = [row for row, most in limited if (row.tokens or 0) > most]
     if over:
         says = "completions with more output tokens than max_tokens"
-        yield Finding("tokens", IMPOSSIBLE, len(over), says, expected=0.0, examples=[row.name for row in over[:NAMED]])
+        yield Anomaly("tokens", IMPOSSIBLE, len(over), says, expected=0.0, examples=[row.name for row in over[:NAMED]])
     # a token has a byte at least, but for a few that are not text, such as the end; hidden reasoning is no text
     more = [row for row in known if not row.reasoning and (row.tokens or 0) > len((row.text or "").encode()) + 8]
     if more:
@@ -433,7 +433,7 @@ def tokens(evidence: Evidence) -> Iterator[Verdict]:
         yield None
 
 
-def empty_passes(evidence: Evidence) -> Iterator[Verdict]:
+def empty_passes(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Tasks that are solved by doing nothing: a pass without any answer."""
     known = [row for row in evidence.last if row.plain]
     nothing = [row for row in known if row.passed and not (row.text or "").strip() and row.answer in (None, "")]
@@ -444,7 +444,7 @@ def empty_passes(evidence: Evidence) -> Iterator[Verdict]:
         yield None
 
 
-def gold_text(evidence: Evidence) -> Iterator[Verdict]:
+def gold_text(evidence: AuditEvidence) -> Iterator[Verdict]:
     """The reference solution, word by word, inside a completion."""
     known = [row for row in evidence.rows if row.gold and row.text]
     long = [row for row in known if len((row.gold or "").strip()) >= LONG]
@@ -452,7 +452,7 @@ def gold_text(evidence: Evidence) -> Iterator[Verdict]:
     if inside:
         says = f"completions that have a reference solution of {LONG} characters or more word by word"
         examples = [row.name for row in inside[:NAMED]]
-        yield Finding("gold_text", IMPOSSIBLE, len(inside), says, expected=0.0, examples=examples)
+        yield Anomaly("gold_text", IMPOSSIBLE, len(inside), says, expected=0.0, examples=examples)
     if long:
         yield None
     oracles = [row for row in evidence.rows if (row.group[0] or "").lower() in ("oracle", "nop", "solution")]
@@ -461,7 +461,7 @@ def gold_text(evidence: Evidence) -> Iterator[Verdict]:
         yield Listed("oracle_agent", len(oracles), len(evidence.rows), says, [row.name for row in oracles[:NAMED]])
 
 
-def twin_tasks(evidence: Evidence) -> Iterator[Verdict]:
+def twin_tasks(evidence: AuditEvidence) -> Iterator[Verdict]:
     """Originals that are solved where their perturbed twins are not: the originals are known by heart."""
     means = {some[0].unit: float(np.mean([row.reward for row in some])) for some in evidence.by_task(evidence.last)}
     twins = {row.unit: (*row.group, row.twin) for row in evidence.last if row.twin}
@@ -473,7 +473,7 @@ def twin_tasks(evidence: Evidence) -> Iterator[Verdict]:
     if p < tests.LEVEL:
         expected = (better + worse) / 2
         says = f"{better} originals do better than their perturbed twins and {worse} do worse"
-        yield Finding(tests.TWIN_TASKS, TEST, better, says, p, expected)
+        yield Anomaly(tests.TWIN_TASKS, TEST, better, says, p, expected)
     yield None
 
 
@@ -495,7 +495,7 @@ RULES: Final[Mapping[str, Rule]] = {
 }
 
 
-def against_strong_runs(runs: Sequence[Evidence]) -> Iterator[Verdict]:
+def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:
     """Tasks where all runs of the better half give one answer, which is not the key."""
     answers: list[dict[str, Any]] = []
     means = []
@@ -515,7 +515,7 @@ def against_strong_runs(runs: Sequence[Evidence]) -> Iterator[Verdict]:
     says = f"tasks where all of the {len(strong)} better runs give one answer, which is not the key"
     examples = [f"task {task!r}: {answers[strong[0]][task][0]!r:.40}" for task in against[:NAMED]]
     if len(strong) >= STRONG:
-        yield Finding("strong_runs", IMPOSSIBLE, len(against), says, expected=0.01, examples=examples)
+        yield Anomaly("strong_runs", IMPOSSIBLE, len(against), says, expected=0.01, examples=examples)
     else:
         yield Listed("strong_runs", len(against), len(shared), says, examples)
 
@@ -534,4 +534,4 @@ def _rejudged(path: str) -> Verdict:
     count = sum(flip.count for flip in changed)
     examples = [f"task {task!r} sample {sample}" for flip in changed for task, sample in flip.which]
     says = "rewards that the run's own verifier does not give: " + ", ".join(f"{f.what} {f.count:,}" for f in changed)
-    return Finding("rejudged", IMPOSSIBLE, count, says, expected=0.0, examples=examples[:NAMED])
+    return Anomaly("rejudged", IMPOSSIBLE, count, says, expected=0.0, examples=examples[:NAMED])

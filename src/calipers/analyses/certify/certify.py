@@ -35,7 +35,7 @@ NO_ROOT: Final = "a result alone has no rollouts, so the certificate has no root
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
+class CertifiedScoring:
     """How rollouts are scored: all that a stranger must repeat."""
 
     metrics: Sequence[str] = ()
@@ -52,13 +52,13 @@ class Scoring:
 
     def to_dict(self) -> dict[str, Any]:
         """What was asked for; what is as usual is left out."""
-        usual = Scoring()
+        usual = CertifiedScoring()
         names = self.__dataclass_fields__
         given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Scoring:
+    def of(cls, document: Mapping[str, Any]) -> CertifiedScoring:
         """The scoring that a certificate says; InputError for what is none."""
         unknown = [name for name in document if name not in cls.__dataclass_fields__]
         if unknown:
@@ -77,7 +77,7 @@ class Scoring:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredRollouts:
     """Rollouts that were scored, and their leaves."""
 
     result: Result
@@ -96,7 +96,7 @@ class Certified:
     differences: Sequence[str] | None = None  # from the plan that was registered; None without one
 
 
-def scored(paths: Sequence[str], scoring: Scoring, columns: Mapping[str, str] | None = None) -> Scored:
+def scored(paths: Sequence[str], scoring: CertifiedScoring, columns: Mapping[str, str] | None = None) -> ScoredRollouts:
     """Score rollouts and take their leaves; native records are read once for both."""
     names = columns if isinstance(columns, Named) else Named(columns or {})
     settings = {name: getattr(scoring, name) for name in scoring.__dataclass_fields__ if name != "metrics"}
@@ -108,17 +108,17 @@ def scored(paths: Sequence[str], scoring: Scoring, columns: Mapping[str, str] | 
         if plan.labels:  # a label may add a column, and no leaf depends on what was asked for
             result = score(list(paths), metrics, columns=names, **settings)
             begin(paths, labels=[WORDS], kept=parts)
-            return Scored(result, of_parts(parts), result.inputs)
+            return ScoredRollouts(result, of_parts(parts), result.inputs)
         table, inputs = begin(paths, labels=[WORDS], kept=parts)
         if table.unread and any("reward" in request.metric.reads for request in plan.asked):
             raise no_reward(list(paths), table.unread)
         leaves = of_parts(parts)
         result = replace(score(table, metrics, **settings), inputs=inputs())
-        return Scored(result, leaves, result.inputs)
+        return ScoredRollouts(result, leaves, result.inputs)
     result = score(list(paths), metrics, columns=names, **settings)
     extra = sorted({name for path in _opened(paths, names) for name in path.labels})
     begin(paths, columns=names, labels=extra, kept=parts)
-    return Scored(result, of_records(records_of(paths, names, parts)), result.inputs)
+    return ScoredRollouts(result, of_records(records_of(paths, names, parts)), result.inputs)
 
 
 def _kinds(paths: Sequence[str], names: Named) -> frozenset[str]:
@@ -140,7 +140,7 @@ def _opened(paths: Sequence[str], names: Named) -> list[Any]:
 
 def certify(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    scoring: Scoring | None = None,
+    scoring: CertifiedScoring | None = None,
     *,
     columns: Mapping[str, str] | None = None,
     plan: str | None = None,
@@ -152,10 +152,10 @@ def certify(
     drawn from; random without.
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
-    scoring = scoring or Scoring()
+    scoring = scoring or CertifiedScoring()
     alone = result_in(given[0]) if len(given) == 1 else None
     if alone is not None:
-        if scoring != Scoring() or columns:
+        if scoring != CertifiedScoring() or columns:
             raise InputError.at(given[0], "is a result, whose numbers are made", "expected rollouts with these options")
         return _certified(alone, None, scoring, {}, given, plan, [NO_ROOT])
     if plan is not None and not scoring.metrics:
@@ -171,7 +171,7 @@ def certify(
 def _certified(
     result: Result,
     tree: trees.Tree | None,
-    scoring: Scoring,
+    scoring: CertifiedScoring,
     columns: Mapping[str, str],
     paths: Sequence[str],
     plan: str | None,

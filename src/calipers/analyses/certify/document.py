@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, Verified
+from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, Verification
 from calipers.reports.document import Blank, Block, Document, Name, Sentence, plain_table
 from calipers.reports.figures import ends, figure
 from calipers.reports.untrusted_text import clean
@@ -20,12 +20,12 @@ VERDICTS = {
 }
 
 
-def document(verified: Verified) -> Document:
+def document(verified: Verification) -> Document:
     """The page of a certificate that was checked."""
     return Document(partial(_blocks, verified), partial(data, verified), FIELDS, lambda: data(verified)["checks"])
 
 
-def data(verified: Verified) -> dict[str, Any]:
+def data(verified: Verification) -> dict[str, Any]:
     """The checks for programs, and the numbers of the certificate."""
     from calipers import __version__
 
@@ -41,7 +41,7 @@ def data(verified: Verified) -> dict[str, Any]:
     }
 
 
-def _blocks(verified: Verified) -> Iterator[Block]:
+def _blocks(verified: Verification) -> Iterator[Block]:
     yield Sentence((Name(verified.path, None), f": {VERDICTS[verified.state]}"), "strong")
     yield Blank()
     rows = [[check.what, check.state, clean(check.says, 600)] for check in verified.checks]

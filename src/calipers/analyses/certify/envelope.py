@@ -25,7 +25,7 @@ PRIVATE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class DsseSignature:
     """A signature, and the id of the key that it says it is of."""
 
     keyid: str
@@ -37,7 +37,7 @@ class Envelope:
     """A statement as bytes, and its signatures."""
 
     payload: bytes
-    signatures: tuple[Signature, ...] = ()
+    signatures: tuple[DsseSignature, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -83,7 +83,7 @@ def sign(envelope: Envelope, key: str) -> Envelope:
     """The envelope with a signature of the private key in a file."""
     private = private_key(key)
     public = private.public_key().public_bytes_raw()
-    signature = Signature(keyid_of(public), private.sign(envelope.signed))
+    signature = DsseSignature(keyid_of(public), private.sign(envelope.signed))
     return Envelope(envelope.payload, (*envelope.signatures, signature))
 
 
@@ -120,7 +120,7 @@ def read_envelope(path: str) -> Envelope:
     listed = envelope.get("signatures")
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise InputError.at(path, "signatures is not a list of objects", "expected a DSSE envelope")
-    signatures = [Signature(str(each.get("keyid", "")), _decoded(path, "sig", each.get("sig"))) for each in listed]
+    signatures = [DsseSignature(str(each.get("keyid", "")), _decoded(path, "sig", each.get("sig"))) for each in listed]
     return Envelope(_decoded(path, "payload", envelope.get("payload")), tuple(signatures))
 
 

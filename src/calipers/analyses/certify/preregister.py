@@ -26,7 +26,7 @@ COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifi
 """What a plan and a run must have in common, of what makes two runs the same run."""
 
 
-class _Run(msgspec.Struct):
+class _PlannedRun(msgspec.Struct):
     dataset: str | None
     model: str | None
     tasks: int
@@ -41,7 +41,7 @@ class _Run(msgspec.Struct):
 class _Plan(msgspec.Struct):
     schema: Literal["calipers.preregistration/1"]
     created_at: str
-    runs: list[_Run]
+    runs: list[_PlannedRun]
 
 
 @dataclass(frozen=True, slots=True)

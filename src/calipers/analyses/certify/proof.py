@@ -17,7 +17,7 @@ from calipers.formats.read import begin
 from calipers.reports.json import encoded
 
 if TYPE_CHECKING:
-    from calipers.analyses.certify.verify import Check
+    from calipers.analyses.certify.verify import CertCheck
 
 PROOF: Final = "calipers.proof/1"
 
@@ -26,10 +26,10 @@ def show_rollouts(
     paths: Sequence[str], tree: str, wanted: Sequence[str], columns: Mapping[str, str] | None = None
 ) -> str:
     """The proof of the rollouts of some tasks, ``TASK`` or ``TASK#SAMPLE``, as JSON; InputError where there is none."""
-    from calipers.analyses.certify.certify import Scoring, scored
+    from calipers.analyses.certify.certify import CertifiedScoring, scored
 
     kept = trees.read_tree(tree)
-    done = scored(paths, Scoring(), columns)
+    done = scored(paths, CertifiedScoring(), columns)
     grown = trees.grow(kept.seed, done.leaves.texts(), done.leaves.count)
     if grown.root != kept.root:
         raise InputError.at(tree, "is the tree of other rollouts", "expected the rollouts that were certified")
@@ -72,9 +72,9 @@ def _words(paths: Sequence[str], names: Named, leaves: set[bytes]) -> dict[bytes
     return said
 
 
-def check_proof(path: str, root: bytes | None, count: int) -> Iterator[Check]:
+def check_proof(path: str, root: bytes | None, count: int) -> Iterator[CertCheck]:
     """Whether each rollout that a file shows is in a certified tree."""
-    from calipers.analyses.certify.verify import GOOD, WRONG, Check
+    from calipers.analyses.certify.verify import GOOD, WRONG, CertCheck
 
     try:
         if os.path.getsize(path) > 1 << 30:
@@ -85,15 +85,15 @@ def check_proof(path: str, root: bytes | None, count: int) -> Iterator[Check]:
         if document["schema"] != PROOF:
             raise ValueError("its schema is another")
     except (OSError, ValueError, KeyError, TypeError, NotCanonical) as error:
-        yield Check("shown", WRONG, f"{path} is not a proof ({type(error).__name__}: {error})")
+        yield CertCheck("shown", WRONG, f"{path} is not a proof ({type(error).__name__}: {error})")
         return
     for index, leaf, nodes, record in shown:
         what = f"task {record['task']!r} sample {record['sample']}"
         if root is not None and trees.root_of(leaf, index, count, nodes) == root:
             rewards = ", ".join(f"{name} {value}" for name, value in record.get("rewards", {}).items()) or "no reward"
-            yield Check("shown", GOOD, f"{what} is certified: {record['outcome']}, {rewards}")
+            yield CertCheck("shown", GOOD, f"{what} is certified: {record['outcome']}, {rewards}")
         else:
-            yield Check("shown", WRONG, f"{what} is not among the certified rollouts")
+            yield CertCheck("shown", WRONG, f"{what} is not among the certified rollouts")
 
 
 def _rebuilt(entry: Mapping[str, Any]) -> tuple[int, bytes, list[bytes], dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, Scored, Scoring, scored
+from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, CertifiedScoring, ScoredRollouts, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
 from calipers.analyses.certify.proof import PROOF, check_proof
 from calipers.errors import InputError
@@ -39,7 +39,7 @@ class _Scoring(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     exclude: list[str] = []
 
 
-class _Run(msgspec.Struct):
+class _RunRecord(msgspec.Struct):
     dataset: str | None
     model: str | None
     samples: int
@@ -57,7 +57,7 @@ class _Predicate(msgspec.Struct):
 
     scoring: _Scoring
     columns: dict[str, str]
-    plan: list[_Run]
+    plan: list[_RunRecord]
     preregistration: _Registered | None
 
 
@@ -78,7 +78,7 @@ class _Group(msgspec.Struct):
     metrics: dict[str, _Estimate]
 
 
-class _Numbers(msgspec.Struct):
+class _CertifiedNumbers(msgspec.Struct):
     """The text that a digest covers, as far as it is shown."""
 
     groups: list[_Group]
@@ -88,7 +88,7 @@ class _Numbers(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CertCheck:
     """One thing that was looked at: what, whether it holds, and a sentence."""
 
     what: str
@@ -114,12 +114,12 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class Verification:
     """All that was looked at in a certificate."""
 
     path: str
     certificate: Certificate | None  # None where its form is wrong
-    checks: Sequence[Check]
+    checks: Sequence[CertCheck]
 
     @property
     def state(self) -> str:
@@ -164,8 +164,8 @@ def read_certificate(path: str) -> Certificate:
                 raise InputError.at(path, "the root of its rollouts is none", right)
         certificate = Certificate(envelope, predicate, result["digest"], root, leaves)
         msgspec.convert(predicate, _Predicate)
-        msgspec.convert(certificate.result, _Numbers)
-        Scoring.of(predicate["scoring"])
+        msgspec.convert(certificate.result, _CertifiedNumbers)
+        CertifiedScoring.of(predicate["scoring"])
     except (KeyError, TypeError, AttributeError, ValueError, msgspec.ValidationError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
@@ -184,7 +184,7 @@ def verify(
     rerun_verifier: bool = False,
     stamp: str | None = None,
     authority: str | None = None,
-) -> Verified:
+) -> Verification:
     """Check a certificate.
 
     ``rollouts`` are the rollouts that it is of, in any format, or files that show some of them. ``key`` is the
@@ -198,9 +198,9 @@ def verify(
     except InputError as error:
         if not os.path.isfile(name):
             raise
-        return Verified(name, None, [Check("form", WRONG, str(error))])
+        return Verification(name, None, [CertCheck("form", WRONG, str(error))])
     checks = [
-        Check("form", GOOD, "an in-toto statement in a DSSE envelope; its numbers have the digest that it states")
+        CertCheck("form", GOOD, "an in-toto statement in a DSSE envelope; its numbers have the digest that it states")
     ]
     checks.append(_signature(certificate, key))
     shown = [each for each in given if _is_proof(each)]
@@ -217,47 +217,47 @@ def verify(
     checks += _planned(certificate, plan, key)
     if stamp is not None or authority is not None:
         checks.append(_stamped(certificate, stamp, authority))
-    return Verified(name, certificate, checks)
+    return Verification(name, certificate, checks)
 
 
-def _signature(certificate: Certificate, key: str | None) -> Check:
+def _signature(certificate: Certificate, key: str | None) -> CertCheck:
     envelope = certificate.envelope
     if key is not None:
         public = public_key(key)
         if is_signed_by(envelope, public):
-            return Check("signature", GOOD, f"signed by the key {keyid_of(public)[:16]} of {key}")
+            return CertCheck("signature", GOOD, f"signed by the key {keyid_of(public)[:16]} of {key}")
         if not envelope.signatures:
-            return Check("signature", WRONG, "it has no signature")
-        return Check("signature", WRONG, f"no signature is of the key {keyid_of(public)[:16]} of {key}")
+            return CertCheck("signature", WRONG, "it has no signature")
+        return CertCheck("signature", WRONG, f"no signature is of the key {keyid_of(public)[:16]} of {key}")
     if not envelope.signatures:
-        return Check("signature", UNKNOWN, "it has no signature, so it could come from anyone")
+        return CertCheck("signature", UNKNOWN, "it has no signature, so it could come from anyone")
     ids = ", ".join(each.keyid[:16] for each in envelope.signatures)
-    return Check("signature", UNKNOWN, f"it says that the key {ids} signed it; --key FILE checks that")
+    return CertCheck("signature", UNKNOWN, f"it says that the key {ids} signed it; --key FILE checks that")
 
 
-def _not_given(certificate: Certificate, shown: bool) -> Check:
+def _not_given(certificate: Certificate, shown: bool) -> CertCheck:
     if shown:
         says = "the rollouts that are not shown are not given, so the numbers cannot be recomputed"
     elif certificate.root is None:
         says = "the certificate is of a result alone: no rollouts are certified, and none are given"
     else:
         says = f"the {certificate.leaves:,} rollouts are not given, so the numbers cannot be recomputed"
-    return Check("rollouts", UNKNOWN, says)
+    return CertCheck("rollouts", UNKNOWN, says)
 
 
 def _rollouts(
     name: str, certificate: Certificate, files: Sequence[str], tree: str | None, columns: Mapping[str, str] | None
-) -> Iterator[Check]:
+) -> Iterator[CertCheck]:
     """Whether the rollouts give the certified numbers, and are the certified rollouts."""
-    scoring = Scoring.of(certificate.predicate["scoring"])
+    scoring = CertifiedScoring.of(certificate.predicate["scoring"])
     done = _scored(files, scoring, columns, certificate.predicate["columns"])
     mine, theirs = done.result, certificate.result
     if mine.digest == certificate.digest:
-        yield Check("numbers", GOOD, f"{_counted(mine)} recomputed to the same digest")
+        yield CertCheck("numbers", GOOD, f"{_counted(mine)} recomputed to the same digest")
     else:
-        yield Check("numbers", WRONG, f"the rollouts give other numbers: {'; '.join(_differences(mine, theirs))}")
+        yield CertCheck("numbers", WRONG, f"the rollouts give other numbers: {'; '.join(_differences(mine, theirs))}")
     if certificate.root is None:
-        yield Check(
+        yield CertCheck(
             "tree", UNKNOWN, "the certificate is of a result alone, so texts and single rollouts are not covered"
         )
         return
@@ -271,22 +271,22 @@ def _rollouts(
             else (f"; the certificate is of {certificate.leaves:,} rollouts and {done.leaves.count:,} are given")
         )
         says = "without the tree file, which has the salts, no leaf can be recomputed; --tree FILE gives it"
-        yield Check("tree", WRONG if count else UNKNOWN, says + count)
+        yield CertCheck("tree", WRONG if count else UNKNOWN, says + count)
         return
     yield _leaves(certificate, trees.read_tree(tree), tree, done)
 
 
-def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: Scored) -> Check:
+def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: ScoredRollouts) -> CertCheck:
     if kept.root != certificate.root or kept.count != certificate.leaves:
-        return Check("tree", WRONG, f"{path} is the tree of another certificate")
+        return CertCheck("tree", WRONG, f"{path} is the tree of another certificate")
     count = done.leaves.count
     grown = trees.grow(kept.seed, done.leaves.texts(), count)
     if count == kept.count:
         if grown.root == kept.root:
-            return Check("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
+            return CertCheck("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
         found = trees.parting(grown, kept)
         if found is None or not trees.is_consistent(kept, found.index):
-            return Check("tree", WRONG, f"the rollouts are not the certified ones, and {path} is damaged")
+            return CertCheck("tree", WRONG, f"the rollouts are not the certified ones, and {path} is damaged")
         more = (
             sum(grown.at(0, index) != kept.at(0, index) for index in range(found.index, count))
             if count <= 1 << 16
@@ -295,16 +295,16 @@ def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: Scored)
         others = "" if more is None else f"; {more:,} of {count:,} differ"
         named = done.leaves.name(found.index)
         says = f"{named} is not as certified (leaf {found.index:,}, found with {found.compared} hashes{others})"
-        return Check("tree", WRONG, says)
+        return CertCheck("tree", WRONG, says)
     first = trees.first_difference(grown, kept)
     there = "at the end" if first >= count else f"at {done.leaves.name(first)}"
     says = f"{count:,} rollouts are given and {kept.count:,} are certified; the first difference is {there}"
-    return Check("tree", WRONG, says)
+    return CertCheck("tree", WRONG, says)
 
 
 def _scored(
-    files: Sequence[str], scoring: Scoring, given: Mapping[str, str] | None, certified: Mapping[str, str]
-) -> Scored:
+    files: Sequence[str], scoring: CertifiedScoring, given: Mapping[str, str] | None, certified: Mapping[str, str]
+) -> ScoredRollouts:
     """The rollouts scored as certified; their keys are those of the certificate, unless files have the usual ones."""
     if given is not None or not certified:
         return scored(files, scoring, given or None)
@@ -348,7 +348,7 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)[:60]
 
 
-def _judged_again(certificate: Certificate, files: Sequence[str]) -> Check:
+def _judged_again(certificate: Certificate, files: Sequence[str]) -> CertCheck:
     """Whether the stored completions get the same rewards from the run's own verifier."""
     import tempfile
 
@@ -364,33 +364,35 @@ def _judged_again(certificate: Certificate, files: Sequence[str]) -> Check:
             f"{flip.what}: {flip.count:,}, first task {flip.which[0][0]!r} sample {flip.which[0][1]}"
             for flip in changed
         )
-        return Check("verifier", WRONG, f"the verifier gives other rewards: {flips}")
-    return Check("verifier", GOOD, f"the verifier gives the same reward to {done.judged:,} stored completions")
+        return CertCheck("verifier", WRONG, f"the verifier gives other rewards: {flips}")
+    return CertCheck("verifier", GOOD, f"the verifier gives the same reward to {done.judged:,} stored completions")
 
 
-def _planned(certificate: Certificate, plan: str | None, key: str | None) -> list[Check]:
+def _planned(certificate: Certificate, plan: str | None, key: str | None) -> list[CertCheck]:
     stated = certificate.predicate["preregistration"]
     if stated is None and plan is None:
         return []
     if stated is None:
-        return [Check("plan", WRONG, "the certificate names no plan that was registered before the run")]
+        return [CertCheck("plan", WRONG, "the certificate names no plan that was registered before the run")]
     changed = stated["differences"]
     says = "as planned" if not changed else f"not as planned, as the certificate says: {'; '.join(changed[:MOST])}"
     if plan is None:
-        return [Check("plan", UNKNOWN, f"it says: {says}; --plan FILE checks that")]
+        return [CertCheck("plan", UNKNOWN, f"it says: {says}; --plan FILE checks that")]
     from calipers.analyses.certify.preregister import differences, read_preregistration
 
     registered = read_preregistration(plan)
     if registered.envelope.digest != stated["sha256"]:
-        return [Check("plan", WRONG, f"{plan} is not the plan that the certificate names")]
+        return [CertCheck("plan", WRONG, f"{plan} is not the plan that the certificate names")]
     found = differences(registered.predicate, certificate.result, certificate.predicate["plan"])
     if found != changed:
         return [
-            Check("plan", WRONG, "the certificate does not say what differs from the plan: " + "; ".join(found[:MOST]))
+            CertCheck(
+                "plan", WRONG, "the certificate does not say what differs from the plan: " + "; ".join(found[:MOST])
+            )
         ]
     if key is not None and not is_signed_by(registered.envelope, public_key(key)):
         says += f"; {plan} itself is not signed by the key of {key}"
-    return [Check("plan", GOOD, says)]
+    return [CertCheck("plan", GOOD, says)]
 
 
 def planned_as(path: str) -> str:
@@ -405,7 +407,7 @@ def planned_as(path: str) -> str:
     return f"not as planned: {'; '.join(changed)}" if changed else "as planned"
 
 
-def _stamped(certificate: Certificate, stamp: str | None, authority: str | None) -> Check:
+def _stamped(certificate: Certificate, stamp: str | None, authority: str | None) -> CertCheck:
     from calipers.analyses.certify.time_stamp import NotStamped, stamped_at
 
     if stamp is None or authority is None:
@@ -414,8 +416,10 @@ def _stamped(certificate: Certificate, stamp: str | None, authority: str | None)
     try:
         moment = stamped_at(certificate.envelope, stamp, authority)
     except NotStamped as error:
-        return Check("time stamp", WRONG, f"{stamp}: {error}")
-    return Check("time stamp", GOOD, f"it existed at {moment.isoformat(sep=' ')}, says the authority of {authority}")
+        return CertCheck("time stamp", WRONG, f"{stamp}: {error}")
+    return CertCheck(
+        "time stamp", GOOD, f"it existed at {moment.isoformat(sep=' ')}, says the authority of {authority}"
+    )
 
 
 def _is_proof(path: str) -> bool:

@@ -26,7 +26,7 @@ import numpy as np
 from calipers.analyses.gate.document import CRITICAL, Check, Gate
 from calipers.analyses.gate.gate import gate
 from calipers.analyses.watch.alarm import DROP, RISE, Alarm, parse
-from calipers.analyses.watch.monitor import Monitor, Settings
+from calipers.analyses.watch.monitor import Monitor, MonitorSettings
 from calipers.analyses.watch.state import from_tree, to_tree
 from calipers.analyses.watch.sums import StepSums, matched, summed
 from calipers.errors import InputError, LogError, UnknownName
@@ -182,7 +182,7 @@ def new_history(alarm: str | None, false_alarms: float | None, rule: str | None,
         raise InputError.at("--alarm", f"{wanted.text!r} is no regression", right)
     if rule is not None and rule not in RULES:
         raise InputError.at("--online", str(UnknownName.of("rule", rule, RULES)))
-    settings = Settings([wanted], nights or PLANNED, 0.05 if false_alarms is None else false_alarms)
+    settings = MonitorSettings([wanted], nights or PLANNED, 0.05 if false_alarms is None else false_alarms)
     return History(rule or E_PROCESS, Monitor(settings, curves=False, alone=True))
 
 

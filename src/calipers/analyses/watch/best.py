@@ -27,7 +27,7 @@ from calipers.stats.intervals import Weighted, named_interval
 from calipers.stats.power import POWER, tasks_needed
 
 if TYPE_CHECKING:
-    from calipers.analyses.watch.watch import Watch
+    from calipers.analyses.watch.watch import RunWatch
 
 SCHEMA: Final = "calipers.best_step/1"
 FIELDS: Final = ("series", "metric", "step", "value", "low", "high", "may_be_best", "picked")
@@ -105,7 +105,7 @@ class BestSteps(Page):
         return encoded(self.to_dict())
 
 
-def best_of(watching: Watch, metric: str | None) -> BestSteps:
+def best_of(watching: RunWatch, metric: str | None) -> BestSteps:
     """The best step of every series of a watch."""
     records = {}
     for record in watching.state.of_kind("step"):
@@ -123,7 +123,7 @@ def best_in(
     reward: str | None = None,
 ) -> BestSteps:
     """The best step in files and folders of steps, without a watch; what cannot be read is a note."""
-    from calipers.analyses.watch.watch import Watch
+    from calipers.analyses.watch.watch import RunWatch
 
     every: list[StepSums] = []
     notes: list[str] = []
@@ -132,7 +132,7 @@ def best_in(
             every += read_step_file(path, columns, reward=reward)[0]
             continue
         with TemporaryDirectory() as state:
-            watching = Watch(path, {"alarms": []}, state=state, columns=columns, reward=reward)
+            watching = RunWatch(path, {"alarms": []}, state=state, columns=columns, reward=reward)
             try:
                 watching.look()
                 every += [watching.state.sums(record) for record in watching.state.of_kind("step")]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from calipers.analyses.watch.monitor import Monitor, Raised, Watcher
+from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, Raised
 from calipers.reports.document import (
     Block,
     Document,
@@ -42,7 +42,7 @@ _MARKS: Final = {"higher": "▲ higher", "lower": "▼ lower", "undecided": "~",
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class StepPoint:
     """One step of a metric."""
 
     step: int
@@ -60,7 +60,7 @@ class MetricCurve:
     """A metric by step."""
 
     metric: str
-    points: Sequence[Point]
+    points: Sequence[StepPoint]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def watched_of(
                 name,
                 sorted(
                     (
-                        Point(*values)
+                        StepPoint(*values)
                         for values in zip(
                             curve.steps,
                             curve.values,
@@ -254,7 +254,7 @@ def watched_of(
     )
 
 
-def _jitter(watchers: Sequence[Watcher], series: str) -> float | None:
+def _jitter(watchers: Sequence[AlarmWatcher], series: str) -> float | None:
     """How much the headline moves from step to step beyond its noise; None without a drop alarm to judge it by."""
     for watcher in watchers:
         best = watcher.best

@@ -50,7 +50,7 @@ UNIT: Final = (0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MonitorSettings:
     """What a watch was begun with; it is fixed before the first look."""
 
     alarms: Sequence[Alarm]
@@ -152,7 +152,7 @@ class Memory:
 
 
 @dataclass(slots=True)
-class Watcher:
+class AlarmWatcher:
     """One alarm on one series: its e-process, and what its null refers to."""
 
     alarm: Alarm
@@ -404,7 +404,7 @@ class Raised:
 
 
 @dataclass(slots=True)
-class Curve:
+class StepCurve:
     """A metric of a series by step."""
 
     steps: list[int] = field(default_factory=list)
@@ -418,14 +418,14 @@ class Curve:
 
 
 @dataclass(slots=True)
-class Series:
+class StepSeries:
     """The curves of one series, and the step they are measured from."""
 
     name: str
     split: str
     dataset: str | None
     tasks: SeriesTasks = field(default_factory=SeriesTasks)
-    curves: dict[str, Curve] = field(default_factory=dict)
+    curves: dict[str, StepCurve] = field(default_factory=dict)
     last: int = -1
     base_step: int | None = None
     base: StepSums | None = None
@@ -436,12 +436,12 @@ class Series:
 class Monitor:
     """All series and alarms of a watch; `take` is given each step once, in order."""
 
-    def __init__(self, settings: Settings, *, curves: bool = True, alone: bool = False) -> None:
+    def __init__(self, settings: MonitorSettings, *, curves: bool = True, alone: bool = False) -> None:
         self.settings = settings
         self.curves = curves  # whether there is a page to draw
         self.alone = alone  # no series comes after the first
-        self.series: dict[str, Series] = {}
-        self.watchers: list[Watcher] = []
+        self.series: dict[str, StepSeries] = {}
+        self.watchers: list[AlarmWatcher] = []
         self.raised: list[Raised] = []
         self.notes: list[str] = []
         self.segment, self.alarms, self.taken = 1, 0, 0
@@ -468,7 +468,7 @@ class Monitor:
         wanted: dict[str, StepSums] = {sums.series: sums for sums in reversed(firsts)}
         known = {name: sums for name, sums in wanted.items() if name not in self.series}
         for name, sums in known.items():
-            self.series[name] = Series(name, sums.split, sums.dataset)
+            self.series[name] = StepSeries(name, sums.split, sums.dataset)
         for number, alarm in enumerate(self.settings.alarms):
             some = [sums for sums in known.values() if alarm.applies(sums.split, sums.dataset) and _has(alarm, sums)]
             for weight, sums in zip(self._weights(number, alarm, len(some)), some, strict=True):
@@ -486,10 +486,10 @@ class Monitor:
             return [whole * (1 if alarm.key or self.alone else 1 - LATE) / max(count, 1)] * count
         return [whole * LATE / ((before + at) * (before + at + 1)) for at in range(count)]
 
-    def _watcher(self, alarm: Alarm, series: str, weight: float) -> Watcher:
+    def _watcher(self, alarm: Alarm, series: str, weight: float) -> AlarmWatcher:
         settings = self.settings
         level = settings.reference_level / (self.segment * (self.segment + 1) if self.segment > 1 else 1)
-        return Watcher(
+        return AlarmWatcher(
             alarm,
             series,
             weight,
@@ -584,7 +584,7 @@ class Monitor:
         self.raised.append(raised)
         return raised
 
-    def _tell_columns(self, series: Series, sums: StepSums) -> None:
+    def _tell_columns(self, series: StepSeries, sums: StepSums) -> None:
         names = {*sums.rewards, *sums.columns}
         odd = [name for name, some in sums.rewards.items() if not np.isfinite(some).all()]
         if odd:
@@ -603,7 +603,7 @@ class Monitor:
             self.notes.append(f"{sums.path}: step {sums.step} has other columns than before ({'; '.join(parts)})")
             self._columns[series.name] = before | names
 
-    def _show(self, series: Series, sums: StepSums, kind: str) -> None:
+    def _show(self, series: StepSeries, sums: StepSums, kind: str) -> None:
         """Add a step to the curves of its series."""
         settings = self.settings
         wanted = settings.base if settings.base is not None else series.base_step
@@ -618,7 +618,7 @@ class Monitor:
             if not len(values):
                 continue
             limits = self._limits(sums, name, values)
-            curve = series.curves.setdefault(name, Curve())
+            curve = series.curves.setdefault(name, StepCurve())
             plain, wide = look_and_band(values, settings.steps, confidence=settings.confidence, limits=limits)
             curve.steps.append(sums.step)
             curve.values.append(float(values.mean()))

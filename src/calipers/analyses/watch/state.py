@@ -27,7 +27,16 @@ import msgspec
 import numpy as np
 
 from calipers.analyses.watch.alarm import Alarm
-from calipers.analyses.watch.monitor import Curve, Memory, Monitor, Raised, Series, SeriesTasks, Settings, Watcher
+from calipers.analyses.watch.monitor import (
+    AlarmWatcher,
+    Memory,
+    Monitor,
+    MonitorSettings,
+    Raised,
+    SeriesTasks,
+    StepCurve,
+    StepSeries,
+)
 from calipers.analyses.watch.sums import StepSums, header_of, of_arrays
 from calipers.errors import InputError, LogError
 from calipers.stats.alarms import Process, RunningBest
@@ -166,7 +175,7 @@ class StateFolder:
         except OSError as error:
             raise LogError.of(self.path / SNAPSHOT, error) from None
 
-    def restore(self, settings: Settings) -> tuple[Monitor, dict[str, Any]] | None:
+    def restore(self, settings: MonitorSettings) -> tuple[Monitor, dict[str, Any]] | None:
         """The monitor of the snapshot, and what was saved beside it; None where it is not of this very log."""
         with suppress(OSError, ValueError, KeyError, TypeError, msgspec.DecodeError, struct.error, AttributeError):
             data = (self.path / SNAPSHOT).read_bytes()
@@ -184,7 +193,19 @@ class StateFolder:
 
 _CLASSES: Final = {
     kind.__name__: kind
-    for kind in (Alarm, Settings, SeriesTasks, Memory, Watcher, Raised, Curve, Series, Process, RunningBest, StepSums)
+    for kind in (
+        Alarm,
+        MonitorSettings,
+        SeriesTasks,
+        Memory,
+        AlarmWatcher,
+        Raised,
+        StepCurve,
+        StepSeries,
+        Process,
+        RunningBest,
+        StepSums,
+    )
 }
 
 
@@ -192,7 +213,7 @@ def to_tree(value: Any) -> Any:
     """A value of the monitor as maps, lists and bytes, which JSON or MessagePack can hold."""
     if isinstance(value, (np.ndarray, np.generic)):  # a number of numpy's is an array without axes
         return {"@array": value.dtype.str, "shape": list(value.shape), "data": np.ascontiguousarray(value).tobytes()}
-    if isinstance(value, Curve):  # long, and of plain numbers: no need to look at each
+    if isinstance(value, StepCurve):  # long, and of plain numbers: no need to look at each
         return {"@curve": [getattr(value, field.name) for field in dataclasses.fields(value)]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: to_tree(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -216,7 +237,7 @@ def from_tree(value: Any) -> Any:
     make: Mapping[str, Callable[[], Any]] = {
         "@array": lambda: np.frombuffer(_bytes(value["data"]), np.dtype(content)).reshape(value["shape"]).copy(),
         "@class": lambda: _CLASSES[content](**{name: from_tree(inner) for name, inner in value["fields"].items()}),
-        "@curve": lambda: Curve(*(list(map(_ends, column)) for column in content)),
+        "@curve": lambda: StepCurve(*(list(map(_ends, column)) for column in content)),
         "@map": lambda: {from_tree(key): from_tree(inner) for key, inner in content},
         "@tuple": lambda: tuple(from_tree(inner) for inner in content),
         "@set": lambda: set(content),

@@ -19,7 +19,7 @@ from typing import Any, Final
 from calipers.analyses.watch.alarm import Alarm, alarms_of, parse
 from calipers.analyses.watch.document import Watched, watched_of
 from calipers.analyses.watch.evidence import closer
-from calipers.analyses.watch.monitor import Monitor, Raised, Settings
+from calipers.analyses.watch.monitor import Monitor, MonitorSettings, Raised
 from calipers.analyses.watch.state import ACCEPT, FILE, FOLDER, LOOK, SCHEMA, SETTINGS, STEP, StateFolder
 from calipers.analyses.watch.sums import StepSums, merged, read_step_file, step_of
 from calipers.errors import InputError
@@ -49,7 +49,7 @@ class Known:
     format: str = ""
 
 
-class Watch:
+class RunWatch:
     """A watch on a folder; `look` reads what is new."""
 
     def __init__(
@@ -86,12 +86,12 @@ class Watch:
         """Let go of the state."""
         self.state.__exit__(None, None, None)
 
-    def _settled(self, given: Mapping[str, Any]) -> Settings:
+    def _settled(self, given: Mapping[str, Any]) -> MonitorSettings:
         """The settings of the state, with which those that are given must agree; of a new state they are written."""
         wanted = {name: value for name, value in given.items() if value is not None}
         first = next(self.state.of_kind(SETTINGS), None)
         if first is None:
-            settings = Settings(**{"alarms": alarms_of(["rl"]), **wanted})
+            settings = MonitorSettings(**{"alarms": alarms_of(["rl"]), **wanted})
             document = {**asdict(settings), "alarms": [[alarm.text, alarm.preset] for alarm in settings.alarms]}
             self.state.append({"kind": SETTINGS, "schema": SCHEMA, "settings": {**document, "reward": self.reward}})
             self.state.flush()
@@ -108,7 +108,7 @@ class Watch:
                 right = "expected the same, as new rules void the rate of false alarms; another --state DIR begins anew"
                 raise InputError.at(str(self.state.path), f"was begun with another {option}: {_short(shown)}", right)
         self.reward = reward
-        return Settings(**stored)
+        return MonitorSettings(**stored)
 
     def _restored(self) -> Monitor:
         """The monitor as the last look left it: from the snapshot, else made again from the log."""
@@ -400,7 +400,7 @@ def watch(
         "range": range,
         "base": base,
     }
-    watching = Watch(os.fspath(path), settings, state=state, columns=columns, reward=reward)
+    watching = RunWatch(os.fspath(path), settings, state=state, columns=columns, reward=reward)
     try:
         watching.look()
         if accept is not None:

@@ -12,7 +12,7 @@ from calipers.clients.client import Completion
 from calipers.clients.secrets import Secrets
 from calipers.engines.ray.cluster import connected
 from calipers.engines.ray.rollouts import keys_in
-from calipers.engines.ray.workers import TRIES, Lost, Workers
+from calipers.engines.ray.workers import TRIES, Lost, RemoteWorkers
 from calipers.errors import VerifierError
 from calipers.running.blame import Bench, Blame, Case
 from calipers.tasks.task import Task
@@ -60,7 +60,7 @@ class RemoteBench(Bench):
     def __init__(self, ray: Any, most: int, instead: str | None) -> None:
         super().__init__(most)
         self._ray, self._instead = ray, instead
-        self._workers: Workers | None = None
+        self._workers: RemoteWorkers | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -73,7 +73,7 @@ class RemoteBench(Bench):
 
     async def _judged(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
         if self._workers is None:
-            self._workers = Workers(
+            self._workers = RemoteWorkers(
                 self._ray, HANDLER, self._instead, places=self._most, environment=keys_in(os.environ)
             )
         workers = self._workers

@@ -22,7 +22,7 @@ import msgspec
 from calipers.clients.client import LOCAL_KIND, Client, Completion, Connection, Request, connect
 from calipers.clients.secrets import Secrets
 from calipers.engines.ray.cluster import connected
-from calipers.engines.ray.workers import TRIES, Lost, Workers
+from calipers.engines.ray.workers import TRIES, Lost, RemoteWorkers
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.job import Job
 from calipers.running.library import JobBenchmark
@@ -35,7 +35,7 @@ HANDLER: Final = "calipers.engines.ray.rollouts:RolloutHandler"
 AHEAD: Final = 1  # for each call in flight so many rollouts wait at a worker for their turn, so that none waits for us
 
 
-class Answered(msgspec.Struct, frozen=True):
+class Replied(msgspec.Struct, frozen=True):
     """What a worker made of a request. ``verdict`` is None for a task without a verifier."""
 
     completion: Completion
@@ -60,7 +60,7 @@ class RolloutHandler:
         """What client and verifiers have to say."""
         return [note for each in (self._client, *self._judges.values()) for note in getattr(each, "notes", ())]
 
-    async def handle(self, item: tuple[Request | Completion, Task]) -> Answered | Verdict | ClientError | VerifierError:
+    async def handle(self, item: tuple[Request | Completion, Task]) -> Replied | Verdict | ClientError | VerifierError:
         """The completion and its verdict, or why there is none."""
         asked, task = item
         if isinstance(asked, Completion):
@@ -69,7 +69,7 @@ class RolloutHandler:
             completion = await self._client.complete(asked)
         except ClientError as error:
             return error
-        return Answered(completion, None if task.verifier is None else await self._verified(task, completion))
+        return Replied(completion, None if task.verifier is None else await self._verified(task, completion))
 
     async def close(self) -> None:
         """Close connections."""
@@ -100,7 +100,7 @@ class RemoteModel:
         self._tasks = {task.id: task for task in tasks}
         self._verdicts: dict[int, tuple[Completion, Verdict | VerifierError]] = {}
         self._job, self._ray = job, ray
-        self._workers: Workers | None = None
+        self._workers: RemoteWorkers | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -140,7 +140,7 @@ class RemoteModel:
 
     async def _call(self, item: tuple[Request | Completion, Task]) -> tuple[Any, int]:
         if self._workers is None:
-            self._workers = Workers(
+            self._workers = RemoteWorkers(
                 self._ray, HANDLER, self._job, places=self._job.in_flight, environment=keys_in(os.environ)
             )
         try:

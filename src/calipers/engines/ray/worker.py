@@ -38,7 +38,7 @@ class Handler(Protocol):
         """Let go of connections."""
 
 
-class Worker:
+class RemoteWorker:
     """The actor; `workers.Workers` makes one for each machine."""
 
     def __init__(self, maker: str, setup: bytes, folder: str, environment: Mapping[str, str], cores: int) -> None:

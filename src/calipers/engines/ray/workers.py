@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from calipers.engines.ray.cluster import lost, nodes
-from calipers.engines.ray.worker import Worker
+from calipers.engines.ray.worker import RemoteWorker
 
 TRIES: Final = 3  # workers that one item may be lost with
 LOOK: Final = 1.0  # seconds between two looks at the machines
@@ -64,7 +64,7 @@ class _Hired:
         return len(self.calls) / max(self.places, 1)
 
 
-class Workers:
+class RemoteWorkers:
     """All workers; used within one event loop."""
 
     def __init__(self, ray: Any, maker: str, setup: Any, *, places: int, environment: Mapping[str, str]) -> None:
@@ -286,7 +286,7 @@ class Workers:
 
         settings = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": 1000}
         where = NodeAffinitySchedulingStrategy(node, soft=False)
-        actor = self._ray.remote(Worker).options(scheduling_strategy=where, **settings)
+        actor = self._ray.remote(RemoteWorker).options(scheduling_strategy=where, **settings)
         return actor.remote(self._maker, self._setup, os.getcwd(), self._environment, cores)
 
     def _end(self, worker: _Hired) -> None:

@@ -57,7 +57,7 @@ class _Connection:
 
 
 @dataclass
-class Guard:
+class ViewerGuard:
     """The token of one server, and its connections."""
 
     port: int = 0

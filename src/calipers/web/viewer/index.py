@@ -249,7 +249,7 @@ def _groups(part: Part) -> tuple[list[Group], Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class LogIndex:
     """The rollouts of a log that was read up to a byte, R rows of T tasks."""
 
     path: str  # of the log
@@ -390,7 +390,7 @@ class Index:
             raise
 
 
-def load_index(path: str, target: str) -> Index | None:
+def load_index(path: str, target: str) -> LogIndex | None:
     """The index in a file, mapped; None where there is none that can be used."""
     try:
         with open(target, "rb") as file:
@@ -411,11 +411,11 @@ def load_index(path: str, target: str) -> Index | None:
     except (OSError, ValueError, *BAD):  # ValueError: shorter than its header says
         return None
     state = LogState(header.size, header.end, header.modified, header.inode, header.ends_sha256)
-    index = Index(path, state, header.lines, header.groups, header.slices, columns)
+    index = LogIndex(path, state, header.lines, header.groups, header.slices, columns)
     return index if _sound(index, header.rows) else None
 
 
-def _sound(index: Index, rows: int) -> bool:
+def _sound(index: LogIndex, rows: int) -> bool:
     """Whether the columns fit each other, and every row lies within the log."""
     columns = index.columns
     if not {*ROW_TYPES, *TASK_TYPES, "names"} <= columns.keys():
@@ -433,21 +433,21 @@ def _sound(index: Index, rows: int) -> bool:
     )
 
 
-def is_fresh(index: Index, state: LogState) -> bool:
+def is_fresh(index: LogIndex, state: LogState) -> bool:
     """Whether an index is of the log as it is now."""
     known = index.state
     same = (known.size, known.modified, known.inode) == (state.size, state.modified, state.inode)
     return same and known.ends_sha256 == LogState.of(index.path, known.end).ends_sha256
 
 
-def has_grown(index: Index) -> bool:
+def has_grown(index: LogIndex) -> bool:
     """Whether the log only has more lines than the index."""
     now = LogState.of(index.path, index.state.end)
     known = index.state
     return now.inode == known.inode and now.size >= known.end and now.ends_sha256 == known.ends_sha256 and known.end > 0
 
 
-def build(path: str) -> Index:
+def build(path: str) -> LogIndex:
     """Index a log from its first byte; InputError for the first line that is no rollout."""
     state = LogState.of(path)
     keys = slice_keys(path)
@@ -467,7 +467,7 @@ def _numbered(parts: Iterable[IndexPart]) -> Iterator[list[Chunk]]:
         yield part.chunks
 
 
-def extend(index: Index) -> Index:
+def extend(index: LogIndex) -> LogIndex:
     """The index with the lines that were appended to its log since; itself where there are none."""
     state = LogState.of(index.path)
     if state.end <= index.state.end:
@@ -527,7 +527,7 @@ def slice_keys(path: str) -> list[str]:
     return [key for key in few if key.isprintable() and "\\" not in key][:MOST_SLICES]
 
 
-def _index(path: str, state: LogState, chunks: Sequence[Chunk], lines_read: int) -> Index:
+def _index(path: str, state: LogState, chunks: Sequence[Chunk], lines_read: int) -> LogIndex:
     """The chunks of a log as one index."""
     columns: dict[str, Array] = {}
     sizes = [len(chunk.rows["start"]) for chunk in chunks]
@@ -557,7 +557,7 @@ def _index(path: str, state: LogState, chunks: Sequence[Chunk], lines_read: int)
         columns.setdefault(name, np.zeros(0, dtype=kind_name))
     columns["current"] = _current(columns).astype("|u1")
     ordered = {key: list(values) for key, values in kept.items()}
-    return Index(path, state, lines_read, list(groups), ordered, columns)
+    return LogIndex(path, state, lines_read, list(groups), ordered, columns)
 
 
 def _tasks(chunks: Sequence[Chunk]) -> tuple[list[Array], Array, Array, Array]:

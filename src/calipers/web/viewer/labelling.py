@@ -28,7 +28,7 @@ from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Rollouts
 from calipers.web.markup import visible
-from calipers.web.viewer.index import Index
+from calipers.web.viewer.index import LogIndex
 from calipers.web.viewer.log import TextBlock, blocks_of, record_of
 from calipers.web.viewer.query import group_rows
 from calipers.web.viewer.runs import RunSource, current_index
@@ -56,7 +56,7 @@ class Labelling:
 
     def __init__(self, source: RunSource, wanted: int, path: str, seed: int) -> None:
         self.source, self.path, self.seed = source, path, seed
-        self.index: Index = current_index(source)
+        self.index: LogIndex = current_index(source)
         own = group_rows(self.index, 0)
         if len(self.index.groups) > 1:
             names = f"{len(self.index.groups)} groups of agent, model and dataset"

@@ -17,8 +17,18 @@ from typing import Any, Final, TypeVar
 from calipers.errors import CalipersError, InputError
 from calipers.formats.run_plan import LOG
 from calipers.web.progress import is_running
-from calipers.web.viewer.index import Group, Index
-from calipers.web.viewer.query import Found, GroupRows, Query, Rows, checked, flipped, group_rows, matching, search
+from calipers.web.viewer.index import Group, LogIndex
+from calipers.web.viewer.query import (
+    GroupRows,
+    Query,
+    QueryResult,
+    Rows,
+    checked,
+    flipped,
+    group_rows,
+    matching,
+    search,
+)
 from calipers.web.viewer.runs import RunSource, current_index, kept_index, sources, stamp
 from calipers.web.viewer.summary import RunSummary, summaries
 
@@ -40,7 +50,7 @@ class OpenRun:
     """One source, as far as it was looked at."""
 
     source: RunSource
-    index: Index | None = None
+    index: LogIndex | None = None
     error: str = ""
     version: int = 0  # rises with every change
     stamp: str = ""
@@ -57,7 +67,7 @@ class View:
 
     id: str
     source: RunSource
-    index: Index
+    index: LogIndex
     group: int
     version: int
     own: GroupRows
@@ -106,7 +116,7 @@ class Library:
             own = run.rows[number] = await self.call(group_rows, index, number)
         return View(id, run.source, index, number, run.version, own)
 
-    async def index(self, run: OpenRun) -> Index:
+    async def index(self, run: OpenRun) -> LogIndex:
         """The index of a run as it is now; InputError says why there is none."""
         if run.index is None and not run.error:
             if run.building is None:
@@ -199,7 +209,7 @@ class Library:
         if query.search:
             cancelled = threading.Event()
             try:
-                found: Found = await self.call(search, view.index, query.search, cancelled)
+                found: QueryResult = await self.call(search, view.index, query.search, cancelled)
             except asyncio.CancelledError:  # the browser has gone
                 cancelled.set()
                 raise

@@ -17,7 +17,7 @@ from calipers.formats.format import BAD, TARGET
 from calipers.rollouts.record import ROLES
 from calipers.web.changes import one_line
 from calipers.web.markup import visible
-from calipers.web.viewer.index import Index
+from calipers.web.viewer.index import LogIndex
 
 LONG_LINES, LONG = 200, 20_000  # lines and characters beyond which a block is cut
 END_LINES, END = 40, 8_000  # of its beginning and its end that are shown
@@ -41,14 +41,14 @@ def open_log(path: str) -> IO[bytes]:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
 
-def lines_of(index: Index, rows: Sequence[int]) -> list[bytes]:
+def lines_of(index: LogIndex, rows: Sequence[int]) -> list[bytes]:
     """The lines of some rows, as the log has them now."""
     starts, lengths = index.columns["start"], index.columns["length"]
     with open_log(index.path) as file:
         return [os.pread(file.fileno(), int(lengths[row]), int(starts[row])) for row in rows]
 
 
-def record_of(index: Index, row: int) -> tuple[bytes, Record]:
+def record_of(index: LogIndex, row: int) -> tuple[bytes, Record]:
     """The line of a row, and its keys with values that are not decoded; InputError where the log has changed."""
     [line] = lines_of(index, [row])
     try:
@@ -57,7 +57,7 @@ def record_of(index: Index, row: int) -> tuple[bytes, Record]:
         raise InputError.at(index.path, "has changed", "reload the page") from None
 
 
-def preview(index: Index, row: int, line: bytes | None) -> dict[str, str]:
+def preview(index: LogIndex, row: int, line: bytes | None) -> dict[str, str]:
     """One line of what a rollout says; of a large record, its size."""
     size = int(index.columns["length"][row])
     if line is None or size > PREVIEWED:
@@ -73,7 +73,7 @@ def preview(index: Index, row: int, line: bytes | None) -> dict[str, str]:
     return said
 
 
-def previews(index: Index, rows: Sequence[int]) -> list[dict[str, str]]:
+def previews(index: LogIndex, rows: Sequence[int]) -> list[dict[str, str]]:
     """The previews of some rows; large records are not even read."""
     small = [row for row in rows if int(index.columns["length"][row]) <= PREVIEWED]
     line_of = dict(zip(small, lines_of(index, small), strict=True))

@@ -18,7 +18,7 @@ from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED
 from calipers.web.gather import CODE as STATE
 from calipers.web.gather import STATES
-from calipers.web.viewer.index import Index
+from calipers.web.viewer.index import LogIndex
 from calipers.web.viewer.log import open_log
 
 Rows = NDArray[np.int32]
@@ -54,7 +54,7 @@ class GroupRows:
     outright: bool  # every number is 0 or 1
 
 
-def group_rows(index: Index, group: int) -> GroupRows:
+def group_rows(index: LogIndex, group: int) -> GroupRows:
     """The rows of a group, and how each looks, as the report shows it."""
     chosen = index.current()
     if len(index.groups) > 1:
@@ -71,7 +71,7 @@ def group_rows(index: Index, group: int) -> GroupRows:
     return GroupRows(np.flatnonzero(chosen).astype(np.int32), states, numbers, outcome, outright)
 
 
-def checked(query: Query, index: Index) -> Query:
+def checked(query: Query, index: LogIndex) -> Query:
     """The query; InputError for a value that there is not."""
     for state in query.states:
         if state not in STATES:
@@ -86,7 +86,7 @@ def checked(query: Query, index: Index) -> Query:
     return query
 
 
-def matching(index: Index, own: GroupRows, query: Query, also: Bools | None = None) -> Rows:
+def matching(index: LogIndex, own: GroupRows, query: Query, also: Bools | None = None) -> Rows:
     """The rows that a query asks for, sorted; ``also`` is a mask [R] that they must fulfil, too."""
     keep = np.zeros(len(index), dtype=bool)
     keep[own.rows] = True
@@ -108,7 +108,7 @@ def matching(index: Index, own: GroupRows, query: Query, also: Bools | None = No
     return ordered(index, own, np.flatnonzero(keep).astype(np.int32), query.sort)
 
 
-def ordered(index: Index, own: GroupRows, rows: Rows, sort: str) -> Rows:
+def ordered(index: LogIndex, own: GroupRows, rows: Rows, sort: str) -> Rows:
     """The rows in some order; what is missing comes last."""
     if sort == "order":
         return rows
@@ -126,14 +126,14 @@ def ordered(index: Index, own: GroupRows, rows: Rows, sort: str) -> Rows:
     return rows[np.argsort(values, kind="stable")]
 
 
-def tokens(index: Index) -> Column:
+def tokens(index: LogIndex) -> Column:
     """The tokens of each row, in and out, [R]."""
     columns = [index.number("usage", name) for name in ("input_tokens", "output_tokens")]
     values = sum((np.where(column.given, column.values, 0.0) for column in columns), np.zeros(len(index)))
     return Column(values, columns[0].given | columns[1].given)
 
 
-def flipped(index: Index, own: GroupRows, other: Index, others: GroupRows) -> tuple[Bools, Bools]:
+def flipped(index: LogIndex, own: GroupRows, other: LogIndex, others: GroupRows) -> tuple[Bools, Bools]:
     """The rows that pass here and not there, and the other way round, [R] each; pairs by task and sample."""
     mine, theirs = (_keys(each, rows.rows) for each, rows in ((index, own), (other, others)))
     order = np.argsort(theirs)
@@ -151,7 +151,7 @@ def flipped(index: Index, own: GroupRows, other: Index, others: GroupRows) -> tu
     return better, worse
 
 
-def _keys(index: Index, rows: Rows) -> NDArray[np.uint64]:
+def _keys(index: LogIndex, rows: Rows) -> NDArray[np.uint64]:
     """A number for each row's task and sample, the same in every index."""
     task = index.columns["hash"][index.columns["task"][rows]]
     sample = index.columns["sample"][rows].astype(np.uint64)
@@ -160,14 +160,14 @@ def _keys(index: Index, rows: Rows) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class QueryResult:
     """What a search found."""
 
     rows: Bools  # [R]
     complete: bool  # the whole log was searched
 
 
-def search(index: Index, words: str, cancelled: threading.Event) -> Found:
+def search(index: LogIndex, words: str, cancelled: threading.Event) -> QueryResult:
     """The rows whose record has these words anywhere; letters of ASCII match in either case.
 
     It stops after `MOST_FOUND` rollouts or `LONGEST_SEARCH` seconds, and says so.
@@ -178,7 +178,7 @@ def search(index: Index, words: str, cancelled: threading.Event) -> Found:
     until, count = monotonic() + LONGEST_SEARCH, 0
     for offset, block in _blocks(index, max(map(len, needles))):
         if cancelled.is_set() or monotonic() > until or count >= MOST_FOUND:
-            return Found(rows, False)
+            return QueryResult(rows, False)
         for needle in needles:
             at = block.find(needle)
             while at >= 0:
@@ -190,7 +190,7 @@ def search(index: Index, words: str, cancelled: threading.Event) -> Found:
                         break
                 following = int(starts[row + 1]) - offset if row + 1 < len(starts) else len(block)
                 at = block.find(needle, max(following, at + 1))
-    return Found(rows, True)
+    return QueryResult(rows, True)
 
 
 def _needles(words: str) -> list[bytes]:
@@ -201,7 +201,7 @@ def _needles(words: str) -> list[bytes]:
     return sorted(needle.lower() for needle in written)
 
 
-def _blocks(index: Index, longest: int) -> Iterator[tuple[int, bytes]]:
+def _blocks(index: LogIndex, longest: int) -> Iterator[tuple[int, bytes]]:
     """The log in small letters, block by block, each with its first byte; blocks overlap by what is looked for."""
     with open_log(index.path) as file:
         offset, end = 0, index.state.end

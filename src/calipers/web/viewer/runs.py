@@ -24,7 +24,7 @@ from calipers.web.viewer.index import (
     KEPT_FROM,
     SAMPLED,
     SUFFIX,
-    Index,
+    LogIndex,
     LogState,
     build,
     extend,
@@ -176,7 +176,7 @@ def stamp(source: RunSource) -> str:
     return digest.hexdigest()
 
 
-def current_index(source: RunSource, known: Index | None = None) -> Index:
+def current_index(source: RunSource, known: LogIndex | None = None) -> LogIndex:
     """The index of a source as it is now: the known one, one that was kept, extended or built. InputError says why not.
 
     A converted log is made again when its source changes.
@@ -200,7 +200,7 @@ def current_index(source: RunSource, known: Index | None = None) -> Index:
     return index
 
 
-def kept_index(source: RunSource) -> Index | None:
+def kept_index(source: RunSource) -> LogIndex | None:
     """The index that was kept, if it is of the log as it is now; None where it is to be built or extended."""
     if source.kind == "other":
         return None
@@ -222,7 +222,7 @@ def confined_log(source: RunSource) -> str:
     return real
 
 
-def kept(index: Index, source: RunSource) -> Index:
+def kept(index: LogIndex, source: RunSource) -> LogIndex:
     """The index as it was written beside its log, or in the cache folder where that cannot be; else as it is."""
     mode = stat.S_IMODE(os.stat(index.path).st_mode) & 0o666
     for target in _targets(source, index.path):

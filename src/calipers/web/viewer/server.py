@@ -23,7 +23,7 @@ from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.rollouts.record import OUTCOMES, USAGE
 from calipers.web.gather import STATES, LedgerPart
 from calipers.web.markup import visible
-from calipers.web.viewer.guard import MOST_CLIENTS, Guard
+from calipers.web.viewer.guard import MOST_CLIENTS, ViewerGuard
 from calipers.web.viewer.labelling import Labelling
 from calipers.web.viewer.library import Library, OpenRun, View, modified, running
 from calipers.web.viewer.log import (
@@ -60,7 +60,7 @@ LABELS_ONLY: Final = re.compile(r"/(asset/[a-z.]+|label|api/label(/\w+)?)\Z")
 class Viewer:
     """The answers of one server."""
 
-    def __init__(self, library: Library, guard: Guard, labelling: Labelling | None = None) -> None:
+    def __init__(self, library: Library, guard: ViewerGuard, labelling: Labelling | None = None) -> None:
         self.library, self.guard, self.labelling = library, guard, labelling
         self.closing = asyncio.Event()
         self.pages = 0  # open streams of events: a page each
@@ -586,7 +586,7 @@ async def serving(
 ) -> AsyncIterator[tuple[Viewer, str]]:
     """A server that answers until the block ends, and the address to open, with its token."""
     loop = asyncio.get_running_loop()
-    guard = Guard()
+    guard = ViewerGuard()
     viewer = Viewer(library, guard, labelling)
     runner = web.AppRunner(viewer.application(), access_log=None, handle_signals=False, shutdown_timeout=GRACE)
     await runner.setup()

@@ -23,7 +23,7 @@ from calipers.web.page import html
 from calipers.web.pair_page import answer_of, badge, pair_page
 from calipers.web.pair_page import headline_of as pair_headline
 from calipers.web.run_page import answer, bar_parts, headline_of, ledger_label, run_page, state_counts
-from calipers.web.viewer.index import Group, Index
+from calipers.web.viewer.index import Group, LogIndex
 from calipers.web.viewer.runs import RunSource
 
 SMALL = 32 << 20  # bytes of a converted log up to which its source is read again, for all that it says
@@ -46,12 +46,12 @@ class RunSummary:
     bar: str  # HTML: the ledger's bar alone
 
 
-def runs_in(source: RunSource, index: Index) -> list[RunData]:
+def runs_in(source: RunSource, index: LogIndex) -> list[RunData]:
     """The runs of a source; InputError says why they have no numbers."""
     return runs_of(read_of(source, index))
 
 
-def read_of(source: RunSource, index: Index) -> ReadSource:
+def read_of(source: RunSource, index: LogIndex) -> ReadSource:
     """The table of a source's rollouts, as a reader would give it."""
     if not len(index) and source.kind != "run":
         raise InputError.at(source.path, "no rollouts", "expected at least one")
@@ -75,7 +75,7 @@ def group_of(run: RunData) -> Group:
     return run.group.agent, run.group.model, run.group.dataset
 
 
-def summaries(source: RunSource, index: Index) -> list[tuple[Group, RunSummary]]:
+def summaries(source: RunSource, index: LogIndex) -> list[tuple[Group, RunSummary]]:
     """Every group of a source with its summary."""
     return [(group_of(run), summary_of(run)) for run in runs_in(source, index)]
 
@@ -124,16 +124,16 @@ def _number(run: RunData, metric: str) -> Markup:
     )
 
 
-def report_of(source: RunSource, index: Index, group: Group) -> str:
+def report_of(source: RunSource, index: LogIndex, group: Group) -> str:
     """The report of a run, as `calipers report` makes it, without texts: the viewer has all of them."""
     return html(run_page(_run(source, index, group)))
 
 
-def _run(source: RunSource, index: Index, group: Group) -> RunData:
+def _run(source: RunSource, index: LogIndex, group: Group) -> RunData:
     return next(run for run in runs_in(source, index) if group_of(run) == tuple(group))
 
 
-def pair_data(first: tuple[RunSource, Index, Group], second: tuple[RunSource, Index, Group]) -> PairData:
+def pair_data(first: tuple[RunSource, LogIndex, Group], second: tuple[RunSource, LogIndex, Group]) -> PairData:
     """Two runs, the first the baseline; InputError where they cannot be compared."""
     runs = [_run(*each) for each in (first, second)]
     tables: list[Any] = []
@@ -165,7 +165,7 @@ def pair_summary(data: PairData) -> PairSummary:
     return PairSummary(said.sentence, said.detail, str(badge(finding.verdict)), finding.tasks, (names[0], names[1]))
 
 
-def pair_report(first: tuple[RunSource, Index, Group], second: tuple[RunSource, Index, Group]) -> str:
+def pair_report(first: tuple[RunSource, LogIndex, Group], second: tuple[RunSource, LogIndex, Group]) -> str:
     """The report of two runs, without texts."""
     return html(pair_page(pair_data(first, second)))
 
