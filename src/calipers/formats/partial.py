@@ -174,7 +174,7 @@ def opened(path: str) -> Partial:
         KeyError,
         ValueError,
         EOFError,
-        NotImplementedError,
+        NotImplementedError,  # of zipfile, for a packing that it does not know
         msgspec.MsgspecError,
         pl.exceptions.PolarsError,
     ) as error:

@@ -41,6 +41,7 @@ SECRETS: Final = (
     "HUGGING_FACE_HUB_TOKEN",
     "GOOGLE_API_KEY",
 )
+# trying again does not help; NotImplementedError is what fsspec raises for what a store cannot do
 FATAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 T = TypeVar("T")

@@ -365,9 +365,9 @@ def _names(parts: Sequence[Part], kind: str) -> list[str]:
 
 
 def _column(parts: Sequence[Part], sizes: Sequence[int], kind: str, name: str) -> Column:
-    found = [getattr(part, kind).get(name) for part in parts]
+    found: list[Column | None] = [getattr(part, kind).get(name) for part in parts]
     if len(found) == 1 and found[0] is not None:
-        return found[0]  # type: ignore[no-any-return]
+        return found[0]
     columns = [Column.gaps(size) if one is None else one for one, size in zip(found, sizes, strict=True)]
     return Column(
         np.concatenate([column.values for column in columns]), np.concatenate([column.given for column in columns])

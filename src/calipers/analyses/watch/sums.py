@@ -359,8 +359,8 @@ def merged(first: StepSums, second: StepSums) -> StepSums | None:
 
     def joined(ours: Mapping[str, Floats], theirs: Mapping[str, Floats]) -> dict[str, Floats]:
         both = {}
-        for name in dict.fromkeys([*ours, *theirs]):
-            shape = (ours.get(name, theirs.get(name))).shape[:-1]  # type: ignore[union-attr]
+        for name, either in {**theirs, **ours}.items():
+            shape = either.shape[:-1]
             parts = [
                 side[name] if name in side else np.zeros((*shape, len(one.tasks)))
                 for side, one in ((ours, first), (theirs, second))

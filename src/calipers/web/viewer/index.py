@@ -241,11 +241,11 @@ def _groups(part: Part) -> tuple[list[Group], Array]:
     for labels in each:
         code = code * (len(labels.values) + 1) + labels.code + 1
     _, first, code = np.unique(code, return_index=True, return_inverse=True)
-    groups: list[Group] = [
-        tuple(labels.values[at] if (at := int(labels.code[row])) >= 0 else None for labels in each)  # type: ignore[misc]
-        for row in first.tolist()
-    ]
-    return groups, code.reshape(-1).astype("<u2")
+    names = [[*labels.values, None] for labels in each]  # -1, of a row without the label, is the last
+    agent, model, dataset = (
+        [known[int(labels.code[row])] for row in first.tolist()] for known, labels in zip(names, each, strict=True)
+    )
+    return list(zip(agent, model, dataset, strict=True)), code.reshape(-1).astype("<u2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,7 +536,7 @@ def _index(path: str, state: LogState, chunks: Sequence[Chunk], lines_read: int)
     slices: dict[str, dict[str, int]] = {}
     for chunk, codes in zip(chunks, code_of, strict=True):
         chunk.rows["task"] = codes[chunk.rows["task"]]
-        group_codes = np.array([groups.setdefault(tuple(group), len(groups)) for group in chunk.groups], dtype="<u2")  # type: ignore[arg-type]
+        group_codes = np.array([groups.setdefault(group, len(groups)) for group in chunk.groups], dtype="<u2")
         chunk.rows["group"] = group_codes[chunk.rows["group"]]
         for key, values in chunk.slices.items():
             known = slices.setdefault(key, {})
