@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import Incomplete, InputError
+from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import NUMBERED, Named, OpenInput, insisted, worths
 from calipers.formats.lines import NotPackable
 from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, opened, written
@@ -75,7 +76,7 @@ def write_partial(
     plan = make_plan(metrics, source=paths, **settings)
     names = Named(columns or {}, truth, input_format or "")
     partial = _made(paths, names, plan, progress)
-    _atomic(os.fspath(out), _bytes(partial, plan))
+    _write(os.fspath(out), _bytes(partial, plan))
     return partial.header
 
 
@@ -366,13 +367,13 @@ class _Cache:
                 return Partial(path, header, replace(part.packed, inputs=path))
         made = _made([path], self._names, self._plan, progress)
         sha256 = made.header.inputs[0].sha256
-        _atomic(os.path.join(self._folder, f"{sha256}-{self._key}.partial"), _bytes(made, self._plan))
+        _write(os.path.join(self._folder, f"{sha256}-{self._key}.partial"), _bytes(made, self._plan))
         self._index[real] = (*now, sha256)
         return made
 
     def save(self) -> None:
         """Keep the index."""
-        _atomic(self._index_path, msgspec.json.encode(self._index))
+        _write(self._index_path, msgspec.json.encode(self._index))
 
 
 def _sorted(names: Collection[str] | None) -> list[str] | None:
@@ -384,17 +385,9 @@ def _hashed(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _atomic(path: str, data: bytes) -> None:
-    """Write a file that appears when all of it is written."""
-    real = os.path.realpath(path)
-    beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)[:100]}.{os.urandom(4).hex()}.part")
+def _write(path: str, data: bytes) -> None:
     try:
-        with open(beside, "xb") as file:
+        with atomic_file(os.path.realpath(path)) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, real)
     except OSError as error:
-        with suppress(OSError):
-            os.unlink(beside)
         raise InputError.at(path, f"cannot be written ({error.strerror})", "choose another file") from None

@@ -223,25 +223,12 @@ class Target:
                 with open(self._real, "wb") as device:  # a pipe or /dev/null cannot be replaced
                     device.writelines(chunks)
                 return
-            self._replace(chunks)
+            from calipers.formats.atomic_file import atomic_file
+
+            with atomic_file(self._real) as file:
+                file.writelines(chunks)
         except OSError as error:
             raise InputError.at(self.path, f"cannot be written ({error.strerror})") from None
-
-    def _replace(self, chunks: Iterable[bytes | memoryview]) -> None:
-        folder, name = os.path.split(self._real)
-        beside = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.part")
-        try:
-            with open(beside, "xb") as file:
-                if os.path.exists(self._real):  # keep its permissions
-                    os.fchmod(file.fileno(), stat.S_IMODE(os.stat(self._real).st_mode))
-                file.writelines(chunks)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, self._real)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(beside)
-            raise
 
 
 class Progress:

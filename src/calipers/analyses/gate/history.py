@@ -15,7 +15,6 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, Final
@@ -30,6 +29,7 @@ from calipers.analyses.watch.monitor import Monitor, MonitorSettings
 from calipers.analyses.watch.state import from_tree, to_tree
 from calipers.analyses.watch.sums import StepSums, matched, summed
 from calipers.errors import InputError, LogError, UnknownName
+from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import Named
 from calipers.formats.read import begin
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
@@ -231,16 +231,10 @@ def save_history(path: str, history: History) -> None:
         "monitor": to_tree(history.monitor.__dict__),
     }
     text = json.dumps(document, default=lambda data: base64.b64encode(data).decode(), indent=1, allow_nan=False)
-    beside = f"{path}.{os.urandom(4).hex()}.part"
     try:
-        with open(beside, "x", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        with atomic_file(os.path.realpath(path)) as file:
+            file.write(f"{text}\n".encode())
     except OSError as error:
-        with suppress(OSError):
-            os.unlink(beside)
         raise LogError.of(path, error) from None
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from calipers.analyses.rescore.judging import BatchJudge, Judged
 from calipers.analyses.rescore.stored import NOTHING_CAME, Batch, Stored, Wanted, batches, open_stored
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
+from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import Named
 from calipers.formats.read import uncollected
 from calipers.formats.rows import Gather
@@ -137,32 +138,23 @@ def _overruled(stored: Stored, worth: float | None) -> bool:
 
 
 @contextmanager
-def atomic_file(path: str) -> Iterator[Callable[[bytes], None]]:
+def _rewritten(path: str) -> Iterator[Callable[[bytes], None]]:
     """A writer for a file that appears when all is written; LogError when it cannot be written."""
     real = os.path.realpath(path)
-    beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)[:100]}.{os.urandom(4).hex()}.part")
-    try:
-        file = open(beside, "xb", buffering=0)  # noqa: SIM115
-    except OSError as error:
-        raise InputError.at(path, f"cannot be written ({error.strerror})", "choose another --out") from None
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(atomic_file(real))
+        except OSError as error:
+            raise InputError.at(path, f"cannot be written ({error.strerror})", "choose another --out") from None
 
-    def write(data: bytes) -> None:
-        left = memoryview(data)
-        with _told(path):
-            while left:
-                left = left[file.write(left) :]
-
-    try:
-        with file:
-            yield write
+        def write(data: bytes) -> None:
             with _told(path):
-                os.fsync(file.fileno())
-                os.replace(beside, real)
-                sync_directory(Path(real).parent)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(beside)
-        raise
+                file.write(data)
+
+        yield write
+        with _told(path):
+            stack.close()
+            sync_directory(Path(real).parent)
 
 
 @contextmanager
@@ -501,7 +493,7 @@ def judge_again(request: Rescoring) -> Rescored:
     with (
         open_stored(request.run) as source,
         _bench(request) as bench,
-        atomic_file(request.target) as write,
+        _rewritten(request.target) as write,
     ):
         judge, notes = _judge(request, recorded, bench)
         bench.secrets.add_environment()

@@ -39,6 +39,7 @@ from calipers.analyses.watch.monitor import (
 )
 from calipers.analyses.watch.sums import StepSums, header_of, of_arrays
 from calipers.errors import InputError, LogError
+from calipers.formats.atomic_file import atomic_file
 from calipers.stats.alarms import Process, RunningBest
 
 FOLDER: Final = ".calipers-watch"
@@ -167,11 +168,9 @@ class StateFolder:
         body = msgspec.msgpack.encode(
             {"schema": SCHEMA, "size": self.size, "monitor": to_tree(monitor.__dict__), "more": to_tree(dict(more))}
         )
-        beside = self.path / f"{SNAPSHOT}.part"
         try:
-            with open(beside, "wb") as file:
+            with atomic_file(self.path / SNAPSHOT) as file:
                 file.write(struct.pack("<I", zlib.crc32(body)) + body)
-            os.replace(beside, self.path / SNAPSHOT)
         except OSError as error:
             raise LogError.of(self.path / SNAPSHOT, error) from None
 

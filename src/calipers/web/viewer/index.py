@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
+from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import BAD
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError, read_lines, read_range
@@ -374,20 +374,12 @@ class LogIndex:
                 columns=columns,
             )
         )
-        beside = f"{os.path.dirname(target) or '.'}/.{os.path.basename(target)[:100]}.{os.urandom(4).hex()}.part"
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(MAGIC + len(header).to_bytes(8, "little") + header)
-                file.write(bytes(-file.tell() % ALIGNED))
-                for array in self.columns.values():
-                    file.write(np.ascontiguousarray(array).data)
-                    file.write(bytes(-array.nbytes % ALIGNED))
-            os.replace(beside, target)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(beside)
-            raise
+        with atomic_file(target, mode) as file:
+            file.write(MAGIC + len(header).to_bytes(8, "little") + header)
+            file.write(bytes(-file.tell() % ALIGNED))
+            for array in self.columns.values():
+                file.write(np.ascontiguousarray(array).data)
+                file.write(bytes(-array.nbytes % ALIGNED))
 
 
 def load_index(path: str, target: str) -> LogIndex | None:

@@ -11,7 +11,6 @@ import io
 import math
 import os
 import threading
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from calipers.analyses.judge_check.binding import COLUMN, JudgeBinding, binding_
 from calipers.analyses.judge_check.document import CheckedJudge, verdict
 from calipers.analyses.judge_check.judge_check import Rated, checked_judge
 from calipers.errors import CalipersError, InputError
+from calipers.formats.atomic_file import atomic_file
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.pipeline import quietly
 from calipers.reports.figures import counted, figure
@@ -147,17 +147,10 @@ class Labelling:
             writer.writerow(
                 [task, sample, *(name or "" for name in group), each.label, each.comment, self.binding.sha256]
             )
-        beside = f"{self.path}.{os.urandom(4).hex()}.part"
         try:
-            handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            with os.fdopen(handle, "wb") as file:
+            with atomic_file(self.path, 0o644) as file:
                 file.write(text.getvalue().encode("utf-8", "replace"))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, self.path)
         except OSError as error:
-            with suppress(OSError):
-                os.unlink(beside)
             raise InputError.at(
                 self.path, f"cannot be written ({error.strerror})", "choose another with --labels"
             ) from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from calipers.errors import InputError
+from calipers.formats.atomic_file import atomic_file
 from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
 from calipers.systems.harbor.tasks.digest import file_digest, manifest_digest
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, is_name, read_manifest
@@ -276,15 +277,10 @@ def _spaced(text: str) -> str:
 
 def replace_file(path: Path, text: str) -> None:
     """Write a file so that it holds the old text or the new one, never half of either."""
-    beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
     try:
-        with open(beside, "x", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        with atomic_file(path) as file:
+            file.write(text.encode())
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise InputError.at(str(path), f"cannot be written ({error.strerror})") from None
 
 
