@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -215,6 +216,45 @@ def test_other_tasks_other_columns_and_two_runs_are_told_by_name(tmp_path):
     assert "step_5.jsonl: step 5 has other columns than before (new: entropy)" in notes
     assert "is in" in notes
     assert "Are two runs in one folder?" in notes
+
+
+def test_two_runs_in_folders_are_told_by_name(tmp_path):
+    """Folders without a number are series of their own, and nothing else says that they may be two runs."""
+    write_run(tmp_path / "grpo", 2)
+    write_run(tmp_path / "it's ppo", 2, seed=2)
+    (note,) = look(tmp_path).notes
+    assert note.startswith(
+        f"{tmp_path}: grpo/, it's ppo/ are watched as 2 series, each with its own curve. If they are"
+    )
+    command = note.partition("such as: ")[2]
+    assert shlex.split(command) == ["calipers", "watch", str(tmp_path / "it's ppo")]
+    assert look(tmp_path).notes == [note]  # nothing is new, and it is still to be known
+
+
+def test_train_and_eval_are_no_two_runs(tmp_path):
+    write_run(tmp_path / "train", 2)
+    write_run(tmp_path / "eval", 2, seed=2)
+    assert look(tmp_path).notes == []
+
+
+def test_two_runs_on_other_prompts_are_told_by_name(tmp_path):
+    """Folders with a number have steps of the same series; of different tasks they are parts of one step."""
+    for run in (1, 2):
+        for step in range(2):
+            tasks = [f"{run}-{step}-{task}" for task in range(30)]
+            write_step(tmp_path / f"run{run}", step, np.ones((30, 2)), tasks=tasks)
+    (note,) = look(tmp_path).notes
+    assert "run1/ and run2/ have steps of the same numbers on different tasks" in note
+    assert note.endswith(f"calipers watch {tmp_path}/run2")
+
+
+def test_the_files_of_one_step_are_no_two_runs(tmp_path):
+    for step in range(2):
+        for rank in "ab":
+            tasks = [f"{step}-{rank}-{task}" for task in range(30)]
+            write_step(tmp_path / f"step_{step}", step, np.ones((30, 2)), name=f"rank_{rank}.jsonl", tasks=tasks)
+    found = look(tmp_path)
+    assert (found.steps, found.notes) == (2, [])
 
 
 def test_a_clock_that_is_wrong_is_told(tmp_path):

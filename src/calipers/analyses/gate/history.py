@@ -27,7 +27,7 @@ from calipers.analyses.gate.gate import gate
 from calipers.analyses.watch.alarm import DROP, RISE, Alarm, parse
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings
 from calipers.analyses.watch.state import from_tree, to_tree
-from calipers.analyses.watch.sums import StepSums, matched, summed
+from calipers.analyses.watch.sums import StepSums, matched, shared_tasks, summed
 from calipers.errors import InputError, LogError, UnknownName
 from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import Named
@@ -116,7 +116,7 @@ class History:
         base = next(iter(self.monitor.series.values())).base
         if not known or base is None:
             return  # the first night is the baseline
-        now, then = matched(sums, self.alarm.what, base)
+        now, then = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
         sign = -1.0 if self.alarm.kind == RISE else 1.0
         apart = paired(sign * (now - then), limits=(0.0, 1.0))
         night.p = apart.p_at_least(-self.alarm.limit)

@@ -20,9 +20,9 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.analyses.watch.alarm import DROP, RATE, RISE, SHARE, Alarm
-from calipers.analyses.watch.sums import StepSums, matched
+from calipers.analyses.watch.sums import StepSums, matched, shared_tasks
 from calipers.errors import InputError
-from calipers.rollouts.column import Floats
+from calipers.rollouts.column import Floats, Ints
 from calipers.stats.alarms import (
     FORGETTING,
     Process,
@@ -47,6 +47,7 @@ OVERLAP: Final = 0.5  # of a step's tasks that were there before: then the steps
 LATE: Final = 0.1  # of an alarm's weight, for series that begin after its first ones
 HISTORY: Final = 16  # steps before a change, whose mean it is compared with
 UNIT: Final = (0.0, 1.0)
+NOBODY: Final = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,7 +532,7 @@ class Monitor:
         raised = self._raise(sums) if self.evidence >= self.needed else None
         if raised is None and longest >= self.settings.steps:
             self.notes.append(
-                f"step {sums.step}: more than the {self.settings.steps:,} planned steps; a new segment begins"
+                f"step {sums.step}: all {self.settings.steps:,} planned steps are used; a new segment begins after it"
             )
             self._next_segment(keep_reference=True)
         return raised
@@ -612,6 +613,8 @@ class Monitor:
             series.base, series.base_step = sums, sums.step
         names = sums.value_names() if self.curves else []
         names += [name for name in series.curves if name.startswith("rate(") and name not in names]  # 0 at this step
+        base = None if is_base or not names else series.base
+        shared = None if base is None else shared_tasks(sums, base)
         for name in names:
             values, given = sums.values(name)
             values = values[given]
@@ -626,7 +629,7 @@ class Monitor:
             curve.bands.append(wide.ends)
             curve.tasks.append(len(values))
             change, ends = (
-                (None, None) if is_base or series.base is None else self._change(series.base, sums, name, kind, limits)
+                (None, None) if base is None or shared is None else self._change(base, sums, name, shared, limits)
             )
             curve.changes.append(change)
             curve.change_bands.append(ends)
@@ -649,12 +652,18 @@ class Monitor:
         return UNIT if float(values.min()) >= 0 and float(values.max()) <= 1 else None
 
     def _change(
-        self, base: StepSums, sums: StepSums, name: str, kind: str, limits: tuple[float, float] | None
+        self,
+        base: StepSums,
+        sums: StepSums,
+        name: str,
+        shared: tuple[Ints, Ints],
+        limits: tuple[float, float] | None,
     ) -> tuple[float | None, Any]:
         settings = self.settings
+        enough = OVERLAP * min(len(sums.tasks), len(base.tasks))
         try:
-            now, then = matched(sums, name, base)
-            if len(now) >= OVERLAP * min(len(sums.tasks), len(base.tasks)):
+            now, then = matched(sums, name, base, shared) if len(shared[0]) >= enough else (NOBODY, NOBODY)
+            if len(now) >= enough:
                 paired = paired_change(now, then, settings.steps, confidence=settings.confidence, limits=limits)
                 return paired.value, paired.interval
             here, there = ((values[given]) for values, given in (sums.values(name), base.values(name)))

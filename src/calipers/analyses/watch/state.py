@@ -215,7 +215,8 @@ def to_tree(value: Any) -> Any:
     if isinstance(value, StepCurve):  # long, and of plain numbers: no need to look at each
         return {"@curve": [getattr(value, field.name) for field in dataclasses.fields(value)]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: to_tree(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        stored = [field.name for field in dataclasses.fields(value) if field.init]
+        fields = {name: to_tree(getattr(value, name)) for name in stored}
         return {"@class": type(value).__name__, "fields": fields}
     if isinstance(value, dict):
         return {"@map": [[to_tree(key), to_tree(inner)] for key, inner in value.items()]}

@@ -22,7 +22,7 @@ from calipers.errors import InputError
 from calipers.formats.format import Named
 from calipers.formats.read import begin
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.rollouts.column import Bools, Column, Floats
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.labels import SPLIT, STEP, has, slices
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import ABSENT, FIRST_GAP, OUTCOMES, STOPPED_EARLY, label
@@ -53,6 +53,7 @@ class StepSums:
     columns: Mapping[str, Floats] = field(default_factory=dict)  # [2, G]: given, sum
     outcomes: Mapping[str, Floats] = field(default_factory=dict)  # [G] rollouts, of outcomes that occur
     models: tuple[str, ...] = ()
+    _known: dict[str, tuple[Floats, Bools]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @property
     def series(self) -> str:
@@ -107,8 +108,10 @@ class StepSums:
         A reward by name (`reward` for the headline), pass@k and pass^k of the headline, a column, rate(OUTCOME),
         share(zero_variance). A task whose value is not finite has none.
         """
-        values, given = self._values(what)
-        return values, given & np.isfinite(values)
+        if (known := self._known.get(what)) is None:
+            values, given = self._values(what)
+            known = self._known[what] = (values, given & np.isfinite(values))
+        return known
 
     def _values(self, what: str) -> tuple[Floats, Bools]:
         name = self.resolved(what)
@@ -420,9 +423,15 @@ def header_of(sums: StepSums) -> dict[str, Any]:
     }
 
 
-def matched(now: StepSums, what: str, base: StepSums) -> tuple[Floats, Floats]:
-    """The values of a metric on the tasks that two steps share and both define, [T] each, in one order."""
+def shared_tasks(now: StepSums, base: StepSums) -> tuple[Ints, Ints]:
+    """Where the tasks that two steps share are in each, [T] each, in one order."""
     _, here, there = np.intersect1d(now.tasks, base.tasks, assume_unique=True, return_indices=True)
+    return here, there
+
+
+def matched(now: StepSums, what: str, base: StepSums, shared: tuple[Ints, Ints]) -> tuple[Floats, Floats]:
+    """The values of a metric on the shared tasks of two steps that both define, [T] each, in one order."""
+    here, there = shared
     values, given = now.values(what)
     base_values, base_given = base.values(what)
     both = given[here] & base_given[there]

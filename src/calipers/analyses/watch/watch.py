@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +22,7 @@ from calipers.analyses.watch.document import Watched, watched_of
 from calipers.analyses.watch.evidence import closer
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings, Raised
 from calipers.analyses.watch.state import ACCEPT, FILE, FOLDER, LOOK, SCHEMA, SETTINGS, STEP, StateFolder
-from calipers.analyses.watch.sums import StepSums, merged, read_step_file, step_of
+from calipers.analyses.watch.sums import SPLITS, StepSums, merged, read_step_file, step_of
 from calipers.errors import InputError
 from calipers.formats.format import Named
 from calipers.formats.read import MAY_HAVE_ROLLOUTS, found_format, has_rollouts
@@ -31,6 +32,7 @@ from calipers.formats.source import Source
 
 SETTLE: Final = 2.0  # seconds without a change after which a file is taken to be whole
 MOST_FILES: Final = 200_000
+MOST_NAMED: Final = 4  # folders in a note
 AHEAD: Final = 120.0  # seconds in the future that a file's time may lie before its clock is doubted
 
 Stamp = tuple[int, int]  # size and time of a file
@@ -70,6 +72,8 @@ class RunWatch:
         self._clock = clock
         self.state = StateFolder(state or os.path.join(path, FOLDER))
         self.files: dict[str, Known] = {}
+        self._owners: dict[Key, str] = {}  # -> the first file that has the step
+        self._formats: dict[str, str] = {}  # unread files -> the format that was recognised
         self.steps: dict[Key, str] = {}  # -> digest of its sums, of those that were used or shown
         self.rewrites: list[Key] = []
         self.notes: list[str] = []
@@ -119,7 +123,8 @@ class RunWatch:
                 case "file":
                     stamp = (int(header["stamp"][0]), int(header["stamp"][1]))
                     keys = [_pair(pair) for pair in header["keys"]]
-                    self.files[header["path"]] = Known(stamp, header["sha256"], keys, header["wrong"], header["format"])
+                    known = Known(stamp, header["sha256"], keys, header["wrong"], header["format"])
+                    self._keep(header["path"], known)
                 case "step":
                     latest[_key(header)] = record
                 case "look":
@@ -169,6 +174,7 @@ class RunWatch:
         order = sorted((key for key in found if key not in self.steps), key=lambda key: (key[1], key[0]))
         if not found:
             self.state.flush()
+            self._tell_runs()
             return []
         last = {name: series.last for name, series in self.monitor.series.items()}
         marked = [(key, key[1] <= last.get(key[0], -1)) for key in order]
@@ -190,7 +196,23 @@ class RunWatch:
             self.steps[key] = found[key][0]["digest"]
         raised = self._taken(found, marked, firsts, rewritten)
         self.state.save(self.monitor, {})
+        self._tell_runs()
         return raised
+
+    def _tell_runs(self) -> None:
+        """Note folders that are watched side by side: they may be splits of one run, or two runs."""
+        splits = dict.fromkeys(series.split for series in self.monitor.series.values())
+        folders = [name for name in splits if name.lower() not in SPLITS and self._is_folder(name)]
+        if len(folders) > 1:
+            shown = ", ".join(f"{name}/" if name else "the folder itself" for name in folders[:MOST_NAMED])
+            more = f" and {len(folders) - MOST_NAMED} more" if len(folders) > MOST_NAMED else ""
+            self._once(
+                f"{self.path}: {shown}{more} are watched as {len(folders)} series, each with its own curve. If they "
+                f"are different runs, watch each of them alone, such as: {self._alone(folders[-1])}"
+            )
+
+    def _is_folder(self, split: str) -> bool:
+        return any(os.path.isdir(os.path.join(root, split)) for root in self.folders)
 
     def _taken(
         self,
@@ -231,7 +253,8 @@ class RunWatch:
         sums: list[StepSums] = []
         sha256 = wrong = ""
         try:
-            sums, sha256, _ = read_step_file(path, self.columns, root=self._root(path), reward=self.reward)
+            columns = Named(self.columns or {}, format=self._formats.pop(path, ""))
+            sums, sha256, _ = read_step_file(path, columns, root=self._root(path), reward=self.reward)
         except InputError as error:
             wrong = str(error)
             broken = has_rollouts(path) or bool(known and known.keys)
@@ -250,7 +273,7 @@ class RunWatch:
 
     def _joined(self, one: StepSums, path: str, found: Mapping[Key, Record]) -> StepSums | None:
         """A step of a new file, with what other files have of the same step; None where both have the same tasks."""
-        owner = next((name for name, some in self.files.items() if one.key in some.keys), "")
+        owner = self._owners.get(one.key, "")
         if not owner:
             return one
         record = found.get(one.key) or next(
@@ -262,10 +285,30 @@ class RunWatch:
             self.notes.append(
                 f"{path}: step {one.step}{series} is in {owner} already; not used. Are two runs in one folder?"
             )
+        elif (here := self._run_folder(path, one.step)) != (there := self._run_folder(owner, one.step)):
+            folders = " and ".join(f"{name}/" if name else "the folder itself" for name in (there, here))
+            self._once(
+                f"{self.path}: {folders} have steps of the same numbers on different tasks, so that each is read as "
+                f"one step. If they are two runs, watch each of them alone, such as: {self._alone(here or there)}"
+            )
         return both
 
-    def _remember(self, path: str, known: Known) -> None:
+    def _run_folder(self, path: str, step: int) -> str:
+        """The folder of a file below the one that is watched, up to the part that names its step."""
+        *folders, file = os.path.relpath(path, self._root(path)).split(os.sep)
+        named = [number for number, name in enumerate(folders) if step_of(name) == step and step_of(file) != step]
+        return os.sep.join(folders[: named[-1] if named else None])
+
+    def _alone(self, folder: str) -> str:
+        return shlex.join(["calipers", "watch", os.path.join(self.path, folder)])
+
+    def _keep(self, path: str, known: Known) -> None:
         self.files[path] = known
+        for key in known.keys:
+            self._owners.setdefault(key, path)
+
+    def _remember(self, path: str, known: Known) -> None:
+        self._keep(path, known)
         self._seen.pop(path, None)
         self.state.append(
             {
@@ -333,6 +376,7 @@ class RunWatch:
                 kind = found_format(source, self.columns or Named({}))
         except InputError:
             return ""
+        self._formats[path] = kind.name
         return kind.name if kind.of_folder is not None else ""
 
     def _once(self, note: str) -> None:
