@@ -137,15 +137,57 @@ def test_no_stake_can_lose_all(values, expected, level, centre):
         assert (1 + units.stakes[:, None] * units.centred > 0.0999).all()
 
 
-def test_capital_is_at_most_one_on_average_under_the_null():
+@pytest.mark.parametrize(("even", "left"), [(False, 0.5 - 19 / 40), (True, 0.0)])
+def test_capital_is_at_most_one_on_average_under_the_null(even, left):
     """Exactly on the edge of the null the mean of E over many runs is at most 1 but for chance."""
     rng = np.random.default_rng(4)
-    process = Process.begin(20, (4_000,))
+    process = Process.begin(20, (4_000,), even=even)
     for _ in range(20):
         values = rng.binomial(4, rng.beta(2, 2, (4_000, 16))) / 4
         process = process.step(drop_units(values, np.full((4_000, 16), 0.5), np.full(4_000, 0.5), 0.5).logs)
     assert float(process.value.mean()) < 1 + 4 * float(process.value.std()) / 4_000**0.5
-    assert float(process.cash.max()) == pytest.approx(0.5 - 19 / 40)
+    assert float(process.cash.max()) == pytest.approx(left, abs=1e-12)
+
+
+def test_a_pooled_reference_is_seldom_above_the_best_mean():
+    """Of 2,000 histories whose nights all have one mean, at most 5 % ever have a bound above it."""
+    rng = np.random.default_rng(5)
+    best = RunningBest.begin(0.05, 30, (2_000,), pooled=True)
+    windows = RunningBest.begin(0.05, 30, (2_000,))
+    above = np.zeros(2_000, dtype=bool)
+    for night in range(30):
+        passes = rng.binomial(100, 0.7, 2_000)
+        mean = passes / 100
+        best, windows = (some.step(mean, mean * (1 - mean) / 100, 100) for some in (best, windows))
+        above |= best.best > 0.7
+        if night == 11:
+            assert float(best.best.mean()) > float(windows.best.mean())
+    assert above.mean() <= 0.05
+
+
+def nightly_finds(even, runs=200):
+    """The share of runs in which 5 points that are lost for five nights, from the 15th on, are found within them."""
+    rng = np.random.default_rng(6)
+    chances = rng.beta(0.8, 0.8, (runs, 200))
+    worse = chances - 0.05 * chances * (1 - chances) / 0.154
+    process = Process.begin(180, (runs,), even=even)
+    best = RunningBest.begin(0.025, 180, (runs,), pooled=even)
+    sums, found = np.zeros((runs, 200)), np.zeros(runs, dtype=bool)
+    for night in range(19):
+        passes = rng.binomial(4, worse if night >= 14 else chances)
+        values = passes / 4
+        if night:
+            expected = (sums + 0.5) / (night + 1)
+            process = process.step(drop_units(values, expected, best.best, expected.mean(axis=1)).logs)
+            found |= process.value >= 80
+            assert night >= 14 or not found.any()
+        within = (passes * (4 - passes) / 12).sum(axis=1) / 4 / 200**2
+        best, sums = best.step(values.mean(axis=1), within, 800.0), sums + values
+    return found.mean()
+
+
+def test_an_even_process_finds_more_regressions_of_a_few_nights():
+    assert nightly_finds(even=True) > nightly_finds(even=False) + 0.1
 
 
 def test_runs_side_by_side_are_the_same_as_one_by_one():

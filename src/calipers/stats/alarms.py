@@ -97,6 +97,9 @@ class Process:
 
     ``M_j <- (M_j + w/5) f(stake_j)``, ``cash <- cash - w``, with w = 1/2 at the first step and 1/2H at each later
     one, so that half of the capital bets on a change from the start and the rest on a change at any later step.
+
+    An even process has w = 1/H at every step, and each stake a share of it in proportion to its size: for nights,
+    where a change is as likely at any of them and lasts for a few only, in which small stakes cannot grow.
     """
 
     steps: int  # H, planned
@@ -106,21 +109,25 @@ class Process:
     sums: Floats | None = None  # [..., 5] of ln f since each stake last lost all its gain
     starts: Ints | None = None  # [..., 5] the step at which that sum began
     last: int = -1  # the step that was bet on last
+    even: bool = False  # the same capital for a change at any step, most of it on the large stakes
 
     @classmethod
-    def begin(cls, steps: int, shape: tuple[int, ...] = ()) -> Process:
+    def begin(cls, steps: int, shape: tuple[int, ...] = (), *, even: bool = False) -> Process:
         """A process before its first step, for so many planned steps."""
         many = (*shape, len(STAKES))
-        return cls(steps, np.full(many, -np.inf), np.ones(shape), 0, np.zeros(many), np.zeros(many, dtype=np.int64))
+        starts = np.zeros(many, dtype=np.int64)
+        return cls(steps, np.full(many, -np.inf), np.ones(shape), 0, np.zeros(many), starts, even=even)
 
     def step(self, logs: Floats, step: int | None = None) -> Process:
         """The process after a step with these ``ln f``, [..., 5]; ``step`` is its number, for `since`."""
         assert self.sums is not None
         assert self.starts is not None
-        weight = 0.5 if self.taken == 0 else min(0.5 / self.steps, float(self.cash.min(initial=1.0)))
+        first, later = (1 / self.steps, 1 / self.steps) if self.even else (0.5, 0.5 / self.steps)
+        weight = first if self.taken == 0 else max(0.0, min(later, float(self.cash.min(initial=1.0))))
         number = self.taken if step is None else step
         with np.errstate(divide="ignore"):
-            entry = np.log(weight / len(STAKES))
+            shares = STAKES / STAKES.sum() if self.even else np.ones(len(STAKES)) / len(STAKES)
+            entry = np.log(weight * shares)
         stake_logs = np.logaddexp(self.logs, entry) + logs
         fresh = self.sums <= 0
         sums = np.where(fresh, 0.0, self.sums) + logs
@@ -217,30 +224,33 @@ def group_variance(values: Floats) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class RunningBest:
-    """The highest lower bound of any earlier step, or of a window of 4, 16 or 64 of them.
+    """The highest lower bound of any earlier step, or of a window of 4, 16 or 64 of them, or of all of them.
 
-    The best single step is at least as good as the mean of any window that holds it, so long windows are allowed.
+    The best single step is at least as good as the mean of any window that holds it, so long windows are allowed. The
+    window of all steps so far is for nights, of which there are few: ten of them are more than a window of four.
     """
 
-    level: float  # alpha_b / (4 H) for each bound
+    level: float  # alpha_b / (4 H) for each bound, alpha_b / (5 H) with the window of all steps
     means: Floats  # [..., up to 64] of the last steps, the newest last
     variances: Floats
     units: Floats
     best: Floats  # [...]; 0 before the first step
+    totals: Floats | None = None  # [..., 4] of all steps: how many, and the sums of their means, variances and units
 
     @classmethod
-    def begin(cls, alpha: float, steps: int, shape: tuple[int, ...] = ()) -> RunningBest:
+    def begin(cls, alpha: float, steps: int, shape: tuple[int, ...] = (), *, pooled: bool = False) -> RunningBest:
         """Before the first step; ``alpha`` pays for the bounds of all windows of all ``steps``."""
         none = np.zeros((*shape, 0))
-        return cls(alpha / (len(WINDOWS) * steps), none, none, none, np.zeros(shape))
+        totals = np.zeros((*shape, 4)) if pooled else None
+        return cls(alpha / ((len(WINDOWS) + pooled) * steps), none, none, none, np.zeros(shape), totals)
 
     def step(self, mean: Floats | float, variance: Floats | float, units: Floats | float) -> RunningBest:
         """After a step with this mean, squared standard error and number of units, [...] each."""
-        series = [
-            np.concatenate([old, np.broadcast_to(np.asarray(new, dtype=np.float64), self.best.shape)[..., None]], -1)
-            for old, new in ((self.means, mean), (self.variances, variance), (self.units, units))
-        ]
-        means, variances, counts = (some[..., -WINDOWS[-1] :] for some in series)
+        new = [np.broadcast_to(np.asarray(some, dtype=np.float64), self.best.shape) for some in (mean, variance, units)]
+        means, variances, counts = (
+            np.concatenate([old, some[..., None]], -1)[..., -WINDOWS[-1] :]
+            for old, some in zip((self.means, self.variances, self.units), new, strict=True)
+        )
         best = self.best
         for window in WINDOWS:
             if means.shape[-1] >= window:
@@ -251,7 +261,12 @@ class RunningBest:
                     self.level,
                 )
                 best = np.maximum(best, bound)
-        return replace(self, means=means, variances=variances, units=counts, best=best)
+        totals = self.totals
+        if totals is not None:
+            totals = totals + np.stack([np.ones(self.best.shape), *new], axis=-1)
+            steps, total, spread, rollouts = np.moveaxis(totals, -1, 0)
+            best = np.maximum(best, lower_bound(total / steps, spread / steps**2, rollouts, self.level))
+        return replace(self, means=means, variances=variances, units=counts, best=best, totals=totals)
 
 
 def jitter(means: Floats, variances: Floats) -> float:

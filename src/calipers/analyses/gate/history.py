@@ -5,8 +5,8 @@
     history.json + tonight's rollouts ──► the e-process of a watch, one step a night ──► a check, and the new history
 
 Testing each night at 5 % against one stored baseline alarms falsely in most histories of half a year. Here the
-evidence of all nights since the last alarm is one e-process against the best of all earlier nights, and each alarm
-begins the next segment. LORD++ on the nights' own p values is there on request.
+evidence of all nights since the last alarm is one e-process against the best of all earlier nights, or of any stretch
+of them, and each alarm begins the next segment. LORD++ on the nights' own p values is there on request.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ def new_history(alarm: str | None, false_alarms: float | None, rule: str | None,
         raise InputError.at("--alarm", f"{wanted.text!r} is no regression", right)
     if rule is not None and rule not in RULES:
         raise InputError.at("--online", str(UnknownName.of("rule", rule, RULES)))
-    settings = MonitorSettings([wanted], nights or PLANNED, 0.05 if false_alarms is None else false_alarms)
+    level = 0.05 if false_alarms is None else false_alarms
+    settings = MonitorSettings([wanted], nights or PLANNED, level, nightly=True)
     return History(rule or E_PROCESS, Monitor(settings, curves=False, alone=True))
 
 

@@ -61,6 +61,7 @@ class MonitorSettings:
     difficulty: str | None = None  # the column with each prompt's pass rate of another model
     range: tuple[float, float] | None = None  # of rewards, where it is not 0 to 1
     base: int | None = None  # the step that changes are measured from; None: the first
+    nightly: bool = False  # a step is a night: few of them, and a change may begin at any
 
     @property
     def reference_level(self) -> float:
@@ -174,6 +175,7 @@ class AlarmWatcher:
     base_mean: float | None = None
     means: list[tuple[int, float]] = field(default_factory=list)  # of each step, for the amount of a change
     why: str = ""  # why it is not watching
+    nightly: bool = False
 
     def take(self, sums: StepSums, kind: str) -> None:
         """Bet on a step; nothing where the step lacks what the alarm is about."""
@@ -188,7 +190,7 @@ class AlarmWatcher:
 
     def restart(self, *, keep_reference: bool, level: float) -> None:
         """Begin the next segment; the reference survives an alarm, not a change that was accepted."""
-        self.process = Process.begin(self.steps)
+        self.process = Process.begin(self.steps, even=self.nightly)
         if not keep_reference:
             self.level = level
             self.best, self.bound, self.base_mean = None, None, None
@@ -301,7 +303,9 @@ class AlarmWatcher:
                 self.bound = float(lower_bound(mean, variance, units, self.level))
                 self.base_mean = mean
         else:
-            self.best = (self.best or RunningBest.begin(self.level, self.steps)).step(mean, variance, units)
+            self.best = (self.best or RunningBest.begin(self.level, self.steps, pooled=self.nightly)).step(
+                mean, variance, units
+            )
         if kind == FRESH and self.memory.tasks is not None and len(self.memory.tasks) > MOST_TASKS:
             self.memory = Memory(previous=self.memory.previous)
         elif kind != FRESH or self.memory.tasks is not None or len(self.means) <= 2:
@@ -494,11 +498,12 @@ class Monitor:
             alarm,
             series,
             weight,
-            Process.begin(settings.steps),
+            Process.begin(settings.steps, even=settings.nightly),
             level,
             settings.steps,
             settings.difficulty,
             settings.range,
+            nightly=settings.nightly,
         )
 
     def take(self, sums: StepSums, *, late: bool = False) -> Raised | None:
