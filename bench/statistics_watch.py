@@ -25,6 +25,8 @@ from calipers.stats.alarms import (
     RunningBest,
     drop_units,
     gap_units,
+    held_out_bound,
+    held_out_units,
     mean_units,
     rate_units,
     segment_level,
@@ -271,6 +273,45 @@ def hacked(runs: int, seed: int) -> Floats:
     return found
 
 
+def held_out(runs: int, gain: float, share: float, seed: int, at: int = 40, steps: int = 160) -> Floats:
+    """Steps until diverge(reward[split=train], reward[split=eval]) > 0.02 alarms, 0 for never; by evaluation.
+
+    Training, 64 fresh prompts x 8 a step, gains so much a step from a step on; 200 held-out tasks x 4, evaluated every
+    five steps, gain this share of it.
+    """
+    rng = np.random.default_rng(seed)
+    world = World("", "same", 200, 4)
+    tasks = rng.beta(*world.law, (runs, 200))
+    process, bound = Process.begin(PLANNED, (runs,)), np.zeros(runs)
+    sums, weight, previous = np.zeros((runs, 200)), 0.0, np.zeros(runs)
+    base_train: list[Floats] = []
+    trained: list[Floats] = []
+    base: tuple[Floats, Floats, float] | None = None
+    found = np.zeros(runs, dtype=np.int64)
+    for step in range(steps):
+        risen = gain * max(0, step - at + 1)
+        if step % 5 == 0:
+            passes = rng.binomial(4, world.moved(tasks, share * risen))
+            y = passes / 4
+            if base is None:
+                base = y.mean(axis=1), (passes * (4 - passes) / 12).sum(axis=1) / 4 / 200**2, 800.0
+            elif len(base_train) == BASE and not trained and not bound.any():
+                every = np.concatenate(base_train, axis=1)
+                size = every.shape[1]
+                bound = held_out_bound((every.mean(axis=1), every.var(axis=1, ddof=1) / size, size), base, ALPHA / 2)
+            elif trained:
+                h = (sums + previous[:, None]) / (weight + 1)
+                pairs = rng.permuted(np.concatenate(trained, axis=1), axis=1)[:, :200]  # the tasks are in random order
+                units = held_out_units(pairs, y, h, h.mean(axis=1), np.maximum(bound + 0.02, -0.5))
+                process = process.step(units.logs)
+                found[(found == 0) & (process.value >= needed())] = step - at + 1
+            decay = FORGETTING if weight else 1.0
+            sums, weight, previous, trained = decay * (sums + y), decay * (weight + 1), y.mean(axis=1), []
+        p = world.moved(rng.beta(*world.law, (runs, 64)), risen)
+        (base_train if len(base_train) < BASE else trained).append(rng.binomial(8, p) / 8)
+    return found
+
+
 def delays(world: World, runs: int, seed: int, steps: int = 100) -> tuple[float, float, float]:
     """Median steps from a drop to its alarm, the share found within so many steps, and alarmed before it."""
     seen = watched(replace(world, at=STEPS // 2), runs, STEPS // 2 + steps, seed)
@@ -422,6 +463,8 @@ DELAYS = (
 )
 DROPS = (0.02, 0.05, 0.1)
 LONGEST_HACK = 25
+HELD_OUT_GAINS = (0.003, 0.01)  # of training, a step
+HELD_OUT_SHARES = (1.0, 0.7, 0.5)  # of it, by held-out tasks in honest runs; the last is the edge of the null
 FOUND = 0.92  # of regressions of 5 points that last five nights
 
 
@@ -507,7 +550,19 @@ def _late(fewer: int, seed: int) -> tuple[list[str], list[str]]:
         f"found after {median:g} steps in the median by diverge(reward, second verifier) > 0.02, before it began in "
         f"{_percent(early)} % of runs."
     )
-    return [head, "", *table, "", hack], broken
+    waits = [held_out(runs, gain, 0.0, seed + 78) for gain in HELD_OUT_GAINS]
+    medians = ", ".join(f"{float(np.median(np.where(some > 0, some, 10**6))):g}" for some in waits)
+    honest = [float((held_out(runs, HELD_OUT_GAINS[0], share, seed + 79) != 0).mean()) for share in HELD_OUT_SHARES]
+    if max(honest) > MOST_FALSE:
+        broken.append(f"watch: held-out tasks that gain half as much alarm in {_percent(max(honest))} % of runs")
+    apart = filled(
+        "The same hack where 200 held-out tasks x 4, evaluated every five steps, take the place of the second verifier: "
+        f"training gains {' or '.join(f'{100 * gain:g}' for gain in HELD_OUT_GAINS)} points a step, and "
+        f"diverge(reward[split=train], reward[split=eval]) > 0.02, alone, finds it after {medians} steps in the median. "
+        f"Where the held-out tasks gain {', '.join(f'{100 * share:g}' for share in HELD_OUT_SHARES)} % of what training "
+        f"gains, {', '.join(map(_percent, honest))} % of runs alarm."
+    )
+    return [head, "", *table, "", hack, "", apart], broken
 
 
 def _delay(median: float, share: float) -> str:

@@ -15,6 +15,7 @@ from calipers.stats.alarms import (
     e_of_z,
     gap_units,
     group_variance,
+    held_out_units,
     jitter,
     log_factors,
     lord_plus_plus,
@@ -111,6 +112,31 @@ def test_e_lond_reference_values():
     assert levels.tolist() == pytest.approx(expected, rel=4e-6)
     assert np.flatnonzero(rejected).tolist() == [1, 6]
     assert e_of_z(np.array([0.0, 2.0, 4.0])).tolist() == pytest.approx([0.0927042, 3.94129, 1590.03], rel=2e-6)
+
+
+def test_held_out_units_by_hand():
+    train, held_out = np.array([1, 0.5, 0.25]), np.array([0.5, 0.75, 0])
+    expected = np.array([0.5, 0.5, 0.25])
+    units = held_out_units(train, held_out, expected, 0.4, 0.1)
+    assert units.centred.tolist() == pytest.approx([0.0, -0.5, -0.125])
+    assert units.stakes.tolist() == pytest.approx([0.9 / 1.25, 0.4, 0.2, 0.1, 0.05])
+    assert (1 + units.stakes[:, None] * -1.25 > 0.0999).all()  # the worst that a pair can bring
+
+
+def test_held_out_gains_of_half_are_the_edge_of_the_null():
+    """Training gains 30 points and held-out tasks 15: the mean of E over many runs is at most 1 but for chance."""
+    rng = np.random.default_rng(8)
+    chances = np.broadcast_to(rng.beta(2, 2, 24), (4_000, 24))
+    edge = 0.5 * 0.5 - float(chances[0].mean())  # a/2 - b of the base steps
+    process = Process.begin(20, (4_000,))
+    for step in range(20):
+        gain = 0.3 * step / 19
+        train = rng.binomial(4, 0.5 + gain, (4_000, 24)) / 4
+        held_out = rng.random((4_000, 24)) < np.minimum(chances + gain / 2, 1)
+        expected = np.minimum(chances + gain / 2, 1)
+        units = held_out_units(train, held_out.astype(float), expected, expected.mean(axis=1), edge)
+        process = process.step(units.logs)
+    assert float(process.value.mean()) < 1 + 4 * float(process.value.std()) / 4_000**0.5
 
 
 def test_levels_of_segments():

@@ -91,6 +91,36 @@ def gap_units(first: Floats, second: Floats, limit: Floats | float) -> AlarmUnit
     return AlarmUnits(first - second - at[..., None], stakes_below(MOST / (1 + at)))
 
 
+HELD_OUT_SHARE: Final = 0.5  # of what training gains that the held-out tasks must gain, too
+
+
+def held_out_units(
+    train: Floats, held_out: Floats, expected: Floats, mean_expected: Floats | float, limit: Floats | float
+) -> AlarmUnits:
+    """Units against "the mean of half of train less held-out is at most ``limit``", both on [0, 1], [..., G].
+
+    ``c = a_i/2 - (b_j - h_j) - hbar - x``: each training group is matched at random with a held-out task, whose value
+    is compared with what earlier evaluations say of it, h_j; hbar is the mean of h over the whole held-out set.
+    """
+    centre, at = np.asarray(mean_expected, dtype=np.float64), np.asarray(limit, dtype=np.float64)
+    units = HELD_OUT_SHARE * train - (held_out - expected) - (centre + at)[..., None]
+    room = 1 + centre - expected.min(axis=-1) + at
+    return AlarmUnits(units, stakes_below(np.where(room > 0, MOST / np.where(room > 0, room, 1.0), np.inf)))
+
+
+def held_out_bound(
+    train: tuple[Floats | float, Floats | float, Floats | float],
+    held_out: tuple[Floats | float, Floats | float, Floats | float],
+    level: float,
+) -> Floats:
+    """An upper bound of the mean of half of train less held-out in the base steps; mean, variance and units of each."""
+    low, width = -1.0, 1.0 + HELD_OUT_SHARE  # the range of a/2 - b
+    gap = HELD_OUT_SHARE * np.asarray(train[0]) - np.asarray(held_out[0])
+    variance = HELD_OUT_SHARE**2 * np.asarray(train[1]) + np.asarray(held_out[1])
+    units = np.minimum(np.asarray(train[2]), np.asarray(held_out[2]))
+    return low + width * upper_bound((gap - low) / width, variance / width**2, units, level)
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """An e-process: capital split over stakes and start steps; it starts at 1 and is at most 1 on average.

@@ -70,3 +70,21 @@ def test_presets_are_alarms_and_an_alarm_of_ones_own_replaces_its_twin():
     both = alarms_of(["eval", "drop(reward)>0.02"])
     assert len(both) == len(PRESETS["eval"])
     assert [alarm.preset for alarm in both if alarm.kind == "drop"] == [False]
+
+
+def test_two_splits_of_one_metric_are_compared():
+    alarm = parse("diverge(reward[split=train], pass@1[split=eval]) > 0.02")
+    assert alarm.across
+    assert (alarm.applies("eval", None), alarm.applies("train", None)) == (True, False)
+    assert (alarm.trains("train", "math"), alarm.trains("eval", None)) == (True, False)
+    assert alarm.null == "pass@1[split=eval] has gained at least half of what reward[split=train] has, less 0.02"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["diverge(a[split=eval], b) > 0", "diverge(a, b[split=eval]) > 0", "diverge(a[split=eval],b[split=eval]) > 0"],
+)
+def test_two_columns_of_one_split_are_of_the_same_rollouts(text):
+    alarm = parse(text)
+    assert not alarm.across
+    assert (alarm.key, alarm.value) == ("split", "eval")

@@ -358,6 +358,43 @@ def test_length_above_its_base_and_divergence_of_two_verifiers(tmp_path):
     assert 14 <= found.raised[0].step <= 26
 
 
+def write_train_and_eval(folder, gain, share):
+    """Training on new prompts gains so much from step 12 on, and held-out tasks a share of it."""
+    rng = np.random.default_rng(11)
+    held_out = rng.uniform(0.1, 0.6, 100)
+    for step in range(24):
+        risen = gain if step >= 12 else 0.0
+        tasks = [f"{step}-{task}" for task in range(48)]
+        train = rng.random((48, 4)) < rng.uniform(0.1, 0.6, 48)[:, None] + risen
+        write_step(folder / "train", step, train.astype(float), tasks=tasks)
+        if step % 2 == 0:
+            passes = rng.random((100, 4)) < (held_out + share * risen)[:, None]
+            write_step(folder / "eval", step, passes.astype(float))
+
+
+HELD_OUT = alarms_of(["diverge(reward[split=train], reward[split=eval]) > 0.02"])
+
+
+def test_training_that_gains_and_held_out_tasks_that_do_not(tmp_path):
+    write_train_and_eval(tmp_path, 0.4, 0.0)
+    found = look(tmp_path, HELD_OUT, steps=100)
+    (raised,) = found.raised
+    assert (raised.series, 12 <= raised.since <= raised.step) == ("eval", True)
+    assert raised.value > raised.before + 0.1  # half of the training reward less the held-out one
+    assert raised.rollouts[0]["path"].startswith("eval")
+    whole = [alarm.evidence for alarm in found.alarms]
+    (tmp_path / ".calipers-watch" / "snapshot.bin").unlink()
+    assert [alarm.evidence for alarm in look(tmp_path, HELD_OUT).alarms] == whole  # the pairs are the same again
+
+
+def test_held_out_tasks_that_gain_half_as_much_are_no_alarm(tmp_path):
+    write_train_and_eval(tmp_path, 0.4, 0.6)
+    found = look(tmp_path, HELD_OUT, steps=100)
+    assert found.raised == []
+    assert found.alarms[0].evidence < 1  # it did bet
+    assert found.alarms[0].why == ""
+
+
 def test_groups_without_variance(tmp_path):
     rng = np.random.default_rng(7)
     for step in range(12):

@@ -9,6 +9,8 @@
     mean(COLUMN) > x              the mean over tasks of a column of 0 or more is above x
     mean(COLUMN) > f * base       the same, above f times its mean in the base steps
     diverge(A, B) > d             A less B, on the same rollouts, grows by more than d above the base steps
+    diverge(A[split=train], B[split=eval]) > d
+                                  B has gained less than half of what A has, by more than d: two splits of one run
     share(zero_variance) > r      more than this share of groups has equal rewards, and so no gradient
     WHAT[split=eval]              any of these for one split, or one dataset
 """
@@ -55,6 +57,13 @@ class Alarm:
     key: str = ""  # split or dataset, where it is for one
     value: str = ""
     preset: bool = False  # left out where the rollouts do not have what it is about
+    other_key: str = ""  # split or dataset of the second metric, where it is another one than that of the first
+    other_value: str = ""
+
+    @property
+    def across(self) -> bool:
+        """Whether it compares two series: training and held-out tasks."""
+        return bool(self.other_key)
 
     @property
     def referenced(self) -> bool:
@@ -78,6 +87,10 @@ class Alarm:
                 return f"at most {100 * self.limit:g} % of rollouts are {self.what}"
             case "share":
                 return f"at most {100 * self.limit:g} % of groups are {self.what}"
+            case "diverge" if self.across:
+                trained = f"{self.what}[{self.key}={self.value}]"
+                held_out = f"{self.other}[{self.other_key}={self.other_value}]"
+                return f"{held_out} has gained at least half of what {trained} has, less {amount}"
             case "diverge":
                 return f"{self.what} less {self.other} is at most that of the base steps plus {amount}"
         return (
@@ -85,8 +98,13 @@ class Alarm:
         )
 
     def applies(self, split: str, dataset: str | None) -> bool:
-        """Whether it is for a series of this split and dataset."""
-        return not self.key or {"split": split, "dataset": dataset or ""}[self.key] == self.value
+        """Whether it is for a series of this split and dataset; one that compares two is for the held-out one."""
+        key, value = (self.other_key, self.other_value) if self.across else (self.key, self.value)
+        return not key or {"split": split, "dataset": dataset or ""}[key] == value
+
+    def trains(self, split: str, dataset: str | None) -> bool:
+        """Whether a series of this split and dataset is what the held-out one is compared with."""
+        return self.across and {"split": split, "dataset": dataset or ""}[self.key] == self.value
 
 
 PRESETS: Final[Mapping[str, Sequence[str]]] = {
@@ -149,18 +167,21 @@ def parse(text: str, where: str = "--alarm", *, preset: bool = False) -> Alarm:
         raise InputError.at(where, f"{text!r}: no operator {parts['op']!r}", "expected >, as an alarm is for too much")
     arguments = [part.strip() for part in parts["inner"].split(",")]
     what, key, value = _sliced(arguments[0], text, where)
-    base, other = None, ""
+    base, other, second = None, "", ("", "")
     for extra in arguments[1:]:
         if kind in (DROP, RISE) and extra.replace(" ", "").startswith("base="):
             base = _step(extra.split("=", 1)[1], text, where)
         elif kind == DIVERGE and not other:
-            other, second_key, second_value = _sliced(extra, text, where)
-            key, value = key or second_key, value or second_value
+            other, *slice_of_other = _sliced(extra, text, where)
+            if key and slice_of_other[0] and slice_of_other != [key, value]:
+                second = (slice_of_other[0], slice_of_other[1])
+            elif not key:
+                key, value = slice_of_other
         else:
             right = "expected diverge(A, B)" if kind == DIVERGE else f"expected {kind}(WHAT)"
             raise InputError.at(where, f"{text!r}: {extra!r} has no meaning", right)
     limit, times_base = _limit(parts["limit"], kind, text, where)
-    alarm = Alarm(text.strip(), kind, what, limit, other, times_base, base, key, value, preset)
+    alarm = Alarm(text.strip(), kind, what, limit, other, times_base, base, key, value, preset, *second)
     _check(alarm, where)
     return alarm
 

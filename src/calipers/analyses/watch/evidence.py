@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,8 @@ LONGEST: Final = 120  # characters of a task's name
 def closer(raised: Raised, alarm: Alarm, columns: Named | None, root: str) -> tuple[list[dict[str, Any]], str]:
     """The five rollouts of the last step that show an alarm best, and a command; none where its file is gone."""
     command = command_of(raised, alarm)
+    if alarm.across:  # its rollouts are the held-out ones
+        alarm = replace(alarm, kind=DROP, what=alarm.other)
     try:
         part = _rollouts(raised.path, columns, raised.step)
         score = _shows(part, alarm, raised, columns)

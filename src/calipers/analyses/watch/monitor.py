@@ -25,12 +25,15 @@ from calipers.errors import InputError
 from calipers.rollouts.column import Floats, Ints
 from calipers.stats.alarms import (
     FORGETTING,
+    HELD_OUT_SHARE,
     Process,
     RunningBest,
     closed,
     drop_units,
     gap_units,
     group_variance,
+    held_out_bound,
+    held_out_units,
     lower_bound,
     mean_units,
     rate_units,
@@ -176,6 +179,8 @@ class AlarmWatcher:
     means: list[tuple[int, float]] = field(default_factory=list)  # of each step, for the amount of a change
     why: str = ""  # why it is not watching
     nightly: bool = False
+    trained: list[Any] = field(default_factory=list)  # values of training groups since the last evaluation
+    base_trained: list[Any] = field(default_factory=list)  # and of each base step, while they are collected
 
     def take(self, sums: StepSums, kind: str) -> None:
         """Bet on a step; nothing where the step lacks what the alarm is about."""
@@ -195,6 +200,22 @@ class AlarmWatcher:
             self.level = level
             self.best, self.bound, self.base_mean = None, None, None
             self.base, self.memory, self.means = [], Memory(), []
+            self.trained, self.base_trained = [], []
+
+    def train(self, sums: StepSums) -> None:
+        """Keep a step of training, which the next evaluation of held-out tasks is compared with."""
+        try:
+            values, given = sums.values(self.alarm.what)
+        except InputError as error:
+            self.why = str(error)
+            return
+        values = self._mapped(values[given])
+        if not len(values):
+            return
+        if self.bound is None and len(self.base_trained) < self._most_base_steps:
+            self.base_trained.append(values)
+        else:
+            self.trained.append(values)
 
     def _logs(self, sums: StepSums, kind: str) -> Floats | None:
         alarm = self.alarm
@@ -207,7 +228,7 @@ class AlarmWatcher:
                 return rate_units(values[given], alarm.limit).logs if given.any() else None
             case "mean":
                 return self._mean(sums, kind)
-        return self._diverge(sums, kind)
+        return self._held_out(sums, kind) if alarm.across else self._diverge(sums, kind)
 
     def _note(self, step: int, values: Floats) -> None:
         if len(values):
@@ -252,6 +273,55 @@ class AlarmWatcher:
             self.bound = 2 * float(upper_bound(mean, variance, units, self.level)) - 1
             self.base = []
         return gap_units(first, second, max(self.bound + self.alarm.limit / (high - low), -0.5)).logs
+
+    def _held_out(self, sums: StepSums, kind: str) -> Floats | None:
+        """Bet that an evaluation of held-out tasks shows less than half of what training has gained."""
+        values, given = sums.values(self.alarm.other)
+        tasks, raw = sums.tasks[given], values[given]
+        if not len(raw):
+            return None
+        if kind == OTHER:
+            raise InputError(f"step {sums.step}: other tasks than before, so it is not used for {self.alarm.text}")
+        low, high = self.limits or self.given_range or UNIT
+        self.beyond |= float(raw.min()) < low or float(raw.max()) > high
+        mapped = self._mapped(raw)
+        trained, self.trained = (np.concatenate(self.trained) if self.trained else NOBODY), []
+        if len(trained):
+            self.means.append((sums.step, (high - low) * float(HELD_OUT_SHARE * trained.mean() - mapped.mean())))
+        logs = None
+        if self.bound is None:
+            self._base_gap(sums, mapped, given, kind)
+        elif len(trained):
+            size = min(len(trained), len(mapped))
+            rng = np.random.default_rng([sums.step, size])  # the same pairs whenever it is computed again
+            groups, held_out = (rng.permutation(len(some))[:size] for some in (trained, mapped))
+            expected, centre = self.memory.expected(tasks, decayed=kind == SAME)
+            if kind == FRESH:
+                expected, centre = np.full(len(mapped), self.memory.previous), self.memory.previous
+            limit = max(self.bound + self.alarm.limit / (high - low), -HELD_OUT_SHARE)
+            logs = held_out_units(trained[groups], mapped[held_out], expected[held_out], centre, limit).logs
+        if kind != FRESH:
+            self.memory.learn(tasks, mapped, decayed=kind == SAME)
+        if kind in (FIRST, SAME) or self.bound is None:
+            self.memory.previous = float(mapped.mean())
+        return logs
+
+    def _base_gap(self, sums: StepSums, mapped: Floats, given: Any, kind: str) -> None:
+        """Take an evaluation in as a base step, of the same tasks one; the bound follows when training has its own."""
+        noise = [self._noise(sums, mapped, given, same=same, what=self.alarm.other) for same in (True, False)]
+        if not self.base or (kind != SAME and len(self.base) < self._most_base_steps):
+            self.base.append(noise)
+        if len(self.base_trained) < self._most_base_steps:
+            return
+        same = kind == SAME
+        evaluations = [pair[0 if same else 1] for pair in (self.base[:1] if same else self.base)]
+        mean, variance, units = (sum(column) for column in zip(*evaluations, strict=True))
+        count = len(evaluations)
+        training = group_variance(np.concatenate(self.base_trained))
+        held_out = (mean / count, variance / count**2, units)
+        self.bound = float(held_out_bound(training, held_out, self.level))
+        self.base_mean = HELD_OUT_SHARE * training[0] - held_out[0]
+        self.base, self.base_trained = [], []
 
     def _drop(self, sums: StepSums, kind: str) -> Floats | None:
         values, given = sums.values(self.alarm.what)
@@ -315,9 +385,11 @@ class AlarmWatcher:
             earlier = self.memory.previous if len(self.means) > 1 else mean
             self.memory.previous = mean if same else earlier + (mean - earlier) / count
 
-    def _noise(self, sums: StepSums, mapped: Floats, given: Any, *, same: bool) -> tuple[float, float, float]:
+    def _noise(
+        self, sums: StepSums, mapped: Floats, given: Any, *, same: bool, what: str = ""
+    ) -> tuple[float, float, float]:
         """Mean, squared standard error and units of a step: of these very tasks, or of the stream of prompts."""
-        samples = sums.samples(self.alarm.what)
+        samples = sums.samples(what or self.alarm.what)
         if not same or samples is None or self.clipped:
             return group_variance(mapped)
         count, total, squares = samples[:, given]
@@ -360,8 +432,11 @@ class AlarmWatcher:
 
     def _base_ready(self, kind: str) -> bool:
         """Whether the base steps are complete: one of the same tasks, else a tenth of the run, at most ten."""
-        most = min(BASE_STEPS, max(1, self.steps // 10))
-        return len(self.base) >= (1 if kind == SAME else most)
+        return len(self.base) >= (1 if kind == SAME else self._most_base_steps)
+
+    @property
+    def _most_base_steps(self) -> int:
+        return min(BASE_STEPS, max(1, self.steps // 10))
 
     @property
     def value(self) -> float:
@@ -531,6 +606,8 @@ class Monitor:
         self._show(series, sums, kind)
         self.taken += 1
         for watcher in self.watchers:
+            if watcher.alarm.trains(series.split, series.dataset):
+                watcher.train(sums)
             if watcher.series == sums.series:
                 watcher.take(sums, kind)
         longest = max((watcher.process.taken for watcher in self.watchers), default=0)
