@@ -555,12 +555,13 @@ def _late(fewer: int, seed: int) -> tuple[list[str], list[str]]:
     honest = [float((held_out(runs, HELD_OUT_GAINS[0], share, seed + 79) != 0).mean()) for share in HELD_OUT_SHARES]
     if max(honest) > MOST_FALSE:
         broken.append(f"watch: held-out tasks that gain half as much alarm in {_percent(max(honest))} % of runs")
+    gains = " or ".join(f"{100 * gain:g}" for gain in HELD_OUT_GAINS)
+    shares = ", ".join(f"{100 * share:g}" for share in HELD_OUT_SHARES)
     apart = filled(
-        "The same hack where 200 held-out tasks x 4, evaluated every five steps, take the place of the second verifier: "
-        f"training gains {' or '.join(f'{100 * gain:g}' for gain in HELD_OUT_GAINS)} points a step, and "
-        f"diverge(reward[split=train], reward[split=eval]) > 0.02, alone, finds it after {medians} steps in the median. "
-        f"Where the held-out tasks gain {', '.join(f'{100 * share:g}' for share in HELD_OUT_SHARES)} % of what training "
-        f"gains, {', '.join(map(_percent, honest))} % of runs alarm."
+        "The same hack where 200 held-out tasks x 4, evaluated every five steps, take the place of the second "
+        f"verifier: training gains {gains} points a step, and diverge(reward[split=train], reward[split=eval]) > 0.02, "
+        f"alone, finds it after {medians} steps in the median. Where the held-out tasks gain {shares} % of what "
+        f"training gains, {', '.join(map(_percent, honest))} % of runs alarm."
     )
     return [head, "", *table, "", hack, "", apart], broken
 

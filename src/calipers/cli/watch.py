@@ -39,7 +39,8 @@ EVALS = "evals"  # in the state: what evaluations of checkpoints wrote
     multiple=True,
     help="Alarm, such as 'drop(pass@1) > 0.02', 'rise(X) > d', 'rate(truncated) > 0.05', "
     "'mean(output_tokens) > 1.2 * base', 'diverge(reward, judge) > 0.02' or 'share(zero_variance) > 0.8'; "
-    "X[split=eval] is one split, and diverge() may compare two. The presets rl and eval are several alarms; may be repeated.  [default: rl]",
+    "X[split=eval] is one split, and diverge() may compare two. The presets rl and eval are several alarms; may be "
+    "repeated.  [default: rl]",
 )
 @options.option(
     "--false-alarms",
