@@ -112,6 +112,7 @@ EVALS = "evals"  # in the state: what evaluations of checkpoints wrote
 @options.columns
 @options.reward()
 @options.reward_range
+@options.cluster
 @options.confidence(None)
 @options.option(
     "--notify",
@@ -157,6 +158,7 @@ def watch(
     truth: dict[str, float] | None,
     reward: str | None,
     range: tuple[float, float] | None,
+    cluster: str | None,
     confidence: float | None,
     notify: tuple[str, ...],
     trackers: tuple[str, ...],
@@ -185,6 +187,7 @@ def watch(
         "difficulty": difficulty,
         "range": range,
         "base": base,
+        "cluster": cluster,
     }
     evals = os.path.join(state or os.path.join(path, ".calipers-watch"), EVALS)
     watching = RunWatch(

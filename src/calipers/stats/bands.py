@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
-from calipers.stats.intervals import METHODS, NOISE, Interval, Spread, Weighted, named_interval, t_quantile
+from calipers.stats.intervals import METHODS, NOISE, Interval, Spread, Weighted, named_interval, spread_of, t_quantile
 from calipers.stats.paired import Difference, paired
 
 BAND = "simultaneous_band"
@@ -43,14 +43,22 @@ def band(
 
 
 def look_and_band(
-    values: Floats, steps: int, *, confidence: float = 0.95, limits: tuple[float, float] | None = (0.0, 1.0)
+    values: Floats,
+    steps: int,
+    *,
+    confidence: float = 0.95,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+    clusters: Ints | None = None,
 ) -> tuple[Interval, Interval]:
     """The interval of one look and the band of a step's task values, [T], from one spread of them."""
     size = len(values)
-    weighted = Weighted(values, np.ones(size), limits, None, confidence)
+    weighted = Weighted(values, np.ones(size), limits, clusters, confidence)
     if size < 2:
         none = named_interval("default", weighted)
         return none, none
+    if clusters is not None:
+        wide = band(values, steps, confidence=confidence, limits=limits, clusters=clusters)
+        return named_interval("default", weighted), wide
     low, high = limits or (0.0, 1.0)
     scaled = (values - low) / (high - low)
     variance = float(scaled.var(ddof=1)) / size
@@ -80,7 +88,13 @@ def paired_change(
 
 
 def unpaired_change(
-    now: Floats, base: Floats, steps: int, *, confidence: float = 0.95, limits: tuple[float, float] | None = (0.0, 1.0)
+    now: Floats,
+    base: Floats,
+    steps: int,
+    *,
+    confidence: float = 0.95,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+    clusters: tuple[Ints, Ints] | None = None,
 ) -> tuple[float, tuple[float, float] | None]:
     """The change since a base step on other tasks, [T] each, and its interval at all steps together.
 
@@ -93,10 +107,15 @@ def unpaired_change(
     if min(len(now), len(base)) < 2:
         return change, None
     variance = float(now.var(ddof=1) / len(now) + base.var(ddof=1) / len(base))
-    if variance == 0:
+    units = float(len(now) + len(base))
+    if clusters is not None:
+        pairs = zip((now, base), clusters, strict=True)
+        spreads = [spread_of(values, np.ones(len(values)), None, code) for values, code in pairs]
+        variance, units = sum(some.variance for some in spreads), sum(some.effective_units for some in spreads)
+    if variance == 0 or units <= 2:
         return change, None
     tail = (1 - step_confidence(confidence, steps)) / 2
-    half = -t_quantile(tail, len(now) + len(base) - 2) * math.sqrt(variance)
+    half = -t_quantile(tail, units - 2) * math.sqrt(variance)
     low, high = change - half, change + half
     if limits is not None:
         width = limits[1] - limits[0]

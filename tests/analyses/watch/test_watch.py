@@ -395,6 +395,59 @@ def test_held_out_tasks_that_gain_half_as_much_are_no_alarm(tmp_path):
     assert found.alarms[0].why == ""
 
 
+def test_a_cluster_takes_the_place_of_its_tasks(tmp_path):
+    """Tasks that are copies of each other say no more than one of them: the evidence and the bands are the same."""
+    rng = np.random.default_rng(12)
+    for step in range(14):
+        rewards = (rng.random((40, 2)) < rng.random(40)[:, None]).astype(float)
+        names = [f"{step}-{task}" for task in range(40)]
+        tokens = rng.integers(50, 150, (40, 2))
+        write_step(tmp_path / "one", step, rewards, tasks=names, output_tokens=tokens)
+        copies = [f"{name}-{copy}" for name in names for copy in "abc"]
+        clusters = np.repeat(np.arange(40) + 1000 * step, 3)[:, None] * np.ones((1, 2))
+        columns = {"output_tokens": np.repeat(tokens, 3, axis=0), "family": clusters}
+        write_step(tmp_path / "three", step, np.repeat(rewards, 3, axis=0), tasks=copies, **columns)
+    alarms = alarms_of(["mean(output_tokens) > 90"])
+    one = look(tmp_path / "one", alarms)
+    three = look(tmp_path / "three", alarms, cluster="family")
+    plain = look(tmp_path / "three", alarms, state=str(tmp_path / "plain"))
+    assert three.alarms[0].evidence == pytest.approx(one.alarms[0].evidence, rel=1e-9)
+    assert plain.alarms[0].evidence != pytest.approx(one.alarms[0].evidence, rel=1e-3)
+    ours, theirs = (found.series[0].curves[0].points[-1] for found in (three, one))
+    assert ours.value == pytest.approx(theirs.value)
+    assert ours.band == pytest.approx(theirs.band, abs=0.02)
+    assert ours.change_band == pytest.approx(theirs.change_band, abs=0.02)
+
+
+def clustered(run, *, declared, steps=30):
+    """A run without a change: ten tasks of a cluster pass or fail together, so they are no ten units."""
+    rng = np.random.default_rng([13, run])
+    monitor = Monitor(MonitorSettings(alarms_of(["drop(reward) > 0"]), 100), curves=False, alone=True)
+    tasks = np.arange(400, dtype=np.uint64)
+    clusters = np.repeat(np.arange(40, dtype=np.uint64), 10)
+    for step in range(steps):
+        passes = np.repeat(rng.random(40) < 0.5, 10).astype(float)
+        rewards = {"reward": np.stack([np.ones(400), passes, passes, passes])}
+        known = {"clusters": clusters} if declared else {}
+        monitor.take(StepSums(step, "", None, None, "", "reward", tasks, np.ones(400), rewards, **known))
+    return monitor.alarms > 0
+
+
+def test_tasks_that_pass_together_alarm_unless_their_clusters_are_declared():
+    assert sum(clustered(run, declared=False) for run in range(10)) >= 8
+    assert sum(clustered(run, declared=True) for run in range(10)) == 0
+
+
+def test_a_step_without_clusters_is_told(tmp_path):
+    write_step(tmp_path, 0, np.ones((3, 2)), family=np.ones((3, 2)))
+    write_step(tmp_path, 1, np.ones((3, 2)))
+    found = look(tmp_path, cluster="family")
+    assert found.steps == 1
+    assert any("step_1.jsonl: --cluster family: task 'q0' has no 'family'" in note for note in found.notes)
+    with pytest.raises(InputError, match="was begun with another --cluster: family"):
+        look(tmp_path, cluster="genre")
+
+
 def test_groups_without_variance(tmp_path):
     rng = np.random.default_rng(7)
     for step in range(12):

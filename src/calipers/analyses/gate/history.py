@@ -116,7 +116,7 @@ class History:
         base = next(iter(self.monitor.series.values())).base
         if not known or base is None:
             return  # the first night is the baseline
-        now, then = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
+        now, then, _ = matched(sums, self.alarm.what, base, shared_tasks(sums, base))
         sign = -1.0 if self.alarm.kind == RISE else 1.0
         apart = paired(sign * (now - then), limits=(0.0, 1.0))
         night.p = apart.p_at_least(-self.alarm.limit)

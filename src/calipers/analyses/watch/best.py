@@ -168,11 +168,13 @@ def best_steps(path: str, every: Sequence[StepSums], metric: str | None, confide
             picks.append(_pick(name, what, steps, values, excluded, confidence))
     if not picks and metric is not None and notes and all("has no" in note for note in notes):
         raise InputError(notes[0])
+    if any(sums.clusters is not None for sums in every):
+        notes.append("clusters take the place of tasks: the mean of a step is over them, each counts alike")
     return BestSteps(path, confidence, picks, notes)
 
 
 def _common(ordered: Sequence[StepSums], what: str) -> tuple[list[int], Floats, int]:
-    """The steps, the values of the tasks that all of them have, [S, M], and how many tasks are left out.
+    """The steps, the values of the tasks (or clusters) that all of them have, [S, M], and how many are left out.
 
     A step with other tasks than most is left out, not the tasks of all others.
     """
@@ -182,16 +184,13 @@ def _common(ordered: Sequence[StepSums], what: str) -> tuple[list[int], Floats, 
     kept = [sums for sums in ordered if 2 * len(np.intersect1d(sums.tasks, usual)) >= len(usual)]
     if len(kept) < 2:
         kept = list(ordered)
-    common = kept[0].tasks
+    every = [sums.units(what) for sums in kept]
+    common = every[0][0]
     known = set(common.tolist())
-    for sums in kept:
-        values, given = sums.values(what)
-        common = np.intersect1d(common, sums.tasks[given], assume_unique=True)
-        known |= set(sums.tasks.tolist())
-    rows = []
-    for sums in kept:
-        values, _ = sums.values(what)
-        rows.append(values[np.searchsorted(sums.tasks, common)])
+    for units, _, given in every:
+        common = np.intersect1d(common, units[given], assume_unique=True)
+        known |= set(units.tolist())
+    rows = [values[np.searchsorted(units, common)] for units, values, _ in every]
     matrix = np.array(rows).reshape(len(kept), len(common))
     if matrix.size and (matrix.min() < 0 or matrix.max() > 1):
         raise InputError(f"{what} is not between 0 and 1, and the best step needs a known range; pick another --metric")

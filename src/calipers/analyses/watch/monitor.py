@@ -65,6 +65,7 @@ class MonitorSettings:
     range: tuple[float, float] | None = None  # of rewards, where it is not 0 to 1
     base: int | None = None  # the step that changes are measured from; None: the first
     nightly: bool = False  # a step is a night: few of them, and a change may begin at any
+    cluster: str | None = None  # the label of clusters of tasks, which take the place of tasks
 
     @property
     def reference_level(self) -> float:
@@ -205,7 +206,7 @@ class AlarmWatcher:
     def train(self, sums: StepSums) -> None:
         """Keep a step of training, which the next evaluation of held-out tasks is compared with."""
         try:
-            values, given = sums.values(self.alarm.what)
+            _, values, given = sums.units(self.alarm.what)
         except InputError as error:
             self.why = str(error)
             return
@@ -223,7 +224,7 @@ class AlarmWatcher:
             case "drop" | "rise":
                 return self._drop(sums, kind)
             case "rate" | "share":
-                values, given = sums.values(f"{alarm.kind}({alarm.what})")
+                _, values, given = sums.units(f"{alarm.kind}({alarm.what})")
                 self._note(sums.step, values[given])
                 return rate_units(values[given], alarm.limit).logs if given.any() else None
             case "mean":
@@ -235,7 +236,7 @@ class AlarmWatcher:
             self.means.append((step, float(values.mean())))
 
     def _mean(self, sums: StepSums, kind: str) -> Floats | None:
-        values, given = sums.values(self.alarm.what)
+        _, values, given = sums.units(self.alarm.what)
         values = values[given]
         if not len(values):
             return None
@@ -257,7 +258,7 @@ class AlarmWatcher:
         return mean_units(values, limit).logs if limit > 0 else None
 
     def _diverge(self, sums: StepSums, kind: str) -> Floats | None:
-        pairs = [sums.values(name) for name in (self.alarm.what, self.alarm.other)]
+        pairs = [sums.units(name)[1:] for name in (self.alarm.what, self.alarm.other)]
         both = pairs[0][1] & pairs[1][1]
         if not both.any():
             return None
@@ -276,8 +277,8 @@ class AlarmWatcher:
 
     def _held_out(self, sums: StepSums, kind: str) -> Floats | None:
         """Bet that an evaluation of held-out tasks shows less than half of what training has gained."""
-        values, given = sums.values(self.alarm.other)
-        tasks, raw = sums.tasks[given], values[given]
+        units, values, given = sums.units(self.alarm.other)
+        tasks, raw = units[given], values[given]
         if not len(raw):
             return None
         if kind == OTHER:
@@ -324,8 +325,8 @@ class AlarmWatcher:
         self.base, self.base_trained = [], []
 
     def _drop(self, sums: StepSums, kind: str) -> Floats | None:
-        values, given = sums.values(self.alarm.what)
-        tasks, values = sums.tasks[given], values[given]
+        units, values, given = sums.units(self.alarm.what)
+        tasks, values = units[given], values[given]
         if not len(values):
             return None
         if kind == OTHER:
@@ -349,7 +350,7 @@ class AlarmWatcher:
 
     def _by_difficulty(self, sums: StepSums, mapped: Floats, given: Any, size: float) -> Floats | None:
         """Against another model's pass rate on the same prompts: no reference of its own is needed."""
-        known, there = sums.values(self.difficulty or "")
+        _, known, there = sums.units(self.difficulty or "")
         both = there[given]
         if not both.any():
             return None
@@ -390,8 +391,8 @@ class AlarmWatcher:
     ) -> tuple[float, float, float]:
         """Mean, squared standard error and units of a step: of these very tasks, or of the stream of prompts."""
         samples = sums.samples(what or self.alarm.what)
-        if not same or samples is None or self.clipped:
-            return group_variance(mapped)
+        if not same or samples is None or self.clipped or sums.clusters is not None:
+            return group_variance(mapped)  # samples within a cluster may depend on each other
         count, total, squares = samples[:, given]
         low, high = self.limits or UNIT
         width = high - low
@@ -704,7 +705,10 @@ class Monitor:
                 continue
             limits = self._limits(sums, name, values)
             curve = series.curves.setdefault(name, StepCurve())
-            plain, wide = look_and_band(values, settings.steps, confidence=settings.confidence, limits=limits)
+            clusters = sums.cluster_codes(given)
+            plain, wide = look_and_band(
+                values, settings.steps, confidence=settings.confidence, limits=limits, clusters=clusters
+            )
             curve.steps.append(sums.step)
             curve.values.append(float(values.mean()))
             curve.intervals.append(plain.ends)
@@ -744,14 +748,25 @@ class Monitor:
         settings = self.settings
         enough = OVERLAP * min(len(sums.tasks), len(base.tasks))
         try:
-            now, then = matched(sums, name, base, shared) if len(shared[0]) >= enough else (NOBODY, NOBODY)
+            now, then, codes = matched(sums, name, base, shared) if len(shared[0]) >= enough else (NOBODY, NOBODY, None)
             if len(now) >= enough:
-                paired = paired_change(now, then, settings.steps, confidence=settings.confidence, limits=limits)
+                paired = paired_change(
+                    now, then, settings.steps, confidence=settings.confidence, limits=limits, clusters=codes
+                )
                 return paired.value, paired.interval
-            here, there = ((values[given]) for values, given in (sums.values(name), base.values(name)))
+            (here, given), (there, given_there) = sums.values(name), base.values(name)
+            own, bases = sums.cluster_codes(given), base.cluster_codes(given_there)
+            clusters = None if own is None or bases is None else (own, bases)
         except InputError:
             return None, None
-        change, ends = unpaired_change(here, there, settings.steps, confidence=settings.confidence, limits=limits)
+        change, ends = unpaired_change(
+            here[given],
+            there[given_there],
+            settings.steps,
+            confidence=settings.confidence,
+            limits=limits,
+            clusters=clusters,
+        )
         return (None if math.isnan(change) else change), ends
 
 

@@ -23,7 +23,8 @@ from calipers.formats.format import Named
 from calipers.formats.read import begin
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.labels import SPLIT, STEP, has, slices
+from calipers.rollouts.groups import sum_by
+from calipers.rollouts.labels import SPLIT, STEP, has, named_clusters, slices
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import ABSENT, FIRST_GAP, OUTCOMES, STOPPED_EARLY, label
 from calipers.rollouts.table import Rollouts
@@ -34,7 +35,7 @@ SPLITS: Final = ("train", "eval", "val", "valid", "validation", "test", "heldout
 MOST_COLUMNS: Final = 64  # that are kept of a file
 _PASS_AT: Final = re.compile(r"pass([@^])([1-9][0-9]{0,3})")
 _GENERIC: Final = ("rollouts", "completions", "steps", "checkpoints", "dumped_evals")  # folders that name no split
-_ARRAYS: Final = ("tasks", "planned")
+_ARRAYS: Final = ("tasks", "planned", "clusters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class StepSums:
     columns: Mapping[str, Floats] = field(default_factory=dict)  # [2, G]: given, sum
     outcomes: Mapping[str, Floats] = field(default_factory=dict)  # [G] rollouts, of outcomes that occur
     models: tuple[str, ...] = ()
+    clusters: np.ndarray[Any, np.dtype[np.uint64]] | None = None  # [G] hashes of their names, where they are declared
     _known: dict[str, tuple[Floats, Bools]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @property
@@ -68,6 +70,7 @@ class StepSums:
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Every array by name."""
         named: dict[str, np.ndarray[Any, Any]] = {"tasks": self.tasks, "planned": self.planned}
+        named |= {} if self.clusters is None else {"clusters": self.clusters}
         for kind, some in (("reward", self.rewards), ("column", self.columns), ("outcome", self.outcomes)):
             named |= {f"{kind}/{name}": values for name, values in some.items()}
         return named
@@ -112,6 +115,22 @@ class StepSums:
             values, given = self._values(what)
             known = self._known[what] = (values, given & np.isfinite(values))
         return known
+
+    def units(self, what: str) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Floats, Bools]:
+        """The units of an alarm: their hashes, values, and which have one, [U] each; tasks, or clusters of them.
+
+        The value of a cluster is the mean over its tasks that have one.
+        """
+        values, given = self.values(what)
+        if self.clusters is None:
+            return self.tasks, values, given
+        names, code = np.unique(self.clusters, return_inverse=True)
+        counts = np.bincount(code[given], minlength=len(names)).astype(np.float64)
+        return names, _divided(sum_by(code[given], values[given], len(names)), counts), counts > 0
+
+    def cluster_codes(self, some: Bools | Ints) -> Ints | None:
+        """The clusters of some tasks, numbered from 0; None where none are declared."""
+        return None if self.clusters is None else np.unique(self.clusters[some], return_inverse=True)[1]
 
     def _values(self, what: str) -> tuple[Floats, Bools]:
         name = self.resolved(what)
@@ -196,20 +215,24 @@ def read_step_file(
     *,
     root: str = "",
     reward: str | None = None,
+    cluster: str | None = None,
 ) -> tuple[list[StepSums], str, list[str]]:
     """The sums of every (series, step) in a file or run folder, its hash, and notes; InputError where it is broken.
 
     The only place where a watch reads rollouts.
     """
-    rollouts, inputs = begin([path], columns=columns or Named({}), labels=LABELS)
-    sums = [one for part in rollouts.groups() for one in _of_group(part, path, root, reward)]
+    labels = LABELS if cluster is None else (*LABELS, cluster)
+    rollouts, inputs = begin([path], columns=columns or Named({}), labels=labels)
+    sums = [one for part in rollouts.groups() for one in _of_group(part, path, root, reward, cluster)]
     return sums, inputs()[0].sha256, list(rollouts.notes)
 
 
-def _of_group(part: Rollouts, path: str, root: str, reward: str | None) -> Iterator[StepSums]:
+def _of_group(
+    part: Rollouts, path: str, root: str, reward: str | None, cluster: str | None = None
+) -> Iterator[StepSums]:
     for rows, step, split in _cuts(part, path, root):
         some = part if rows is None else part.where(rows)
-        yield summed(some, step, split, path, reward)
+        yield summed(some, step, split, path, reward, cluster)
 
 
 def _cuts(part: Rollouts, path: str, root: str) -> Iterator[tuple[Any, int, str]]:
@@ -268,8 +291,10 @@ def split_of(path: str, root: str = "") -> str:
     return "/".join(part for part in folders if part.lower() not in _GENERIC)
 
 
-def summed(part: Rollouts, step: int, split: str, path: str, reward: str | None = None) -> StepSums:
-    """The sums of the rollouts of one step."""
+def summed(
+    part: Rollouts, step: int, split: str, path: str, reward: str | None = None, cluster: str | None = None
+) -> StepSums:
+    """The sums of the rollouts of one step; ``cluster`` is the label that tells the clusters of tasks."""
     hashes = task_hashes(part.tasks)
     order = np.argsort(hashes, kind="stable")
     by = part.by_task
@@ -311,7 +336,17 @@ def summed(part: Rollouts, step: int, split: str, path: str, reward: str | None 
         {name: values for name, values in columns.items() if name not in (STEP, SPLIT, TRUNCATED)},
         outcomes,
         tuple(sorted({str(key[1]) for key in part.keys if key[1]})),
+        None if cluster is None else _clusters(part, cluster, path)[order],
     )
+
+
+def _clusters(part: Rollouts, key: str, path: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The hash of the cluster of each task, [G]."""
+    try:
+        code, names = named_clusters(part, key)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return task_hashes(names)[code]
 
 
 def task_hashes(tasks: Sequence[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -384,6 +419,9 @@ def merged(first: StepSums, second: StepSums) -> StepSums | None:
         joined(first.columns, second.columns),
         joined(first.outcomes, second.outcomes),
         tuple(sorted({*first.models, *second.models})),
+        None
+        if first.clusters is None or second.clusters is None
+        else np.concatenate([first.clusters, second.clusters])[order],
     )
 
 
@@ -407,6 +445,7 @@ def of_arrays(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, An
         kinds["column"],
         kinds["outcome"],
         tuple(header.get("models", ())),
+        arrays.get("clusters"),
     )
 
 
@@ -429,10 +468,10 @@ def shared_tasks(now: StepSums, base: StepSums) -> tuple[Ints, Ints]:
     return here, there
 
 
-def matched(now: StepSums, what: str, base: StepSums, shared: tuple[Ints, Ints]) -> tuple[Floats, Floats]:
-    """The values of a metric on the shared tasks of two steps that both define, [T] each, in one order."""
+def matched(now: StepSums, what: str, base: StepSums, shared: tuple[Ints, Ints]) -> tuple[Floats, Floats, Ints | None]:
+    """The values of a metric on the shared tasks that both steps define, [T] each, in one order; and the clusters."""
     here, there = shared
     values, given = now.values(what)
     base_values, base_given = base.values(what)
     both = given[here] & base_given[there]
-    return values[here][both], base_values[there][both]
+    return values[here][both], base_values[there][both], now.cluster_codes(here[both])

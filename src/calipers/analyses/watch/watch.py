@@ -254,7 +254,9 @@ class RunWatch:
         sha256 = wrong = ""
         try:
             columns = Named(self.columns or {}, format=self._formats.pop(path, ""))
-            sums, sha256, _ = read_step_file(path, columns, root=self._root(path), reward=self.reward)
+            sums, sha256, _ = read_step_file(
+                path, columns, root=self._root(path), reward=self.reward, cluster=self.settings.cluster
+            )
         except InputError as error:
             wrong = str(error)
             broken = has_rollouts(path) or bool(known and known.keys)
@@ -430,6 +432,7 @@ def watch(
     difficulty: str | None = None,
     range: tuple[float, float] | None = None,
     base: int | None = None,
+    cluster: str | None = None,
 ) -> Watched:
     """Look once at a folder of steps: curves with bands, and the alarms that were raised so far.
 
@@ -443,6 +446,7 @@ def watch(
         "difficulty": difficulty,
         "range": range,
         "base": base,
+        "cluster": cluster,
     }
     watching = RunWatch(os.fspath(path), settings, state=state, columns=columns, reward=reward)
     try:
