@@ -29,6 +29,13 @@ from calipers.cli.output import Progress, Target, plugins_loaded, tell_notes, wr
     "--selftest, or a task id per line.",
 )
 @options.option(
+    "--steps",
+    group=options.ROLLOUTS,
+    is_flag=True,
+    help="The files in the folder are steps of one training run: show its curves, alarms and best step. A folder that "
+    "calipers watch has looked at is shown so without it.",
+)
+@options.option(
     "-o",
     "--out",
     group=options.OUTPUT,
@@ -60,7 +67,8 @@ def report(
 ) -> None:
     """Write one HTML file about a run, a comparison of two runs, or a leaderboard of more. No model is called.
 
-    Each path is anything that calipers score reads, or a document that Calipers wrote. The file opens in a browser
+    Each path is anything that calipers score reads, a document that Calipers wrote, or a folder that calipers watch has
+    looked at. The file opens in a browser
     without a network.
     """
     target = Target(out, [*paths, *([settings["flag"]] if settings["flag"] else [])])

@@ -41,13 +41,14 @@ class Scale:
 UNIT = Scale(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
 
 
-def scale_of(values: Iterable[float | None], *, zero: bool = False, spare: float = 0.0) -> Scale:
+def scale_of(values: Iterable[float | None], *, zero: bool = False, spare: float = 0.0, close: bool = False) -> Scale:
     """A scale that holds the values: 0 to 1 where all lie there, else round steps; with ``zero``, zero too.
 
-    ``spare`` is the share of the range to leave free at both ends.
+    ``spare`` is the share of the range to leave free at both ends. ``close`` is for curves: round steps around the
+    values, although they lie between 0 and 1.
     """
     known = [value for value in values if value is not None and math.isfinite(value)]
-    if not zero and all(0 <= value <= 1 for value in known):
+    if (not zero and not close and all(0 <= value <= 1 for value in known)) or not known:
         return UNIT
     low, high = min([*known, 0.0] if zero else known), max([*known, 0.0] if zero else known)
     wide = high - low
@@ -452,6 +453,80 @@ def curves(
         marks.append(words(x(share), bottom + 36, second, "tick tasks"))
     marks += [words(left - 2.4, bottom + 20 + 16 * row, said, "tick", "end") for row, said in enumerate(names)]
     return svg(*marks, label=label, class_="curves", height=bottom + 44)
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """A step that is marked on a curve by a line from top to bottom, with a word at its top."""
+
+    step: int
+    word: str
+    tone: Tone
+
+
+@dataclass(frozen=True, slots=True)
+class CurveStep:
+    """One step of a curve: its value, the interval of one look, and the band of all steps together."""
+
+    step: int
+    value: float
+    interval: Ends | None
+    band: Ends | None
+
+
+def step_curve(
+    points: Sequence[CurveStep], *, label: str, marks: Sequence[StepMark] = (), best: int | None = None, tall: int = 180
+) -> Markup:
+    """A metric by step: the line, the interval of one look in a darker band, the band of all steps in a pale one.
+
+    ``best`` is a step with a ring around its point.
+    """
+    top, left, wide = 22, 7.0, 92.0  # pixels for words above the curve; per cent for numbers at its left
+    scale = scale_of([end for each in points for end in (each.value, *(each.band or ()))], close=True)
+    steps = [each.step for each in points] + [mark.step for mark in marks]
+    first, last = min(steps), max(steps)
+    span = max(last - first, 1)
+
+    def y(value: float) -> float:
+        return top + tall * (1 - scale.at(value) / 100)
+
+    def across(step: int) -> float:
+        return 100 * (step - first) / span
+
+    def shape(ends: Sequence[tuple[int, Ends]], kind: str) -> str:
+        upper = [f"{across(step):.2f},{y(pair[1]) - top:.2f}" for step, pair in ends]
+        lower = [f"{across(step):.2f},{y(pair[0]) - top:.2f}" for step, pair in reversed(ends)]
+        return f'<polygon class="band {kind}" points="{" ".join([*upper, *lower])}"/>' if len(ends) > 1 else ""
+
+    drawn = [
+        joined_marks(tick)
+        + words(left - 1.2, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end")
+        for tick in scale.ticks
+    ]
+    path = " ".join(f"{across(each.step):.2f},{y(each.value) - top:.2f}" for each in points)
+    shapes = [
+        shape([(each.step, each.band) for each in points if each.band], "blue"),
+        shape([(each.step, each.interval) for each in points if each.interval], "look"),
+        f'<polyline class="curve blue" points="{path}"/>' if len(points) > 1 else "",
+    ]
+    drawn.append(
+        Markup(
+            f'<svg x="{pc(left)}" y="{top}" width="{pc(wide)}" height="{tall}" viewBox="0 0 100 {tall}" '
+            f'preserveAspectRatio="none" overflow="visible">{"".join(shapes)}</svg>'
+        )
+    )
+    for mark in marks:
+        x = left + wide * across(mark.step) / 100
+        drawn.append(line(x, x, top - 6, top + tall, f"step-mark {mark.tone}"))
+        drawn.append(words(x, top - 9, mark.word, f"series {mark.tone}", "end" if x > 75 else "start"))
+    for each in points:
+        if each.step == best or len(points) == 1:
+            x, kind = left + wide * across(each.step) / 100, "dot blue hollow" if each.step == best else "dot blue"
+            drawn.append(Markup(f'<circle class="{kind}" cx="{pc(x)}" cy="{y(each.value):.1f}" r="5"/>'))
+    bottom = top + tall
+    shown = sorted({round(first + span * share / 4) for share in range(5)}) if span >= 4 else sorted({first, last})
+    drawn += [words(left + wide * across(step) / 100, bottom + 18, f"{step:,}", "tick k") for step in shown]
+    return svg(*drawn, label=label, class_="curves steps", height=bottom + 26)
 
 
 def share_bar(shares: Sequence[tuple[float, str]], *, label: str) -> Markup:

@@ -6,13 +6,21 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from calipers.analyses.watch.document import SCHEMA as WATCH_SCHEMA
+from calipers.analyses.watch.document import Watched
+from calipers.analyses.watch.watch import is_watched
 from calipers.errors import InputError
+from calipers.formats.folder_of_runs import schema_of
 from calipers.pipeline import Progress
 from calipers.pipeline import Source as Rewarded
+from calipers.reports.page import load
 from calipers.web.gather import Gathered, ManyData, PairData, RunData, gather, with_less_text
 from calipers.web.page import HtmlPage, html
+
+if TYPE_CHECKING:
+    from calipers.web.watch_page import WatchData
 
 LARGEST = 3_000_000  # bytes of a file; texts are left out until it fits
 SPARE = 20_000  # bytes by which texts may take more room in a file than by themselves
@@ -49,18 +57,27 @@ def report(
     seed: int = 0,
     progress: Progress | None = None,
     flag: str | os.PathLike[str] | None = None,
+    steps: bool = False,
 ) -> HtmlReport:
-    """Report on one run, two runs or many, as one HTML file.
+    """Report on one run, two runs, many, or a training run by step, as one HTML file.
 
     A source is anything that `score` reads, or a document: a result, a comparison or a leaderboard, of which the
     report shows what it has. Two runs of one dataset are compared, the later with the earlier; more are ranked.
     Without ``texts``, no prompt, completion or answer is in the file. Without ``metrics``, the mean reward and, where
     there are several samples, pass@k and pass^k are shown. ``flag`` is a file that names suspicious tasks, which the
     page of one run or two can exclude: the JSON of `items` or of ``calipers check --selftest``, or a line for each.
+    A folder that is watched, or the document of a watch, is shown by step, with its bands and alarms; with ``steps``
+    any folder of step files is.
 
     >>> report([[1, 0], [1, 1], [0, 0]], texts=False).title
     'The run solves 50\\xa0% of the tasks.'
     """
+    watched = _watched(sources, steps, columns=columns, truth=truth, reward=reward, cluster=cluster)
+    if watched is not None:
+        from calipers.web.watch_page import watch_page
+
+        page = watch_page(watched)
+        return HtmlReport(html(page), page.title, list(watched.watched.notes))
     data = gather(
         sources,
         metrics=metrics,
@@ -83,6 +100,21 @@ def report(
         page = page_of(with_less_text(data, over + SPARE))
         content = html(page)
     return HtmlReport(content, page.title, notes_of(data))
+
+
+def _watched(sources: Sequence[Rewarded], steps: bool, **settings: Any) -> WatchData | None:
+    """What there is to show by step; None where the sources are no steps."""
+    path = os.fspath(sources[0]) if len(sources) == 1 and isinstance(sources[0], (str, os.PathLike)) else ""
+    if steps and not os.path.isdir(path):
+        raise InputError.at(path or "--steps", "is no folder", "expected one folder with a file for each step")
+    if not steps and not is_watched(path) and schema_of(path) != WATCH_SCHEMA:
+        return None
+    from calipers.web.watch_page import WatchData, watch_data
+
+    if os.path.isdir(path):
+        return watch_data(path, **settings)
+    document = load(path)
+    return WatchData(document) if isinstance(document, Watched) else None
 
 
 def page_of(data: Gathered) -> HtmlPage:

@@ -77,7 +77,7 @@ class BestSteps(Page):
         """What it says, in a line."""
         if not self.picks:
             return "No series has the same tasks at two steps or more."
-        return _sentence(self.picks[0])
+        return pick_sentence(self.picks[0])
 
     def page(self) -> Document:
         """The page and its data, for renderers."""
@@ -228,7 +228,8 @@ def _pick(series: str, metric: str, steps: Sequence[int], values: Floats, exclud
     )
 
 
-def _sentence(pick: Pick) -> str:
+def pick_sentence(pick: Pick) -> str:
+    """The best step of a series, in a sentence."""
     where = f" of {pick.series}" if pick.series else ""
     reach = f" ({to(pick.interval)})" if pick.interval else ""
     return (
@@ -245,7 +246,7 @@ def _blocks(best: BestSteps) -> Iterator[Block]:
     for pick in best.picks:
         if len(best.picks) > 1:
             yield Title(Name(pick.series, None, clean(pick.series, None)))
-        yield Sentence(clean(_sentence(pick), None), "strong")
+        yield Sentence(clean(pick_sentence(pick), None), "strong")
         yield Sentence(
             f"The interval covers after the picking, with {100 * best.confidence:g} % confidence; it is over "
             f"{counted(pick.tasks, 'task')} that all {len(pick.candidates)} steps have."

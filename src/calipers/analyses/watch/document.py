@@ -383,13 +383,13 @@ def _table(one: WatchedSeries) -> Table:
     for curve in (each for each in one.curves[:MOST_ROWS] if each.points[-1].step == last):
         point = curve.points[-1]
         if point.change_band is not None:
-            change = signed_to(point.change_band, _digits(point.change_band))
+            change = signed_to(point.change_band, band_digits(point.change_band))
         else:
             change = "" if point.change is None else minus(f"{point.change:+.3g}")
         cells: list[Text] = [
             Name(curve.metric, 40, clean(curve.metric, 40)),
             minus(figure(point.value)),
-            to(point.band, _digits(point.band)) if point.band else NONE,
+            to(point.band, band_digits(point.band)) if point.band else NONE,
             change,
             _MARKS[point.verdict],
             Glyphs(sparkline([each.value for each in curve.points]), ""),
@@ -398,7 +398,7 @@ def _table(one: WatchedSeries) -> Table:
     return Table(columns, rows)
 
 
-def _digits(pair: tuple[float, float]) -> int:
+def band_digits(pair: tuple[float, float]) -> int:
     """Decimals of an interval: three below 10, fewer for what is larger."""
     size = max(map(abs, pair))
     return 3 if size < 10 else 1 if size < 1_000 else 0

@@ -12,16 +12,29 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from calipers.analyses.watch.alarm import Alarm, alarms_of, parse
 from calipers.analyses.watch.document import Watched, watched_of
 from calipers.analyses.watch.evidence import closer
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings, Raised
-from calipers.analyses.watch.state import ACCEPT, FILE, FOLDER, LOOK, SCHEMA, SETTINGS, STEP, StateFolder
+from calipers.analyses.watch.state import (
+    ACCEPT,
+    FILE,
+    FOLDER,
+    LOG,
+    LOOK,
+    SCHEMA,
+    SETTINGS,
+    SNAPSHOT,
+    STEP,
+    StateFolder,
+)
 from calipers.analyses.watch.sums import SPLITS, StepSums, merged, read_step_file, step_of
 from calipers.errors import InputError
 from calipers.formats.format import Named
@@ -454,6 +467,50 @@ def watch(
         if accept is not None:
             watching.accept(accept)
         return watching.result()
+    finally:
+        watching.close()
+
+
+def is_watched(path: str) -> bool:
+    """Whether a folder has the state of a watch, or is such a state itself."""
+    return os.path.isfile(state_folder(path) + os.sep + LOG)
+
+
+def state_folder(path: str) -> str:
+    """The state of the watch on a folder; the folder itself where it is a state."""
+    return path if os.path.isfile(os.path.join(path, LOG)) else os.path.join(path, FOLDER)
+
+
+def last_look(path: str) -> tuple[Watched, list[StepSums]]:
+    """What a watch said when it looked last, and the steps that it read; the watch may still be going.
+
+    The state is copied first, so that this neither waits for its owner nor changes anything.
+    """
+    state = state_folder(path)
+    with TemporaryDirectory() as copy:
+        try:
+            for name in (SNAPSHOT, LOG):  # a log that is newer than its snapshot is read in full
+                if os.path.isfile(os.path.join(state, name)):
+                    shutil.copyfile(os.path.join(state, name), os.path.join(copy, name))
+        except OSError as error:
+            raise InputError.at(state, f"cannot be read ({error.strerror})") from None
+        return _looked(RunWatch(path, {}, state=copy), look=False)
+
+
+def one_look(
+    path: str, columns: Named | None = None, reward: str | None = None, **settings: Any
+) -> tuple[Watched, list[StepSums]]:
+    """What a watch would say of a folder of steps, and the steps; nothing is left behind in the folder."""
+    with TemporaryDirectory() as state:
+        return _looked(RunWatch(path, settings, state=state, columns=columns, reward=reward), look=True)
+
+
+def _looked(watching: RunWatch, *, look: bool) -> tuple[Watched, list[StepSums]]:
+    try:
+        if look:
+            watching.look()
+        latest = {_key(record[0]): record for record in watching.state.of_kind(STEP)}
+        return watching.result(), [watching.state.sums(record) for record in latest.values()]
     finally:
         watching.close()
 

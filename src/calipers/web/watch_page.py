@@ -1,0 +1,265 @@
+"""The page of a watch: what was raised, every metric by step with its bands, and the best step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from calipers.analyses.watch.best import BestSteps, Pick, advice, best_steps, pick_sentence
+from calipers.analyses.watch.document import MetricCurve, StepPoint, Watched, WatchedSeries, band_digits, promise
+from calipers.analyses.watch.monitor import Raised
+from calipers.analyses.watch.watch import is_watched, last_look, one_look
+from calipers.errors import InputError
+from calipers.formats.format import Named
+from calipers.reports.figures import NONE, counted, figure
+from calipers.reports.sentences import minus, percent, signed_to, to
+from calipers.stats.alarms import E_PROCESS
+from calipers.stats.bands import BAND
+from calipers.stats.best_step import BEST_STEP
+from calipers.web.cards import of_method, once
+from calipers.web.draw import CurveStep, StepMark, step_curve
+from calipers.web.markup import Child, Markup, element, joined, name
+from calipers.web.page import HtmlPage, Section, heading
+from calipers.web.run_page import command_line
+
+MOST_METRICS: Final = 14  # of a series
+MOST_POINTS: Final = 1_000  # of a curve; of more steps, some are drawn
+MOST_ROWS: Final = 100  # of the table beside a curve
+TALL: Final = 190  # pixels of the first curve of a series
+LOW: Final = 84  # and of the others
+VERDICTS: Final = {"higher": "▲ higher", "lower": "▼ lower", "undecided": "~ undecided", "": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchData:
+    """A watch, as a page shows it."""
+
+    watched: Watched
+    best: BestSteps | None = None  # None: of a document, which has no tasks
+
+
+def watch_data(
+    path: str | os.PathLike[str],
+    *,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    **settings: Any,
+) -> WatchData:
+    """What there is to show of a folder of steps: what its watch said last, else one look at it."""
+    folder = os.fspath(path)
+    if is_watched(folder):
+        given = [f"--{key}" for key, value in {**settings, "column": columns, "truth": truth}.items() if value]
+        if given:
+            right = "expected the folder alone, or another folder of its steps"
+            raise InputError.at(folder, f"is watched, and {given[0]} cannot change what the watch said", right)
+        watched, steps = last_look(folder)
+    else:
+        watched, steps = one_look(folder, Named(columns or {}, truth), **settings)
+    if not watched.series:
+        wrong = next(iter(watched.unreadable.values()), "no step could be read")
+        raise InputError.at(folder, wrong, "expected a file of rollouts for each step")
+    return WatchData(watched, best_steps(watched.path, steps, None, watched.confidence))
+
+
+def watch_page(data: WatchData) -> HtmlPage:
+    """The page: the answer, the alarms, the curves of each series, the best step, the evidence."""
+    watched = data.watched
+    alarms = watched.open_alarms
+    title = f"{counted(len(alarms), 'alarm') if alarms else 'No alarm'} in {counted(watched.steps, 'step')}."
+    detail = f"{alarms[0].words}." if alarms else promise(watched)
+    last = watched.last_step
+    reached = "" if last is None else f"Step {last:,} of {watched.planned:,} planned. "
+    top = element(
+        "div",
+        heading(title, detail),
+        element("p", reached, promise(watched) if alarms else "", class_="basis"),
+        class_="top",
+    )
+    picks = {pick.series: pick for pick in (data.best.picks if data.best else ())}
+    sections = [
+        _alarms(watched),
+        *(_series(one, watched, picks.get(one.name)) for one in watched.series if one.curves),
+        _best(data.best),
+        _evidence(watched),
+        _notes(watched),
+    ]
+    cards = [of_method(BAND), of_method(E_PROCESS), of_method(BEST_STEP) if picks else None]
+    steps = "" if last is None else f"step {last:,}"
+    about = [part for part in (os.path.basename(os.path.normpath(watched.path)), steps) if part]
+    return HtmlPage(title, about, top, [each for each in sections if each], [f"Calipers · {watched.path}"], once(cards))
+
+
+def _alarms(watched: Watched) -> Section | None:
+    raised = watched.open_alarms
+    if not raised:
+        return None
+    note = "An alarm says since when, how much, and which rollouts of the step at which it was raised show it best."
+    return Section("Alarms", joined([_raised(each) for each in raised]), note, id="alarms")
+
+
+def _raised(raised: Raised) -> Markup:
+    again = f", and again until step {raised.until:,}" if raised.until > raised.step else ""
+    said = f"Raised at step {raised.step:,}{again}; the change began at step {raised.since:,}"
+    if raised.value is not None and raised.before is not None:
+        now, before = minus(figure(raised.value)), minus(figure(raised.before))
+        said += f", {now} on average since then and {before} in the steps before"
+    parts: list[Child] = [
+        element("p", element("b", name(raised.alarm, 80)), f" {raised.series}" if raised.series else ""),
+        element("p", f"{said}.", class_="second"),
+    ]
+    if len(raised.causes) > 1:
+        parts.append(element("p", f"{len(raised.causes)} alarms carry it: {', '.join(raised.causes)}.", class_="small"))
+    if raised.rollouts:
+        rows = [
+            [name(str(row["task"]), 60), str(row["sample"]), str(row["outcome"]).replace("_", " "), _value(row)]
+            for row in raised.rollouts
+        ]
+        parts.append(_table("Rollouts that show it best", ("task", "sample", "outcome", "value"), rows))
+    if raised.command:
+        parts.append(command_line(raised.command))
+    return element("div", parts, class_="alarm")
+
+
+def _value(row: Mapping[str, Any]) -> str:
+    return NONE if row["value"] is None else minus(figure(row["value"]))
+
+
+def _series(one: WatchedSeries, watched: Watched, pick: Pick | None) -> Section:
+    chance = percent(watched.confidence)
+    notes = [
+        f"Line: the mean over tasks. Dark band: the {chance} interval of one look. Pale band: holds at all "
+        f"{watched.planned:,} planned steps together.",
+        "Judge the whole curve by the pale band.",
+    ]
+    if pick is not None:
+        notes.append("Ring: the step with the highest value.")
+    shown = [_metric(curve, one, watched, pick, at == 0) for at, curve in enumerate(one.curves[:MOST_METRICS])]
+    if len(one.curves) > MOST_METRICS:
+        shown.append(element("p", f"{len(one.curves) - MOST_METRICS} more metrics are not drawn.", class_="small"))
+    return Section(one.name or "By step", joined(shown), notes, id="")
+
+
+def _metric(curve: MetricCurve, one: WatchedSeries, watched: Watched, pick: Pick | None, first: bool) -> Markup:
+    point = curve.points[-1]
+    digits = band_digits(point.band) if point.band else 3
+    band = f"{to(point.band, digits)} at all steps together" if point.band else "no band"
+    value = minus(figure(point.value, digits if point.band else None))
+    change = ""
+    if point.change_band is not None and one.base_step is not None:
+        ends = signed_to(point.change_band, band_digits(point.change_band))
+        change = f"{VERDICTS[point.verdict]} since step {one.base_step:,}: {ends}"
+    points, skipped = _thinned(curve.points, MOST_POINTS)
+    label = f"{curve.metric} by step: {value} at step {point.step:,}, {band}"
+    drawn = step_curve(
+        [CurveStep(each.step, each.value, each.interval, each.band) for each in points],
+        label=f"{label}. {change}".strip(),
+        marks=_marks(watched, one) if first else (),
+        best=pick.step if pick is not None and pick.metric == curve.metric else None,
+        tall=TALL if first else LOW,
+    )
+    said = [f" {value}, {band} ", element("span", change, class_="second")]
+    parts: list[Child] = [element("p", element("b", name(curve.metric)), said), drawn]
+    if skipped:
+        parts.append(element("p", f"Every {counted_th(skipped)} step is drawn.", class_="small"))
+    if first:
+        parts.append(_as_table(curve))
+    return element("div", parts, class_="metric-curve")
+
+
+def counted_th(number: int) -> str:
+    """An ordinal number in figures.
+
+    >>> [counted_th(number) for number in (2, 3, 11, 21)]
+    ['2nd', '3rd', '11th', '21st']
+    """
+    last = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else last}"
+
+
+def _thinned(points: Sequence[StepPoint], most: int) -> tuple[Sequence[StepPoint], int]:
+    """At most so many points, the last among them, and which of them stay; 0 where all do."""
+    if len(points) <= most:
+        return points, 0
+    every = -(-len(points) // most)
+    return [*points[(len(points) - 1) % every :: every]], every
+
+
+def _marks(watched: Watched, one: WatchedSeries) -> list[StepMark]:
+    steps = {point.step for curve in one.curves for point in curve.points}
+    first, last = min(steps), max(steps)
+    raised = [each for each in watched.open_alarms if each.series == one.name and first <= each.since <= last]
+    marks = [StepMark(each.since, f"▼ alarm, since step {each.since:,}", "orange") for each in raised]
+    accepted = [step for step in watched.accepted if first <= step <= last]
+    return [*(StepMark(step, f"accepted at {step:,}", "grey") for step in accepted), *marks]
+
+
+def _as_table(curve: MetricCurve) -> Markup:
+    points, skipped = _thinned(curve.points, MOST_ROWS)
+    digits = min((band_digits(point.band) for point in points if point.band), default=3)
+    rows = [
+        [
+            f"{point.step:,}",
+            minus(figure(point.value, digits)),
+            to(point.interval, digits) if point.interval else NONE,
+            to(point.band, digits) if point.band else NONE,
+            signed_to(point.change_band, digits) if point.change_band else NONE,
+            VERDICTS[point.verdict],
+        ]
+        for point in points
+    ]
+    caption = f"{curve.metric} by step" + (f", every {counted_th(skipped)} step" if skipped else "")
+    heads = ("step", "value", "interval of one look", "band", "change", "verdict")
+    return element("details", element("summary", "Show as table"), _table(caption, heads, rows))
+
+
+def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Child]]) -> Markup:
+    table = element(
+        "table",
+        element("caption", caption, class_="hidden"),
+        element("thead", element("tr", [element("th", head, scope="col") for head in heads])),
+        element("tbody", [element("tr", [element("td", cell) for cell in row]) for row in rows]),
+        class_="plain",
+    )
+    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def _best(best: BestSteps | None) -> Section | None:
+    if best is None or not best.picks:
+        return None
+    parts: list[Child] = []
+    for pick in best.picks:
+        series = f"{pick.series}: " if pick.series else ""
+        parts.append(element("p", element("b", f"{series}{pick_sentence(pick)}")))
+        parts.append(element("p", advice(pick), class_="second"))
+    note = (
+        "The highest of many noisy means is also the luckiest. The interval covers after the picking, with "
+        f"{percent(best.confidence)} confidence."
+    )
+    return Section("Best step", joined(parts), note, id="best-step")
+
+
+def _evidence(watched: Watched) -> Section | None:
+    if not watched.alarms:
+        return None
+    rows = [
+        [
+            joined([name(alarm.alarm, 60), element("p", alarm.why, class_="small") if alarm.why else None]),
+            name(alarm.series),
+            f"{alarm.evidence:.3g}",
+            f"{watched.needed / alarm.weight:.3g}",
+            alarm.null,
+        ]
+        for alarm in watched.alarms
+    ]
+    note = "How strong the evidence of each alarm is, and what it would have to be, alone, to raise it."
+    heads = ("alarm", "series", "evidence", "needed", "holds without a reason")
+    return Section("Evidence", _table("Evidence of each alarm", heads, rows), note, id="evidence")
+
+
+def _notes(watched: Watched) -> Section | None:
+    said = [*watched.advice, *list(watched.unreadable.values())[:20], *watched.notes[:20]]
+    if not said:
+        return None
+    return Section("Notes", joined([element("p", text, class_="second") for text in dict.fromkeys(said)]), id="notes")
