@@ -498,11 +498,10 @@ def step_curve(
         lower = [f"{across(step):.2f},{y(pair[0]) - top:.2f}" for step, pair in reversed(ends)]
         return f'<polygon class="band {kind}" points="{" ".join([*upper, *lower])}"/>' if len(ends) > 1 else ""
 
-    drawn = [
-        joined_marks(tick)
-        + words(left - 1.2, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end")
-        for tick in scale.ticks
-    ]
+    drawn: list[Markup] = []
+    for tick in scale.ticks[:: 1 if tall > 100 else max(len(scale.ticks) - 1, 1)]:  # of a low one, both ends
+        drawn.append(line(left, left + wide, f"{y(tick):.1f}", f"{y(tick):.1f}", "track"))
+        drawn.append(words(left - 1.2, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end"))
     path = " ".join(f"{across(each.step):.2f},{y(each.value) - top:.2f}" for each in points)
     shapes = [
         shape([(each.step, each.band) for each in points if each.band], "blue"),

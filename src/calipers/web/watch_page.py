@@ -219,10 +219,14 @@ def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Child]]) 
         "table",
         element("caption", caption, class_="hidden"),
         element("thead", element("tr", [element("th", head, scope="col") for head in heads])),
-        element("tbody", [element("tr", [element("td", cell) for cell in row]) for row in rows]),
+        element("tbody", [_row(row) for row in rows]),
         class_="plain",
     )
     return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def _row(cells: Sequence[Child]) -> Markup:
+    return element("tr", element("th", cells[0], scope="row"), [element("td", cell) for cell in cells[1:]])
 
 
 def _best(best: BestSteps | None) -> Section | None:
