@@ -512,3 +512,53 @@ def test_every_system_is_shown(monkeypatch, tmp_path):
             assert rollout["blocks"] or rollout["raw"]["head"], row["path"]
 
     served([golden], check)
+
+
+# training runs that are watched
+
+
+def test_a_watched_folder_is_shown_by_step_and_live(tmp_path):
+    from watch_steps import write_run
+
+    from calipers.analyses.watch.alarm import alarms_of
+    from calipers.analyses.watch.watch import RunWatch
+
+    write_run(tmp_path / "runs" / "grpo", 12, drop=0.3, at=8)
+    watching = RunWatch(str(tmp_path / "runs" / "grpo"), {"alarms": alarms_of(["drop(reward) > 0.02"])})
+    watching.look()
+
+    async def check(client):
+        (watch,) = (await client.get("/api/runs"))["watches"]
+        assert watch["path"].endswith("runs/grpo")
+        url = client.base.join(URL(f"/watch/{watch['id']}"))
+        async with client.http.get(url) as answer:
+            page = await answer.text()
+            assert "alarm in 12 steps." in page
+            assert "script-src 'sha256-" in answer.headers["Content-Security-Policy"]
+            assert answer.headers["Refresh"] == "10"  # a process watches the folder
+        write_run(tmp_path / "runs" / "grpo", 1, first=12)
+        watching.look()
+        assert "in 13 steps." in await client.get(f"/watch/{watch['id']}")
+        watching.close()
+        async with client.http.get(url) as answer:
+            assert "Refresh" not in answer.headers
+        await client.get("/watch/" + "0" * 12, 400)
+
+    served([str(tmp_path / "runs")], check)
+
+
+def test_a_watch_outside_the_paths_is_not_shown(tmp_path):
+    from watch_steps import write_run
+
+    from calipers.analyses.watch.watch import watch
+
+    write_run(tmp_path / "elsewhere", 2, tasks=5)
+    watch(tmp_path / "elsewhere")
+    write_run(tmp_path / "given" / "run", 2, tasks=5)
+    (tmp_path / "given" / "run" / ".calipers-watch").symlink_to(tmp_path / "elsewhere" / ".calipers-watch")
+    (tmp_path / "given" / "linked").symlink_to(tmp_path / "elsewhere")
+
+    async def check(client):
+        assert (await client.get("/api/runs"))["watches"] == []
+
+    served([str(tmp_path / "given")], check)

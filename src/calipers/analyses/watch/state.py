@@ -16,6 +16,7 @@ import base64
 import dataclasses
 import os
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -46,6 +47,8 @@ FOLDER: Final = ".calipers-watch"
 LOG, SNAPSHOT, LOCK = "watch.log", "snapshot.bin", "lock"
 SCHEMA: Final = "calipers.watch_state/1"
 _HEAD: Final = struct.Struct("<II")  # length of the record, checksum of it
+LOCK_TRIES: Final = 4
+LOCK_PAUSE: Final = 0.05  # seconds between two of them
 LARGEST: Final = 1 << 30  # bytes of a record
 SETTINGS, STEP, FILE, LOOK, ACCEPT = "settings", "step", "file", "look", "accept"
 Header = dict[str, Any]
@@ -80,9 +83,14 @@ class StateFolder:
     def _hold(self) -> None:
         import fcntl
 
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        for left in range(LOCK_TRIES, 0, -1):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                if left > 1:
+                    time.sleep(LOCK_PAUSE)  # a viewer may just be asking whether somebody watches
+                    continue
             self._lock.close()
             right = "end that one, or give another --state DIR"
             raise InputError.at(str(self.path), "another calipers watch uses this state", right) from None

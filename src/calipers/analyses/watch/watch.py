@@ -27,6 +27,7 @@ from calipers.analyses.watch.state import (
     ACCEPT,
     FILE,
     FOLDER,
+    LOCK,
     LOG,
     LOOK,
     SCHEMA,
@@ -479,6 +480,20 @@ def is_watched(path: str) -> bool:
 def state_folder(path: str) -> str:
     """The state of the watch on a folder; the folder itself where it is a state."""
     return path if os.path.isfile(os.path.join(path, LOG)) else os.path.join(path, FOLDER)
+
+
+def is_live(path: str) -> bool:
+    """Whether a process watches a folder right now."""
+    import fcntl
+
+    try:
+        with open(os.path.join(state_folder(path), LOCK), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def last_look(path: str) -> tuple[Watched, list[StepSums]]:

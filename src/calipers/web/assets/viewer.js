@@ -395,7 +395,8 @@
       const rows = data.runs.map(rowOf);
       const head = make("tr", {}, ["", "", "dataset", "model", "value", "95 % interval", "missing", "cost", "changed"].map((word, at) => make("th", { scope: "col" }, word || make("span", { class: "hidden" }, at ? "ledger" : "select"))));
       const compare = make("button", { type: "button", class: "control", id: "compare", disabled: selected.length !== 2, onclick: open }, "Compare the two selected");
-      content.replaceChildren(make("p", { class: "second" }, `${counted(data.runs.length, "run")}. Select two to compare them.`), waiting || "",
+      const watches = (data.watches || []).map((each) => make("p", {}, "Training run by step: ", make("a", { href: `/watch/${each.id}` }, make("bdi", {}, each.path))));
+      content.replaceChildren(...watches, make("p", { class: "second" }, `${counted(data.runs.length, "run")}. Select two to compare them.`), waiting || "",
         make("div", { class: "scroll" }, make("table", { class: "plain runs" }, make("caption", { class: "hidden" }, "Runs"), make("thead", {}, head), make("tbody", {}, rows))), compare,
         ...data.notes.map((note) => make("p", { class: "small" }, note)));
     }

@@ -29,7 +29,7 @@ from calipers.web.viewer.query import (
     matching,
     search,
 )
-from calipers.web.viewer.runs import RunSource, current_index, kept_index, sources, stamp
+from calipers.web.viewer.runs import RunSource, current_index, kept_index, sources, stamp, watched_folders
 from calipers.web.viewer.summary import RunSummary, summaries
 
 LOOK: Final = 0.5  # seconds between two looks at logs that somebody watches
@@ -78,6 +78,7 @@ class Library:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = list(paths)
+        self.watches = watched_folders(paths)  # ids -> folders
         found, self.notes = sources(paths)
         self.runs: OrderedDict[str, OpenRun] = OrderedDict((source.id, OpenRun(source)) for source in found)
         self.listeners: set[asyncio.Queue[dict[str, Any]]] = set()
@@ -243,6 +244,7 @@ class Library:
             found, self.notes = await self.call(sources, self.paths)
         except CalipersError:  # all runs are gone for the moment
             return
+        self.watches = await self.call(watched_folders, self.paths)
         new = [source for source in found if source.id not in self.runs]
         for source in new:
             self.runs[source.id] = OpenRun(source)

@@ -14,6 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from calipers.analyses.watch.state import LOG as LOG_OF_WATCH
+from calipers.analyses.watch.state import SNAPSHOT
+from calipers.analyses.watch.watch import is_watched, state_folder
 from calipers.errors import InputError
 from calipers.formats.convert import convert
 from calipers.formats.folder_of_runs import DEEPEST, is_folder_of_runs, is_result, runs_inside
@@ -34,6 +37,8 @@ from calipers.web.viewer.index import (
 )
 
 MOST_ENTRIES: Final = 100_000  # files of another system's folder that are looked at
+WATCHED_DEPTH: Final = 2  # folders below a path in which watches are looked for
+MOST_FOLDERS: Final = 1_000  # that are looked into at each depth
 RUN_FILES: Final = (LOG, PLAN, STOPPED, RESULT, IDENTITY)
 
 Kind = Literal["log", "run", "other", "result"]
@@ -79,6 +84,32 @@ def sources(paths: Sequence[str]) -> tuple[list[RunSource], list[str]]:
                 continue
             found.setdefault(source.id, source)
     return list(found.values()), notes
+
+
+def watched_folders(paths: Sequence[str]) -> dict[str, str]:
+    """The folders under some paths that calipers watch has looked at: ids in addresses -> paths without links."""
+    found: dict[str, str] = {}
+    for path in paths:
+        root = os.path.realpath(path)
+        folders = [path] if os.path.isdir(path) else []
+        for _ in range(WATCHED_DEPTH + 1):
+            for folder in filter(is_watched, folders):
+                with suppress(InputError):  # a link that leads out of the paths
+                    real = confined(folder, root)
+                    for name in (LOG_OF_WATCH, SNAPSHOT):
+                        confined(os.path.join(state_folder(real), name), root)
+                    found[hashlib.sha256(real.encode("utf-8", "surrogateescape")).hexdigest()[:12]] = real
+            folders = [inside for folder in folders[:MOST_FOLDERS] for inside in _folders(folder)]
+    return found
+
+
+def _folders(path: str) -> list[str]:
+    """The visible folders in a folder."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.path for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError:
+        return []
 
 
 def _inside(path: str, depth: int = DEEPEST) -> list[str]:

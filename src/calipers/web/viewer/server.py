@@ -18,11 +18,13 @@ from typing import Any, Final
 import numpy as np
 from aiohttp import web
 
+from calipers.analyses.watch.watch import is_live
 from calipers.errors import InputError
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.rollouts.record import OUTCOMES, USAGE
 from calipers.web.gather import STATES, LedgerPart
 from calipers.web.markup import visible
+from calipers.web.page import html
 from calipers.web.viewer.guard import MOST_CLIENTS, ViewerGuard
 from calipers.web.viewer.labelling import Labelling
 from calipers.web.viewer.library import Library, OpenRun, View, modified, running
@@ -44,6 +46,7 @@ MOST_ROWS: Final = 200  # of a list that one request gets
 LARGEST_BODY: Final = 64 << 10
 PING: Final = 10.0  # seconds between two signs of life of a stream of events
 MOST_EVENTS: Final = 100  # that wait for a client
+AGAIN: Final = 10  # seconds after which the page of a watch that is going on loads itself again
 SOON: Final = 1.0  # seconds that the first page waits for an index
 LOOK: Final = 5.0  # seconds between two looks whether a page is open
 GRACE: Final = 2.0  # seconds that open answers have when the server stops
@@ -79,6 +82,7 @@ class Viewer:
         get(f"/compare/{run}/{pair}", self._page(pair_shell))
         get(f"/report/{run}", self._report)
         get(f"/report/{run}/{pair}", self._pair_report)
+        get("/watch/{watch:[0-9a-f]{12}}", self._watch)
         get("/events", self._events)
         get("/api/runs", self._runs)
         get(f"/api/run/{run}", self._run)
@@ -105,7 +109,8 @@ class Viewer:
     async def _front(self, request: web.Request) -> web.Response:
         if self.labelling is not None and not self.labelling.finished:
             raise web.HTTPSeeOther("/label")
-        only = next(iter(self.library.runs.values())) if len(self.library.runs) == 1 else None
+        alone = len(self.library.runs) == 1 and not self.library.watches
+        only = next(iter(self.library.runs.values())) if alone else None
         if only is not None and "all" not in request.query and only.source.kind != "result":
             with suppress(InputError, TimeoutError):
                 async with asyncio.timeout(SOON):
@@ -133,7 +138,8 @@ class Viewer:
         rows = []
         for run in sorted(self.library.runs.values(), key=lambda run: -modified(run.source)):
             rows += await self._listed(run)
-        return _json({"runs": rows, "notes": [visible(note) for note in self.library.notes]})
+        watches = [{"id": id, "path": visible(folder)} for id, folder in sorted(self.library.watches.items())]
+        return _json({"runs": rows, "watches": watches, "notes": [visible(note) for note in self.library.notes]})
 
     async def _listed(self, run: OpenRun) -> list[dict[str, Any]]:
         source = run.source
@@ -253,6 +259,16 @@ class Viewer:
         group = (view.index.groups or [(None, None, None)])[view.group]
         return _page_with_policy(await self.library.call(report_of, view.source, view.index, group))
 
+    async def _watch(self, request: web.Request) -> web.Response:
+        """A training run by step, as its watch said last; the page of a watch that is going on loads itself again."""
+        folder = self.library.watches.get(request.match_info["watch"])
+        if folder is None:
+            raise InputError("no such watch; the list of runs has all of them")
+        answer = _page_with_policy(await self.library.call(_watch_html, folder))
+        if await self.library.call(is_live, folder):
+            answer.headers["Refresh"] = str(AGAIN)
+        return answer
+
     # two runs
 
     async def _both(self, request: web.Request) -> tuple[View, View]:
@@ -353,6 +369,12 @@ def _json(value: Any) -> web.Response:
 
     body = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
     return web.Response(body=body, content_type="application/json")
+
+
+def _watch_html(folder: str) -> str:
+    from calipers.web.watch_page import watch_data, watch_page
+
+    return html(watch_page(watch_data(folder)))
 
 
 def _page_with_policy(content: str) -> web.Response:
