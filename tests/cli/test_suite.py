@@ -200,6 +200,18 @@ def test_a_benchmark_that_cannot_run_leaves_the_others_and_the_exit_code(home):
     assert done.stdout.startswith("2 benchmarks, 2 models")
 
 
+def test_a_baseline_that_cannot_run_leaves_the_matrix_and_the_gate_unchecked(home):
+    (home / "calculators.py").write_text("import re\n\ndef good(prompt):\n    return re.findall('[0-9]+', prompt)[-1]\n")
+    gate = "gate:\n  baseline: python/calculators.py:godo\n  critical: [lower(delta(mean_reward)) >= -0.5]\n"
+    models = "models: ['python/calculators.py:godo', 'python/calculators.py:good']\n"
+    (home / "suite.yaml").write_text(f"benchmarks: [easy.jsonl]\n{models}{gate}")
+    done = calipers("run", "suite.yaml", "--verifier", "numeric_match", cwd=home)
+    assert done.returncode == 3
+    assert "it has no 'godo'; did you mean 'good'?" in done.stderr
+    assert "note: the gate was not checked: its baseline python/calculators.py:godo has no run" in done.stderr
+    assert "python/calculators.py:good" in done.stdout
+
+
 def test_a_dry_run_shows_the_plan_and_sends_nothing(home):
     with models(home, gate="gate: [mean_reward >= 0.5]\n") as (good, bad):
         done = run(home, "--dry-run")
@@ -235,6 +247,11 @@ def test_options_of_the_command_come_before_the_file(home):
             "suite.yaml:4: no model in this suite named 'o'; known: m, n",
         ),
         ("benchmarks: [a\n", "suite.yaml:2: is not valid YAML"),
+        ("benchmark: [a, {benchmark: b}]\nmodels: [m]\n", "suite.yaml:2: models is for a suite, and benchmark has"),
+        (  # found before a request is paid for
+            "benchmarks: [a]\nmodels: [m]\ngate:\n  critical: [lower(mean_rewrd) > 0]\n",
+            "suite.yaml:4: 'lower(mean_rewrd) > 0': no metric named 'mean_rewrd'; did you mean 'mean_reward'?",
+        ),
     ],
 )
 def test_a_wrong_suite_is_a_line_and_nothing_runs(tmp_path, text, message):
