@@ -201,7 +201,8 @@ def test_a_benchmark_that_cannot_run_leaves_the_others_and_the_exit_code(home):
 
 
 def test_a_baseline_that_cannot_run_leaves_the_matrix_and_the_gate_unchecked(home):
-    (home / "calculators.py").write_text("import re\n\ndef good(prompt):\n    return re.findall('[0-9]+', prompt)[-1]\n")
+    code = "import re\n\ndef good(prompt):\n    return re.findall('[0-9]+', prompt)[-1]\n"
+    (home / "calculators.py").write_text(code)
     gate = "gate:\n  baseline: python/calculators.py:godo\n  critical: [lower(delta(mean_reward)) >= -0.5]\n"
     models = "models: ['python/calculators.py:godo', 'python/calculators.py:good']\n"
     (home / "suite.yaml").write_text(f"benchmarks: [easy.jsonl]\n{models}{gate}")
