@@ -91,7 +91,7 @@ class SuiteCommand:
         paged = matrix is None or ((page["details"] or page["economics"]) and shape in FOR_PEOPLE)
         if matrix is not None:
             _write(folder, reports, MATRIX_FILE, matrix)
-            show_matrix(matrix, shape, where=folder, details=page["details"])
+            show_matrix(matrix, shape, where=folder, details=page["details"], every=page["every"])
         for result in together(reports) if paged else ():
             show_result(result, shape, **page)
             notes(result)
