@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -509,7 +510,8 @@ def _short_digest(digest: str) -> str:
 def command_line(command: str) -> Markup:
     """A command with a button to copy it."""
     button = element("button", "Copy", type="button", class_="control", data_copy=command, hidden=True)
-    return element("div", element("code", command), button, class_="command")
+    words = [element("span", word) if "-" in word or "/" in word else word for word in re.split("( )", command)]
+    return element("div", element("code", words), button, class_="command")
 
 
 def score_command(run: RunData) -> str:
