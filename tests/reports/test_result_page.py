@@ -151,6 +151,8 @@ def test_many_groups_have_a_row_each_and_are_cut():
 def test_agents_of_one_model_are_called_agents():
     rows = [{"task": t, "reward": t % 2, "model": "m", "agent": f"a{a}"} for a in range(2) for t in range(4)]
     assert "2 agents: calipers leaderboard says which of them differ." in page(calipers.score(rows, "mean_reward"))
+    rows += [{**row, "model": "n"} for row in rows]
+    assert "4 pairs of a model and an agent: calipers leader" in page(calipers.score(rows, "mean_reward"))
 
 
 def test_steps_of_several_groups_follow_one_blank_line():

@@ -638,9 +638,12 @@ def answer_of_several(result: Result) -> Answer:
         return Answer("There are no rollouts.")
     runners = len({(group.model, group.agent) for group in result.groups})
     if runners > 1:
-        word = "model" if len({group.model for group in result.groups}) > 1 else "agent"
+        models, agents = ({getattr(group, key) for group in result.groups} for key in ("model", "agent"))
+        who = f"{runners} pairs of a model and an agent"
+        if len(models) == 1 or len(agents) == 1:
+            who = counted(runners, "model" if len(models) > 1 else "agent")
         return Answer(
-            f"{counted(runners, word)}: calipers leaderboard says which of them differ.",
+            f"{who}: calipers leaderboard says which of them differ.",
             "Compare by differences on common tasks, not by whether these intervals overlap",
         )
     return Answer(f"{counted(len(result.groups), 'group')} of rollouts.")
