@@ -27,14 +27,14 @@ DRAWN: Final = 64  # samples of a task whose states are shown
 Hashes = NDArray[np.uint64]
 
 
-class _Spoken(msgspec.Struct):
+class _AnswerRow(msgspec.Struct):
     """What a record answers."""
 
     answer: Any = None
     completion: Any = None
 
 
-_SPOKEN: Final = msgspec.json.Decoder(_Spoken)
+_SPOKEN: Final = msgspec.json.Decoder(_AnswerRow)
 
 
 @dataclass(frozen=True, slots=True)
