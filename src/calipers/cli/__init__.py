@@ -60,7 +60,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""
-        return list(COMMANDS)
+        return [*COMMANDS]  # not list(): the module calipers.cli.list has that name here once it is loaded
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load the command of a name."""
