@@ -61,8 +61,13 @@ def connected(address: str) -> Iterator[Any]:
         ray_logging.global_worker_stdstream_dispatcher.emit = lambda data: None
     try:
         yield ray
-    finally:
+    except EngineError:
+        atexit.unregister(ray.shutdown)  # a cluster that is gone cannot be left
+        raise
+    except BaseException:
         _leave(ray)
+        raise
+    _leave(ray)
 
 
 def nodes(ray: Any) -> dict[str, int]:
