@@ -127,3 +127,14 @@ def test_samples_without_numbers_are_numbered_through_all_parts(cluster, command
 def test_what_needs_one_process_is_refused_in_one_line(commands, parts):
     code, _, err = commands.done("score", parts[0], "--format", "junit", "--engine", "ray=127.0.0.1:1")
     assert (code, err) == (2, "--engine: does not go with --format junit; expected --engine local\n")
+
+
+def test_a_rollout_that_two_parts_have_is_an_error_that_names_the_part(cluster, commands, parts, tmp_path):
+    again = tmp_path / "again.jsonl"
+    again.write_text(json.dumps({"task": "t7", "sample": 0, "reward": 1}) + "\n")
+    code, out, err = commands.done("score", *parts, again, "--engine", f"ray={cluster.address}")
+    assert (code, out) == (2, "")
+    assert str(again) in err
+    assert str(parts[0]) in err
+    assert not any(str(part) in err for part in parts[1:])
+    assert "task 't7' sample 0 attempt 1 appears twice" in err
