@@ -52,7 +52,7 @@ def test_a_lost_node_loses_nothing(cluster, server, questions, commands, tmp_pat
     cluster.kill_node(lost)
     run.until(lambda: server.total > asked, "a request that is made again")
     server.go_on()
-    code, _, err = run.ended()
+    code, shown, err = run.ended()
     cluster.add()
     assert code == 0, err
     whole(out)
@@ -60,6 +60,10 @@ def test_a_lost_node_loses_nothing(cluster, server, questions, commands, tmp_pat
     again = [line for line in lines(out) if line.get("asked_again")]
     assert again
     assert f"{len(again)} rollouts were given to another worker because theirs was lost" in err
+    [group] = json.loads((out / "result.json").read_text())["groups"]
+    assert group["ledger"]["asked_again"] == len(again)
+    assert group["ledger"]["attempts"] == TASKS  # each of them is one attempt, and counts once
+    assert f"{len(again)} rollouts asked again after a worker was lost" in shown
     assert TASKS < server.total <= TASKS + len(again)  # some of these were only waiting for their turn
 
 
