@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
+from calipers.analyses.certify.grow import grow
 from calipers.analyses.certify.leaves import leaf_of, of_records
 from calipers.analyses.certify.proof import show_rollouts
 from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, verify
@@ -66,7 +67,7 @@ def states(folder, *rollouts, **more):
 
 def root(path, **more):
     done = scored([str(path)], CertifiedScoring(), **more)
-    return trees.grow(SEED, done.leaves.texts(), done.leaves.count).root
+    return grow(SEED, done.leaves).root
 
 
 def test_a_certificate_is_verified(made):
@@ -116,9 +117,9 @@ def test_one_changed_value_is_named(made, key, value, numbers):
 
 def test_the_leaf_of_a_million_is_found_with_twenty_hashes():
     leaves = [b"%d" % index for index in range(1 << 10)]
-    grown = trees.grow(SEED, iter([leaves]), len(leaves))
+    grown = trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [leaves]))
     leaves[700] = b"other"
-    found = trees.parting(trees.grow(SEED, iter([leaves]), len(leaves)), grown)
+    found = trees.parting(trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [leaves])), grown)
     assert (found.index, found.compared) == (700, 11)  # one more for each doubling: 21 of a million
     assert trees.is_consistent(grown, 700)
 
@@ -267,9 +268,9 @@ def test_records_have_the_leaves_of_their_file(tmp_path_factory, records):
             record["reward"] = 0.5  # a scored rollout has one, and a file has one
     path = write(tmp_path_factory.mktemp("leaves") / "run.jsonl", records)
     done = scored([path], CertifiedScoring(metrics=("mean_reward",)))
-    texts = [text for chunk in done.leaves.texts() for text in chunk]
+    texts = [*done.leaves.texts()]
     alone = of_records(iter(records))
-    assert texts == [text for chunk in alone.texts() for text in chunk]
+    assert texts == [*alone.texts()]
     assert [done.leaves.name(index) for index in range(len(texts))] == [
         alone.name(index) for index in range(len(texts))
     ]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, state
+from calipers.analyses.certify.grow import grow
 from calipers.analyses.certify.leaves import Leaves, of_parts, of_records
 from calipers.errors import InputError
 from calipers.formats.convert import records_of
@@ -164,7 +165,7 @@ def certify(
         scoring = replace(scoring, metrics=planned_metrics(plan))
     scoring.refuse_code()
     done = scored(given, scoring, columns)
-    tree = trees.grow(seed or os.urandom(trees.SEED), done.leaves.texts(), done.leaves.count)
+    tree = grow(seed or os.urandom(trees.SEED), done.leaves)
     return _certified(done.result, tree, scoring, columns or {}, given, plan, done.result.notes)
 
 

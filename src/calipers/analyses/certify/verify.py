@@ -14,6 +14,7 @@ import msgspec
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, CertifiedScoring, ScoredRollouts, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
+from calipers.analyses.certify.grow import grow
 from calipers.analyses.certify.proof import PROOF, check_proof
 from calipers.errors import InputError
 from calipers.reports.figures import counted
@@ -280,7 +281,7 @@ def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: ScoredR
     if kept.root != certificate.root or kept.count != certificate.leaves:
         return CertCheck("tree", WRONG, f"{path} is the tree of another certificate")
     count = done.leaves.count
-    grown = trees.grow(kept.seed, done.leaves.texts(), count)
+    grown = grow(kept.seed, done.leaves)
     if count == kept.count:
         if grown.root == kept.root:
             return CertCheck("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
