@@ -194,25 +194,21 @@ class WordHashes:
             known.clear()
         known[b""] = known[_NULL] = b""
         pieces: list[Any] = [*map(known.get, raws)]
-        if None in pieces:
-            for row, raw in enumerate(raws):
-                if pieces[row] is None and (piece := known.get(raw)) is None:
-                    try:
-                        piece = head + canonical_raw(raw)
-                    except NotCanonical as error:
-                        raise NotCanonical(row, *error.args) from None
-                    if raw[:1] != b'"':  # texts are seldom the same
-                        known[raw] = piece
-                    pieces[row] = piece
-                elif pieces[row] is None:
-                    pieces[row] = piece
+        for row, raw in enumerate(raws if None in pieces else ()):
+            if pieces[row] is None:
+                try:
+                    pieces[row] = known.get(raw) or head + canonical_raw(raw)
+                except NotCanonical as error:
+                    raise NotCanonical(row, *error.args) from None
+                if raw[:1] != b'"':  # texts are seldom the same
+                    known[raw] = pieces[row]
         return pieces
 
 
 def _as_written(raws: Sequence[Any]) -> bool:
     """Whether every value is a text that is canonical as it is written: no escape has a shorter form."""
     sizes = np.fromiter(map(len, raws), dtype=np.int64, count=len(raws))
-    if not sizes.all():
+    if not sizes.all() or bytes(raws[0])[:1] != b'"':
         return False
     octets = np.frombuffer(b"".join(raws), dtype=np.uint8)
     return bool((octets[np.cumsum(sizes) - sizes] == _QUOTE).all()) and not _escapes(octets)

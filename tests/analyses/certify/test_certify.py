@@ -124,6 +124,19 @@ def test_the_leaf_of_a_million_is_found_with_twenty_hashes():
     assert trees.is_consistent(grown, 700)
 
 
+@pytest.mark.parametrize("count", [12_289, 20_000, 24_577])
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("alive", [True, False])
+def test_the_tree_is_the_same_in_several_processes(monkeypatch, count, workers, alive):
+    leaves = of_records({"task": f"t{task}", "reward": task % 3} for task in range(count))
+    alone = grow(SEED, leaves)
+    for name, value in (("processes", lambda: workers), ("WORTH_DIVIDING", 1), ("HEAD_START", 0)):
+        monkeypatch.setattr(f"calipers.analyses.certify.grow.{name}", value)
+    if not alive:  # a child that cannot start does its work here
+        monkeypatch.setattr("calipers.formats.lines._CHILD", "raise SystemExit")
+    assert [*map(bytes, grow(SEED, leaves).levels)] == [*map(bytes, alone.levels)]
+
+
 def test_a_lost_rollout_is_named(made):
     lines = (made / "run.jsonl").read_text().splitlines(keepends=True)
     (made / "run.jsonl").write_text("".join(lines[:20] + lines[21:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.leaves import LeafChunk, Leaves
@@ -47,7 +47,7 @@ def _texts(leaves: Leaves, first: int, end: int) -> Iterator[list[bytes]]:
 
 def _starts(count: int, workers: int) -> list[int]:
     """The first leaf of each other process, so that all end at one time; none where that saves nothing."""
-    if workers < 2 or count < WORTH_DIVIDING:  # noqa: PLR2004
+    if workers < 2 or count < WORTH_DIVIDING:
         return []
     share = (count - HEAD_START) // workers
     step = 1 << HEIGHT

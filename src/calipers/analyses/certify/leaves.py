@@ -39,7 +39,7 @@ from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES
 from calipers.rollouts.table import join_codes, join_columns, join_labels, outcomes_of
 
-CHUNK: Final = 1 << 14  # leaves whose texts are in memory at once
+CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once; twice and half of it are slower
 COMBINATIONS: Final = 1 << 12  # of neighbouring pieces that are worth a table
 SAID: Final = ("prompt", "completion", "answer", "error", "metadata")
 HEX: Final = 64  # hexadecimal digits of a hash
@@ -269,7 +269,8 @@ class _Rows:
         """The leaves of the rows."""
         pieces = [*self._labels("agent"), *self._whole("attempt"), *self._labels("dataset", "model")]
         pieces += _object("numbers", self.numbers)
-        pieces.append(_Piece([b',"outcome":"%b"' % word.encode() for word in OUTCOMES], self.outcome))
+        words, outcome = np.unique(self.outcome, return_inverse=True)
+        pieces.append(_Piece([b',"outcome":"%b"' % OUTCOMES[word].encode() for word in words.tolist()], outcome))
         pieces += _object("rewards", self.rewards)
         pieces += self._whole("sample")
         pieces.append(_Piece([b',"task":%b' % _quoted(task) for task in self.tasks], self.task))
