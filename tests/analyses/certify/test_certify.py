@@ -11,7 +11,7 @@ from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
 from calipers.analyses.certify.grow import grow
-from calipers.analyses.certify.leaves import leaf_of, of_records
+from calipers.analyses.certify.leaves import HeldTexts, leaf_of, of_records
 from calipers.analyses.certify.proof import show_rollouts
 from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, verify
 from calipers.errors import InputError
@@ -117,9 +117,9 @@ def test_one_changed_value_is_named(made, key, value, numbers):
 
 def test_the_leaf_of_a_million_is_found_with_twenty_hashes():
     leaves = [b"%d" % index for index in range(1 << 10)]
-    grown = trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [leaves]))
+    grown = trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [HeldTexts(leaves)]))
     leaves[700] = b"other"
-    found = trees.parting(trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [leaves])), grown)
+    found = trees.parting(trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [HeldTexts(leaves)])), grown)
     assert (found.index, found.compared) == (700, 11)  # one more for each doubling: 21 of a million
     assert trees.is_consistent(grown, 700)
 

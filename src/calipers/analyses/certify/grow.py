@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
 from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.leaves import LeafChunk, Leaves
+from calipers.analyses.certify.leaves import Leaves
 from calipers.formats.lines import ChildProcess, processes
 
 HEIGHT: Final = 12  # of the branches that processes grow; their first leaf is a multiple of 2^HEIGHT
@@ -19,14 +20,14 @@ def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
     """The tree of the leaves; InputError without any."""
     starts = _starts(leaves.count, processes())
     if not starts:
-        return trees.Tree(seed, trees.branch(seed, 0, leaves.count, _texts(leaves, 0, leaves.count)))
+        return trees.Tree(seed, trees.branch(seed, 0, leaves.count, leaves.chunks(0, leaves.count)))
     children: list[ChildProcess[trees.Levels]] = []
     try:
         for first, end in pairwise([*starts, leaves.count]):
             request = {"seed": seed.hex(), "first": first, "count": end - first}
             way = "calipers.analyses.certify.grow:grow_branch"
-            children.append(ChildProcess(way, request, lambda span=(first, end): leaves.chunks(*span)))
-        levels = trees.branch(seed, 0, starts[0], _texts(leaves, 0, starts[0]), HEIGHT)
+            children.append(ChildProcess(way, request, partial(leaves.chunks, first, end)))
+        levels = trees.branch(seed, 0, starts[0], leaves.chunks(0, starts[0]), HEIGHT)
         for child in children:
             for level, more in zip(levels, child.result(), strict=True):
                 level += more
@@ -36,13 +37,9 @@ def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
     return trees.Tree(seed, trees.raised(levels))
 
 
-def grow_branch(seed: str, first: int, count: int, given: Iterator[LeafChunk]) -> trees.Levels:
+def grow_branch(seed: str, first: int, count: int, given: Iterator[trees.LeafChunk]) -> trees.Levels:
     """The levels over some leaves, in a process of their own."""
-    return trees.branch(bytes.fromhex(seed), first, count, (chunk.texts() for chunk in given), HEIGHT)
-
-
-def _texts(leaves: Leaves, first: int, end: int) -> Iterator[list[bytes]]:
-    return (chunk.texts() for chunk in leaves.chunks(first, end))
+    return trees.branch(bytes.fromhex(seed), first, count, given, HEIGHT)
 
 
 def _starts(count: int, workers: int) -> list[int]:

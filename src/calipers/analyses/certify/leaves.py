@@ -14,12 +14,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.analyses.certify.tree import LeafChunk
 from calipers.errors import InputError
 from calipers.formats.canonical import (
     LANES,
@@ -43,14 +44,6 @@ CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once; twice and ha
 COMBINATIONS: Final = 1 << 12  # of neighbouring pieces that are worth a table
 SAID: Final = ("prompt", "completion", "answer", "error", "metadata")
 HEX: Final = 64  # hexadecimal digits of a hash
-
-
-class LeafChunk(Protocol):
-    """Some leaves that follow each other, as a value that another process can be given."""
-
-    def texts(self) -> list[bytes]:
-        """The texts of the leaves."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +98,7 @@ def of_records(records: Iterator[Mapping[str, Any]]) -> Leaves:
 
     def chunks(first: int, end: int) -> Iterator[LeafChunk]:
         for start in range(first, end, CHUNK):
-            yield _Texts([text for _, text in keyed[start : min(start + CHUNK, end)]])
+            yield HeldTexts([text for _, text in keyed[start : min(start + CHUNK, end)]])
 
     return Leaves(
         len(keyed),
@@ -182,14 +175,17 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Texts:
+class HeldTexts:
     """Leaves whose texts are at hand."""
 
     held: list[bytes]
 
-    def texts(self) -> list[bytes]:
-        """The texts of the leaves."""
-        return self.held
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
+        """The texts of the leaves, each behind its head if there are heads."""
+        return [head + text for head, text in zip(heads, self.held, strict=True)] if heads else self.held
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +201,9 @@ class _Rows:
     rewards: dict[str, Column]
     numbers: dict[str, Column]
     words: Column | None  # the hashes of their words, [R, 4]
+
+    def __len__(self) -> int:
+        return len(self.task)
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> _Rows:
@@ -265,8 +264,8 @@ class _Rows:
             order[start:end] = rows[sorted(range(len(rows)), key=texts.__getitem__)]
         return order
 
-    def texts(self) -> list[bytes]:
-        """The leaves of the rows."""
+    def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
+        """The leaves of the rows, each behind its head if there are heads."""
         pieces = [*self._labels("agent"), *self._whole("attempt"), *self._labels("dataset", "model")]
         pieces += _object("numbers", self.numbers)
         words, outcome = np.unique(self.outcome, return_inverse=True)
@@ -275,8 +274,8 @@ class _Rows:
         pieces += self._whole("sample")
         pieces.append(_Piece([b',"task":%b' % _quoted(task) for task in self.tasks], self.task))
         pieces.append(self._end())
-        joined = zip(*(piece.expanded() for piece in _opened(_merged(pieces))), strict=True)
-        return [*map(b"".join, joined)]
+        columns = [piece.expanded() for piece in _opened(_merged(pieces))]
+        return [*map(b"".join, zip(*([heads] if heads else []), *columns, strict=True))]
 
     def _labels(self, *names: str) -> list[_Piece]:
         """What labels add to each leaf, behind a comma; nothing where a row has none."""

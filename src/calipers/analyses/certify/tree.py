@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -92,17 +92,27 @@ class Tree:
 Levels = list[bytes | bytearray]
 
 
-def branch(seed: bytes, first: int, count: int, chunks: Iterable[list[bytes]], height: int | None = None) -> Levels:
-    """The levels over so many leaves from the first on, whose texts come in chunks; up to a height, or the root.
+class LeafChunk(Protocol):
+    """Some leaves that follow each other, as a value that another process can be given."""
+
+    def __len__(self) -> int: ...
+
+    def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
+        """The texts of the leaves, each behind its head if there are heads."""
+        ...
+
+
+def branch(seed: bytes, first: int, count: int, chunks: Iterable[LeafChunk], height: int | None = None) -> Levels:
+    """The levels over so many leaves from the first on, which come in chunks; up to a height, or the root.
 
     With a height, the first leaf is a multiple of 2^height, so that no pair has a leaf before it.
     """
     stream, leaves, done = salts(seed, first + count), bytearray(HASH * count), 0
-    for texts in chunks:
-        salted = _behind(LEAF, stream, SALT, first + done, len(texts))
-        hashes = b"".join([_sha(salt + text).digest() for salt, text in zip(salted, texts, strict=True)])
+    for chunk in chunks:
+        salted = _behind(LEAF, stream, SALT, first + done, len(chunk))
+        hashes = b"".join([_sha(text).digest() for text in chunk.texts(salted)])
         leaves[HASH * done : HASH * done + len(hashes)] = hashes
-        done += len(texts)
+        done += len(chunk)
     del stream
     return raised([leaves], height)
 
