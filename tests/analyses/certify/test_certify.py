@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import calipers
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
@@ -54,7 +55,7 @@ def made(tmp_path):
     """A certificate with its tree, its key and its rollouts."""
     run = write(tmp_path / "run.jsonl", rows())
     new_key(str(tmp_path / "key"))
-    done = certify(run, seed=SEED)
+    done = certify(run, salt_seed=SEED)
     (tmp_path / "c.json").write_bytes(sign(done.envelope, str(tmp_path / "key")).encoded())
     (tmp_path / "result.tree").write_bytes(b"".join(done.tree.encoded()))
     return tmp_path
@@ -168,7 +169,7 @@ def test_signed_again_by_somebody_else(made):
     """The numbers are changed and the statement is signed with another key, under the name of the first."""
     new_key(str(made / "other"))
     envelope = json.loads((made / "c.json").read_text())
-    done = certify(write(made / "better.jsonl", ({**row, "reward": 1} for row in rows())), seed=SEED)
+    done = certify(write(made / "better.jsonl", ({**row, "reward": 1} for row in rows())), salt_seed=SEED)
     forged = sign(done.envelope, str(made / "other"))
     text = json.loads(forged.encoded())
     text["signatures"][0]["keyid"] = envelope["signatures"][0]["keyid"]
@@ -356,4 +357,24 @@ def test_no_code_of_a_certificate_is_run(made, metric, monkeypatch):
     assert states(made, "run.jsonl")[0].exit_code == 1
     assert not (made / "ran").exists()
     with pytest.raises(InputError):
-        certify(str(made / "run.jsonl"), CertifiedScoring(metrics=(metric,)))
+        certify(str(made / "run.jsonl"), [metric])
+
+
+def test_the_public_functions_certify_and_verify(tmp_path):
+    run = write(tmp_path / "run.jsonl", rows())
+    new_key(str(tmp_path / "key"))
+    certified = calipers.certify(run, ["mean_reward"], key=tmp_path / "key", seed=3)
+    certified.save(tmp_path / "c.json")
+    assert certified.result.digest == calipers.score(run, ["mean_reward"], seed=3).digest
+    assert (tmp_path / "result.tree").read_bytes() == b"".join(certified.tree.encoded())
+    assert calipers.verify(tmp_path / "c.json", run, key=str(tmp_path / "key.pub")).state == GOOD
+    assert calipers.verify(tmp_path / "c.json").state == UNKNOWN
+    assert isinstance(calipers.audit(run), calipers.Audit)
+
+
+def test_a_result_alone_is_saved_without_a_tree(tmp_path):
+    run = write(tmp_path / "run.jsonl", rows())
+    (tmp_path / "result.json").write_text(json.dumps(calipers.score(run).to_dict()))
+    calipers.certify(tmp_path / "result.json").save(tmp_path / "c.json")
+    assert calipers.verify(tmp_path / "c.json").certificate.root is None
+    assert not (tmp_path / "result.tree").exists()

@@ -26,20 +26,6 @@ MOST: Final = 8  # differences that are named
 _KEYS: Final = ("schema", "rollouts", "result", "scoring", "columns", "plan", "preregistration")
 
 
-class _Scoring(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    metrics: list[str] = []
-    by: list[str] = []
-    cluster: str | None = None
-    dialect: str | None = None
-    missing: str | None = None
-    reward: str | None = None
-    confidence: float = 0.95
-    seed: int = 0
-    interval: str | None = None
-    range: tuple[float, float] | None = None
-    exclude: list[str] = []
-
-
 class _RunRecord(msgspec.Struct):
     dataset: str | None
     model: str | None
@@ -56,7 +42,7 @@ class _Registered(msgspec.Struct):
 class _Predicate(msgspec.Struct):
     """The keys of a predicate that are read later."""
 
-    scoring: _Scoring
+    scoring: CertifiedScoring
     columns: dict[str, str]
     plan: list[_RunRecord]
     preregistration: _Registered | None
@@ -176,7 +162,7 @@ def read_certificate(path: str) -> Certificate:
 
 def verify(
     path: str | os.PathLike[str],
-    rollouts: Sequence[str | os.PathLike[str]] = (),
+    rollouts: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     *,
     key: str | None = None,
     tree: str | None = None,
@@ -193,7 +179,9 @@ def verify(
     there. ``plan`` is the certified plan. With ``rerun_verifier`` the stored completions are judged again. ``stamp``
     is the reply of a time-stamp authority, whose certificate is ``authority``.
     """
-    name, given = os.fspath(path), [os.fspath(each) for each in rollouts]
+    name = os.fspath(path)
+    several = [rollouts] if isinstance(rollouts, (str, os.PathLike)) else rollouts
+    given = [os.fspath(each) for each in several]
     try:
         certificate = read_certificate(name)
     except InputError as error:
