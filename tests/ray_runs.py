@@ -61,6 +61,10 @@ class LocalCluster:
                 return
         raise AssertionError("no node has such a worker")
 
+    def workers(self) -> list[int]:
+        """The processes of the workers on all nodes."""
+        return [worker for node in self.state["nodes"] for pid in node["raylet"] for worker in children(pid)]
+
     def kill_head(self) -> None:
         for kind in ("gcs_server", "raylet"):
             for pid in self.state["head"][kind]:

@@ -62,29 +62,16 @@ def test_a_lost_node_loses_nothing(cluster, server, questions, tmp_path, local_d
     assert TASKS < server.total <= TASKS + len(again)  # some of these were only waiting for their turn
 
 
-def workers_of(cluster: LocalCluster) -> list[int]:
-    """The processes of our workers on all nodes."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if b"ray::Worker" in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
 def test_a_worker_that_hangs_is_replaced(cluster, server, questions, tmp_path, local_digest):
     out = tmp_path / "ray"
-    server.delay = 0.2
+    server.hold()
     process = begun(
         *run_of(questions, server, out, "--engine", f"ray={cluster.address}", "--concurrency", 6),
         CALIPERS_RAY_PATIENCE="4",
     )
-    until_logged(out, 1)
-    stopped = until(lambda: workers_of(cluster), "a worker")[0]
-    os.kill(stopped, signal.SIGSTOP)
+    until(lambda: server.total, "a request in flight")
+    os.kill(next(pid for pid in cluster.workers() if talks_to(pid, server.port)), signal.SIGSTOP)
+    server.go_on()
     code, _, err = ended(process)
     assert code == 0, err
     whole(out)

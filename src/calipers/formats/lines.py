@@ -331,7 +331,8 @@ def packed_lines(
         progress(len(block))
         if reader.rows >= PIECE:
             flush()
-            if len(pieces) > SEVERAL and sum(map(len, pieces[1:])) > len(pieces[0]) // 2:
+            # each piece names its tasks once more, so they do not wait long; what is merged is copied each time
+            if len(pieces) > SEVERAL and sum(map(len, pieces[1:])) > len(pieces[0]) // 8:
                 pieces[:] = [merged()]
     if reader.rows:
         flush()

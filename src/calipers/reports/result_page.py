@@ -565,7 +565,7 @@ def _several(result: Result, economics_too: bool) -> _Parts:
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
     one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
     head = head_blocks(counts_of(groups), ", ".join(filter(None, (one_metric, f"{_level(result)}s"))))
-    head += [*answer_blocks(answer_of_several(result)), Blank()]
+    head += [*answer_blocks(answer_of_several(result)), *([Blank()] if numbers or not cuts else [])]
     ledger = _added([group.ledger for group in groups])
     tail: list[Block] = [Blank(), Sentence(planned(ledger, result.missing))]
     tail += _outcomes(ledger)
@@ -636,10 +636,14 @@ def answer_of_several(result: Result) -> Answer:
         return of_suite(who, len(suite.datasets), clean(name), means.macro, confidence=result.confidence)
     if not result.groups:
         return Answer("There are no rollouts.")
-    models = len({(group.model, group.agent) for group in result.groups})
-    if models > 1:
+    runners = len({(group.model, group.agent) for group in result.groups})
+    if runners > 1:
+        models, agents = ({getattr(group, key) for group in result.groups} for key in ("model", "agent"))
+        who = f"{runners} pairs of a model and an agent"
+        if len(models) == 1 or len(agents) == 1:
+            who = counted(runners, "model" if len(models) > 1 else "agent")
         return Answer(
-            f"{counted(models, 'model')}: calipers leaderboard says which of them differ.",
+            f"{who}: calipers leaderboard says which of them differ.",
             "Compare by differences on common tasks, not by whether these intervals overlap",
         )
     return Answer(f"{counted(len(result.groups), 'group')} of rollouts.")
