@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from cli.running import MAIN, calipers, lines, refused
+from cli.running import begun, calipers, lines, refused
 from running.loopback import chat_model
 from waiting import PATIENCE, until
 
@@ -73,13 +70,9 @@ def models(home, *, gate="", more="", **settings):
             bad.hold.set()
 
 
-def begun(home):
+def started(home):
     """The suite in a process of its own."""
-    command = [sys.executable, "-c", MAIN, "run", "suite.yaml"]
-    environment = {**os.environ, "OPENAI_API_KEY": "none"}
-    return subprocess.Popen(
-        command, cwd=home, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return begun("run", "suite.yaml", cwd=home, OPENAI_API_KEY="none")
 
 
 def run(home, *arguments):
@@ -135,7 +128,7 @@ def test_models_run_at_the_same_time_each_within_its_own_limits(home):
     with models(home) as (good, bad):
         good.hold.clear()
         good.hold_from = 1  # the first request is sent alone
-        process = begun(home)
+        process = started(home)
         until(lambda: bad.asked.total() > 1, "requests to the other model")
         until(lambda: good.now > 1, "several requests at once")
         good.hold.set()
@@ -150,7 +143,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_twice(ho
         good.hold_from, bad.hold_from = 9, 5
         good.hold.clear()
         bad.hold.clear()
-        process = begun(home)
+        process = started(home)
         until(lambda: sum(records(home).values()) >= 9 + 5 - 1 and good.now and bad.now, "rollouts of both models")
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=PATIENCE)
@@ -175,14 +168,14 @@ def test_an_interrupted_suite_finishes_what_is_in_flight_and_says_how_to_go_on(h
         good.hold_from, bad.hold_from = 3, 3
         good.hold.clear()
         bad.hold.clear()
-        process = begun(home)
+        process = started(home)
         until(lambda: good.now and bad.now and sum(records(home).values()) >= 6, "requests in flight of both models")
         process.send_signal(signal.SIGINT)
         good.hold.set()
         bad.hold.set()
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 3, errors
-        assert errors.count("stopped early: interrupted; run the same command again to resume") == 2
+        assert errors.count(b"stopped early: interrupted; run the same command again to resume") == 2
         assert sum(records(home).values()) < 2 * PLANNED
         done = run(home)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from calipers.reports.figures import EACH_BY_ITSELF, POLICY, counted, decimals, figure
+from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counted, decimals, figure
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.sentences import duration, level, money, money_per, of_run, of_running, percent, places
 from calipers.rollouts.ledger import Ledger
@@ -242,6 +242,8 @@ def ledger_remarks(run: RunData) -> list[str]:
     lines = []
     if ledger.attempts > ledger.planned:
         lines.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} were replaced by later ones.")
+    if ledger.asked_again:
+        lines.append(f"{asked_again(ledger.asked_again)}.")
     lines += [f"{number:,} scored without reward {key!r}." for key, number in ledger.lacking.items()]
     if ledger.exceptions:
         kinds = ", ".join(f"{kind} {number:,}" for kind, number in list(ledger.exceptions.items())[:8])
