@@ -147,7 +147,7 @@ def score(
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
         paths = runs.with_rollouts
         if found is not None:
-            show_matrix(found, shape, where=runs.given, metrics=metrics, target=target, details=details)
+            show_matrix(found, shape, where=runs.given, metrics=metrics, target=target, details=details, every=every)
             if not details or shape not in FOR_PEOPLE or not paths:
                 return
             target = None

@@ -19,7 +19,7 @@ from codecs import utf_8_decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
 from types import NoneType
@@ -41,6 +41,7 @@ from calipers.rollouts.part import BadRow, Part
 WORTH_DIVIDING = 45 << 20  # bytes; what one process reads while another starts and, at the end, answers
 PACE = 0.85  # of another process: this one also hashes what it reads
 NOTHING = Raw(b"")
+_RAW = object()  # stands for NOTHING in a key of a cache: raw JSON has no hash
 ABSENT = msgspec.UNSET  # in the place of a value whose key a row does not have
 MOST_COLUMNS = 1000  # more distinct keys than this are ids used as keys, not columns
 MOST_KEYS = 4000  # of any kind; each takes room in every row of a block
@@ -102,11 +103,21 @@ def union(kinds: Collection[str], number: Any) -> Any:
 
 
 def struct_of(name: str, fields: Sequence[tuple[str, Any, Any]], *, strict: bool = True) -> Any:
-    """A struct with fields of any keys: (key, type, default) of each. A strict one refuses other keys."""
+    """A struct with fields of any keys: (key, type, default) of each. A strict one refuses other keys.
+
+    The same fields give the same struct: to define one takes longer than to read a short file with it.
+    """
+    hashable = ((key, kind, _RAW if default is NOTHING else default) for key, kind, default in fields)
+    return _struct_of(name, tuple(hashable), strict)
+
+
+@lru_cache(maxsize=128)
+def _struct_of(name: str, fields: tuple[tuple[str, Any, Any], ...], strict: bool) -> Any:
     spec: list[Any] = []
     rename: dict[str, str] = {}
     for n, (key, kind, default) in enumerate(fields):
-        spec.append((f"f{n}", kind) if default is msgspec.NODEFAULT else (f"f{n}", kind, default))
+        value = NOTHING if default is _RAW else default
+        spec.append((f"f{n}", kind) if value is msgspec.NODEFAULT else (f"f{n}", kind, value))
         rename[f"f{n}"] = key
     return msgspec.defstruct(name, spec, rename=rename, forbid_unknown_fields=strict, gc=False)
 

@@ -31,6 +31,7 @@ from calipers.reports.figures import (
     NONE,
     POLICY,
     advice_of,
+    asked_again,
     counted,
     exceptions,
     figure,
@@ -404,6 +405,8 @@ def _ledger(result: Result, group: Group) -> list[Block]:
         lines.append(Sentence(words, label=" " * _LEDGER, markdown="", below=WIDE))
     if ledger.attempts > ledger.planned:
         lines.append(Sentence(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} excluded", indent=1))
+    if ledger.asked_again:
+        lines.append(Sentence(asked_again(ledger.asked_again), indent=1))
     for key, number in ledger.lacking.items():
         lines.append(Sentence((f"{number:,} scored without reward ", Name(key)), indent=1))
     if raised := exceptions(ledger):
@@ -664,6 +667,7 @@ def _added(ledgers: Sequence[Ledger]) -> Ledger:
         attempts=sum(each.attempts for each in every),
         outcomes={word: sum(each.outcomes.get(word, 0) for each in every) for word in words},
         rewarded={word: sum(each.rewarded.get(word, 0) for each in every) for word in kept},
+        asked_again=sum(each.asked_again or 0 for each in every) or None,
     )
 
 
