@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -280,3 +281,11 @@ def test_pages_import_from_the_front_page_alone():
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     lines = [line for page in pages for line in page.read_text().splitlines()]
     assert [line for line in lines if re.match(r"\s*(>>> |\.\.\. )?(from|import) calipers\.", line)] == []
+
+
+def test_most_is_every_extra_but_torch_and_ray():
+    """README says so."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {name: set(re.findall(r"[a-z]+", extras[name][0].partition("[")[2])) for name in ("most", "all")}
+    assert named["all"] == extras.keys() - {"most", "all", "dev"}
+    assert named["all"] - named["most"] == {"hf", "ray"}
