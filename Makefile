@@ -251,8 +251,8 @@ $(STORES_READY): pyproject.toml $(STORES_CONSTRAINTS)
 test-ray: $(RAY_READY) ## test --engine ray on a real cluster of several node processes, which tests end
 	@$(RAY)/bin/python -m pytest -q -p no:xdist $(or $(ARGS),tests/on_ray)
 
-bench-ray: $(RAY_READY) ## measure the overhead of --engine ray against one process, side by side
-	@$(RAY)/bin/python -m bench.ray_run $(ARGS)
+bench-ray: $(RAY_READY) ## measure --engine ray against one process, side by side; writes docs/scale.md
+	@$(RAY)/bin/python -m bench.ray_run $(or $(ARGS),--write)
 
 $(RAY_READY): pyproject.toml $(CONSTRAINTS) $(RAY_CONSTRAINTS)
 	@echo "installing Ray into $(RAY)"

@@ -3,7 +3,7 @@
     python bench/formats.py
 
 Each file repeats the rows of a golden file with new ids. Ours has each row under ``metadata`` of a record. Both are
-read in this process, by turns, and the best of three counts: bytes for each second of processor time.
+read in this process, by turns, and the best of ten counts: bytes for each second of processor time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from calipers.formats.read import read
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "formats"
 SIZE = 30 << 20  # bytes
-TURNS = 3
+TURNS = 10
 TOKENS = list(range(2000))
 Change = Callable[[dict[str, Any], int], Any]
 

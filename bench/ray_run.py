@@ -1,13 +1,14 @@
 """What --engine ray costs and brings, measured side by side with one process on the same machine.
 
-    make bench-ray                                  everything, in a few minutes
-    python -m bench.ray_run --only run --rounds 3
+    make bench-ray                                  everything, in a few minutes; writes its table into docs/scale.md
+    make bench-ray ARGS='--only run --rounds 3'     prints a part; with --write, the other lines are those of before
 
 - run: requests to a server that answers after 50 ms, 64 in flight: one process, then 4 nodes of a local cluster.
 - verify: python_tests as the bottleneck: a node with one processor, then 4 of them.
 - score: parts of 10,000 rows: one process, then tasks of Ray.
 
-Each pair is measured in turn, several times; a figure is the median of the ratios.
+Each pair is measured in turn, several times; a figure is the median of the ratios. With a target that is missed the
+exit code is 1.
 """
 
 from __future__ import annotations
@@ -19,17 +20,24 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bench.data import ROOT
 from bench.live_server import serving
+from bench.statistics_report import filled, replaced
 
+PAGE: Final = ROOT / "docs" / "scale.md"
+KEPT: Final = ROOT / ".bench" / "ray.json"
 NODES: Final = 4
 ROWS: Final = 10_000  # of a part
 SETTLED: Final = 3.0  # seconds
+GLANCE: Final = 0.05  # seconds
 IN_FLIGHT: Final = 64
 DELAY: Final = 0.05  # seconds until the server answers
 LONGEST: Final = 300.0  # seconds of one command
@@ -145,51 +153,132 @@ def score(folder: Path, address: str, parts: int) -> tuple[float, float]:
 
 
 def took(*arguments: object) -> float:
-    """Processor seconds of a command and of all that works for it; what else the machine does is not counted."""
-    before = used()
-    calipers(*arguments)
-    time.sleep(SETTLED)  # until the cluster has ended the workers of the command
-    return used() - before
+    """Processor seconds of a command and of all that works for it; what else the machine does is not counted.
+
+    A node does not add up what its workers used before they ended. So all processes are looked at again and again; what
+    one uses between the last look and its end is lacking, at most a glance for each of a few processes.
+    """
+    used, over = used_below(), threading.Event()
+    before = sum(used.values())
+
+    def look() -> None:
+        while not over.wait(GLANCE):
+            used.update(used_below())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        calipers(*arguments)
+        time.sleep(SETTLED)  # until the cluster has ended the workers of the command
+    finally:
+        over.set()
+        looking.join()
+    used.update(used_below())
+    return sum(used.values()) - before
 
 
-def used() -> float:
-    """Processor seconds of this process and of all below it, those that have ended included."""
-    times, above = dict[int, int](), dict[int, int]()
+def used_below() -> dict[tuple[int, int], float]:
+    """Processor seconds of each process below this one, by its id and its start; those of this process are left out."""
+    times, above = dict[int, tuple[int, float]](), dict[int, int]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:  # it has ended meanwhile
             continue
         above[int(path.parent.name)] = int(fields[1])
-        times[int(path.parent.name)] = sum(map(int, fields[11:15]))
-    total = 0
-    for pid in times:
-        ancestor = pid
+        times[int(path.parent.name)] = int(fields[19]), sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    found = {}
+    for pid, (start, seconds) in times.items():
+        ancestor = above[pid]
         while ancestor not in (os.getpid(), 0):
             ancestor = above.get(ancestor, 0)
-        total += times[pid] if ancestor else 0
-    return total / os.sysconf("SC_CLK_TCK")
+        if ancestor:
+            found[pid, start] = seconds
+    return found
 
 
-def told(name: str, measure: Callable[[], tuple[float, float]], rounds: int, words: tuple[str, str]) -> None:
-    """Measure a pair several times, and print both medians and the median of the ratios."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a line of the table is about."""
+
+    what: str
+    unit: str
+    target: str
+
+    def kept(self, ratio: float) -> bool:
+        """Whether a ratio is what was aimed for."""
+        word, _, bound = self.target.rpartition(" ")
+        return ratio <= float(bound) if word == "at most" else ratio >= float(bound)
+
+
+LINES: Final = {
+    "run": Line(
+        f"run: {IN_FLIGHT} requests in flight, a server that answers after {DELAY * 1000:.0f} ms; one process, then "
+        f"{NODES} nodes",
+        "rollouts/s",
+        "at least 0.8",
+    ),
+    "verify": Line(
+        f"run with `python_tests`: a node that lends one processor, then {NODES} of them", "rollouts/s", "at least 1.6"
+    ),
+    "score": Line(
+        f"score: parts of {ROWS:,} rows, processor seconds without the start; one process, then {NODES} nodes",
+        "s",
+        "at most 1.5",
+    ),
+}
+
+
+def told(name: str, measure: Callable[[], tuple[float, float]], rounds: int, size: str) -> None:
+    """Measure a pair several times, print both medians and the median of the ratios, and keep them."""
+    began = os.getloadavg()[0]
     pairs = [measure() for _ in range(rounds)]
     first, second = (statistics.median(pair[index] for pair in pairs) for index in (0, 1))
-    ratio = statistics.median(pair[1] / pair[0] for pair in pairs)
-    spread = ", ".join(f"{pair[1] / pair[0]:.2f}" for pair in pairs)
-    print(f"{name}: {words[0]} {first:,.1f}, {words[1]} {second:,.1f}; ratio {ratio:.2f} ({spread})", flush=True)
+    ratios = sorted(pair[1] / pair[0] for pair in pairs)
+    found = {"size": size, "first": first, "second": second, "ratios": ratios, "cores": os.cpu_count(), "load": began}
+    print(f"{name}: {row(name, found)}", flush=True)
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text(json.dumps({**kept, name: found}, indent=1) + "\n")
 
 
-def main() -> None:
-    """Measure what was asked for."""
+def row(name: str, found: dict[str, Any]) -> str:
+    """A line of the table."""
+    line, ratios = LINES[name], found["ratios"]
+    shown = f"{statistics.median(ratios):.2f}"
+    if len(ratios) > 1:
+        shown += f" ({ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} rounds)"
+    figures = (f"{found[place]:,.{0 if found[place] >= 100 else 1}f} {line.unit}" for place in ("first", "second"))
+    cells = (f"{line.what}; {found['size']}", *figures, shown, line.target)
+    return f"| {' | '.join(cells)} |"
+
+
+def page() -> str:
+    """What docs/scale.md says of the latest measurements."""
+    kept = json.loads(KEPT.read_text())
+    loads = [kept[name]["load"] for name in LINES if name in kept]
+    cores = max(kept[name]["cores"] for name in LINES if name in kept)
+    head = (
+        f"Measured on {cores} cores by `make bench-ray`, in turn with one process. Other work kept the machine busy, "
+        f"with a load of {min(loads):.0f} to {max(loads):.0f} at the start, so the ratios count, and not the rates."
+        if max(loads) > cores / 2
+        else f"Measured on {cores} cores by `make bench-ray`, in turn with one process."
+    )
+    table = ["| | first | second | ratio | target |", "|---|---:|---:|---:|---:|"]
+    return "\n".join([filled(head), "", *table, *(row(name, kept[name]) for name in LINES if name in kept)]) + "\n"
+
+
+def main() -> int:
+    """Measure what was asked for; 1 when a target is missed."""
     parser = argparse.ArgumentParser(prog="bench/ray_run.py", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", choices=("run", "verify", "score"), action="append")
+    parser.add_argument("--only", choices=tuple(LINES), action="append")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rollouts", type=int, default=10_000)
     parser.add_argument("--programs", type=int, default=60)
     parser.add_argument("--parts", type=int, default=1000)
+    parser.add_argument("--write", action="store_true", help="write the table into docs/scale.md")
     given = parser.parse_args()
-    wanted = given.only or ["run", "verify", "score"]
+    wanted = given.only or [*LINES]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.monotonic()
@@ -198,12 +287,19 @@ def main() -> None:
             if "run" in wanted:
                 with serving(delay=DELAY) as url:
                     measure = lambda: run(folder, four, url, given.rollouts)  # noqa: E731
-                    told("run, rollouts/s", measure, given.rounds, ("one process", f"{NODES} nodes"))
+                    told("run", measure, given.rounds, f"{given.rollouts:,} rollouts")
             if "score" in wanted:
                 measured = lambda: score(folder, four, given.parts)  # noqa: E731
-                told("score, processor seconds", measured, given.rounds, ("one process", f"{NODES} nodes"))
+                told("score", measured, given.rounds, f"{given.parts:,} parts")
             if "verify" in wanted:
                 verified(folder, four, given.programs, given.rounds)
+    if given.write:
+        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), "ray", page()), encoding="utf-8")
+    kept = json.loads(KEPT.read_text())
+    missed = [name for name in wanted if not LINES[name].kept(statistics.median(kept[name]["ratios"]))]
+    for name in missed:
+        print(f"not kept: {name}, {LINES[name].target}", file=sys.stderr)
+    return 1 if missed else 0
 
 
 def verified(folder: Path, four: str, programs: int, rounds: int) -> None:
@@ -215,11 +311,10 @@ def verified(folder: Path, four: str, programs: int, rounds: int) -> None:
     try:
         assert other.stdout is not None
         one = next(line.strip() for line in other.stdout if line.startswith("127."))
-        measure = lambda: verify(folder, one, four, programs)  # noqa: E731
-        told("verify, rollouts/s", measure, rounds, ("1 node", f"{NODES} nodes"))
+        told("verify", lambda: verify(folder, one, four, programs), rounds, f"{programs} programs")
     finally:
         other.communicate("\n", timeout=LONGEST)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -31,10 +31,10 @@ START_UP_TURNS = 20
 
 
 def _other_section() -> str:
-    """What another bench wrote into the page, which stays."""
-    start, end = "<!-- scale: bench/scale_run.py -->", "<!-- /scale -->"
+    """What other benches wrote into the page, which stays; it comes last."""
+    start = "<!-- scale: bench/scale_run.py -->"
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    return f"\n{text[text.index(start) : text.index(end)]}{end}\n" if start in text and end in text else ""
+    return f"\n{text[text.index(start) :]}" if start in text else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

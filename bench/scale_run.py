@@ -5,6 +5,7 @@ a random order, and removed afterwards. ``--write`` puts the tables and the pict
 
     python bench/scale_run.py --largest 1e7          # what fits a coffee
     python bench/scale_run.py --largest 1e8 --parts 64 --rows 1e9 --write
+    python bench/scale_run.py --only jsonl --write   # the rest of the page is of the last run
 """
 
 from __future__ import annotations
@@ -63,15 +64,18 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=64)
     parser.add_argument("--part-tasks", type=int, default=1_000_000, help="tasks that all partials share")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--kept", action="store_true", help="take the scores of single files from the last run")
+    parser.add_argument("--only", metavar="KIND", help="measure only kinds that begin so; the rest is of the last run")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     if asked.child:
         _child(**json.loads(asked.child))
         return
-    measured = [Measured(**each) for each in json.loads(KEPT.read_text())] if asked.kept else []
+    kept = json.loads(KEPT.read_text()) if asked.only is not None else {"scores": [], "merged": None}
+    again = [kind for kind in KINDS if kind.startswith(asked.only or "")]
+    measured = [each for each in (Measured(**each) for each in kept["scores"]) if each.kind not in again]
+    merged = kept["merged"]
     with tempfile.TemporaryDirectory(prefix="calipers-scale-") as folder:
-        for kind in () if asked.kept else KINDS:
+        for kind in again:
             largest = asked.largest_lines if kind.startswith("jsonl") else asked.largest
             for rows in sizes(int(largest)):
                 path = Path(folder) / f"rollouts.{kind.partition(',')[0]}"
@@ -81,9 +85,11 @@ def main() -> None:
                 measured.append(score(kind, path, rows))
                 path.unlink()
                 print(line(measured[-1]), flush=True)
-        KEPT.parent.mkdir(exist_ok=True)
-        KEPT.write_text(json.dumps([asdict(each) for each in measured]))
-        merged = partials(folder, int(asked.rows), asked.parts, asked.part_tasks) if asked.rows else None
+        if asked.rows:
+            merged = partials(folder, int(asked.rows), asked.parts, asked.part_tasks)
+    measured.sort(key=lambda each: (KINDS.index(each.kind), each.rows))
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text(json.dumps({"scores": [asdict(each) for each in measured], "merged": merged}))
     text = report(measured, merged, asked)
     print(text)
     if asked.write:

@@ -32,7 +32,8 @@ def main(names: list[str]) -> int:
     for name in chosen:
         print(f"{name}: {weight([*core, *extras[name]]) - base:,.0f} MB more")
     if not names:
-        together = [need for name in chosen for need in extras[name]]
+        members = extras["most"][0].partition("[")[2].rstrip("]").split(",")
+        together = [need for name in members for need in extras[name]]
         print(f"most: {weight([*core, *together]) - base:,.0f} MB more")
     return 0
 

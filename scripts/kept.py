@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,18 @@ PRINTED = {
 BY_NAME = frozenset({"metrics", "outcomes", "breakdowns", "slices", "params", "own", "rewards", "versions"})
 
 
-def now() -> dict[str, list[str]]:
+Run = Callable[[tuple[str, ...], Path], tuple[str, str]]
+"""A command, run in a folder: what it prints as output and as errors."""
+
+
+def started(arguments: tuple[str, ...], folder: Path) -> tuple[str, str]:
+    """Run a command in a process of its own."""
+    command = [sys.executable, "-m", "calipers", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout, done.stderr
+
+
+def now(run: Run) -> dict[str, list[str]]:
     """Everything, sorted, by what it is."""
     indexes = [index for index in vars(names).values() if isinstance(index, names.Index)]
     entries = [f"{index.kind} {entry}" for index in indexes for entry in index.entries]
@@ -55,7 +66,7 @@ def now() -> dict[str, list[str]]:
         "options": sorted(set(options())),
         "outcomes": sorted(OUTCOMES),
         "names": sorted(entries),
-        "keys": sorted(set(keys())),
+        "keys": sorted(set(keys(run))),
     }
 
 
@@ -72,7 +83,7 @@ def options() -> Iterator[str]:
                         yield from (f"{name} {spelling} {value}" for value in parameter.type.choices)
 
 
-def keys() -> Iterator[str]:
+def keys(run: Run) -> Iterator[str]:
     """The keys of what commands print as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder) / "runs"
@@ -82,11 +93,10 @@ def keys() -> Iterator[str]:
                 rows = [{**json.loads(row), "dataset": dataset} for row in Path(path).read_text().splitlines()]
                 (runs / f"{dataset}{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         for title, arguments in PRINTED.items():
-            command = [sys.executable, "-m", "calipers", *arguments, "--format", "json"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-            if not done.stdout.startswith("{"):
-                raise SystemExit(f"{title}: printed no JSON: {done.stderr}")
-            document = json.loads(done.stdout)
+            printed, errors = run((*arguments, "--format", "json"), Path(folder))
+            if not printed.startswith("{"):
+                raise SystemExit(f"{title}: printed no JSON: {errors}")
+            document = json.loads(printed)
             yield f"{title}: schema {document.get('schema')}"
             yield from (f"{title}: {path}" for path in paths(document))
 
@@ -103,10 +113,10 @@ def paths(value: Any, prefix: str = "", by_name: bool = False) -> Iterator[str]:
             yield from paths(inner, f"{prefix}[]", by_name)
 
 
-def main() -> None:
+def main(run: Run = started) -> None:
     """Compare with what is kept, or add to it."""
     kept: dict[str, list[str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    found = now()
+    found = now(run)
     if "--write" in sys.argv[1:]:
         merged = {kind: sorted({*kept.get(kind, ()), *found[kind]}) for kind in found}
         KEPT.write_text(json.dumps(merged, indent=1) + "\n")

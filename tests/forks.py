@@ -21,10 +21,11 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from waiting import PATIENCE
+from waiting import PATIENCE, until
 
 import calipers.cli
 
@@ -39,6 +40,7 @@ PROGRAMS = (
     "systems.nemo_gym.collect.lives",
 )  # the tests' own
 BESIDES = ("aiohttp", "numpy", "scipy.special", "scipy.stats", "yaml")  # what our modules load only when they need it
+RUNS = 1 << 16  # in the place of the exit code of a process that has not ended
 LARGEST = 1 << 18  # bytes of a question: arguments and an environment
 
 
@@ -89,6 +91,17 @@ class Forks:
             raise AssertionError(f"{arguments} did not end")
         return Ended(self._ask(["wait", child], []), found[out], found[err])
 
+    def begin(self, arguments: tuple[str, ...], cwd: Path, environment: dict[str, str]) -> Forked:
+        """Start the command, with nothing to read, and let it run."""
+        (out, printed), (err, said) = (os.pipe() for _ in range(2))
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        return Forked(self, self._start(COMMAND, arguments, cwd, environment, [nothing, printed, said]), out, err)
+
+    def poll(self, child: int) -> int | None:
+        """The exit code of a process that was begun; None while it runs."""
+        code = self._ask(["poll", child], [])
+        return None if code == RUNS else code
+
     @contextmanager
     def server(self, module: str, *arguments: str) -> Iterator[str]:
         """A server of the tests as long as it is needed: the line that it prints when it is up."""
@@ -136,6 +149,63 @@ class Forks:
         return ours
 
 
+class Forked:
+    """The command while it runs: what a test uses of `subprocess.Popen`."""
+
+    def __init__(self, forks: Forks, pid: int, out: int, err: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdout, self.stderr = FileIO(out), FileIO(err)
+        self._forks = forks
+
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.poll() is None:
+            self.kill()
+        self.wait()
+        for pipe in (self.stdout, self.stderr):
+            pipe.close()
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._forks.poll(self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """The exit code, at the end."""
+        until(lambda: self.poll() is not None, f"the end of process {self.pid}")
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float = PATIENCE) -> tuple[bytes, bytes]:
+        """What it prints until it ends: output and errors."""
+        out: list[bytes] = []
+        reading = threading.Thread(target=lambda: out.append(self.stdout.readall()), daemon=True)
+        reading.start()
+        err = self.stderr.readall()
+        reading.join(timeout)
+        self.wait()
+        for pipe in (self.stdout, self.stderr):
+            pipe.close()
+        return out[0], err
+
+
 def serve() -> None:
     """The process itself: fork when asked to start, wait when asked to wait, until nobody is there to ask."""
     asked = socket.socket(fileno=int(sys.argv.pop()))
@@ -145,6 +215,10 @@ def serve() -> None:
         if not data:
             os._exit(0)
         kind, *question = json.loads(data)
+        if kind == "poll":
+            ended, status = os.waitpid(question[0], os.WNOHANG)
+            asked.send(b"%d" % (os.waitstatus_to_exitcode(status) if ended else RUNS))
+            continue
         if kind == "wait":
             asked.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(question[0], 0)[1]))
             continue

@@ -9,7 +9,10 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from waiting import PATIENCE
@@ -32,13 +35,39 @@ REGISTRY = re.compile(r"pypi\.(?:org|python\.org)|pythonhosted\.org|(?:npmjs|ana
 MACHINE = re.compile(r"(?<![\w.)}\]/-])/(?:work|root|farm)(?![\w-])")
 
 
+WAITS = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class Facts(NamedTuple):
+    """What the rules ask of one file; its syntax tree is a hundred times as large."""
+
+    waits: bool
+    strings: list[str]
+    named: list[tuple[str, int]]  # each use of a name, and its line
+    defined: list[tuple[str, int, int]]  # each function and class of the module, with its first and its last line
+
+
+@cache
+def facts() -> dict[str, Facts]:
+    """What every file of the source has."""
+    return {name: facts_of(ast.parse(path.read_text())) for name, path in FILES.items()}
+
+
+def facts_of(tree: ast.Module) -> Facts:
+    waits, strings, named = False, [], []
+    for node in ast.walk(tree):
+        waits = waits or isinstance(node, WAITS)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            strings.append(node.value)
+        named += [(word, getattr(node, "lineno", 0)) for word in named_by(node)]
+    inner = [node for node in tree.body if isinstance(node, DEFINITIONS)]
+    return Facts(waits, strings, named, [(node.name, node.lineno, node.end_lineno or 0) for node in inner])
+
+
 def test_only_some_rooms_wait():
-    waits = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
-    found = {
-        name
-        for name, path in FILES.items()
-        if any(isinstance(node, waits) for node in ast.walk(ast.parse(path.read_text())))
-    }
+    found = {name for name, file in facts().items() if file.waits}
+    assert any(MAY_WAIT.match(name) for name in found)
     assert {name for name in found if not MAY_WAIT.match(name)} == set()
 
 
@@ -126,11 +155,11 @@ SYSTEM = re.compile(r"calipers\.systems\.\w")
 
 def test_the_spine_names_no_system_in_a_string_either():
     found = {
-        name: node.value
-        for name, path in FILES.items()
+        name: text
+        for name, file in facts().items()
         if not name.startswith(NAMERS)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SYSTEM.search(node.value)
+        for text in file.strings
+        if SYSTEM.search(text)
     }
     assert found == {}
 
@@ -148,11 +177,11 @@ MAY_SAY = {  # who may say a system's name outside of its folder, and why
 def test_no_door_and_no_analysis_knows_a_system_by_its_name():
     """No ``if dialect == "harbor"``: what a system does differently, it says in its `System` or its `Dialect`."""
     found = {
-        (name, node.value)
-        for name, path in FILES.items()
+        (name, text)
+        for name, file in facts().items()
         if not name.startswith(("names.py", "systems/")) and name not in MAY_SAY
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value in SYSTEM_NAMES
+        for text in file.strings
+        if text in SYSTEM_NAMES
     }
     assert found == set()
 
@@ -175,21 +204,15 @@ UNREACHED = {  # what nothing in the house names, and why it stays
 def test_every_function_and_class_is_named_somewhere_else_in_the_house():
     """What only a test calls goes. A hook of Python's (``__getattr__``) is called by nobody."""
     places: dict[str, set[tuple[str, int]]] = {}
-    defined = []
-    for name, path in FILES.items():
-        tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
-            for word in named_by(node):
-                places.setdefault(word, set()).add((name, getattr(node, "lineno", 0)))
-        definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        defined += [(name, node) for node in tree.body if isinstance(node, definitions)]
+    for name, file in facts().items():
+        for word, line in file.named:
+            places.setdefault(word, set()).add((name, line))
     unreached = {
-        f"{name}:{node.name}"
-        for name, node in defined
-        if not node.name.startswith("__")
-        and all(
-            where == name and node.lineno <= line <= (node.end_lineno or 0) for where, line in places.get(node.name, ())
-        )
+        f"{name}:{inner}"
+        for name, file in facts().items()
+        for inner, first, last in file.defined
+        if not inner.startswith("__")
+        and all(where == name and first <= line <= last for where, line in places.get(inner, ()))
     }
     assert unreached == UNREACHED.keys()
 
@@ -258,3 +281,11 @@ def test_pages_import_from_the_front_page_alone():
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     lines = [line for page in pages for line in page.read_text().splitlines()]
     assert [line for line in lines if re.match(r"\s*(>>> |\.\.\. )?(from|import) calipers\.", line)] == []
+
+
+def test_most_is_every_extra_but_torch_and_ray():
+    """README says so."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {name: set(re.findall(r"[a-z]+", extras[name][0].partition("[")[2])) for name in ("most", "all")}
+    assert named["all"] == extras.keys() - {"most", "all", "dev"}
+    assert named["all"] - named["most"] == {"hf", "ray"}

@@ -10,9 +10,9 @@ from typing import Any
 PATIENCE = 600.0  # seconds; what has not come by then never will, however busy the machine is
 
 
-def until(holds: Callable[[], Any], what: str = "what the test waits for") -> Any:
+def until(holds: Callable[[], Any], what: str = "what the test waits for", patience: float = PATIENCE) -> Any:
     """Wait until something holds, and return it."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not (found := holds()):
         assert time.monotonic() < deadline, f"{what} never came"
         time.sleep(0.01)

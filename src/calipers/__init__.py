@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {  # public name -> its module, and its name there if different
+    "Audit": "calipers.analyses.audit.audit",
     "Benchmark": "calipers.systems.evsys.benchmark",
     "BenchmarkScore": "calipers.systems.evsys.benchmark",
     "CalipersError": "calipers.errors",
+    "Certified": "calipers.analyses.certify.certify",
     "Collecting": "calipers.systems.nemo_gym.collect.request",
     "Column": "calipers.rollouts.column",
     "Comparison": "calipers.analyses.compare.result",
@@ -32,12 +34,16 @@ _HOME = {  # public name -> its module, and its name there if different
     "Matrix": "calipers.analyses.matrix.result",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
+    "Preregistration": "calipers.analyses.certify.preregister",
     "Rescored": "calipers.analyses.rescore.document",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
     "RunSettings": "calipers.running.job",
     "Study": "calipers.analyses.plan_study.document",
     "Verdict": "calipers.verifiers.verifier",
+    "Verification": "calipers.analyses.certify.verify",
+    "audit": "calipers.analyses.audit.audit",
+    "certify": "calipers.analyses.certify.certify",
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
@@ -61,6 +67,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "merge_partials": "calipers.partials",
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
+    "preregister": "calipers.analyses.certify.preregister",
     "read": "calipers.pipeline",
     "report": "calipers.web.report",
     "rescore": "calipers.analyses.rescore.rescore",
@@ -69,13 +76,16 @@ _HOME = {  # public name -> its module, and its name there if different
     "score": "calipers.pipeline",
     "score_cached": "calipers.partials",
     "verifier": "calipers.verifiers.user_code",
+    "verify": "calipers.analyses.certify.verify",
     "write_partial": "calipers.partials",
 }
 
 _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says what the words mean
+    "Audit": "provisional",
     "Benchmark": "stable",
     "BenchmarkScore": "stable",
     "CalipersError": "stable",
+    "Certified": "provisional",
     "Collecting": "provisional",
     "Column": "stable",
     "Comparison": "stable",
@@ -95,12 +105,16 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "Matrix": "provisional",
     "Metric": "stable",
     "Page": "provisional",
+    "Preregistration": "provisional",
     "Rescored": "provisional",
     "Result": "stable",
     "Rollouts": "stable",
     "RunSettings": "provisional",
     "Study": "provisional",
     "Verdict": "provisional",
+    "Verification": "provisional",
+    "audit": "provisional",
+    "certify": "provisional",
     "collect": "provisional",
     "compare": "stable",
     "compute_pass_majority_metrics": "stable",
@@ -124,6 +138,7 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "merge_partials": "provisional",
     "metric": "provisional",
     "plan": "provisional",
+    "preregister": "provisional",
     "read": "stable",
     "report": "provisional",
     "rescore": "provisional",
@@ -132,13 +147,16 @@ _STABILITY = {  # public name -> how far it can be relied on; docs/api.md says w
     "score": "stable",
     "score_cached": "provisional",
     "verifier": "provisional",
+    "verify": "provisional",
     "write_partial": "provisional",
 }
 
 __all__ = [
+    "Audit",
     "Benchmark",
     "BenchmarkScore",
     "CalipersError",
+    "Certified",
     "Collecting",
     "Column",
     "Comparison",
@@ -158,13 +176,17 @@ __all__ = [
     "Matrix",
     "Metric",
     "Page",
+    "Preregistration",
     "Rescored",
     "Result",
     "Rollouts",
     "RunSettings",
     "Study",
     "Verdict",
+    "Verification",
     "__version__",
+    "audit",
+    "certify",
     "collect",
     "compare",
     "compute_pass_majority_metrics",
@@ -188,6 +210,7 @@ __all__ = [
     "merge_partials",
     "metric",
     "plan",
+    "preregister",
     "read",
     "report",
     "rescore",
@@ -196,10 +219,15 @@ __all__ = [
     "score",
     "score_cached",
     "verifier",
+    "verify",
     "write_partial",
 ]
 
 if TYPE_CHECKING:
+    from calipers.analyses.audit.audit import Audit, audit
+    from calipers.analyses.certify.certify import Certified, certify
+    from calipers.analyses.certify.preregister import Preregistration, preregister
+    from calipers.analyses.certify.verify import Verification, verify
     from calipers.analyses.compare.compare import compare
     from calipers.analyses.compare.result import Comparison
     from calipers.analyses.curve.curve import curve

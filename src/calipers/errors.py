@@ -169,13 +169,18 @@ def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
 
     >>> nearest("pas@3", ["pass@{k}", "mean_reward"])
     ['pass@{k}']
+    >>> nearest("llama-3-8", ["llama-3-70b", "llama-3-8b"])
+    ['llama-3-8b']
     """
     import difflib
     import re
 
-    plain = {re.sub(r"\{k\}|\d+", "#", word).lower(): word for word in sorted(known)}
+    plain: dict[str, list[str]] = {}
+    for word in sorted(known):
+        plain.setdefault(re.sub(r"\{k\}|\d+", "#", word).lower(), []).append(word)
     close = difflib.get_close_matches(re.sub(r"\d+", "#", name).lower(), plain, most, 0.6)
-    return [plain[word] for word in close]
+    # names that differ in their digits only: the one that is closest as it is written
+    return [max(plain[each], key=lambda word: difflib.SequenceMatcher(None, name, word).ratio()) for each in close]
 
 
 class HarborError(CalipersError):

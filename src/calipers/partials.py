@@ -242,7 +242,7 @@ def _numbered(parts: Sequence[Partial]) -> list[Loose | Packed]:
 
     In the order of the inputs' names, so that the order of the partials does not matter.
     """
-    ordered = sorted(parts, key=lambda part: [_natural(each.path) for each in part.header.inputs])
+    ordered = sorted(parts, key=lambda part: [natural(each.path) for each in part.header.inputs])
     if sum(part.header.unnumbered for part in parts) < 2:
         return [part.packed for part in ordered]
     seen: dict[tuple[Any, ...], int] = {}
@@ -266,7 +266,7 @@ def _numbered(parts: Sequence[Partial]) -> list[Loose | Packed]:
     return packs
 
 
-def _natural(path: str) -> list[tuple[bool, int, str]]:
+def natural(path: str) -> list[tuple[bool, int, str]]:
     """The order of names with numbers in them: 2 before 10."""
     return [
         (part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split("([0-9]+)", path) if part

@@ -69,7 +69,7 @@ from calipers.rollouts.ledger import (
 )
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
 from calipers.rollouts.part import Part
-from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
+from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, Stop, not_said
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
@@ -660,7 +660,7 @@ def _read_many(
 
 def columns_read(plan: Plan) -> set[str] | None:
     """The columns of numbers that a plan reads, beside rewards; None for all of them."""
-    names = {*USAGE, *(name for request in plan.asked for name in request.metric.reads)}
+    names = {*USAGE, ASKED_AGAIN, *(name for request in plan.asked for name in request.metric.reads)}
     names |= {str(request.params["column"]) for request in plan.asked if "column" in request.params}
     return None if "*" in names or plan.dialect.name != NATIVE.name else names
 

@@ -150,13 +150,24 @@ def test_two_runs_beside_each_other(viewing, runs):
     page.get_by_role("button", name="9 worse, filter").click()
     expect(position(page)).to_contain_text("of 9")
     page.locator("#rows .row-line", has_text="add-18").click()
-    expect(page.locator("#detail h2")).to_have_text("add-18 sample 1 of 8")
+    expect(page.locator("#detail h2")).to_have_text("add-18 sample 0 of 8")
     page.keyboard.press("]")
-    expect(page.locator("#detail h2")).to_have_text("add-18 sample 2 of 8")
+    expect(page.locator("#detail h2")).to_have_text("add-18 sample 1 of 8")
     expect(page.locator("#detail")).to_contain_text("Prompt, the same in both")
     expect(page.locator("mark.a").first).to_be_visible()
     page.keyboard.press("d")
     expect(page.locator("mark")).to_have_count(0)
+    page.get_by_role("button", name="answer differs").click()
+    expect(page.get_by_role("button", name="15 answer differs")).to_have_attribute("aria-pressed", "true")
+    expect(position(page)).to_contain_text("of 15")
+    page.get_by_label("slice").select_option("difficulty=easy")
+    expect(position(page)).to_contain_text("of 2")
+    page.keyboard.press("/")
+    page.keyboard.type("nowhere")
+    page.keyboard.press("Enter")
+    expect(page.locator(".none")).to_have_text("No tasks here. Filters may exclude them.")
+    page.reload()
+    expect(page.locator(".none")).to_be_visible()
     page.get_by_role("link", name="Report").click()
     expect(page.locator("h1")).to_contain_text("better")
 
@@ -226,6 +237,38 @@ def test_labelling_with_keys_and_undo(viewing, runs, tmp_path):
     assert rows[-1]["comment"] == "not sure about 1 and 0"
 
 
+def test_the_chosen_rollout_stays_in_sight(viewing, runs):
+    page = the_run(viewing("runs"))
+    for _ in range(3):  # a deep link: the strip above the list grows after the list was scrolled
+        page.goto(f"{page.url.partition('?')[0]}?task=mul-00&sample=5")
+        expect(page.locator(".number")).to_be_visible()
+        chosen = page.locator(".row-line[aria-selected=true]")
+        expect(chosen).to_be_in_viewport()
+        expect(chosen).to_contain_text("mul-00")
+
+
+def test_a_long_name_of_a_task_keeps_its_end(viewing, tmp_path):
+    names = [f"{'benchmark-of-many-words/' * 3}task-{number:04d}" for number in range(3)]
+    rows = [json.dumps({"task": name, "reward": 1, "model": "m", "completion": "x"}) for name in names]
+    (tmp_path / "long.jsonl").write_text("\n".join(rows) + "\n")
+    page = viewing("long.jsonl").open()
+    expect(page.locator(".row-line .mono").nth(0)).to_have_text("ben…ask-0000")
+    expect(page.locator(".row-line [title]").first).to_have_attribute("title", names[0])
+
+
+def test_on_a_phone_everything_of_a_run_is_in_the_list(viewing, runs):
+    page = viewing("runs").open(**PHONE)
+    row = page.locator("table.runs tbody tr").first
+    for words in ("0.440", "0.339 to 0.546", "$0.055"):
+        expect(page.get_by_text(words, exact=True)).to_be_in_viewport(ratio=1)
+    expect(row.locator(".mini-axis svg.row")).to_be_visible()
+    row.get_by_role("link").click()
+    expect(page.locator(".row-line .mono").first).to_be_visible()
+    expect(page.get_by_label("slice")).not_to_be_visible()
+    page.get_by_role("button", name="More filters").click()
+    expect(page.get_by_label("slice")).to_be_visible()
+
+
 def test_on_a_phone_the_list_and_a_rollout_are_pages(viewing, runs):
     page = the_run(viewing("runs"), **PHONE)
     wide = "document.documentElement.scrollWidth"
@@ -251,6 +294,12 @@ def test_axe_finds_nothing(viewing, runs, options):
     assert violations(page) == []
     page.locator(".row-line").nth(5).click()
     expect(page.locator("#detail h2")).to_be_visible()
+    assert violations(page) == []
+    second = page.locator("#beside option").nth(1).get_attribute("value")
+    page.goto(page.url.partition("?")[0].replace("/run/", "/compare/") + f"/{second}")
+    expect(page.locator(".badge")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    assert page.locator("#path").bounding_box()["height"] < 60  # names stand beside each other, not letter by letter
     assert violations(page) == []
 
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from forks import FORKS
+from forks import FORKS, Forked
 from waiting import PATIENCE
 
 ARITH = str(files("calipers") / "examples" / "arith.jsonl")
@@ -45,6 +45,15 @@ def started(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) 
     settings: dict[str, Any] = {"cwd": cwd, "env": {**os.environ, **environment}, "input": stdin}
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, **settings)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def begun(*arguments: str, cwd: Path, **environment: str) -> Forked | subprocess.Popen[bytes]:
+    """The command while it runs, for tests that send it signals or look at what it does meanwhile."""
+    given = {**os.environ, **environment}
+    if _interpreter(given) == AS_FORKED:
+        return FORKS.begin(arguments, cwd, given)
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", MAIN, *arguments], cwd=cwd, env=given, bufsize=0, **pipes)
 
 
 def refused(*arguments: str, cwd: Path, code: int = 2, **more: Any) -> str:

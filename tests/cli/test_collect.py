@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from cli.running import MAIN, calipers, refused
+from cli.running import begun, calipers, refused
 from running.scene import weather
 from systems.nemo_gym.agents import AgentServer
 from systems.nemo_gym.collect.gathering import agent, here, keys, put, report, rows, tasks
@@ -17,12 +17,6 @@ from waiting import PATIENCE, until, until_lines
 
 FILES = ["r.jsonl", "r_aggregate_metrics.json", "r_failures.jsonl", "r_materialized_inputs.jsonl"]
 SERVE = "from calipers.cli.serve import serve; serve()"
-
-
-def start(*arguments, cwd):
-    """The command, running."""
-    command = [sys.executable, "-c", MAIN, "collect", *arguments]
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_one_command_from_agents_to_numbers(tmp_path):
@@ -84,7 +78,7 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
     tasks(tmp_path, 60)
     with agent("--hold", "8") as url:
         command = ("--input", "tasks.jsonl", "--output", "r.jsonl", "--agent", f"math={url}", "--concurrency", "4")
-        with start(*command, cwd=tmp_path) as running:
+        with begun("collect", *command, cwd=tmp_path) as running:
             until_lines(tmp_path / "r.jsonl", 8)
             until(lambda: report(url)["runs"] == 12, "what is in flight")
             running.send_signal(signal.SIGINT)
@@ -94,8 +88,8 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
         assert b"stopped early: interrupted; run the same command again to resume" in said
         assert b"not_run" in shown
         assert not (tmp_path / "r_aggregate_metrics.json").exists()
-        begun = report(url)["runs"]
-        assert 12 <= len(rows(tmp_path / "r.jsonl")) == begun < 60  # every call that was sent is in the file
+        calls = report(url)["runs"]
+        assert 12 <= len(rows(tmp_path / "r.jsonl")) == calls < 60  # every call that was sent is in the file
         assert calipers("collect", *command, cwd=tmp_path).returncode == 0
         assert report(url)["runs"] == 60
         assert report(url)["most"] <= 4

@@ -218,7 +218,7 @@ def test_a_judge_that_rates_low_is_told_so_in_plain_numbers(tmp_path):
     run = run_of(tmp_path, labelled=few)
     rows = [f"t{n},0,{label}" for n, (label, _) in enumerate(few)]
     shown = calipers("judge-check", run, "--labels", labels_of(tmp_path, *rows), cwd=tmp_path).stdout
-    assert "it rates 0.6000 too low (interval 0.49" in " ".join(shown.split())
+    assert "it rates 0.600 too low (interval 0.49" in " ".join(shown.split())
 
 
 def test_no_label_reaches_a_threshold_that_is_none(tmp_path):
@@ -248,8 +248,8 @@ def test_the_shapes_agree(tmp_path):
     assert float(table["score.ppi++"]["low"]) == group["corrected"][0]["interval"][0]
     assert int(table["false_positives"]["value"]) == 12
     shown = calipers("judge-check", run, "--labels", labels, cwd=tmp_path).stdout
-    assert shown.startswith("The corrected score is 0.6800 (interval 0.59")
-    assert "The judge alone gives 0.7200; a bias of the judge is not shown" in " ".join(shown.split())
+    assert shown.startswith("The corrected score is 0.680 (interval 0.59")
+    assert "The judge alone gives 0.720; a bias of the judge is not shown" in " ".join(shown.split())
     markdown = calipers("judge-check", run, "--labels", labels, "--format", "md", cwd=tmp_path).stdout
     assert "| label: good | 60 | 8 |" in markdown
 

@@ -10,7 +10,7 @@ import sys
 from importlib.resources import files
 
 import pytest
-from cli.running import ARITH, MAIN, calipers
+from cli.running import ARITH, MAIN, begun, calipers
 from running.loopback import hook
 from running.scene import MODEL, served, sums, weather
 from waiting import PATIENCE, until, until_lines
@@ -60,9 +60,7 @@ def test_a_run_that_was_interrupted_is_told_too(tmp_path):
     sums(tmp_path, 100)
     with weather("--hold", "8") as url, hook() as (target, posts):
         command = ("run", "sums", "--model", MODEL, "--base-url", url, "--concurrency", "4", "--notify", target)
-        running = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *command, "--out", "r"], cwd=tmp_path, stderr=subprocess.PIPE
-        )
+        running = begun(*command, "--out", "r", cwd=tmp_path)
         until_lines(tmp_path / "r" / "rollouts.jsonl", 8)
         until(lambda: served(url)["calls"] == 12, "what is in flight")
         running.send_signal(signal.SIGINT)
@@ -94,9 +92,7 @@ def test_a_full_disk_is_told_too(tmp_path):
 def test_who_waits_is_told_though_nobody_reads_the_page(folder):
     with hook() as (url, posts):
         command = ("run", "qa.csv", "--model", "python/a.py:m", "--notify", url)
-        running = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        running = begun(*command, cwd=folder)
         running.stdout.close()
         running.stderr.read()
         running.wait(PATIENCE)

@@ -13,18 +13,11 @@ import sys
 from importlib.resources import files
 
 import pytest
-from cli.running import ARITH, MAIN, calipers, refused
+from cli.running import ARITH, MAIN, begun, calipers, refused
 from running.scene import MODEL, digest, records, served, sums, weather
 from waiting import PATIENCE, until, until_lines
 
 BENCH = str(files("calipers") / "examples" / "arith")
-
-
-def start(*arguments, cwd, **more):
-    """The command, running."""
-    return subprocess.Popen(
-        [sys.executable, "-c", MAIN, *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
-    )
 
 
 def test_the_bundled_benchmark_runs_offline(tmp_path):
@@ -49,7 +42,7 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
     sums(tmp_path, 100)
     with weather("--hold", "8") as url:
         command = ("run", "sums", "--model", MODEL, "--base-url", url, "--concurrency", "4", "--out", "r")
-        running = start(*command, cwd=tmp_path)
+        running = begun(*command, cwd=tmp_path)
         until_lines(tmp_path / "r" / "rollouts.jsonl", 8)
         until(lambda: served(url)["calls"] == 12, "what is in flight")
         running.send_signal(signal.SIGINT)
@@ -57,8 +50,8 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
         _, said = running.communicate(timeout=PATIENCE)
         assert running.returncode == 3, said
         assert b"stopped early: interrupted; run the same command again to resume" in said
-        begun = served(url)["calls"]
-        assert 12 <= len(records(tmp_path / "r")) == begun < 100  # every call that was sent is in the log
+        calls = served(url)["calls"]
+        assert 12 <= len(records(tmp_path / "r")) == calls < 100  # every call that was sent is in the log
         assert "not_run" in json.loads((tmp_path / "r" / "result.json").read_text())["groups"][0]["ledger"]["outcomes"]
         assert calipers(*command, cwd=tmp_path).returncode == 0
         assert served(url)["calls"] == 100
@@ -88,7 +81,7 @@ def test_ctrl_c_gets_through_to_a_verifier_that_never_returns(tmp_path):
     beats = tmp_path / "beats"
     with weather() as url:
         command = ("run", "suite", "--model", MODEL, "--base-url", url, "--plugin", "hangs.py", "--out", "r")
-        running = start(*command, cwd=tmp_path)
+        running = begun(*command, cwd=tmp_path)
         try:
             until(lambda: beats.exists() or running.poll() is not None, "the verifier")
             for _ in range(2):  # heard by nobody: it goes on
@@ -118,7 +111,7 @@ def test_a_second_process_is_turned_away(tmp_path):
     sums(tmp_path, 3)
     with weather("--hold", "1") as url:
         command = ("run", "sums", "--model", MODEL, "--base-url", url, "--concurrency", "2", "--out", "r")
-        running = start(*command, cwd=tmp_path)
+        running = begun(*command, cwd=tmp_path)
         until_lines(tmp_path / "r" / "rollouts.jsonl", 1)
         second = calipers(*command, cwd=tmp_path)
         running.kill()
@@ -138,7 +131,8 @@ def test_a_full_disk_ends_the_run_with_an_intact_log(tmp_path):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
 
-        running = start(*command, cwd=tmp_path, preexec_fn=narrow)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        running = subprocess.Popen([sys.executable, "-c", MAIN, *command], cwd=tmp_path, preexec_fn=narrow, **pipes)
         _, said = running.communicate(timeout=PATIENCE)
         assert running.returncode == 3, said
         assert b"rollouts.jsonl: cannot be written (File too large); what was finished before is kept" in said

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from cli.running import MAIN, calipers, lines, refused
+from cli.running import begun, calipers, lines, refused
 from running.loopback import chat_model
 from waiting import PATIENCE, until
 
@@ -73,13 +70,9 @@ def models(home, *, gate="", more="", **settings):
             bad.hold.set()
 
 
-def begun(home):
+def started(home):
     """The suite in a process of its own."""
-    command = [sys.executable, "-c", MAIN, "run", "suite.yaml"]
-    environment = {**os.environ, "OPENAI_API_KEY": "none"}
-    return subprocess.Popen(
-        command, cwd=home, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return begun("run", "suite.yaml", cwd=home, OPENAI_API_KEY="none")
 
 
 def run(home, *arguments):
@@ -135,7 +128,7 @@ def test_models_run_at_the_same_time_each_within_its_own_limits(home):
     with models(home) as (good, bad):
         good.hold.clear()
         good.hold_from = 1  # the first request is sent alone
-        process = begun(home)
+        process = started(home)
         until(lambda: bad.asked.total() > 1, "requests to the other model")
         until(lambda: good.now > 1, "several requests at once")
         good.hold.set()
@@ -150,7 +143,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_twice(ho
         good.hold_from, bad.hold_from = 9, 5
         good.hold.clear()
         bad.hold.clear()
-        process = begun(home)
+        process = started(home)
         until(lambda: sum(records(home).values()) >= 9 + 5 - 1 and good.now and bad.now, "rollouts of both models")
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=PATIENCE)
@@ -175,14 +168,14 @@ def test_an_interrupted_suite_finishes_what_is_in_flight_and_says_how_to_go_on(h
         good.hold_from, bad.hold_from = 3, 3
         good.hold.clear()
         bad.hold.clear()
-        process = begun(home)
+        process = started(home)
         until(lambda: good.now and bad.now and sum(records(home).values()) >= 6, "requests in flight of both models")
         process.send_signal(signal.SIGINT)
         good.hold.set()
         bad.hold.set()
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 3, errors
-        assert errors.count("stopped early: interrupted; run the same command again to resume") == 2
+        assert errors.count(b"stopped early: interrupted; run the same command again to resume") == 2
         assert sum(records(home).values()) < 2 * PLANNED
         done = run(home)
     assert done.returncode == 0, done.stderr
@@ -198,6 +191,19 @@ def test_a_benchmark_that_cannot_run_leaves_the_others_and_the_exit_code(home):
     assert done.returncode == 3
     assert "nowhere.jsonl: no such file" in done.stderr
     assert done.stdout.startswith("2 benchmarks, 2 models")
+
+
+def test_a_baseline_that_cannot_run_leaves_the_matrix_and_the_gate_unchecked(home):
+    code = "import re\n\ndef good(prompt):\n    return re.findall('[0-9]+', prompt)[-1]\n"
+    (home / "calculators.py").write_text(code)
+    gate = "gate:\n  baseline: python/calculators.py:godo\n  critical: [lower(delta(mean_reward)) >= -0.5]\n"
+    models = "models: ['python/calculators.py:godo', 'python/calculators.py:good']\n"
+    (home / "suite.yaml").write_text(f"benchmarks: [easy.jsonl]\n{models}{gate}")
+    done = calipers("run", "suite.yaml", "--verifier", "numeric_match", cwd=home)
+    assert done.returncode == 3
+    assert "it has no 'godo'; did you mean 'good'?" in done.stderr
+    assert "note: the gate was not checked: its baseline python/calculators.py:godo has no run" in done.stderr
+    assert "python/calculators.py:good" in done.stdout
 
 
 def test_a_dry_run_shows_the_plan_and_sends_nothing(home):
@@ -235,6 +241,11 @@ def test_options_of_the_command_come_before_the_file(home):
             "suite.yaml:4: no model in this suite named 'o'; known: m, n",
         ),
         ("benchmarks: [a\n", "suite.yaml:2: is not valid YAML"),
+        ("benchmark: [a, {benchmark: b}]\nmodels: [m]\n", "suite.yaml:2: models is for a suite, and benchmark has"),
+        (  # found before a request is paid for
+            "benchmarks: [a]\nmodels: [m]\ngate:\n  critical: [lower(mean_rewrd) > 0]\n",
+            "suite.yaml:4: 'lower(mean_rewrd) > 0': no metric named 'mean_rewrd'; did you mean 'mean_reward'?",
+        ),
     ],
 )
 def test_a_wrong_suite_is_a_line_and_nothing_runs(tmp_path, text, message):

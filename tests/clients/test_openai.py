@@ -86,6 +86,15 @@ def test_what_is_no_answer_can_be_asked_again(reply, told):
     assert (end.kind, end.retry, end.hopeless) == ("malformed", True, False)
 
 
+@pytest.mark.parametrize(("given", "known"), [("chatcmpl-7", "chatcmpl-7"), (7, None), (None, None), ("", None)])
+def test_the_id_of_the_request_and_the_seed_are_known(given, known):
+    choices = [{"message": {"content": "5"}}]
+    done = said({"id": given, "choices": choices}, asked=request(seed=3))
+    assert (done.request_id, done.seed) == (known, 3)
+    assert said({"choices": choices}, asked=request()).seed is None
+    assert said({"choices": choices}, asked=request(seed=3, extra={"seed": 4})).seed == 4  # what was sent
+
+
 def test_half_a_body_is_no_answer():
     ends, _, _ = talk([request(), request()], forecast=Forecast(share=1, kinds=("half",)))
     assert (ends[0].kind, ends[0].retry) == ("malformed", True)

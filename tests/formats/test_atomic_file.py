@@ -20,9 +20,13 @@ def test_the_old_content_stays_until_the_new_one_is_whole(tmp_path):
 def test_a_failure_changes_nothing_and_leaves_nothing_behind(tmp_path, error):
     path = tmp_path / "result.json"
     path.write_text("old")
-    with pytest.raises(error), atomic_file(path) as file:
+
+    def half(file):
         file.write(b"half")
         raise error
+
+    with pytest.raises(error), atomic_file(path) as file:
+        half(file)
     assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["result.json"])
 
 

@@ -3,11 +3,12 @@ import math
 import struct
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.formats.canonical import NotCanonical, canonical, canonical_raw, number
+from calipers.formats.canonical import NotCanonical, canonical, canonical_raw, number, number_texts
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,11 @@ def test_numbers_are_those_of_ecmascript(bits, text):
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_reads_back(value):
     assert float(number(value)) == value
+
+
+@given(st.lists(st.floats() | st.integers(-(2**60), 2**60).map(float) | st.decimals(-9, 9, places=3).map(float)))
+def test_many_numbers_are_written_as_each_is(values):
+    assert number_texts(np.array(values, dtype=np.float64)) == [number(value).encode() for value in values]
 
 
 def test_what_is_not_finite_is_a_text():

@@ -217,6 +217,12 @@ def test_a_folder_of_several_formats_is_refused_file_by_file(tmp_path):
     assert any("2.jsonl" in note for note in table.notes)
 
 
+def test_a_folder_without_a_file_of_the_given_format_is_refused(tmp_path):
+    written(tmp_path, rows_of(VERL), "1.jsonl")
+    with pytest.raises(InputError, match="no file in it is of trl, the given --input-format; its files are of verl"):
+        read([str(tmp_path)], columns=Named({}, format="trl"))
+
+
 def test_a_file_that_two_formats_claim_is_refused_with_both_names(tmp_path):
     path = written(tmp_path, rows_of({**VERL, "input_prompt": "Q", "output_response": "A"}))
     assert refused(path) == ": is of a format that both skyrl and verl recognise; say which: --input-format NAME"

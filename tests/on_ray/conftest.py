@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray_runs import LocalCluster, ModelServer, questions_in
+from ray_runs import Commands, LocalCluster, ModelServer, digest, questions_in, run_of
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -33,5 +33,26 @@ def server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> Path:
-    return questions_in(tmp_path)
+def commands() -> Iterator[Commands]:
+    """What starts commands; whatever becomes of the test, they end with it."""
+    started = Commands()
+    yield started
+    started.end()
+
+
+@pytest.fixture(scope="session")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return questions_in(tmp_path_factory.mktemp("questions"))
+
+
+@pytest.fixture(scope="session")
+def local_digest(questions: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of a run over the questions in one process."""
+    server, commands, out = ModelServer(), Commands(), tmp_path_factory.mktemp("run") / "local"
+    try:
+        code, _, err = commands.done(*run_of(questions, server, out))
+    finally:
+        commands.end()
+        server.close()
+    assert code == 0, err
+    return digest(out)

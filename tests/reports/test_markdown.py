@@ -4,6 +4,7 @@ import pytest
 from reports.shown import HARMFUL, estimate, group, hostile, ledger, result
 
 from calipers.reports import markdown
+from calipers.reports.document import Document, Name, Row, Table, TableColumn
 from calipers.reports.markdown import code
 from calipers.reports.result import Slice, document
 from calipers.stats.suite import Means, SuiteMeans
@@ -108,3 +109,14 @@ def test_nothing_a_file_says_is_rendered():
 def test_every_row_has_as_many_cells():
     cells = [len(re.findall(r"(?<!\\)\|", line)) for line in render(hostile()).splitlines() if line.startswith("|")]
     assert {*cells} == {7, 8}
+
+
+def test_long_names_of_a_column_stay_apart_and_keep_their_ends():
+    names = [f"{'organisation-with-a-name/' * 3}{size}-instruct-v2" for size in ("8b", "70b")]
+    rows = [Row([Name(name, 40), "1"]) for name in (*names, "x" * 10_000_000)]
+    table = Table([TableColumn("model"), TableColumn("value")], rows)
+    text = markdown.render(Document(lambda: [table], dict))
+    cells = re.findall(r"`(.*)`", text)
+    assert len(set(cells)) == 3
+    assert all(len(cell) <= 40 for cell in cells)
+    assert [cell[-8:] for cell in cells[:2]] == ["truct-v2"] * 2

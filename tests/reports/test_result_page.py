@@ -2,6 +2,7 @@
 
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -145,6 +146,20 @@ def test_many_groups_have_a_row_each_and_are_cut():
     assert text.startswith("40 models")
     assert "40 models: calipers leaderboard says which of them differ." in text
     assert re.search(r"… \d+ more: --all", text)
+
+
+def test_agents_of_one_model_are_called_agents():
+    rows = [{"task": t, "reward": t % 2, "model": "m", "agent": f"a{a}"} for a in range(2) for t in range(4)]
+    assert "2 agents: calipers leaderboard says which of them differ." in page(calipers.score(rows, "mean_reward"))
+    rows += [{**row, "model": "n"} for row in rows]
+    assert "4 pairs of a model and an agent: calipers leader" in page(calipers.score(rows, "mean_reward"))
+
+
+def test_steps_of_several_groups_follow_one_blank_line():
+    rollouts = Path(__file__).parents[1] / "golden" / "formats" / "prime_rl" / "rollouts"
+    text = page(calipers.score(rollouts, "mean_reward"))
+    assert "\n\nsplit+step" in text
+    assert "\n\n\n" not in text
 
 
 def test_a_model_on_several_datasets_has_its_mean_first():

@@ -1,7 +1,7 @@
 import pytest
 from making import rollouts
 
-from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.ledger import Ledger, contributed, joined_ledgers
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
 from calipers.rollouts.stop import Stop
 
@@ -18,6 +18,14 @@ def test_outcomes_add_up_to_what_was_planned():
     ledger = Ledger.of(table)
     assert ledger.outcomes == {"scored": 1, "refused": 1, "client_failed": 1, "missing": 1}
     assert (ledger.planned, ledger.scored, ledger.gaps, ledger.tasks) == (4, 1, 2, 4)
+
+
+def test_rollouts_that_were_asked_again_after_a_worker_was_lost_are_counted_beside_the_attempts():
+    again = [{"task": "a", "reward": 1, "asked_again": 2}, {"task": "b", "reward": 0, "asked_again": 1}]
+    ledger = Ledger.of(rollouts(*again, {"task": "c", "reward": 0, "asked_again": 0}, {"task": "d", "reward": 0}))
+    assert (ledger.asked_again, ledger.attempts, ledger.planned) == (2, 4, 4)
+    assert joined_ledgers([ledger, ledger], [(4, True), (4, True)]).asked_again == 4
+    assert Ledger.of(rollouts({"task": "c", "reward": 0})).asked_again is None
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES[:STOPPED_EARLY])

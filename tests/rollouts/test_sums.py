@@ -5,14 +5,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.rollouts.groups import sum_by, total
+from calipers.rollouts.groups import CHUNK, FEW, sum_by, total
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
 
 
+def both_ways(values):
+    """The sum of a few values, which are added up one by one, and as a row of a matrix, which is folded."""
+    array = np.array(values, dtype=float)
+    return [float(total(array)), float(total(array[np.newaxis])[0])]
+
+
 @given(st.lists(FINITE, max_size=60))
 def test_total_is_the_true_sum_rounded_once(values):
-    assert float(total(np.array(values, dtype=float))) == math.fsum(values)
+    assert both_ways(values) == [math.fsum(values)] * 2
+
+
+@pytest.mark.parametrize("size", [FEW, FEW + 1, CHUNK + 1])
+def test_total_of_few_and_of_many(size):
+    values = np.random.default_rng(size).normal(size=size) ** 9
+    assert float(total(values)) == math.fsum(values.tolist())
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), FINITE), max_size=60), st.randoms())
@@ -40,9 +52,13 @@ def test_sums_by_code_do_not_depend_on_order(rows, random):
     ],
 )
 def test_total_at_the_edges(values, expected):
-    found = float(total(np.array(values, dtype=float)))
-    assert found == expected
-    assert math.copysign(1, found) == math.copysign(1, expected)
+    assert both_ways(values) == [expected] * 2
+    assert [math.copysign(1, found) for found in both_ways(values)] == [math.copysign(1, expected)] * 2
+
+
+@pytest.mark.parametrize("values", [[math.nan, 1.0], [math.inf, -math.inf], [math.inf, math.nan]])
+def test_total_of_what_has_no_sum(values):
+    assert np.isnan(both_ways(values)).all()
 
 
 def test_nan_and_opposite_infinities_are_nan_where_they_stand_and_nowhere_else():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 
 from waiting import PATIENCE
 
@@ -28,13 +29,15 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 @contextmanager
 def chat_model(answer: Callable[[str], str]) -> Iterator[str]:
     """The base URL of an OpenAI-compatible server that answers the last message of each chat."""
+    numbers = count()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             chat = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             message = {"role": "assistant", "content": answer(chat["messages"][-1]["content"])}
             usage = {"prompt_tokens": 5, "completion_tokens": 2}
-            body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}).encode()
+            reply = {"id": f"chatcmpl-{next(numbers)}", "choices": [{"message": message, "finish_reason": "stop"}]}
+            body = json.dumps({**reply, "usage": usage}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -105,3 +105,16 @@ def test_a_field_never_takes_the_place_of_a_key_with_a_meaning(tmp_path):
 )
 def test_half_a_character_is_no_reason_to_end_a_run(record, read_again):
     assert json.loads(line(record)) == read_again
+
+
+@pytest.mark.parametrize(
+    ("facts", "request_of"),
+    [
+        ({"request_id": "r", "seed": 5}, {"id": "r", "seed": 5}),
+        ({"seed": 0}, {"seed": 0}),
+        ({}, None),  # as before: a record without what nobody knows
+    ],
+)
+def test_a_record_has_the_id_and_the_seed_of_its_request(facts, request_of):
+    done = Made(Outstanding(0, Task("t", "p"), 0), Request("t", 0, "p"), NOW, Completion("x", **facts), Verdict(1.0))
+    assert done.record("scored", "d", "m", NOW).get("request") == request_of

@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from cli.running import calipers
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "kept.py"
@@ -13,9 +15,28 @@ script = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(script)
 
 
-def test_nothing_that_users_have_is_gone():
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def run(arguments, folder):
+    done = calipers(*arguments, cwd=folder)
+    return done.stdout, done.stderr
+
+
+def test_nothing_that_users_have_is_gone(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["kept.py"])
+    script.main(run)
+
+
+def test_what_is_gone_is_named(monkeypatch, tmp_path):
+    kept = json.loads(script.KEPT.read_text())
+    (tmp_path / "kept.json").write_text(json.dumps({**kept, "outcomes": [*kept["outcomes"], "vanished"]}))
+    monkeypatch.setattr(script, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(sys, "argv", ["kept.py"])
+    with pytest.raises(SystemExit, match="outcomes: vanished"):
+        script.main(run)
+
+
+def test_a_command_in_a_process_of_its_own(tmp_path):
+    printed, errors = script.started(("--version",), tmp_path)
+    assert (printed.split()[0], errors) == ("calipers", "")
 
 
 def test_the_list_has_every_kind():

@@ -80,9 +80,9 @@ def given_methods():
         for place, field in enumerate(item for item in node.body if isinstance(item, ast.AnnAssign))
         if field.target.id == "method"  # by its place; others have a name
     }
-    found = set()
+    found, imported = set(), shared(trees)
     for tree in trees:
-        visitor = Methods(classes, {**shared(trees), **constants(tree)})
+        visitor = Methods(classes, {**imported, **constants(tree)})
         visitor.visit(tree)
         found |= visitor.found
     return found

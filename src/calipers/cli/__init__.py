@@ -6,12 +6,13 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import click
 
 from calipers.cli.output import discard_output, tell
-from calipers.errors import CalipersError, UnknownName
+from calipers.errors import CalipersError, EngineError, UnknownName
 from calipers.names import load
 from calipers.reports.untrusted_text import clean
 
@@ -60,7 +61,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the table."""
-        return list(COMMANDS)
+        return [*COMMANDS]  # not list(): the module calipers.cli.list has that name here once it is loaded
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load the command of a name."""
@@ -105,7 +106,15 @@ def main() -> None:
     """Run the command with the arguments of this process, then exit."""
     if "_CALIPERS_COMPLETE" in os.environ:  # a shell requests completions
         commands.main(prog_name="calipers")
-    sys.exit(execute(sys.argv[1:]))
+    code = execute(sys.argv[1:])
+    ray = sys.modules.get("ray")
+    if code == EngineError.exit_code and ray is not None and ray.is_initialized():
+        # cut off from its cluster: Ray would end this process, sooner or later, with another exit code
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def execute(arguments: Sequence[str]) -> int:

@@ -17,31 +17,19 @@ TREE = "result.tree"
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="RUN|RESULT...", nargs=-1, type=click.Path())
-@options.option(
+@options.file_option(
     "-o",
     "--out",
     group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
     help="File of the certificate; result.tree is written beside it.  [default: result.cert.json]",
 )
-@options.option(
-    "--key", group=options.OUTPUT, metavar="FILE", type=click.Path(), help="Private key to sign with (Ed25519, PEM)."
-)
-@options.option(
+@options.signing_key
+@options.file_option(
     "--new-key",
     group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
     help="Only write a new private key to FILE, readable by you alone, and the public key to FILE.pub.",
 )
-@options.option(
-    "--plan",
-    group=options.ROLLOUTS,
-    metavar="FILE",
-    type=click.Path(),
-    help="Plan that calipers preregister wrote, to say what differs from it.",
-)
+@options.certified_plan
 @options.option(
     "--show",
     "shown",
@@ -50,26 +38,16 @@ TREE = "result.tree"
     multiple=True,
     help="Only write a proof of these rollouts, for people who do not get the others; needs --tree; may be repeated.",
 )
-@options.option(
-    "--tree", group=options.OUTPUT, metavar="FILE", type=click.Path(), help="Tree file that calipers certify wrote."
-)
-@options.option(
+@options.file_option("--tree", group=options.OUTPUT, help="Tree file that calipers certify wrote.")
+@options.file_option(
     "--time-stamp-request",
     "request",
     group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
     help="Also write a request for a time stamp of the certificate (RFC 3161), to be sent to an authority.",
 )
 @options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace the files if they exist.")
 @options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
-@options.by
-@options.cluster
-@options.columns
-@options.reward()
-@options.reward_range
-@options.exclude
-@options.missing_by_dialect
+@options.counting
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)
@@ -118,16 +96,10 @@ def certify(
     beside = os.path.join(os.path.dirname(path), TREE)
     files = [path, beside, *([request] if request else [])]
     targets = {name: _target(name, paths, force) for name in files}
-    from calipers.analyses.certify.certify import CertifiedScoring, certify
+    from calipers.analyses.certify.certify import certify
 
-    scoring = CertifiedScoring(
-        metrics=settings.pop("metrics"), by=settings.pop("by"), exclude=settings.pop("exclude"), **settings
-    )
-    if key is not None:
-        envelopes.private_key(key)  # before the work, not after it
-    done = certify(paths, scoring, columns=names or None, plan=plan)
-    envelope = envelopes.sign(done.envelope, key) if key is not None else done.envelope
-    targets[path].write(envelope.encoded())
+    done = certify(paths, columns=names or None, key=key, plan=plan, **settings)
+    targets[path].write(done.envelope.encoded())
     click.echo(f"{clean(path, None)}: {clean(done.result.headline(), 200)}")
     if done.tree is not None:
         targets[beside].write_all(done.tree.encoded())
@@ -135,7 +107,7 @@ def certify(
     if request:
         from calipers.analyses.certify.time_stamp import request_for
 
-        targets[request].write(request_for(envelope))
+        targets[request].write(request_for(done.envelope))
         click.echo(f"{clean(request, None)}: a request for a time stamp")
     if done.differences is not None:
         for difference in done.differences or ["as planned"]:

@@ -24,13 +24,7 @@ NO = 1
     help="Models of a folder of runs to compare, in this order: the difference is B - A.",
 )
 @options.metrics("  [default: those of the dialect]")
-@options.by
-@options.cluster
-@options.columns
-@options.reward()
-@options.reward_range
-@options.exclude
-@options.missing_by_dialect
+@options.counting
 @options.confidence(0.95)
 @options.seed(0)
 @options.option(

@@ -108,14 +108,18 @@ def show_matrix(
     metrics: Sequence[str] = (),
     target: Target | None = None,
     details: bool = False,
+    every: bool = False,
     judged: bool = False,
 ) -> None:
-    """Print a matrix and its notes; write it to ``target``. ``judged``: its verdicts are for CI, too."""
+    """Print a matrix and its notes; write it to ``target``. ``judged``: its verdicts are for CI, too.
+
+    It has ``every`` row, or with ``details`` too, which is the only option of a comparison for that.
+    """
     from calipers.analyses.matrix.document import document
 
     if target:
         target.write(safe_json(matrix.to_json()).encode())
-    page = document(matrix, every=details, where=where)
+    page = document(matrix, every=details or every, where=where, option="--details" if judged else "--all")
     if shape == "junit":
         from calipers.analyses.matrix.ci import suites
 

@@ -118,6 +118,11 @@ def option(*names: str, group: str, **settings: Any) -> Option:
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
 
+def file_option(*names: str, group: str, help: str, **settings: Any) -> Option:
+    """An option whose value is the path of a file."""
+    return option(*names, group=group, metavar="FILE", type=click.Path(), help=help, **settings)
+
+
 verbose = option(
     "-v",
     "--verbose",
@@ -183,12 +188,10 @@ threshold = option(
     show_default=True,
     help="Lowest reward that counts as a pass.",
 )
-out = option(
-    "--out",
-    group=OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
-    help="Also write the result as JSON to this file.",
+out = file_option("--out", group=OUTPUT, help="Also write the result as JSON to this file.")
+signing_key = file_option("--key", group=OUTPUT, help="Private key to sign with (Ed25519, PEM).")
+certified_plan = file_option(
+    "--plan", group=ROLLOUTS, help="Plan that calipers preregister wrote, to say what differs from it."
 )
 pairs = option("--pairs", group=OUTPUT, is_flag=True, help="Show every pair of runs, however many there are.")
 include_path = option(
@@ -638,6 +641,17 @@ of_harbor = _together(
     ),
     registry,
 )
+counting = _together(
+    by,
+    cluster,
+    columns,
+    reward(),
+    reward_range,
+    exclude,
+    missing_by_dialect,
+)
+"""Options of ``score``, ``compare`` and ``certify`` that say which rollouts count, and as what."""
+
 scoring = _together(
     metrics(),
     by,

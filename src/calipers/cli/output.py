@@ -188,7 +188,7 @@ def discard_output() -> None:
 class Target:
     """The file of ``--out``: checked before scoring, replaced atomically at the end."""
 
-    def __init__(self, path: str, inputs: Sequence[str] = ()) -> None:
+    def __init__(self, path: str, inputs: Sequence[str] = (), *, example: str = "result.json") -> None:
         self.path = path
         self.inputs = inputs
         self._remote = is_remote(path)
@@ -202,7 +202,7 @@ class Target:
         if not os.path.isdir(folder):
             raise InputError.at(path, f"there is no folder {os.path.dirname(path)!r}", "create it first")
         if os.path.isdir(self._real):
-            raise InputError.at(path, "is a directory", "expected a file, such as result.json")
+            raise InputError.at(path, "is a directory", f"expected a file, such as {example}")
         if not os.access(self._real if os.path.exists(self._real) else folder, os.W_OK):
             raise InputError.at(path, "is not writable", "expected a file that you can write")
         if any(os.path.realpath(name) == self._real for name in inputs if name != "-"):

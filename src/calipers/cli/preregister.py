@@ -13,19 +13,15 @@ from calipers.reports.untrusted_text import clean
 
 @click.command(cls=options.Command)
 @click.argument("suite", metavar="SUITE", type=click.Path())
-@options.option(
+@options.file_option(
     "-o",
     "--out",
     group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
     default="plan.cert.json",
     show_default=True,
     help="File of the certified plan.",
 )
-@options.option(
-    "--key", group=options.OUTPUT, metavar="FILE", type=click.Path(), help="Private key to sign with (Ed25519, PEM)."
-)
+@options.signing_key
 @options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace the file if it exists.")
 @options.verbose
 def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
@@ -35,14 +31,10 @@ def preregister(suite: str, out: str, key: str | None, force: bool) -> None:
     says what differs.
     """
     target = _target(out, (suite,), force)
-    from calipers.analyses.certify import envelope as envelopes
     from calipers.analyses.certify.preregister import preregister
 
-    if key is not None:
-        envelopes.private_key(key)  # before the work, not after it
-    plan = preregister(suite)
-    envelope = envelopes.sign(plan.envelope, key) if key is not None else plan.envelope
-    target.write(envelope.encoded())
+    plan = preregister(suite, key=key)
+    target.write(plan.envelope.encoded())
     runs = plan.predicate["runs"]
     rollouts = sum(run["tasks"] * run["samples"] for run in runs)
     click.echo(f"{clean(out, None)}: {counted(len(runs), 'run')}, {counted(rollouts, 'rollout')}; no model was called")

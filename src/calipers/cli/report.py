@@ -71,7 +71,8 @@ def report(
     looked at. The file opens in a browser
     without a network.
     """
-    target = Target(out, [*paths, *([settings["flag"]] if settings["flag"] else [])])
+    flag = [settings["flag"]] if settings["flag"] else []
+    target = Target(out, [*paths, *flag], example="report.html")
     names = options.roles(columns)
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.web.report import report as make

@@ -217,7 +217,7 @@ def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any],
 
     matrix = matrix_of(reports) if shape in FOR_PEOPLE else None
     if matrix is not None:
-        show_matrix(matrix, shape, where=folder_of(reports), details=page["details"])
+        show_matrix(matrix, shape, where=folder_of(reports), details=page["details"], every=page["every"])
     for result in together(reports) if matrix is None or page["details"] or page["economics"] else ():
         if not replaces(result.dialect, shape):
             show_result(result, shape, **page)

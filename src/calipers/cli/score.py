@@ -27,13 +27,7 @@ INCOMPLETE = 3
 @click.command(cls=options.GroupedCommand)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @options.metrics("  [default: those of the dialect; for native, mean_reward and pass_rate]")
-@options.by
-@options.cluster
-@options.columns
-@options.reward()
-@options.reward_range
-@options.exclude
-@options.missing_by_dialect
+@options.counting
 @options.interval
 @options.confidence(0.95)
 @options.seed(0)
@@ -66,20 +60,16 @@ INCOMPLETE = 3
     multiple=True,
     help="Script such as Harbor's metric.py to run in the sandbox; needs --trust; may be repeated.",
 )
-@options.option(
+@options.file_option(
     "--verifier-errors",
     "errors",
     group=options.STATISTICS,
-    metavar="FILE",
-    type=click.Path(),
     help="Output of calipers check --selftest --format json, to bound each metric if the tasks with wrong verdicts are "
     "wrong.",
 )
-@options.option(
+@options.file_option(
     "--partial",
     group=options.OUTPUT,
-    metavar="FILE",
-    type=click.Path(),
     help="Write a partial score to FILE instead of printing the score; calipers merge makes one score of several.",
 )
 @options.option(
@@ -157,7 +147,7 @@ def score(
             found = score_matrix(runs, metrics, names, settings, progress) if one_page else None
         paths = runs.with_rollouts
         if found is not None:
-            show_matrix(found, shape, where=runs.given, metrics=metrics, target=target, details=details)
+            show_matrix(found, shape, where=runs.given, metrics=metrics, target=target, details=details, every=every)
             if not details or shape not in FOR_PEOPLE or not paths:
                 return
             target = None

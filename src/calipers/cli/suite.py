@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BASELINE = "baseline"
 OF_GATE = (BASELINE, *(key for key in KEYS if key != "results"))
+UNDEFINED = 3  # exit code of a gate that cannot be checked
 MATRIX_FILE, GATE_FILE = "matrix.json", "gate.json"
 
 
@@ -51,15 +52,32 @@ class SuiteCommand:
         return rendered(_plan_page(self, jobs, [sizes[_planned_key(job)] for job in jobs]), "table")
 
     def check(self, given: Mapping[str, Any]) -> None:
-        """InputError, before anything runs, for a baseline that is no other model of the suite and no path."""
+        """InputError, before anything runs, for a rule about an unknown metric, and for a baseline that is no model."""
+        jobs = jobs_of([self.file.path], given)[0] if self.policy is not None else []
+        self._check_rules(jobs)
         if self.baseline is None:
             return
-        models = list(dict.fromkeys(job.model for job in jobs_of([self.file.path], given)[0]))
+        models = list(dict.fromkeys(job.model for job in jobs))
         where = f"{self.file.path}:{self.file.lines.get(('gate', BASELINE), 1)}"
         if self.baseline not in models and not os.path.exists(self.baseline):
             raise InputError.at(where, str(UnknownName.of("model in this suite", self.baseline, models)))
         if models == [self.baseline]:
             raise InputError.at(where, f"{self.baseline} is the only model", "expected another one to check")
+
+    def _check_rules(self, jobs: Sequence[Job]) -> None:
+        """Look up the metrics of the rules; the tasks of a library have metrics of their own, which are known later."""
+        from calipers.request import make_plan
+
+        if self.policy is None or any(job.from_library for job in jobs):
+            return
+        lines = self.file.lines
+        for rule in self.policy.requirements:
+            if not rule.missing:
+                try:
+                    make_plan([rule.metric], dialect=jobs[0].dialect)
+                except UnknownName as error:
+                    where = f"{self.file.path}:{lines.get(('gate', rule.tier)) or lines.get(('gate',), 1)}"
+                    raise InputError.at(where, f"{rule.text!r}: {error}") from None
 
     def show(self, reports: Sequence[Report], shape: str, page: PageOptions) -> int:
         """Show matrix and gate, and write them beside the runs; the exit code of the gate, 0 without one.
@@ -70,16 +88,19 @@ class SuiteCommand:
 
         folder = folder_of(reports)
         matrix = matrix_of(reports)
-        checks = self.checked(reports) if self.policy is not None else None
         paged = matrix is None or ((page["details"] or page["economics"]) and shape in FOR_PEOPLE)
         if matrix is not None:
             _write(folder, reports, MATRIX_FILE, matrix)
-            show_matrix(matrix, shape, where=folder, details=page["details"])
+            show_matrix(matrix, shape, where=folder, details=page["details"], every=page["every"])
         for result in together(reports) if paged else ():
             show_result(result, shape, **page)
             notes(result)
-        if checks is None:
+        if self.policy is None:
             return 0
+        if self._baseline_lost(reports):
+            tell_notes([f"the gate was not checked: its baseline {self.baseline} has no run"])
+            return UNDEFINED
+        checks = self.checked(reports)
         from calipers.analyses.gate.document import document
 
         _write(folder, reports, GATE_FILE, checks)
@@ -90,6 +111,12 @@ class SuiteCommand:
             tell(f"gate: {clean(checks.headline(), None)}")
         tell_notes(checks.notes)
         return checks.exit_code
+
+    def _baseline_lost(self, reports: Sequence[Report]) -> bool:
+        """Whether the baseline is a model of the suite that could not run."""
+        if self.baseline is None or os.path.exists(self.baseline):
+            return False
+        return all(report.job.model != self.baseline for report in reports)
 
     def checked(self, reports: Sequence[Report]) -> Gate:
         """The rules of the gate, checked for every run but those of the baseline."""

@@ -11,42 +11,28 @@ from calipers.cli.output import show
 @click.command(cls=options.Command)
 @click.argument("certificate", metavar="CERTIFICATE", type=click.Path())
 @click.argument("rollouts", metavar="[ROLLOUTS]...", nargs=-1, type=click.Path())
-@options.option(
-    "--key", group=options.ROLLOUTS, metavar="FILE", type=click.Path(), help="Public key of the signer (Ed25519, PEM)."
-)
-@options.option(
+@options.file_option("--key", group=options.ROLLOUTS, help="Public key of the signer (Ed25519, PEM).")
+@options.file_option(
     "--tree",
     group=options.ROLLOUTS,
-    metavar="FILE",
-    type=click.Path(),
     help="Tree file that calipers certify wrote.  [default: result.tree beside the certificate]",
 )
-@options.option(
-    "--plan",
-    group=options.ROLLOUTS,
-    metavar="FILE",
-    type=click.Path(),
-    help="Plan that calipers preregister wrote, to say what differs from it.",
-)
+@options.certified_plan
 @options.option(
     "--rerun-verifier",
     group=options.ROLLOUTS,
     is_flag=True,
     help="Judge the stored completions again with the run's own verifier, and compare the rewards.",
 )
-@options.option(
+@options.file_option(
     "--time-stamp",
     "stamp",
     group=options.ROLLOUTS,
-    metavar="FILE",
-    type=click.Path(),
     help="Reply of a time-stamp authority (RFC 3161) to check; needs --authority.",
 )
-@options.option(
+@options.file_option(
     "--authority",
     group=options.ROLLOUTS,
-    metavar="FILE",
-    type=click.Path(),
     help="Certificate of the time-stamp authority that you trust (PEM).",
 )
 @options.keys

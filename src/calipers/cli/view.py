@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
 from calipers.cli import options
 from calipers.cli.output import tell
@@ -76,6 +77,9 @@ def view(
     from calipers.web.viewer.library import Library
     from calipers.web.viewer.server import serve
 
+    given = click.get_current_context().get_parameter_source
+    if label is None and given("labels") is not ParameterSource.DEFAULT:
+        raise InputError.at("--labels", "is for blind labelling", "add --label N, the number of rollouts to label")
     library = Library(paths or (".",))
     labelling = None
     if label is not None:

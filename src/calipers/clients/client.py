@@ -54,6 +54,8 @@ class Completion(msgspec.Struct, frozen=True):
     ending: Ending = ""
     usage: Mapping[str, float] = msgspec.field(default_factory=dict)
     asked_again: int = 0  # times that it was asked for before, of workers that were lost with it
+    request_id: str | None = None  # by which the server's own log knows the call
+    seed: int | None = None  # that was sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,9 @@ class LitellmModel:
             replied = msgspec.convert(document, reply.Reply)
         except msgspec.ValidationError as error:
             raise reply.malformed("the response is not a chat completion") from error
-        return reply.completion(replied, latency_s, self._connection.price, self._connection.secrets)
+        seed = request.extra.get("seed", request.seed if self._seeds else None)
+        sent = seed if isinstance(seed, int) else None
+        return reply.completion(replied, latency_s, self._connection.price, self._connection.secrets, sent)
 
     async def close(self) -> None:
         """Give back the connections."""

@@ -330,7 +330,7 @@ def cut(done: Completion, stops: Sequence[str]) -> Completion:
     """A completion up to the first of some texts, as one that ended there by itself; else as it is.
 
     >>> cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
-    Completion(text='4', finish_reason='stop', ending='', usage={}, asked_again=0)
+    Completion(text='4', finish_reason='stop', ending='', usage={}, asked_again=0, request_id=None, seed=None)
     """
     places = [start for stop in stops if stop and (start := done.text.find(stop)) >= 0]
     if not places:
@@ -396,10 +396,12 @@ class ServedModel:
         body = self._body(request)
         while True:
             started, taken = perf_counter(), self._stops
+            seed = request.extra.get("seed", request.seed if self._seeds else None)
             status, headers, raw = await self._post(body)
             if 200 <= status < 300:
                 latency_s = perf_counter() - started
-                done = reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets)
+                seed = seed if isinstance(seed, int) else None  # --gen-kwargs may send anything
+                done = reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets, seed)
                 if not request.stop or request.extra.get("include_stop_str_in_output"):
                     return done
                 return cut(done, request.stop)

@@ -28,7 +28,7 @@ from calipers.clients.client import Client, Completion, Connection, Request, as_
 from calipers.clients.failure import cleaned
 from calipers.clients.likelihood import Scored, Text
 from calipers.clients.secrets import Secrets
-from calipers.errors import ClientError, InputError, PluginError
+from calipers.errors import ClientError, InputError, PluginError, nearest
 from calipers.names import compiled_file
 
 
@@ -263,8 +263,10 @@ def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
     target: Any = module
     for part in attribute.split("."):
         if not hasattr(target, part):
-            public = ", ".join(key for key in vars(module) if not key.startswith("_"))
-            raise InputError.at(f"python/{name}", f"it has no {attribute!r}", f"it has: {public or 'nothing'}")
+            public = [key for key, value in vars(module).items() if not key.startswith("_") and callable(value)]
+            close = nearest(attribute, public, 1)
+            right = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(public) or 'nothing'}"
+            raise InputError.at(f"python/{name}", f"it has no {attribute!r}", right)
         target = getattr(target, part)
     return target
 

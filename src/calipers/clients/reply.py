@@ -31,8 +31,10 @@ class Reply(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: Any = None
     error: Any = None
+    id: Any = None
 
 
+LONGEST_ID = 200  # characters; those of known servers have at most 64
 MOST = 2**53
 """The largest count that is one: beyond it a log could not be read, nor a sum be true."""
 
@@ -65,10 +67,13 @@ def _no_reply(start: bytes) -> str:
     return "the response body is not a JSON completion"
 
 
-def completion(reply: Reply, latency_s: float, price: Price | None, secrets: Secrets) -> Completion:
+def completion(
+    reply: Reply, latency_s: float, price: Price | None, secrets: Secrets, seed: int | None = None
+) -> Completion:
     """The first choice of a reply; ClientError when there is none, or an error in its place.
 
-    No content is the text "": the model said nothing. Reasoning is not part of the text.
+    No content is the text "": the model said nothing. Reasoning is not part of the text. ``seed`` is the one that was
+    sent.
     """
     if reply.error:
         raise malformed(
@@ -81,15 +86,17 @@ def completion(reply: Reply, latency_s: float, price: Price | None, secrets: Sec
         raise malformed(f"an error instead of an answer: {cleaned(_message(choice.error), secrets)}")
     usage = _usage(reply.usage, latency_s, price)
     finish = choice.finish_reason
+    request_id = reply.id[:LONGEST_ID] if isinstance(reply.id, str) and reply.id else None
     if choice.message is None:
         if choice.text is None:
             raise malformed("the first choice has neither a message nor text")
-        return Completion(choice.text, finish, _ending(finish, None), usage)
+        return Completion(choice.text, finish, _ending(finish, None), usage, request_id=request_id, seed=seed)
     content, refusal = choice.message.content, choice.message.refusal
     if isinstance(content, list):
         refusal = refusal or _joined(content, "refusal")
         content = _joined(content, "text")
-    return Completion(content or refusal or "", finish, _ending(finish, refusal), usage)
+    text = content or refusal or ""
+    return Completion(text, finish, _ending(finish, refusal), usage, request_id=request_id, seed=seed)
 
 
 def malformed(what: str) -> ClientError:

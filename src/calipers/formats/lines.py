@@ -19,7 +19,7 @@ from codecs import utf_8_decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
 from types import NoneType
@@ -41,6 +41,7 @@ from calipers.rollouts.part import BadRow, Part
 WORTH_DIVIDING = 45 << 20  # bytes; what one process reads while another starts and, at the end, answers
 PACE = 0.85  # of another process: this one also hashes what it reads
 NOTHING = Raw(b"")
+_RAW = object()  # stands for NOTHING in a key of a cache: raw JSON has no hash
 ABSENT = msgspec.UNSET  # in the place of a value whose key a row does not have
 MOST_COLUMNS = 1000  # more distinct keys than this are ids used as keys, not columns
 MOST_KEYS = 4000  # of any kind; each takes room in every row of a block
@@ -102,11 +103,21 @@ def union(kinds: Collection[str], number: Any) -> Any:
 
 
 def struct_of(name: str, fields: Sequence[tuple[str, Any, Any]], *, strict: bool = True) -> Any:
-    """A struct with fields of any keys: (key, type, default) of each. A strict one refuses other keys."""
+    """A struct with fields of any keys: (key, type, default) of each. A strict one refuses other keys.
+
+    The same fields give the same struct: to define one takes longer than to read a short file with it.
+    """
+    hashable = ((key, kind, _RAW if default is NOTHING else default) for key, kind, default in fields)
+    return _struct_of(name, tuple(hashable), strict)
+
+
+@lru_cache(maxsize=128)
+def _struct_of(name: str, fields: tuple[tuple[str, Any, Any], ...], strict: bool) -> Any:
     spec: list[Any] = []
     rename: dict[str, str] = {}
     for n, (key, kind, default) in enumerate(fields):
-        spec.append((f"f{n}", kind) if default is msgspec.NODEFAULT else (f"f{n}", kind, default))
+        value = NOTHING if default is _RAW else default
+        spec.append((f"f{n}", kind) if value is msgspec.NODEFAULT else (f"f{n}", kind, value))
         rename[f"f{n}"] = key
     return msgspec.defstruct(name, spec, rename=rename, forbid_unknown_fields=strict, gc=False)
 
@@ -331,7 +342,8 @@ def packed_lines(
         progress(len(block))
         if reader.rows >= PIECE:
             flush()
-            if len(pieces) > SEVERAL and sum(map(len, pieces[1:])) > len(pieces[0]) // 2:
+            # each piece names its tasks once more, so they do not wait long; what is merged is copied each time
+            if len(pieces) > SEVERAL and sum(map(len, pieces[1:])) > len(pieces[0]) // 8:
                 pieces[:] = [merged()]
     if reader.rows:
         flush()
@@ -379,7 +391,10 @@ def read_lines(
         "labels": sorted(labels),
         "words": dict(worths(names)),
     }
-    children: list[_Child[P]] = [_Child({**request, "start": start, "end": end}) for start, end in ranges[1:]]
+    children: list[ChildProcess[Any]] = [
+        ChildProcess("calipers.formats.lines:read_range", {**request, "start": start, "end": end})
+        for start, end in ranges[1:]
+    ]
     bom = len(BOM) if source.head.startswith(BOM) else 0
     source.head = source.head[bom:]
     reader = make(source.path, names, labels, bom if source.divisible else None)
@@ -387,8 +402,9 @@ def read_lines(
     try:
         parts = [_drive(reader, readinto, ranges[0][1] - bom if divided else sys.maxsize, progress)]
         lines = reader.lines
-        for child in children:
-            part, part_lines = child.result(progress)
+        for child, (start, end) in zip(children, ranges[1:], strict=True):
+            part, part_lines = child.result()
+            progress(end - start)
             if isinstance(part, LineError):
                 raise part.at(source.path, lines)
             parts.append(replace(part, places=part.places.shifted(lines)))
@@ -415,8 +431,9 @@ def read_packed(
     kept = None if keep is None else sorted(keep)
     request: dict[str, Any] = {"maker": maker, "path": source.path, "names": dict(names), "labels": sorted(labels)}
     request |= {"words": dict(worths(names)), "keep": kept}
-    children: list[_Child[Any]] = [
-        _Child({**request, "start": start, "end": end}, whole="packed_range") for start, end in ranges[1:]
+    children: list[ChildProcess[Any]] = [
+        ChildProcess("calipers.formats.lines:packed_range", {**request, "start": start, "end": end})
+        for start, end in ranges[1:]
     ]
     bom = len(BOM) if source.head.startswith(BOM) else 0
     source.head = source.head[bom:]
@@ -425,8 +442,9 @@ def read_packed(
     try:
         left = ranges[0][1] - bom if ranges else sys.maxsize
         parts = [packed_lines(reader, line_blocks(readinto, left), keep, progress)]
-        for child in children:
-            part, _ = child.result(progress)
+        for child, (start, end) in zip(children, ranges[1:], strict=True):
+            part, _ = child.result()
+            progress(end - start)
             if not isinstance(part, (Loose, Packed)):
                 raise NotPackable(str(part))
             parts.append(part)
@@ -482,37 +500,51 @@ def _drive(reader: Lines[P], readinto: Callable[[memoryview], int | None], left:
     return reader.finish()
 
 
-class _Child(Generic[P]):
-    """A process that reads one byte range; should it die, its range is read here."""
+A = TypeVar("A")
 
-    def __init__(self, request: dict[str, Any], whole: str = "read_range") -> None:
-        self._request, self._whole = request, whole
+
+class ChildProcess(Generic[A]):
+    """A process that calls one function of ours and answers with what it returns; should it die, it is called here.
+
+    ``way`` is its ``module:function``, ``request`` its arguments as JSON. With ``given``, the function has the argument
+    ``given`` too: an iterator over values that are sent while both processes work.
+    """
+
+    def __init__(self, way: str, request: dict[str, Any], given: Callable[[], Iterator[Any]] | None = None) -> None:
+        self._way, self._request, self._given = way, request, given
         # -P and our own sys.path: the child imports what we import, and nothing from its folder
-        command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(request), whole]
+        command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(request), way]
         self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
+            [*command, *(["given"] if given else [])],
+            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             pipesize=1 << 20,
             env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # starting threads it never uses costs it 0.1 s
         )
-        self._answer: tuple[P | LineError, int] | None = None
+        self._answer: tuple[A] | None = None
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
 
     def _listen(self) -> None:
-        stream = self._process.stdout
+        stream, sink = self._process.stdout, self._process.stdin
+        if sink is not None and self._given is not None:
+            with suppress(BrokenPipeError), sink:
+                for value in self._given():
+                    pickle.dump(value, sink, protocol=5)
         if stream is not None:
-            with stream, suppress(EOFError, pickle.UnpicklingError):  # it died: its range is read here
-                self._answer = pickle.load(stream)  # our own child's words
+            with stream, suppress(EOFError, pickle.UnpicklingError):  # it died: the function is called here
+                self._answer = (pickle.load(stream),)  # our own child's words
         self._process.wait()
 
-    def result(self, progress: Progress) -> tuple[P | LineError, int]:
-        """(what was read, how many lines it was)."""
+    def result(self) -> A:
+        """What the function returned."""
         self._listening.join()
-        progress(self._request["end"] - self._request["start"])
         answer, self._answer = self._answer, None
-        return _WAYS[self._whole](**self._request) if answer is None else answer
+        if answer is not None:
+            return answer[0]
+        given = {"given": self._given()} if self._given else {}
+        returned: A = load(self._way)(**self._request, **given)
+        return returned
 
     def stop(self) -> None:
         """End the process if its answer is no longer wanted."""
@@ -534,13 +566,17 @@ def read_range(
             return error, reader.lines
 
 
-_WAYS: Mapping[str, Callable[..., tuple[Any, int]]] = {"read_range": read_range, "packed_range": packed_range}
-"""How a child process may read its range."""
-
-
 def child() -> None:
-    """What a child process does: read its range, answer on standard output."""
-    answer = _WAYS[sys.argv[3]](**json.loads(sys.argv[2]))
+    """What a child process does: call the function, answer on standard output."""
+    given = {"given": _sent()} if sys.argv[4:] else {}
+    answer = load(sys.argv[3])(**json.loads(sys.argv[2]), **given)
     pickle.dump(answer, sys.stdout.buffer, protocol=5)
     sys.stdout.buffer.flush()
     os._exit(0)  # somebody waits for the end of this process, and taking its rows apart takes time
+
+
+def _sent() -> Iterator[Any]:
+    """The values that come on standard input."""
+    with suppress(EOFError):
+        while True:
+            yield pickle.load(sys.stdin.buffer)  # our own parent's words

@@ -77,6 +77,10 @@ def _inside(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | OpenI
     files, notes = files_of_one_format(path, columns)
     if files:
         return files, notes
+    if wanted := insisted(columns):
+        there = sorted({_set_format(each, NOTHING) for each in _files(path)} - {""})
+        right = f"its files are of {' and '.join(there)}" if there else "no format is recognised in its files"
+        raise InputError.at(path, f"no file in it is of {wanted}, the given --input-format", right)
     raise InputError.at(path, "is a directory", RIGHT)
 
 

@@ -257,6 +257,11 @@ TERMS: Final[Mapping[str, Term]] = {
     "earlier attempt": Term(
         "A rollout that was run more than once has earlier attempts. Only its last attempt counts.", ("ledger",)
     ),
+    "asked again": Term(
+        "A rollout on a cluster is asked again when its worker was lost with it: the machine or the process ended. Its "
+        "request may have been made twice, and its result counts once.",
+        ("ledger",),
+    ),
     "exceptions": Term("The errors that trials raised, by type, and the number of planned rollouts with one."),
     # a table of estimates
     "metric": Term(

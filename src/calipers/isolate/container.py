@@ -11,7 +11,6 @@ Of the standard library alone, with imports that name no package: Harbor's inter
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -156,9 +155,10 @@ while os.read(0, 1):
 all others when asked, since it alone needs no place for a new process to do so."""
 
 ENTER = """
-import ctypes, json, os, signal, sys, warnings  # all before the room's own modules could come in their place
-pid, kinds, most, env, *command = sys.argv[1:]
-env = json.loads(env)
+import _signal, ctypes, os, sys, warnings  # all before the room's own modules could come in their place
+pid, kinds, most, variables, *rest = sys.argv[1:]  # signal and json would take as long as all else here
+env = dict(variable.split("=", 1) for variable in rest[:int(variables)])
+command = rest[int(variables):]
 libc = ctypes.CDLL(None, use_errno=True)
 def call(done):
     if done:
@@ -181,8 +181,8 @@ header = (ctypes.c_uint32 * 2)(0x20080522, 0)
 call(libc.capset(header, (ctypes.c_uint32 * 6)(kept & 0xFFFFFFFF, kept & 0xFFFFFFFF, 0, kept >> 32, kept >> 32, 0)))
 os.environ.clear()
 os.environ.update(env)
-for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-    signal.signal(number, signal.SIG_DFL)
+for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # which Python ignores
+    _signal.signal(number, _signal.SIG_DFL)
 os.execvp(command[0], command)
 """
 """What nsenter does, and more: whoever enters has given up all rights but a container's before a program of the room
@@ -501,8 +501,8 @@ class Container:
             return [*entrance, "nsenter", "--target", str(self._pid), *user, *net, "--mount", "--pid", "--ipc", "--"]
         spaces = ",".join((*(() if self._network else ("net",)), "ipc", "pid", "mnt"))
         rights = sum(1 << CAPABILITY_NUMBERS[name] for name in KEPT.split(","))
-        given = json.dumps(dict(env or self._inside()))
-        return [*entrance, sys.executable, "-ISc", ENTER, str(self._pid), spaces, str(rights), given]
+        given = [f"{name}={value}" for name, value in (env or self._inside()).items()]
+        return [*entrance, sys.executable, "-ISc", ENTER, str(self._pid), spaces, str(rights), str(len(given)), *given]
 
     def _inside(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a command inside finds in its environment."""

@@ -70,11 +70,15 @@ def expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
         ways = np.zeros((ties + 1, k + 1, tasks))
         gains = np.zeros_like(ways)
         ways[0, 0] = 1.0
+        reach = 0  # the most votes of the answers so far in a draw; beyond it all ways are 0
         for answer in range(answers):
             more, won = picks[0, answer] * ways, picks[0, answer] * gains
-            for x in range(1, c):
-                more[:, x:] += picks[x, answer] * ways[:, :-x]
-                won[1:, x:] += picks[x, answer] * gains[1:, :-x]
+            most = min(c, int(votes[answer].max(initial=0)))
+            for x in range(1, min(c, most + 1)):
+                end = min(reach, k - x) + 1
+                more[:, x : x + end] += picks[x, answer] * ways[:, :end]
+                won[1:, x : x + end] += picks[x, answer] * gains[1:, :end]
+            reach = min(k, reach + most)
             level = picks[c, answer] * ways[:-1, :-c]
             more[1:, c:] += level
             won[1:, c:] += picks[c, answer] * gains[:-1, :-c] + worth[answer] * level

@@ -131,11 +131,18 @@ def account(ledger: Ledger, missing: str) -> str:
     return f"{ledger.planned:,} planned{origin} = {parts}; {gaps}"
 
 
+def asked_again(number: int) -> str:
+    """Rollouts whose worker was lost, in words."""
+    return f"{counted(number, 'rollout')} asked again after a worker was lost"
+
+
 def whole_account(ledger: Ledger, missing: str) -> str:
     """The ledger of a group: its tasks, its outcomes, and the attempts that later attempts replaced."""
     sentences = [counted(ledger.tasks, "task"), account(ledger, missing)]
     if ledger.attempts > ledger.planned:
         sentences.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} excluded")
+    if ledger.asked_again:
+        sentences.append(asked_again(ledger.asked_again))
     sentences += [f"{number:,} scored without reward {clean(key)!r}" for key, number in ledger.lacking.items()]
     return "; ".join(sentences)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from calipers.reports.document import (
     Block,
@@ -20,8 +20,9 @@ from calipers.reports.document import (
     Text,
     Title,
 )
-from calipers.reports.untrusted_text import LONGEST, clean
+from calipers.reports.untrusted_text import LONGEST, clean, within
 
+MOST_NAME = 2_000  # characters of a name that are looked at
 USUAL = "\\|_*`[]<"
 _ENTITIES = {"<": "&lt;", "@": "&#64;"}
 
@@ -41,6 +42,22 @@ def code(text: str, longest: int | None = LONGEST) -> str:
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
     return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _short_names(cells: Sequence[Cell]) -> dict[Name, str]:
+    """The names of a column, the longest of them without their middle: rows of one family differ at their ends."""
+    names = [cell for cell in cells if isinstance(cell, Name)]
+    most = max((name.longest for name in names if name.longest is not None), default=0)
+    cut = within([clean(_ends(name.text), None) if most else "" for name in names], max(most, 1))
+    return {
+        name: short if name.longest is not None else clean(name.text, None)
+        for name, short in zip(names, cut, strict=True)
+    }
+
+
+def _ends(text: str) -> str:
+    """A text of any length without the middle that nobody will see."""
+    return text if len(text) <= MOST_NAME else f"{text[: MOST_NAME // 2]}{text[-MOST_NAME // 2 :]}"
 
 
 class _Page:
@@ -99,8 +116,14 @@ class _Page:
         lines = [heads, ["---:" if flush else "---" for flush in right]]
         if table.notes_head is not None:
             lines = [[*heads, self._text(table.notes_head)], [*lines[1], "---"]]
+        names = {number: _short_names([row.cells[number] for row in table.rows]) for number in places}
         for row in table.rows:
-            cells = [self._cell(row.cells[number], table.columns[number].verbatim) for number in places]
+            cells = [
+                code(names[number][cell], None)
+                if isinstance(cell := row.cells[number], Name)
+                else self._cell(cell, table.columns[number].verbatim)
+                for number in places
+            ]
             notes = "; ".join(note for note in row.notes if not isinstance(note, Instead))
             words = self._text(notes if row.markdown is None else row.markdown)
             if table.notes_head is not None:

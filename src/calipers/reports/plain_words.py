@@ -62,7 +62,7 @@ WHY: Final = (
         r"(no interval at \S+ %) from (.+), which may all point one way by chance",
         r"\1: by chance \2 may all point the same way",
     ),
-    (r"too few to draw ranks from", "too few for ranks"),
+    (r"(\d+) are too few to draw ranks from", r"\1 tasks or clusters are too few for ranks"),
     (r"by chance all may point one way", "by chance all may point the same way"),
     (r"every draw gives the same difference", "every bootstrap draw gives the same difference"),
     (r"(\d+) common tasks or clusters; ranks take two or more", r"ranks need two common tasks or clusters, not \1"),

@@ -206,7 +206,7 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
     }
 
 
-_LATE = ("passed", "rewarded", "samples_per_task")
+_LATE = ("passed", "rewarded", "samples_per_task", "asked_again")
 """Keys of a ledger that are not in the digest: results that were made before they were added keep theirs."""
 
 

@@ -31,6 +31,7 @@ from calipers.reports.figures import (
     NONE,
     POLICY,
     advice_of,
+    asked_again,
     counted,
     exceptions,
     figure,
@@ -404,6 +405,8 @@ def _ledger(result: Result, group: Group) -> list[Block]:
         lines.append(Sentence(words, label=" " * _LEDGER, markdown="", below=WIDE))
     if ledger.attempts > ledger.planned:
         lines.append(Sentence(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} excluded", indent=1))
+    if ledger.asked_again:
+        lines.append(Sentence(asked_again(ledger.asked_again), indent=1))
     for key, number in ledger.lacking.items():
         lines.append(Sentence((f"{number:,} scored without reward ", Name(key)), indent=1))
     if raised := exceptions(ledger):
@@ -565,7 +568,7 @@ def _several(result: Result, economics_too: bool) -> _Parts:
     cuts = list(_breakdowns(result, list(zip(names, groups, strict=True)), width))
     one_metric = " = ".join(map(clean, (metrics[0], *same[metrics[0]]))) if len(metrics) == 1 else ""
     head = head_blocks(counts_of(groups), ", ".join(filter(None, (one_metric, f"{_level(result)}s"))))
-    head += [*answer_blocks(answer_of_several(result)), Blank()]
+    head += [*answer_blocks(answer_of_several(result)), *([Blank()] if numbers or not cuts else [])]
     ledger = _added([group.ledger for group in groups])
     tail: list[Block] = [Blank(), Sentence(planned(ledger, result.missing))]
     tail += _outcomes(ledger)
@@ -636,10 +639,14 @@ def answer_of_several(result: Result) -> Answer:
         return of_suite(who, len(suite.datasets), clean(name), means.macro, confidence=result.confidence)
     if not result.groups:
         return Answer("There are no rollouts.")
-    models = len({(group.model, group.agent) for group in result.groups})
-    if models > 1:
+    runners = len({(group.model, group.agent) for group in result.groups})
+    if runners > 1:
+        models, agents = ({getattr(group, key) for group in result.groups} for key in ("model", "agent"))
+        who = f"{runners} pairs of a model and an agent"
+        if len(models) == 1 or len(agents) == 1:
+            who = counted(runners, "model" if len(models) > 1 else "agent")
         return Answer(
-            f"{counted(models, 'model')}: calipers leaderboard says which of them differ.",
+            f"{who}: calipers leaderboard says which of them differ.",
             "Compare by differences on common tasks, not by whether these intervals overlap",
         )
     return Answer(f"{counted(len(result.groups), 'group')} of rollouts.")
@@ -660,6 +667,7 @@ def _added(ledgers: Sequence[Ledger]) -> Ledger:
         attempts=sum(each.attempts for each in every),
         outcomes={word: sum(each.outcomes.get(word, 0) for each in every) for word in words},
         rewarded={word: sum(each.rewarded.get(word, 0) for each in every) for word in kept},
+        asked_again=sum(each.asked_again or 0 for each in every) or None,
     )
 
 

@@ -47,6 +47,7 @@ LEAST_NAME = 18  # columns that a name keeps which loses its middle
 NARROW, WIDE, FROM = 80, 120, 110  # columns of a line with two ends: narrow, or wide from so many columns on
 _INDENT = "  "
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+_FILLER = "\N{DELETE}"  # for the second column of a wide sign; no clean text has it
 _STYLES = {"strong": "bold", "plain": "", "value": "bold", "note": "dim"}
 _ORANGE = "yellow"
 LEAST_PICTURE = 9  # columns of a picture that takes the room left; with fewer there is none
@@ -172,14 +173,14 @@ def _shown(text: Text) -> str:
 def _wrapped(text: str, columns: int, indent: str, style: Style, hanging: str | None = None) -> Iterator[Line]:
     """Text in lines that break between words, but nowhere at a no-break space."""
     broken = textwrap.wrap(
-        text,
+        "".join(sign + _FILLER * (width(sign) - 1) for sign in text),  # as many signs as columns
         max(columns, 20),
         initial_indent=indent,
         subsequent_indent=indent + _INDENT if hanging is None else hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return ([(line.replace(_NO_BREAK, " "), style)] for line in broken)
+    return ([(line.replace(_NO_BREAK, " ").replace(_FILLER, ""), style)] for line in broken)
 
 
 @dataclass(frozen=True, slots=True)

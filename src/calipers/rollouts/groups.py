@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +20,7 @@ import numpy as np
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 
 CHUNK = 1 << 17  # values; what is folded at a time stays in the processor's cache
+FEW = 256  # values; `math.fsum` adds so many up sooner than an array is folded, and rounds the same true sum once
 _HUGE = 2.0**1000  # above this, sigma itself would overflow: scale down by a power of two first
 Add = Callable[[Floats], Floats]
 """Plain sums of a fold: over everything, or per task."""
@@ -58,6 +60,9 @@ def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floa
     >>> float(total(np.array([1e16, 1.0, -1e16])))
     1.0
     """
+    if add is _ADD_LAST and values.ndim == 1 and values.size <= FEW:
+        with suppress(ValueError, OverflowError):  # infinities of both signs; sums beyond the floats on the way
+            return np.asarray(math.fsum(values.tolist()) + 0.0)
     biggest = _size(values)
     if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK and biggest <= _HUGE:
         chunks = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from calipers.rollouts.column import Column
-from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, MISSING, OUTCOMES, SCORED, STOPPED_EARLY
+from calipers.rollouts.record import ASKED_AGAIN, CODE, FIRST_GAP, FIRST_NIL, MISSING, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
@@ -35,6 +35,7 @@ class Ledger:
     passed: int | None = None  # scored rollouts with reward 1, where every reward is 0 or 1; None where one is neither
     rewarded: dict[str, int] = field(default_factory=dict)  # outcome beside scored -> rollouts that keep their reward
     samples_per_task: tuple[int, int] | None = None  # the fewest and the most planned rollouts of a task
+    asked_again: int | None = None  # rollouts that were asked for again, as their worker was lost; None where none was
 
     @property
     def stopped_early(self) -> int:
@@ -56,6 +57,7 @@ class Ledger:
             outcomes={word: n for word, n in zip(OUTCOMES, counts, strict=False) if n},
             exceptions=_exceptions(rollouts),
             samples_per_task=_samples_per_task(parts),
+            asked_again=sum(map(_asked_again, parts)) or None,
         )
         if sum(ledger.outcomes.values()) != ledger.planned:
             raise RuntimeError(f"the ledger does not add up: {ledger}")
@@ -91,6 +93,7 @@ def joined_ledgers(ledgers: Sequence[Ledger], rewards: Sequence[tuple[int, bool]
         passed=sum(ledger.passed or 0 for ledger in ledgers) if outright else None,
         rewarded=_by_outcome(ledger.rewarded for ledger in ledgers),
         samples_per_task=(min(low for low, _ in spans), max(high for _, high in spans)) if spans else None,
+        asked_again=sum(ledger.asked_again or 0 for ledger in ledgers) or None,
     )
 
 
@@ -105,6 +108,11 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 def _by_outcome(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     sums = _added(counts)
     return {word: sums[word] for word in OUTCOMES if word in sums}
+
+
+def _asked_again(part: Rollouts) -> int:
+    column = part.columns.get(ASKED_AGAIN)
+    return 0 if column is None else int((column.given & (column.values > 0)).sum())
 
 
 def _samples_per_task(parts: Sequence[Rollouts]) -> tuple[int, int] | None:

@@ -45,6 +45,7 @@ ABSENT = "__missing__"
 """The slice of rollouts that have no value for a ``--by`` key."""
 
 USAGE: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd", "latency_s")
+ASKED_AGAIN: Final = "asked_again"  # the column: workers of a cluster that were lost with a rollout, before it was done
 GROUP: Final = ("agent", "model", "dataset")
 TEXTS: Final = ("prompt", "completion")
 ROLES: Final = (

@@ -163,7 +163,7 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     InputError names both places of a (task, sample, attempt) that appears twice in one group, and
     the place of a `scored` rollout without a reward.
     """
-    ids, task = _join_codes([part.tasks for part in parts], [part.task for part in parts])
+    ids, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
     sample = np.concatenate([part.sample for part in parts])
     labels = join_labels(parts)
     keys, group = group_keys(labels, len(task))
@@ -275,7 +275,7 @@ def without_left(table: Rollouts) -> Rollouts:
     return replace(table.where(~gone), left=table.where(gone), stops={**unnamed, **table.stops})
 
 
-def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[list[Any], Ints]:
+def join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[list[Any], Ints]:
     """One list of distinct values and one code per row, from one of each per part."""
     if len(lists) == 1:
         return list(lists[0]), codes[0]
@@ -307,7 +307,7 @@ def join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
     for name in names:
         absent = [Labels(np.full(len(part), -1, dtype=np.int64), []) for part in parts]
         columns = [part.labels.get(name, none) for part, none in zip(parts, absent, strict=True)]
-        values, code = _join_codes([labels.values for labels in columns], [labels.code for labels in columns])
+        values, code = join_codes([labels.values for labels in columns], [labels.code for labels in columns])
         joined[name] = Labels(code, values)
     return joined
 

@@ -11,12 +11,12 @@ import msgspec
 from calipers.clients.client import Completion, Request
 from calipers.errors import ClientError, RunError, VerifierError
 from calipers.formats.source import LONGEST_LINE
-from calipers.rollouts.record import ROLES, TEXTS, USAGE
+from calipers.rollouts.record import ASKED_AGAIN, ROLES, TEXTS, USAGE
 from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict
 
 TAKEN: Final = frozenset(
-    (*ROLES, *USAGE, "finish_reason", "retries", "asked_again", "endpoint", "started_at", "finished_at")
+    (*ROLES, *USAGE, "finish_reason", "retries", ASKED_AGAIN, "endpoint", "request", "started_at", "finished_at")
 )
 """Keys of a line that a verifier may not set: its value would make the log unreadable or wrong."""
 
@@ -107,7 +107,10 @@ class Made(msgspec.Struct, frozen=True):
             if done.usage:
                 record["usage"] = done.usage
             if done.asked_again:
-                record["asked_again"] = done.asked_again
+                record[ASKED_AGAIN] = done.asked_again
+            call = {"id": done.request_id, "seed": done.seed}
+            if sent := {name: value for name, value in call.items() if value is not None}:
+                record["request"] = sent
         if self.error is not None:
             kind, tried = getattr(self.error, "kind", "verifier"), getattr(self.error, "tried", {})
             record["error"] = {"kind": kind, "message": str(self.error), **tried}

@@ -151,6 +151,9 @@ def read_config(path: str, models: Sequence[str] = ()) -> tuple[list[Settings], 
     section = content.get("benchmark")
     inner = content.get("metadata")
     if _is_section(section):
+        if beside := [key for key in (*SUITE, GATE) if key in content]:
+            wrong = f"{beside[0]} is for a suite, and benchmark has settings of its own"
+            raise InputError.at(_at(path, lines, beside[0]), wrong, "expected benchmarks: [...] in a suite")
         others = {key: value for key, value in content.items() if key != "benchmark"}
         runs, notes = load(RUN_SECTION)(path, section, _ours(path, others, lines))
         return runs, [*twice, *notes]

@@ -2,12 +2,13 @@
 
 A copy lies in a private folder under the object's own name, until the process ends. Of a Parquet object the copy has
 the right size, and only the footer in it: schema and counts are read there, and the columns that are asked for come
-from the store in ranges, by polars.
+from the store in ranges, by polars: directly from S3, and through `RangeServer` from all others.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import random
 import shutil
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RangedObject:
-    """A Parquet object that is read in ranges: its address, and what the store says its content is."""
+    """A Parquet object that is read in ranges: its address for polars, and what the store says its content is."""
 
     address: str
     tag: str
@@ -59,6 +60,7 @@ class RangedObject:
 _copies: dict[str, str] = {}  # address as it is shown -> its copy
 _ranged: dict[str, RangedObject] = {}  # copy -> the object
 _root: list[str] = []  # the folder of all copies, once there is one
+_server: list[Any] = []  # the server of ranges, once there is one
 
 
 def fetched(address: str) -> str:
@@ -112,6 +114,10 @@ def _filesystem(address: str) -> Any:
         show_as(os.environ.get(name, "").strip(), "[secret]")
     try:
         fsspec = import_module("fsspec")
+        if scheme == "gs":
+            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it would print what it raises, with a traceback
+            if os.environ.get("STORAGE_EMULATOR_HOST"):  # which has no gRPC, and would be asked for a minute
+                os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         if scheme in NEEDS:
             import_module(NEEDS[scheme])
         return fsspec.filesystem(
@@ -133,7 +139,7 @@ def _fetch_object(store: Any, address: str, path: str) -> None:
     tag = str(info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id") or "").strip('"')
     if size and tag and _is_parquet(store, address, size):
         _fetch_footer(store, address, path, size)
-        _ranged[path] = RangedObject(address, tag, _options(store, address))
+        _ranged[path] = _ranged_object(store, address, size, tag)
         return
 
     def fetch() -> None:
@@ -144,22 +150,52 @@ def _fetch_object(store: Any, address: str, path: str) -> None:
     _tried(address, fetch)
 
 
+def _ranged_object(store: Any, address: str, size: int, tag: str) -> RangedObject:
+    if urlsplit(address).scheme == "s3":
+        return RangedObject(address, tag, _options(store))
+
+    def read(start: int, end: int) -> bytes:
+        data: bytes = _tried(address, lambda: _part(store, address, start, end))
+        if len(data) != end - start:
+            raise InputError.at(shown(address), f"{len(data)} of {end - start} bytes came", "has the object changed?")
+        return data
+
+    if not _server:
+        from calipers.stores.ranges import RangeServer
+
+        _server.append(RangeServer())
+    bridge: str = _server[0].address(os.path.basename(shown(address)), size, read)
+    show_as(bridge, shown(address))
+    return RangedObject(bridge, tag, {"allow_http": "true", "proxy_excludes": "127.0.0.1"})
+
+
+def _part(store: Any, address: str, start: int, end: int) -> bytes:
+    """A range of an object, and no byte more."""
+    if urlsplit(address).scheme != "hf":
+        data: bytes = store.cat_file(_name(address), start=start, end=end)
+        return data
+    with store.open(_name(address), "rb", cache_type="none") as file:  # else it reads megabytes ahead
+        file.seek(start)
+        found: bytes = file.read(end - start)
+    return found
+
+
 def _is_parquet(store: Any, address: str, size: int) -> bool:
     if size < 12 or not address.partition("?")[0].endswith((".parquet", ".pq")):
         return False
-    return bool(_tried(address, lambda: store.cat_file(_name(address), start=0, end=4)) == MAGIC)
+    return bool(_tried(address, lambda: _part(store, address, 0, 4)) == MAGIC)
 
 
 def _fetch_footer(store: Any, address: str, path: str, size: int) -> None:
     """Write a file of the object's size that has its first and its last bytes, and nothing in between."""
     start = max(size - FOOTER, 0)
-    end: bytes = _tried(address, lambda: store.cat_file(_name(address), start=start, end=size))
+    end: bytes = _tried(address, lambda: _part(store, address, start, size))
     length = struct.unpack("<I", end[-8:-4])[0] + 8
     if end[-4:] != MAGIC or length > size:
         raise InputError.at(shown(address), "cannot be read as Parquet", "is it complete?")
     if length > len(end):
         start = size - length
-        end = _tried(address, lambda: store.cat_file(_name(address), start=start, end=size))
+        end = _tried(address, lambda: _part(store, address, start, size))
     with open(path, "wb") as file:
         file.write(MAGIC)
         file.truncate(size)
@@ -209,10 +245,8 @@ def _remove(root: str, owner: int) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _options(store: Any, address: str) -> dict[str, str]:
-    """What polars needs to read a store as fsspec does: the same keys, region and endpoint."""
-    if urlsplit(address).scheme != "s3":
-        return {}
+def _options(store: Any) -> dict[str, str]:
+    """What polars needs to read S3 as fsspec does: the same keys, region and endpoint."""
     client = store.s3  # connected by the requests before this one
     options = {"aws_endpoint_url": client.meta.endpoint_url, "aws_region": client.meta.region_name or "us-east-1"}
     if options["aws_endpoint_url"].startswith("http://"):
@@ -241,9 +275,10 @@ def _tried(address: str, work: Callable[[], T], what: str = "read") -> T:
             return work()
         except CalipersError:
             raise
-        except FileNotFoundError:
-            raise InputError.at(shown(address), "no such object", "expected the address of a file") from None
-        except Exception as error:
+        except Exception as raised:
+            error = _cause(address, raised)
+            if isinstance(error, FileNotFoundError):
+                raise InputError.at(shown(address), "no such object", "expected the address of a file") from None
             if isinstance(error, FATAL) or tried == TRIES - 1 or _is_final(error):
                 wrong = f"cannot be {what} ({_reason(error)})"
                 raise InputError.at(shown(address), wrong, "check the address and your credentials") from None
@@ -251,11 +286,24 @@ def _tried(address: str, work: Callable[[], T], what: str = "read") -> T:
     raise AssertionError("the last try returns or raises")
 
 
+def _cause(address: str, error: Exception) -> Exception:
+    """What went wrong: of a web server fsspec says that a file is not there whenever it cannot be asked for it."""
+    cause = error.__cause__
+    if not address.startswith("http") or not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
+        return error
+    return error if _status(cause) in (404, 410) else cause
+
+
+def _status(error: Exception) -> object:
+    return getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
+
+
 def _is_final(error: Exception) -> bool:
     """Whether no other try could fare better: the store knows who asks, and what for, and says no."""
-    status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None)
+    status = _status(error)
     named = type(error).__name__
     return (isinstance(status, int) and 400 <= status < 500 and status not in (408, 429)) or named in (
+        "ClientConnectorCertificateError",
         "NoCredentialsError",
         "PartialCredentialsError",
         "ParamValidationError",

@@ -147,6 +147,7 @@ class ManyData:
 
     ranking: Leaderboard | Matrix  # of one benchmark; of several
     runs: Sequence[RunData]
+    given: Sequence[str] = ()  # the paths as the user gave them, a folder of runs as one; none of values in memory
 
 
 Gathered = RunData | PairData | ManyData
@@ -169,6 +170,8 @@ def gather(
     if not sources:
         raise InputError("nothing to report on; expected rollouts, a run folder, a result or a comparison")
     runs: list[RunData] = []
+    named = all(isinstance(source, str | os.PathLike) for source in sources)
+    given = [str(source) for source in sources] if named else []
     sources = unfolded(sources)
     changes = {"--metric": metrics, "--by": by, **{f"--{key}": settings.get(key) for key in CHANGING}}
     for source in sources:
@@ -200,7 +203,7 @@ def gather(
         first, second = (with_texts(run, TEXT_BUDGET // 2, _codes(run, wanted)) if texts else run for run in runs)
         return PairData(comparison, first, second)
     rank = matrix if len({run.group.dataset for run in runs}) > 1 else leaderboard
-    return ManyData(rank(*sources, metrics=_first(metrics), **asked), runs)
+    return ManyData(rank(*sources, metrics=_first(metrics), **asked), runs, given)
 
 
 def _flagged(runs: Sequence[RunData], flags: Flags) -> list[RunData]:

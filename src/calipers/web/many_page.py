@@ -157,7 +157,7 @@ def _page(
         every.append(_runs(data.runs))
     if ranking.notes:
         every.append(Section("Notes", element("ul", [element("li", note) for note in ranking.notes], class_="notes")))
-    every.append(_provenance(ranking))
+    every.append(_provenance(ranking, data.given))
     return HtmlPage(
         title=said.sentence,
         about=about,
@@ -245,7 +245,7 @@ def _metrics(run: RunData) -> Markup:
     )
 
 
-def _provenance(report: Leaderboard | Matrix) -> Section:
+def _provenance(report: Leaderboard | Matrix, given: Sequence[str]) -> Section:
     from calipers import __version__
 
     files = [file for some in report.inputs for file in some]
@@ -271,7 +271,7 @@ def _provenance(report: Leaderboard | Matrix) -> Section:
         element("dl", [(element("dt", word), element("dd", said)) for word, said in rows], class_="facts")
     ]
     if files:
-        body.append(command_line(_command(report, [file.path for file in files])))
+        body.append(command_line(_command(report, given or [file.path for file in files])))
     note = "Anyone with the inputs can get the same numbers, to the last bit."
     return Section("Provenance", joined(body), note, "provenance")
 

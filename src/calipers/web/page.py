@@ -16,7 +16,6 @@ from calipers.web.markup import Markup, element, island
 
 STYLES = ("page.css", "what_if.css", "runs.css")
 SCRIPTS = ("page.js", "what_if.js", "differences.js")
-UNBROKEN = 18  # characters of a word that every screen holds on a line
 MARK = Markup(
     '<svg class="mark" width="26" height="12" aria-hidden="true"><path d="M1 1v10M25 1v10M1 6h24"/>'
     '<circle cx="13" cy="6" r="4"/></svg>'
@@ -48,14 +47,14 @@ class HtmlPage:
 
 
 def heading(sentence: str, detail: str = "") -> Markup:
-    """The sentence of a page and the line below it; a name in them is not broken at its hyphens, unless it is long."""
+    """The sentence of a page and the line below it; a name in them is broken only where a line cannot hold it."""
     second = element("span", _unbroken(detail)) if detail else None
     return element("h1", _unbroken(sentence), " ", second)
 
 
 def _unbroken(sentence: str) -> list[Markup | str]:
     words = re.split("( )", sentence)
-    return [element("b", word) if "-" in word and len(word) <= UNBROKEN else word for word in words]
+    return [element("b", word) if "-" in word else word for word in words]
 
 
 def html(page: HtmlPage) -> str:

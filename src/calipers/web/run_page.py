@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from calipers.reports.figures import EACH_BY_ITSELF, POLICY, counted, decimals, figure
+from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counted, decimals, figure
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.sentences import duration, level, money, money_per, of_run, of_running, percent, places
 from calipers.rollouts.ledger import Ledger
@@ -241,6 +242,8 @@ def ledger_remarks(run: RunData) -> list[str]:
     lines = []
     if ledger.attempts > ledger.planned:
         lines.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} were replaced by later ones.")
+    if ledger.asked_again:
+        lines.append(f"{asked_again(ledger.asked_again)}.")
     lines += [f"{number:,} scored without reward {key!r}." for key, number in ledger.lacking.items()]
     if ledger.exceptions:
         kinds = ", ".join(f"{kind} {number:,}" for kind, number in list(ledger.exceptions.items())[:8])
@@ -509,7 +512,8 @@ def _short_digest(digest: str) -> str:
 def command_line(command: str) -> Markup:
     """A command with a button to copy it."""
     button = element("button", "Copy", type="button", class_="control", data_copy=command, hidden=True)
-    return element("div", element("code", command), button, class_="command")
+    words = [element("span", word) if "-" in word or "/" in word else word for word in re.split("( )", command)]
+    return element("div", element("code", words), button, class_="command")
 
 
 def score_command(run: RunData) -> str:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from bench.statistics_audit import CHEATS, REAL, honest, look, share_found
-from calipers.analyses.audit.audit import IMPOSSIBLE, LIST, AuditEvidence, against_strong_runs, audit
+from calipers.analyses.audit.audit import IMPOSSIBLE, LIST, AuditEvidence, against_strong_runs, audit, audited
 from calipers.analyses.audit.rows import rows_of
 from calipers.errors import CalipersError
+from calipers.running.perform import sample_seed
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -107,3 +108,51 @@ def test_a_file_of_rollouts(tmp_path):
     assert [each.rule for each in done.findings] == [rule]
     assert done.exit_code == 1
     assert json.loads(json.dumps(done.to_dict()))["findings"][0]["count"] == 1
+
+
+def own_run(samples=4):
+    """Records as a run of Calipers logs them, with the id and the seed of each request."""
+    return [
+        {
+            "task": f"t{task}",
+            "sample": sample,
+            "reward": (task + sample) % 2,
+            "completion": f"{task}/{sample}",
+            "request": {"id": f"chatcmpl-{task}-{sample}", "seed": sample_seed(7, f"t{task}", sample)},
+        }
+        for task in range(10)
+        for sample in range(samples)
+    ]
+
+
+def looked_at(records):
+    return audited(AuditEvidence(list(rows_of(records)), planned_seed=7))
+
+
+def test_the_requests_of_a_run_are_on_record():
+    done = looked_at(own_run())
+    assert not done.findings
+    assert not [text for text in done.unknown if "seeds" in text or "request ids" in text]
+
+
+def test_a_seed_that_was_not_planned_is_found():
+    records = own_run()
+    records[5]["request"]["seed"] += 1  # drawn once more, until it passed
+    [found] = looked_at(records).findings
+    assert (found.rule, found.count, found.examples) == ("seeds", 1, ["task 't1' sample 1"])
+
+
+def test_one_request_has_one_completion():
+    records = own_run()
+    records[5]["request"]["id"] = records[6]["request"]["id"]
+    [found] = looked_at(records).findings
+    assert (found.rule, found.examples) == ("requests", ["chatcmpl-1-2"])
+
+
+def test_a_server_that_counts_anew_is_no_finding():
+    records = own_run()
+    for record in records:
+        record["request"]["id"] = "chatcmpl-0"
+    done = looked_at(records)
+    assert not done.findings
+    assert [text for text in done.unknown if "request ids are not unique" in text]

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import calipers
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
-from calipers.analyses.certify.leaves import leaf_of, of_records
+from calipers.analyses.certify.grow import grow
+from calipers.analyses.certify.leaves import HeldTexts, leaf_of, of_records
 from calipers.analyses.certify.proof import show_rollouts
 from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, verify
 from calipers.errors import InputError
@@ -53,7 +55,7 @@ def made(tmp_path):
     """A certificate with its tree, its key and its rollouts."""
     run = write(tmp_path / "run.jsonl", rows())
     new_key(str(tmp_path / "key"))
-    done = certify(run, seed=SEED)
+    done = certify(run, salt_seed=SEED)
     (tmp_path / "c.json").write_bytes(sign(done.envelope, str(tmp_path / "key")).encoded())
     (tmp_path / "result.tree").write_bytes(b"".join(done.tree.encoded()))
     return tmp_path
@@ -66,7 +68,7 @@ def states(folder, *rollouts, **more):
 
 def root(path, **more):
     done = scored([str(path)], CertifiedScoring(), **more)
-    return trees.grow(SEED, done.leaves.texts(), done.leaves.count).root
+    return grow(SEED, done.leaves).root
 
 
 def test_a_certificate_is_verified(made):
@@ -116,11 +118,24 @@ def test_one_changed_value_is_named(made, key, value, numbers):
 
 def test_the_leaf_of_a_million_is_found_with_twenty_hashes():
     leaves = [b"%d" % index for index in range(1 << 10)]
-    grown = trees.grow(SEED, iter([leaves]), len(leaves))
+    grown = trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [HeldTexts(leaves)]))
     leaves[700] = b"other"
-    found = trees.parting(trees.grow(SEED, iter([leaves]), len(leaves)), grown)
+    found = trees.parting(trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [HeldTexts(leaves)])), grown)
     assert (found.index, found.compared) == (700, 11)  # one more for each doubling: 21 of a million
     assert trees.is_consistent(grown, 700)
+
+
+@pytest.mark.parametrize("count", [12_289, 20_000, 24_577])
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("alive", [True, False])
+def test_the_tree_is_the_same_in_several_processes(monkeypatch, count, workers, alive):
+    leaves = of_records({"task": f"t{task}", "reward": task % 3} for task in range(count))
+    alone = grow(SEED, leaves)
+    for name, value in (("processes", lambda: workers), ("WORTH_DIVIDING", 1), ("HEAD_START", 0)):
+        monkeypatch.setattr(f"calipers.analyses.certify.grow.{name}", value)
+    if not alive:  # a child that cannot start does its work here
+        monkeypatch.setattr("calipers.formats.lines._CHILD", "raise SystemExit")
+    assert [*map(bytes, grow(SEED, leaves).levels)] == [*map(bytes, alone.levels)]
 
 
 def test_a_lost_rollout_is_named(made):
@@ -154,7 +169,7 @@ def test_signed_again_by_somebody_else(made):
     """The numbers are changed and the statement is signed with another key, under the name of the first."""
     new_key(str(made / "other"))
     envelope = json.loads((made / "c.json").read_text())
-    done = certify(write(made / "better.jsonl", ({**row, "reward": 1} for row in rows())), seed=SEED)
+    done = certify(write(made / "better.jsonl", ({**row, "reward": 1} for row in rows())), salt_seed=SEED)
     forged = sign(done.envelope, str(made / "other"))
     text = json.loads(forged.encoded())
     text["signatures"][0]["keyid"] = envelope["signatures"][0]["keyid"]
@@ -267,9 +282,9 @@ def test_records_have_the_leaves_of_their_file(tmp_path_factory, records):
             record["reward"] = 0.5  # a scored rollout has one, and a file has one
     path = write(tmp_path_factory.mktemp("leaves") / "run.jsonl", records)
     done = scored([path], CertifiedScoring(metrics=("mean_reward",)))
-    texts = [text for chunk in done.leaves.texts() for text in chunk]
+    texts = [*done.leaves.texts()]
     alone = of_records(iter(records))
-    assert texts == [text for chunk in alone.texts() for text in chunk]
+    assert texts == [*alone.texts()]
     assert [done.leaves.name(index) for index in range(len(texts))] == [
         alone.name(index) for index in range(len(texts))
     ]
@@ -342,4 +357,24 @@ def test_no_code_of_a_certificate_is_run(made, metric, monkeypatch):
     assert states(made, "run.jsonl")[0].exit_code == 1
     assert not (made / "ran").exists()
     with pytest.raises(InputError):
-        certify(str(made / "run.jsonl"), CertifiedScoring(metrics=(metric,)))
+        certify(str(made / "run.jsonl"), [metric])
+
+
+def test_the_public_functions_certify_and_verify(tmp_path):
+    run = write(tmp_path / "run.jsonl", rows())
+    new_key(str(tmp_path / "key"))
+    certified = calipers.certify(run, ["mean_reward"], key=tmp_path / "key", seed=3)
+    certified.save(tmp_path / "c.json")
+    assert certified.result.digest == calipers.score(run, ["mean_reward"], seed=3).digest
+    assert (tmp_path / "result.tree").read_bytes() == b"".join(certified.tree.encoded())
+    assert calipers.verify(tmp_path / "c.json", run, key=str(tmp_path / "key.pub")).state == GOOD
+    assert calipers.verify(tmp_path / "c.json").state == UNKNOWN
+    assert isinstance(calipers.audit(run), calipers.Audit)
+
+
+def test_a_result_alone_is_saved_without_a_tree(tmp_path):
+    run = write(tmp_path / "run.jsonl", rows())
+    (tmp_path / "result.json").write_text(json.dumps(calipers.score(run).to_dict()))
+    calipers.certify(tmp_path / "result.json").save(tmp_path / "c.json")
+    assert calipers.verify(tmp_path / "c.json").certificate.root is None
+    assert not (tmp_path / "result.tree").exists()

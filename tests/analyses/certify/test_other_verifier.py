@@ -42,7 +42,7 @@ def made(tmp_path_factory):
     run = write(folder / "run.jsonl", rows(4, 2))
     for name in ("key", "stranger"):
         new_key(str(folder / name))
-    done = certify(run, seed=SEED)
+    done = certify(run, salt_seed=SEED)
     (folder / "c.json").write_bytes(sign(done.envelope, str(folder / "key")).encoded())
     (folder / "result.tree").write_bytes(b"".join(done.tree.encoded()))
     return folder

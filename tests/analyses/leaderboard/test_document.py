@@ -190,7 +190,7 @@ def test_unranked_models_have_their_reason_below(tmp_path):
     assert "      –  c      0.700  0.575 to 0.801  –" in lines
     assert "Not ranked: c: a finished result without its rollouts: ranks compare models task\n  by task." in lines
     few = render(calipers.leaderboard(rows_of({"a": [1, 1], "b": [0, 1]})).page(), columns=80)
-    assert "No model is ranked: 2 are too few for ranks: by chance all may point the same" in few
+    assert "No model is ranked: 2 tasks or clusters are too few for ranks: by chance all may" in few
     assert "may rank" not in few
 
 

@@ -6,6 +6,7 @@ from analyses.matrix.rows import rows_of, share, suite_rows
 import calipers
 from calipers.analyses.matrix.document import document
 from calipers.reports import terminal
+from calipers.reports.untrusted_text import width
 
 NARROW = """\
 5 benchmarks, 2 models                               mean_reward, 95 % intervals
@@ -116,10 +117,25 @@ def test_more_models_are_turned_and_the_leaderboard_is_named():
 
 def test_many_benchmarks_are_cut_unless_all_are_asked_for():
     matrix = many(2, 20)
-    assert "… 8 benchmarks more: --details" in page(matrix)
+    assert "… 9 more benchmarks: --all" in page(matrix)
+    assert "… 9 more benchmarks: --details" in page(matrix, option="--details")
     whole = page(matrix, every=True)
     assert "more:" not in whole
     assert whole.count("\nbench-") == 20
+
+
+@pytest.mark.parametrize(
+    "name", ["m{}", "a-name-of-a-model-that-has-many-parts-and-more-parts-{:02d}", "模型-🚀-é-模型-{}"]
+)
+@pytest.mark.parametrize(("models", "benchmarks"), [(1, 30), (2, 1), (2, 12), (3, 5), (4, 5), (4, 12), (5, 2), (30, 1)])
+def test_a_page_has_at_most_25_lines_of_80_columns(name, models, benchmarks):
+    shares = {(f"b{b}", name.format(m)): share(0.3 + 0.01 * m, 40) for m in range(models) for b in range(benchmarks)}
+    matrix = calipers.matrix(rows_of(shares))
+    lines = page(matrix).splitlines()
+    assert len(lines) <= 25
+    assert max(map(width, lines)) <= 80
+    every = page(matrix, every=True)
+    assert "--all" not in every
 
 
 def test_one_benchmark_has_no_mean():

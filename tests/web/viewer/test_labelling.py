@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from cli.running import ARITH, refused
 from web.viewer.served import served
 
 from calipers.analyses.judge_check.judge_check import judge_check
@@ -206,3 +207,8 @@ def test_nothing_but_labels_is_served_until_the_end(tmp_path):
         await client.post("/api/label", {"label": 1, "position": 11}, 400)
 
     served([str(tmp_path / "log.jsonl")], check, state)
+
+
+def test_a_file_for_labels_needs_a_number_of_labels(tmp_path):
+    said = refused("view", ARITH, "--labels", "x.csv", cwd=tmp_path)
+    assert "--labels: is for blind labelling; add --label N, the number of rollouts to label" in said

@@ -278,6 +278,42 @@ def test_two_runs_beside_each_other(folder):
     served([str(folder)], check)
 
 
+def usual(name):
+    """The most frequent answer of each task, of several the first, counted the plain way."""
+    answers = {}
+    for row in map(json.loads, (EXAMPLES / name).read_text().splitlines()):
+        if said := row.get("answer") or row.get("completion"):
+            answers.setdefault(row["task"], []).append(said)
+    return {task: max(said, key=said.count) for task, said in answers.items()}
+
+
+def test_tasks_of_two_runs_by_answer_slice_and_words(folder):
+    first, second = usual("arith.jsonl"), usual("arith_next.jsonl")
+    other = {task for task in first.keys() & second.keys() if first[task] != second[task]}
+    assert 0 < len(other) < 40
+
+    async def check(client):
+        runs = f"{await client.run('arith.jsonl')}/{await client.run('arith_next')}"
+
+        async def found(query):
+            answer = await client.get(f"/api/compare/{runs}?verdict=no&count=100&{query}")
+            assert answer["complete"]
+            return answer, {row["task"] for row in answer["rows"]}
+
+        answer, tasks = await found("way=answer")
+        assert tasks == other
+        assert answer["counts"]["all"] == 40
+        answer, tasks = await found("slice=difficulty=hard")
+        assert tasks == {f"mul-{number:02d}" for number in range(20)}
+        assert answer["counts"]["all"] == 20
+        assert answer["slices"] == {"difficulty": ["easy", "hard"]}
+        assert (await found("q=93+%2B+46"))[1] == {"add-18"}  # its prompt
+        assert (await found("q=93+%2B+46&slice=difficulty=hard"))[1] == set()
+        assert (await found("way=answer&slice=difficulty=hard"))[1] == {task for task in other if task[0] == "m"}
+
+    served([str(folder)], check)
+
+
 def test_attempts_steps_and_the_words_of_a_judge(tmp_path):
     steps = [
         {"role": "assistant", "content": "I look.", "tool_calls": [{"function": {"name": "ls", "arguments": "{}"}}]},
@@ -464,8 +500,11 @@ def test_a_client_that_takes_nothing_is_cut(tmp_path, monkeypatch):
         slow.connect(("127.0.0.1", client.base.port))
         line = f"GET /api/run/{run}/text/0?block=completion&from=0 HTTP/1.1"
         ask = "\r\n".join([line, f"Host: 127.0.0.1:{client.base.port}", f"Cookie: {cookie}", "", ""])
-        await asyncio.to_thread(slow.sendall, ask.encode() * 60)  # and never reads the answers
-        while not client.viewer.guard.cut:
+        slow.setblocking(False)
+        rest = questions = ask.encode() * 60
+        while not client.viewer.guard.cut:  # asks on, and never reads: at some time no buffer holds more answers
+            with suppress(BlockingIOError, ConnectionError):
+                rest = rest[slow.send(rest) :] or questions
             await asyncio.sleep(0.01)
         slow.close()
 

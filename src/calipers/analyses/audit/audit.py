@@ -97,6 +97,7 @@ class AuditEvidence:
     planned: Mapping[str, int] | None = None  # task -> samples; None where no plan is known
     seed: int = 0
     concurrency: int | None = None  # requests at a time
+    planned_seed: int | None = None  # that the seed of each request is made from; None where no plan says it
 
     @property
     def last(self) -> list[AuditRow]:
@@ -174,7 +175,16 @@ def _evidence(path: str, names: Named, reward: str | None, seed: int) -> AuditEv
     planned = {task.task: plan.of(task) for task in plan.tasks}
     limit = float(most) if isinstance(most, (int, float)) else None
     at_once = read_settings(path).get("concurrency")
-    return AuditEvidence(rows, limit, planned, seed, at_once if isinstance(at_once, int) else None)
+    sampling = plan.identity.get("sampling", {})
+    own = sampling.get("seed") if "seed" not in (sampling.get("extra") or {}) else None
+    return AuditEvidence(
+        rows,
+        limit,
+        planned,
+        seed,
+        at_once if isinstance(at_once, int) else None,
+        own if isinstance(own, int) else None,
+    )
 
 
 def last_is_pass(evidence: AuditEvidence) -> Iterator[Verdict]:
@@ -331,7 +341,19 @@ def ledger(evidence: AuditEvidence) -> Iterator[Verdict]:
 
 
 def seeds(evidence: AuditEvidence) -> Iterator[Verdict]:
-    """Seeds that follow each other in nearly every task and skip some in others."""
+    """Seeds other than the planned ones, or that follow each other in nearly every task and skip some in others."""
+    sent = [row for row in evidence.rows if row.sent_seed is not None]
+    if evidence.planned_seed is not None and sent:
+        from calipers.running.perform import sample_seed
+
+        base = evidence.planned_seed
+        odd = [row for row in sent if row.sent_seed != sample_seed(base, row.task, row.sample)]
+        if odd:
+            says = "rollouts whose request had another seed than the plan gives that sample"
+            examples = [row.name for row in odd[:NAMED]]
+            yield Anomaly("seeds", IMPOSSIBLE, len(odd), says, expected=0.0, examples=examples)
+        yield None
+        return
     known = [row for row in evidence.rows if row.seed is not None]
     if len(known) < len(evidence.rows) or not known:
         yield "seeds are not recorded for every rollout: samples that were drawn and dropped cannot be seen"
@@ -376,6 +398,9 @@ def requests(evidence: AuditEvidence) -> Iterator[Verdict]:
     for row in known:
         texts[row.request or ""].add(row.text)
     odd = [request for request, some in texts.items() if len(some) > 1]
+    if sum(counts[request] for request in odd) > len(known) / 2:
+        yield "request ids are not unique, as of a server that counts anew: they cannot be held against its own log"
+        return
     if odd:
         says = "request ids with several different completions"
         yield Anomaly("requests", IMPOSSIBLE, len(odd), says, expected=0.0, examples=odd[:NAMED])

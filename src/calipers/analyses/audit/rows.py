@@ -45,6 +45,7 @@ class AuditRow:
     logprob: float | None
     retries: float
     seed: int | None
+    sent_seed: int | None  # by a run of Calipers
     request: str | None
     gold: str | None
     twin: str | None
@@ -83,6 +84,9 @@ def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
     known = {name: value for name, value in rewards.items() if value is not None}
     worth = known.get(reward) if reward else known.get("reward", next(iter(known.values()), None))
     completion, metadata = record.get("completion"), record.get("metadata") or {}
+    call = record["request"] if isinstance(record.get("request"), dict) else {}  # of Calipers' own runs
+    seed = record.get("seed", metadata.get("seed", call.get("seed")))
+    request = _first(record, IDS) if _first(record, IDS) is not None else call.get("id")
     start, end = _first(record, STARTS), _first(record, ENDS)
     text = completion if isinstance(completion, str) else None if completion is None else _written(completion)
     gold = next(
@@ -106,8 +110,9 @@ def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
         max_tokens=_number(record.get("max_tokens")),
         logprob=_number(_first(record, LOGPROBS) if _first(record, LOGPROBS) is not None else _first(usage, LOGPROBS)),
         retries=_number(record.get("retries")) or 0.0,
-        seed=int(seed) if isinstance(seed := record.get("seed", metadata.get("seed")), (int, float)) else None,
-        request=str(found) if (found := _first(record, IDS)) is not None else None,
+        seed=int(seed) if isinstance(seed, (int, float)) else None,
+        sent_seed=sent if isinstance(sent := call.get("seed"), int) else None,
+        request=None if request is None else str(request),
         gold=gold,
         twin=metadata.get(TWIN) if isinstance(metadata.get(TWIN), str) else record.get(TWIN),
     )

@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, state
+from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, private_key, sign, state
+from calipers.analyses.certify.grow import grow
 from calipers.analyses.certify.leaves import Leaves, of_parts, of_records
 from calipers.errors import InputError
+from calipers.formats.atomic_file import atomic_file
 from calipers.formats.convert import records_of
 from calipers.formats.format import Named
 from calipers.formats.jsonl import WORDS
@@ -29,6 +31,7 @@ from calipers.rollouts.part import Part
 SCHEMA: Final = "calipers.certificate/1"
 ROOT: Final = "calipersRolloutsSha256"  # the algorithm of a digest of rollouts, in in-toto's words
 NUMBERS: Final = "calipersResultSha256"
+TREE_FILE: Final = "result.tree"
 TREE: Final = "rfc6962-sha256-salted"
 HASHED_WHILE_READ: Final = frozenset({"native", "run", "json_array"})
 NO_ROOT: Final = "a result alone has no rollouts, so the certificate has no root of their tree"
@@ -87,13 +90,21 @@ class ScoredRollouts:
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """A certificate that is not signed yet, the tree of its rollouts, and what it says."""
+    """A certificate, the tree of its rollouts, and what it says."""
 
     envelope: Envelope
     tree: trees.Tree | None  # None for a result alone
     result: Result
     notes: Sequence[str] = ()
     differences: Sequence[str] | None = None  # from the plan that was registered; None without one
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate to a file, and the tree beside it as result.tree; files that exist are replaced."""
+        with atomic_file(path) as file:
+            file.write(self.envelope.encoded())
+        if self.tree is not None:
+            with atomic_file(os.path.join(os.path.dirname(os.fspath(path)), TREE_FILE)) as file:
+                file.writelines(self.tree.encoded())
 
 
 def scored(paths: Sequence[str], scoring: CertifiedScoring, columns: Mapping[str, str] | None = None) -> ScoredRollouts:
@@ -140,19 +151,47 @@ def _opened(paths: Sequence[str], names: Named) -> list[Any]:
 
 def certify(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    scoring: CertifiedScoring | None = None,
+    metrics: Sequence[str] = (),
     *,
+    key: str | os.PathLike[str] | None = None,
+    plan: str | os.PathLike[str] | None = None,
     columns: Mapping[str, str] | None = None,
-    plan: str | None = None,
-    seed: bytes | None = None,
+    by: Sequence[str] = (),
+    cluster: str | None = None,
+    dialect: str | None = None,
+    missing: str | None = None,
+    reward: str | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    interval: str | None = None,
+    range: tuple[float, float] | None = None,
+    exclude: Sequence[str] = (),
+    salt_seed: bytes | None = None,
 ) -> Certified:
     """Certify the rollouts of some paths, or a result alone.
 
-    ``plan`` is the file of a certified plan that the run is held against. ``seed`` are 32 bytes that the salts are
-    drawn from; random without.
+    The private key in the file ``key`` signs the certificate. ``plan`` is the file of a certified plan that the run is
+    held against. The other settings are those of `score`. ``salt_seed`` are 32 bytes that the salts are drawn from;
+    random without. `Certified.save` writes the certificate, and its tree beside it.
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
-    scoring = scoring or CertifiedScoring()
+    scoring = CertifiedScoring(
+        tuple(metrics), tuple(by), cluster, dialect, missing, reward, confidence, seed, interval, range, tuple(exclude)
+    )
+    planned = None if plan is None else os.fspath(plan)
+    if key is not None:
+        private_key(os.fspath(key))  # before the work, not after it
+    done = _unsigned(given, scoring, columns, planned, salt_seed)
+    return done if key is None else replace(done, envelope=sign(done.envelope, os.fspath(key)))
+
+
+def _unsigned(
+    given: Sequence[str],
+    scoring: CertifiedScoring,
+    columns: Mapping[str, str] | None,
+    plan: str | None,
+    salt_seed: bytes | None,
+) -> Certified:
     alone = result_in(given[0]) if len(given) == 1 else None
     if alone is not None:
         if scoring != CertifiedScoring() or columns:
@@ -164,7 +203,7 @@ def certify(
         scoring = replace(scoring, metrics=planned_metrics(plan))
     scoring.refuse_code()
     done = scored(given, scoring, columns)
-    tree = trees.grow(seed or os.urandom(trees.SEED), done.leaves.texts(), done.leaves.count)
+    tree = grow(salt_seed or os.urandom(trees.SEED), done.leaves)
     return _certified(done.result, tree, scoring, columns or {}, given, plan, done.result.notes)
 
 

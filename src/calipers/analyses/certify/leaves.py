@@ -13,37 +13,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from calipers.analyses.certify.tree import LeafChunk
 from calipers.errors import InputError
-from calipers.formats.canonical import LANES, NotCanonical, canonical, is_time, number, utf16, words_digest
+from calipers.formats.canonical import (
+    LANES,
+    NotCanonical,
+    canonical,
+    is_time,
+    number,
+    number_texts,
+    utf16,
+    words_digest,
+)
 from calipers.formats.carried import CARRIED
 from calipers.formats.format import Raw
 from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.packed import small
 from calipers.rollouts.part import Labels, Part
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES
+from calipers.rollouts.table import join_codes, join_columns, join_labels, outcomes_of
 
-CHUNK: Final = 1 << 14  # leaves whose texts are in memory at once
+CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once; twice and half of it are slower
 COMBINATIONS: Final = 1 << 12  # of neighbouring pieces that are worth a table
 SAID: Final = ("prompt", "completion", "answer", "error", "metadata")
-_ABSENT: Final = -1
-
-Texts = Iterator[list[bytes]]
-"""The leaves in their order, some at a time; all but the last are `CHUNK` many."""
+HEX: Final = 64  # hexadecimal digits of a hash
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """All leaves in their order: how many, and a stream of their texts."""
+    """All leaves in their order: how many, and their texts."""
 
     count: int
-    texts: Callable[[], Texts]
+    chunks: Callable[[int, int], Iterator[LeafChunk]]  # the leaves of a range, at most `CHUNK` at a time
     name: Callable[[int], str]  # of a leaf, for messages: the task and the sample
     find: Callable[[str, int | None], list[int]]  # the leaves of a task, of one sample or all
+
+    def texts(self) -> Iterator[bytes]:
+        """The texts of all leaves."""
+        for chunk in self.chunks(0, self.count):
+            yield from chunk.texts()
 
 
 def of_parts(parts: list[Part]) -> Leaves:
@@ -60,7 +75,7 @@ def of_parts(parts: list[Part]) -> Leaves:
 
     return Leaves(
         len(order),
-        lambda: _in_chunks(rows, order),
+        lambda first, end: (rows.take(order[start : min(start + CHUNK, end)]) for start in range(first, end, CHUNK)),
         lambda index: f"task {rows.tasks[int(task[index])]!r} sample {int(sample[index])}",
         find,
     )
@@ -81,9 +96,13 @@ def of_records(records: Iterator[Mapping[str, Any]]) -> Leaves:
         told = (name.encode(), None if wanted is None else wanted)
         return [index for index, (key, _) in enumerate(keyed) if key[3] == told[0] and told[1] in (None, key[4])]
 
+    def chunks(first: int, end: int) -> Iterator[LeafChunk]:
+        for start in range(first, end, CHUNK):
+            yield HeldTexts([text for _, text in keyed[start : min(start + CHUNK, end)]])
+
     return Leaves(
         len(keyed),
-        lambda: ([text for _, text in keyed[start : start + CHUNK]] for start in range(0, len(keyed), CHUNK)),
+        chunks,
         lambda index: f"task {keyed[index][0][3].decode()!r} sample {keyed[index][0][4]}",
         find,
     )
@@ -156,45 +175,72 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of all parts, their columns joined: [R] each."""
+class HeldTexts:
+    """Leaves whose texts are at hand."""
 
-    tasks: list[str]
+    held: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
+        """The texts of the leaves, each behind its head if there are heads."""
+        return [head + text for head, text in zip(heads, self.held, strict=True)] if heads else self.held
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Some rows, their columns joined: [R] each."""
+
+    tasks: Sequence[str]
     task: Ints
     sample: Ints
     attempt: Ints
-    outcome: np.ndarray[Any, np.dtype[np.uint8]]
+    outcome: NDArray[np.uint8]
     group: dict[str, Labels]
     rewards: dict[str, Column]
     numbers: dict[str, Column]
-    words: tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.bool_]]] | None  # [R, 4], [R]
+    words: Column | None  # the hashes of their words, [R, 4]
+
+    def __len__(self) -> int:
+        return len(self.task)
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> _Rows:
         """The rows of the parts, one after the other; whole numbers take as few bytes as they can."""
-        codes: dict[str, int] = {}
-        tasks = [
-            np.array([codes.setdefault(name, len(codes)) for name in part.tasks], dtype=np.int64) for part in parts
+        tasks, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
+        numbers = [
+            (len(part), {name: each for name, each in part.columns.items() if name not in LANES and not is_time(name)})
+            for part in parts
         ]
-        sizes = [len(part) for part in parts]
-        rewards = {name: _column(parts, sizes, "rewards", name) for name in _names(parts, "rewards")}
-        columns = [name for name in _names(parts, "columns") if name not in LANES and not is_time(name)]
-        words = _words(parts, sizes)
-        outcome = np.concatenate([part.outcome for part in parts])
-        some = np.zeros(len(outcome), dtype=bool)
-        for column in rewards.values():
-            some |= column.given
-        unstated = np.where(some, OUTCOMES.index("scored"), OUTCOMES.index("missing"))
+        labels = join_labels(
+            [replace(part, labels={n: part.labels[n] for n in GROUP if n in part.labels}) for part in parts]
+        )
         return cls(
-            list(codes),
-            _small(np.concatenate([table[part.task] for table, part in zip(tasks, parts, strict=True)])),
-            _small(np.concatenate([part.sample for part in parts])),
-            _small(np.concatenate([part.attempt for part in parts])),
-            np.where(outcome == UNSTATED, unstated, outcome).astype(np.uint8),
-            {name: _labels(parts, name) for name in GROUP if any(name in part.labels for part in parts)},
-            rewards,
-            {name: _column(parts, sizes, "columns", name) for name in columns},
-            words,
+            tasks,
+            small(task),
+            small(np.concatenate([part.sample for part in parts])),
+            small(np.concatenate([part.attempt for part in parts])),
+            outcomes_of(parts),
+            labels,
+            join_columns([(len(part), part.rewards) for part in parts], None),
+            join_columns(numbers, None),
+            _words(parts),
+        )
+
+    def take(self, rows: Ints) -> _Rows:
+        """Some of the rows, with the names of their own tasks alone."""
+        codes, task = np.unique(self.task[rows], return_inverse=True)
+        return _Rows(
+            [self.tasks[code] for code in codes.tolist()],
+            small(task.reshape(-1)),
+            self.sample[rows],
+            self.attempt[rows],
+            self.outcome[rows],
+            {name: labels.take(rows) for name, labels in self.group.items()},
+            {name: column.take(rows) for name, column in self.rewards.items()},
+            {name: column.take(rows) for name, column in self.numbers.items()},
+            None if self.words is None else self.words.take(rows),
         )
 
     def order(self) -> Ints:
@@ -214,75 +260,70 @@ class _Rows:
             while end <= len(same) and end - 1 < len(same) and same[end - 1]:
                 end += 1
             rows = order[start:end]
-            texts = self.texts(rows)
+            texts = self.take(rows).texts()
             order[start:end] = rows[sorted(range(len(rows)), key=texts.__getitem__)]
         return order
 
-    def texts(self, rows: Ints) -> list[bytes]:
-        """The leaves of some rows."""
-        pieces: list[_Piece] = []
-        for name in (
-            "agent",
-            "attempt",
-            "dataset",
-            "model",
-            "numbers",
-            "outcome",
-            "rewards",
-            "sample",
-            "task",
-            "words",
-        ):
-            pieces += self._field(name, rows)
-        joined = zip(*(piece.expanded() for piece in _merged(pieces)), strict=True)
-        texts = "}\n{".join(text[1:] for text in map("".join, joined))  # no canonical text has a newline
-        return f"{{{texts}}}".encode().split(b"\n") if len(rows) else []
+    def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
+        """The leaves of the rows, each behind its head if there are heads."""
+        pieces = [*self._labels("agent"), *self._whole("attempt"), *self._labels("dataset", "model")]
+        pieces += _object("numbers", self.numbers)
+        words, outcome = np.unique(self.outcome, return_inverse=True)
+        pieces.append(_Piece([b',"outcome":"%b"' % OUTCOMES[word].encode() for word in words.tolist()], outcome))
+        pieces += _object("rewards", self.rewards)
+        pieces += self._whole("sample")
+        pieces.append(_Piece([b',"task":%b' % _quoted(task) for task in self.tasks], self.task))
+        pieces.append(self._end())
+        columns = [piece.expanded() for piece in _opened(_merged(pieces))]
+        return [*map(b"".join, zip(*([heads] if heads else []), *columns, strict=True))]
 
-    def _field(self, name: str, rows: Ints) -> list[_Piece]:
-        """The pieces of text that a field adds to each leaf, behind a comma; none where no row has it."""
-        if name in GROUP:
-            if name not in self.group:
-                return []
-            labels = self.group[name]
-            return [_Piece([*(f',"{name}":{_quoted(value)}' for value in labels.values), ""], labels.code[rows])]
-        if name == "attempt":
-            numbers, places = np.unique(self.attempt[rows], return_inverse=True)
-            if numbers.tolist() == [1]:
-                return []
-            return [_Piece([f',"attempt":{at}' if at != 1 else "" for at in numbers.tolist()], places)]
-        if name == "outcome":
-            return [_Piece([f',"outcome":"{word}"' for word in OUTCOMES], self.outcome[rows].astype(np.int64))]
-        if name == "sample":
-            numbers, places = np.unique(self.sample[rows], return_inverse=True)
-            return [_Piece([f',"sample":{at}' for at in numbers.tolist()], places)]
-        if name == "task":
-            codes, places = np.unique(self.task[rows], return_inverse=True)
-            return [_Piece([f',"task":{_quoted(self.tasks[code])}' for code in codes.tolist()], places)]
-        if name == "words":
-            return [_Piece(self._words(rows), None)] if self.words is not None else []
-        columns = self.rewards if name == "rewards" else self.numbers
-        return _object(name, columns, rows) if columns else []
+    def _labels(self, *names: str) -> list[_Piece]:
+        """What labels add to each leaf, behind a comma; nothing where a row has none."""
+        pieces = []
+        for name in names:
+            if name in self.group:
+                labels = self.group[name]
+                table = [*(b',"%b":%b' % (name.encode(), _quoted(value)) for value in labels.values), b""]
+                pieces.append(_Piece(table, np.where(labels.code < 0, len(labels.values), labels.code)))
+        return pieces
 
-    def _words(self, rows: Ints) -> list[str]:
-        assert self.words is not None
-        lanes, given = self.words
-        digits = np.ascontiguousarray(lanes[rows]).tobytes().hex()
-        there = given[rows].tolist()
-        return [f',"words":"{digits[64 * at : 64 * at + 64]}"' if there[at] else "" for at in range(len(there))]
+    def _whole(self, name: str) -> list[_Piece]:
+        """What a whole number adds to each leaf; the first attempt is not said."""
+        values, places = np.unique(getattr(self, name), return_inverse=True)
+        if name == "attempt" and values.tolist() == [1]:
+            return []
+        said = [b',"%b":%d' % (name.encode(), value) for value in values.tolist()]
+        return [_Piece([b"" if text == b',"attempt":1' else text for text in said], places.reshape(-1))]
+
+    def _end(self) -> _Piece:
+        """The hash of the words of each row, if it has any, and the end of its leaf."""
+        rows = len(self.task)
+        if self.words is None:
+            return _Piece([b"}"], np.zeros(rows, dtype=np.int64))
+        head, tail = b',"words":"', b'"}'
+        octets = np.empty((rows, len(head) + HEX + len(tail)), dtype=np.uint8)
+        octets[:, : len(head)] = np.frombuffer(head, dtype=np.uint8)
+        octets[:, -len(tail) :] = np.frombuffer(tail, dtype=np.uint8)
+        digits = np.ascontiguousarray(self.words.values).tobytes().hex().encode()
+        octets[:, len(head) : -len(tail)] = np.frombuffer(digits, dtype=np.uint8).reshape(rows, HEX)
+        texts: list[bytes] = octets.view(f"V{octets.shape[1]}").reshape(-1).tolist()
+        if not self.words.given.all():
+            texts = [text if given else b"}" for text, given in zip(texts, self.words.given.tolist(), strict=True)]
+        return _Piece(texts, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A piece of the text of each row: one of a table of texts, or the texts themselves."""
 
-    table: list[str]
+    table: list[bytes]
     codes: Ints | None
 
-    def expanded(self) -> list[str]:
+    def expanded(self) -> list[bytes]:
         """The text of each row."""
         if self.codes is None:
             return self.table
-        texts: list[str] = np.array(self.table, dtype=object)[self.codes].tolist()
+        texts: list[bytes] = np.array(self.table, dtype=object)[self.codes].tolist()
         return texts
 
 
@@ -294,63 +335,69 @@ def _merged(pieces: Sequence[_Piece]) -> list[_Piece]:
         few = last is not None and len(last.table) * len(piece.table) <= COMBINATIONS
         if few and last and last.codes is not None and piece.codes is not None:
             table = [before + after for before in last.table for after in piece.table]
-            # -1, of a row without the label, is the last text of its table
-            first = np.where(last.codes < 0, len(last.table) - 1, last.codes)
-            second = np.where(piece.codes < 0, len(piece.table) - 1, piece.codes)
-            merged[-1] = _Piece(table, first.astype(np.int64) * len(piece.table) + second)
+            merged[-1] = _Piece(table, last.codes.astype(np.int64) * len(piece.table) + piece.codes)
         else:
             merged.append(piece)
     return merged
 
 
-def _words(parts: Sequence[Part], sizes: Sequence[int]) -> Any:
-    """The hashes of the rows' words, [R, 4], and whether each has any; None without any. The parts give them up."""
+def _opened(pieces: list[_Piece]) -> list[_Piece]:
+    """The pieces, the first comma of each row an opening brace; the outcome is never absent."""
+    first = next(at for at, piece in enumerate(pieces) if all(piece.table))
+    opening = pieces[first]
+    if first:
+        joined = zip(*(piece.expanded() for piece in pieces[: first + 1]), strict=True)
+        opening = _Piece([*map(b"".join, joined)], None)
+    return [_Piece([b"{" + text[1:] for text in opening.table], opening.codes), *pieces[first + 1 :]]
+
+
+def _words(parts: Sequence[Part]) -> Column | None:
+    """The hashes of the rows' words, [R, 4]; None without any. The parts give them up."""
     if not any(LANES[0] in part.columns for part in parts):
         return None
-    given = _column(parts, sizes, "columns", LANES[0]).given
-    hashes = np.zeros((sum(sizes), len(LANES)))
-    for at, name in enumerate(LANES):
-        first = 0
-        for part in parts:
+    sizes = [len(part) for part in parts]
+    hashes, given = np.zeros((sum(sizes), len(LANES))), np.zeros(sum(sizes), dtype=np.bool_)
+    first = 0
+    for part, size in zip(parts, sizes, strict=True):
+        for at, name in enumerate(LANES):
             if (lane := part.columns.pop(name, None)) is not None:
-                hashes[first : first + len(part), at] = lane.values
-            first += len(part)
-    return hashes, given
+                hashes[first : first + size, at] = lane.values
+                given[first : first + size] = lane.given
+        first += size
+    return Column(hashes, given)
 
 
-def _in_chunks(rows: _Rows, order: Ints) -> Texts:
-    for start in range(0, len(order), CHUNK):
-        yield rows.texts(order[start : start + CHUNK])
-
-
-def _object(name: str, columns: Mapping[str, Column], rows: Ints) -> list[_Piece]:
+def _object(name: str, columns: Mapping[str, Column]) -> list[_Piece]:
     """An object of numbers for each row; nothing where a row has none of them."""
     pieces = []
     complete = True
     for key in sorted(columns, key=utf16):
-        values, given = columns[key].values[rows], columns[key].given[rows]
-        head = f",{_quoted(key)}:"
+        values, given = columns[key].values, columns[key].given
+        head = b",%b:" % _quoted(key)
         distinct, places = np.unique(values, return_inverse=True)
-        table = [head + number(value) for value in distinct.tolist()]
+        table = [head + text for text in number_texts(distinct)]
+        places = places.reshape(-1)
         if not given.all():
             complete = False
-            table.append("")
-            places = np.where(given, places.reshape(-1), len(table) - 1)
-        pieces.append(_Piece(table, places.reshape(-1)))
+            table.append(b"")
+            places = np.where(given, places, len(table) - 1)
+        pieces.append(_Piece(table, places))
+    if not pieces:
+        return []
+    start = b',"%b":{' % name.encode()
     if complete:  # the braces go with the first and the last number
-        pieces[0] = _Piece([f',"{name}":{{{text[1:]}' for text in pieces[0].table], pieces[0].codes)
-        pieces[-1] = _Piece([f"{text}}}" for text in pieces[-1].table], pieces[-1].codes)
+        pieces[0] = _Piece([start + text[1:] for text in pieces[0].table], pieces[0].codes)
+        pieces[-1] = _Piece([text + b"}" for text in pieces[-1].table], pieces[-1].codes)
         return pieces
-    joined = map("".join, zip(*(piece.expanded() for piece in pieces), strict=True))
-    return [_Piece([f',"{name}":{{{text[1:]}}}' if text else "" for text in joined], None)]
+    joined = map(b"".join, zip(*(piece.expanded() for piece in _merged(pieces)), strict=True))
+    return [_Piece([b"%b%b}" % (start, text[1:]) if text else b"" for text in joined], None)]
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def _small(numbers: Ints) -> Ints:
-    return numbers.astype(np.promote_types(np.min_scalar_type(numbers.max(initial=0)), np.int16))
+def _quoted(text: str) -> bytes:
+    return _ENCODE(text).encode()
 
 
 def _ranks(values: Sequence[Any]) -> Ints:
@@ -358,30 +405,3 @@ def _ranks(values: Sequence[Any]) -> Ints:
     ranks = np.zeros(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=lambda code: str(values[code]).encode())] = np.arange(len(values))
     return ranks
-
-
-def _names(parts: Sequence[Part], kind: str) -> list[str]:
-    return list(dict.fromkeys(name for part in parts for name in getattr(part, kind)))
-
-
-def _column(parts: Sequence[Part], sizes: Sequence[int], kind: str, name: str) -> Column:
-    found: list[Column | None] = [getattr(part, kind).get(name) for part in parts]
-    if len(found) == 1 and found[0] is not None:
-        return found[0]
-    columns = [Column.gaps(size) if one is None else one for one, size in zip(found, sizes, strict=True)]
-    return Column(
-        np.concatenate([column.values for column in columns]), np.concatenate([column.given for column in columns])
-    )
-
-
-def _labels(parts: Sequence[Part], name: str) -> Labels:
-    codes: dict[Any, int] = {}
-    joined = []
-    for part in parts:
-        labels = part.labels.get(name)
-        if labels is None:
-            joined.append(np.full(len(part), _ABSENT))
-        else:
-            table = [*(codes.setdefault(value, len(codes)) for value in labels.values), _ABSENT]
-            joined.append(np.array(table, dtype=np.int64)[labels.code])
-    return Labels(_small(np.concatenate(joined)), list(codes))

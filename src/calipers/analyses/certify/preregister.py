@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from calipers.analyses.certify.envelope import PREREGISTRATION, Envelope, read_envelope, state
+from calipers.analyses.certify.envelope import PREREGISTRATION, Envelope, private_key, read_envelope, sign, state
 from calipers.errors import InputError
+from calipers.formats.atomic_file import atomic_file
 from calipers.reports.figures import counted
 from calipers.reports.result import covered
 
@@ -51,9 +53,25 @@ class Preregistration:
     envelope: Envelope
     predicate: Mapping[str, Any]
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the certified plan to a file; one that exists is replaced."""
+        with atomic_file(path) as file:
+            file.write(self.envelope.encoded())
 
-def preregister(path: str) -> Preregistration:
-    """The plan of a suite file or a benchmark file, looked at as a run would be; no model is asked."""
+
+def preregister(suite: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None) -> Preregistration:
+    """Certify the plan of a suite file or a benchmark file before its runs. No model is called.
+
+    The private key in the file ``key`` signs the plan. `Preregistration.save` writes it.
+    """
+    if key is not None:
+        private_key(os.fspath(key))  # before the work, not after it
+    plan = _planned(os.fspath(suite))
+    return plan if key is None else replace(plan, envelope=sign(plan.envelope, os.fspath(key)))
+
+
+def _planned(path: str) -> Preregistration:
+    """The plan of a file, looked at as a run would be."""
     from calipers import __version__
     from calipers.running.library import loaded_for
     from calipers.running.perform import rehearse

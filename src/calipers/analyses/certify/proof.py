@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from calipers.analyses.certify import tree as trees
+from calipers.analyses.certify.grow import grow
 from calipers.analyses.certify.leaves import leaf_of, words_of
 from calipers.errors import InputError
 from calipers.formats.canonical import NotCanonical, canonical, words_digest
@@ -30,10 +31,10 @@ def show_rollouts(
 
     kept = trees.read_tree(tree)
     done = scored(paths, CertifiedScoring(), columns)
-    grown = trees.grow(kept.seed, done.leaves.texts(), done.leaves.count)
+    grown = grow(kept.seed, done.leaves)
     if grown.root != kept.root:
         raise InputError.at(tree, "is the tree of other rollouts", "expected the rollouts that were certified")
-    texts = [text for chunk in done.leaves.texts() for text in chunk]
+    texts = [*done.leaves.texts()]
     indices = [index for each in wanted for index in _found(done.leaves.find, each)]
     words = _words(paths, Named(columns or {}), {texts[index] for index in indices})
     shown = [

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
+
+import numpy as np
 
 from calipers.errors import InputError
 
@@ -25,7 +27,8 @@ SEED: Final = 32
 MAGIC: Final = b"calipers.tree/1\n"
 SALTS: Final = b"calipers.salts/1"
 MOST: Final = 1 << 40
-_STEP: Final = 1 << 20  # bytes of a level that are paired at once
+LEAF, NODE = 0, 1  # the first byte of what is hashed
+_STEP: Final = 1 << 14  # pairs that are hashed at once
 _sha = hashlib.sha256
 
 
@@ -86,31 +89,56 @@ class Tree:
             yield memoryview(level)
 
 
-def grow(seed: bytes, chunks: Iterator[list[bytes]], count: int) -> Tree:
-    """The tree of leaves that come in chunks of texts."""
-    stream, leaves, first = salts(seed, count), bytearray(HASH * count), 0
-    for texts in chunks:
-        salted = [b"\x00" + stream[at : at + SALT] for at in range(SALT * first, SALT * (first + len(texts)), SALT)]
-        hashes = b"".join([_sha(salt + text).digest() for salt, text in zip(salted, texts, strict=True)])
-        leaves[HASH * first : HASH * first + len(hashes)] = hashes
-        first += len(texts)
+Levels = list[bytes | bytearray]
+
+
+class LeafChunk(Protocol):
+    """Some leaves that follow each other, as a value that another process can be given."""
+
+    def __len__(self) -> int: ...
+
+    def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
+        """The texts of the leaves, each behind its head if there are heads."""
+        ...
+
+
+def branch(seed: bytes, first: int, count: int, chunks: Iterable[LeafChunk], height: int | None = None) -> Levels:
+    """The levels over so many leaves from the first on, which come in chunks; up to a height, or the root.
+
+    With a height, the first leaf is a multiple of 2^height, so that no pair has a leaf before it.
+    """
+    stream, leaves, done = salts(seed, first + count), bytearray(HASH * count), 0
+    for chunk in chunks:
+        salted = _behind(LEAF, stream, SALT, first + done, len(chunk))
+        hashes = b"".join([_sha(text).digest() for text in chunk.texts(salted)])
+        leaves[HASH * done : HASH * done + len(hashes)] = hashes
+        done += len(chunk)
     del stream
-    return Tree(seed, _levels(leaves))
+    return raised([leaves], height)
 
 
-def _levels(leaves: bytearray) -> list[bytes | bytearray]:
-    if not leaves:
+def raised(levels: Levels, height: int | None = None) -> Levels:
+    """The levels with those above the last one, up to a height, or the root; InputError without a leaf."""
+    if not levels[0]:
         raise InputError("no rollouts; expected at least one to certify")
-    levels: list[bytes | bytearray] = [leaves]
-    while len(level := levels[-1]) > HASH:
-        pairs = len(level) - len(level) % (2 * HASH)
+    while len(levels[-1]) > HASH if height is None else len(levels) <= height:
+        level = levels[-1]
+        pairs = len(level) // (2 * HASH)
         above = bytearray()
         for start in range(0, pairs, _STEP):
-            ends = range(start, min(start + _STEP, pairs), 2 * HASH)
-            above += b"".join([_sha(b"\x01" + level[at : at + 2 * HASH]).digest() for at in ends])
-        levels.append(above + level[pairs:])
-    levels[-1] = bytes(levels[-1])
+            nodes = _behind(NODE, level, 2 * HASH, start, min(_STEP, pairs - start))
+            above += b"".join([_sha(node).digest() for node in nodes])
+        levels.append(above + level[2 * HASH * pairs :])
     return levels
+
+
+def _behind(mark: int, octets: bytes | bytearray, size: int, first: int, count: int) -> list[bytes]:
+    """So many pieces of one size, each behind a byte that says what it is."""
+    pieces = np.empty((count, size + 1), dtype=np.uint8)
+    pieces[:, 0] = mark
+    pieces[:, 1:] = np.frombuffer(octets, dtype=np.uint8, count=size * count, offset=size * first).reshape(count, size)
+    texts: list[bytes] = pieces.view(f"V{size + 1}").reshape(-1).tolist()
+    return texts
 
 
 def root_of(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bytes | None:

@@ -14,6 +14,7 @@ import msgspec
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, CertifiedScoring, ScoredRollouts, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
+from calipers.analyses.certify.grow import grow
 from calipers.analyses.certify.proof import PROOF, check_proof
 from calipers.errors import InputError
 from calipers.reports.figures import counted
@@ -23,20 +24,6 @@ GOOD, WRONG, UNKNOWN = "good", "wrong", "not known"
 EXITS: Final = {GOOD: 0, WRONG: 1, UNKNOWN: 3}
 MOST: Final = 8  # differences that are named
 _KEYS: Final = ("schema", "rollouts", "result", "scoring", "columns", "plan", "preregistration")
-
-
-class _Scoring(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    metrics: list[str] = []
-    by: list[str] = []
-    cluster: str | None = None
-    dialect: str | None = None
-    missing: str | None = None
-    reward: str | None = None
-    confidence: float = 0.95
-    seed: int = 0
-    interval: str | None = None
-    range: tuple[float, float] | None = None
-    exclude: list[str] = []
 
 
 class _RunRecord(msgspec.Struct):
@@ -55,7 +42,7 @@ class _Registered(msgspec.Struct):
 class _Predicate(msgspec.Struct):
     """The keys of a predicate that are read later."""
 
-    scoring: _Scoring
+    scoring: CertifiedScoring
     columns: dict[str, str]
     plan: list[_RunRecord]
     preregistration: _Registered | None
@@ -175,7 +162,7 @@ def read_certificate(path: str) -> Certificate:
 
 def verify(
     path: str | os.PathLike[str],
-    rollouts: Sequence[str | os.PathLike[str]] = (),
+    rollouts: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     *,
     key: str | None = None,
     tree: str | None = None,
@@ -192,7 +179,9 @@ def verify(
     there. ``plan`` is the certified plan. With ``rerun_verifier`` the stored completions are judged again. ``stamp``
     is the reply of a time-stamp authority, whose certificate is ``authority``.
     """
-    name, given = os.fspath(path), [os.fspath(each) for each in rollouts]
+    name = os.fspath(path)
+    several = [rollouts] if isinstance(rollouts, (str, os.PathLike)) else rollouts
+    given = [os.fspath(each) for each in several]
     try:
         certificate = read_certificate(name)
     except InputError as error:
@@ -280,7 +269,7 @@ def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: ScoredR
     if kept.root != certificate.root or kept.count != certificate.leaves:
         return CertCheck("tree", WRONG, f"{path} is the tree of another certificate")
     count = done.leaves.count
-    grown = trees.grow(kept.seed, done.leaves.texts(), count)
+    grown = grow(kept.seed, done.leaves)
     if count == kept.count:
         if grown.root == kept.root:
             return CertCheck("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")

@@ -69,7 +69,7 @@ class Check:
     @property
     def shown(self) -> str:
         """The value, with enough digits to show on which side of the number it is."""
-        usual = self.value is not None and (self.value == 0 or 0.01 <= abs(self.value) < 10)
+        usual = self.value is not None and (self.value == 0 or 0.001 <= abs(self.value) < 10)
         text = figure(self.value, 3 if usual else None)
         if (
             self.value is None

@@ -13,6 +13,7 @@ from calipers.reports.figures import NONE, counted, ends, figure, percent
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
+from calipers.reports.sentences import places, signed_to, to
 from calipers.stats.judges import Confusion, Corrected, LabelledSample, Rate
 
 if TYPE_CHECKING:
@@ -234,17 +235,19 @@ def verdict(group: CheckedJudge) -> str:
     score, bias = group.score, group.bias
     if score.value is None or score.interval is None:
         return f"No corrected score: {plain_why(score.why or 'the labels do not vary')}."
-    low, high = (figure(end, PLACES) for end in score.interval)
-    sentence = f"The corrected score is {figure(score.value, PLACES)} (interval {low} to {high})."
-    word = f"The judge alone gives {figure(group.uncorrected.value, PLACES)}"
+    digits = places(score.interval)
+    sentence = f"The corrected score is {figure(score.value, digits)} (interval {to(score.interval, digits)})."
+    word = f"The judge alone gives {figure(group.uncorrected.value, digits)}"
     if bias.value is None or bias.interval is None:
         return f"{sentence} {word}."
     if bias.interval[0] <= 0 <= bias.interval[1]:
-        low, high = (figure(end, PLACES) for end in bias.interval)
-        return f"{sentence} {word}; a bias of the judge is not shown (interval {low} to {high})."
+        ends_of_bias = signed_to(bias.interval, digits)
+        return f"{sentence} {word}; a bias of the judge is not shown (interval {ends_of_bias})."
     way = "high" if bias.value > 0 else "low"
-    low, high = (figure(end, PLACES) for end in sorted(map(abs, bias.interval)))
-    return f"{sentence} {word}; it rates {figure(abs(bias.value), PLACES)} too {way} (interval {low} to {high})."
+    low, high = sorted(map(abs, bias.interval))
+    return (
+        f"{sentence} {word}; it rates {figure(abs(bias.value), digits)} too {way} (interval {to((low, high), digits)})."
+    )
 
 
 def _score(score: Corrected) -> list[str]:

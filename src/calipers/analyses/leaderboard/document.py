@@ -32,7 +32,7 @@ from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
-from calipers.reports.sentences import minus, money, of_leaderboard, of_pick, signed, to
+from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, signed, to
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stats.ranks import Winner
 
@@ -398,11 +398,21 @@ def _table(board: Board, names: Sequence[str], shown: Sequence[int], report: Lea
     return Table(columns, rows)
 
 
+def _end(value: float, digits: int) -> str:
+    """An end of an interval; with a digit more where fewer would hide on which side of zero it is.
+
+    >>> _end(0.074, 2), _end(0.0012, 2), _end(0.0, 2)
+    ('+0.07', '+0.001', '0.00')
+    """
+    text = signed(value, digits)
+    return signed(value, digits + 1) if value and text[0] not in f"+{MINUS}" else text
+
+
 def _difference(standing: Standing, digits: int) -> list[Cell]:
     if standing.difference is None:
         return [NONE if standing.verdict is None else standing.verdict, "", "", standing.verdict or ""]
     verdict, interval = standing.verdict or "undecided", standing.difference_interval
-    ends = f"[{signed(interval[0], digits - 1)}, {signed(interval[1], digits - 1)}]" if interval else NONE
+    ends = f"[{_end(interval[0], digits - 1)}, {_end(interval[1], digits - 1)}]" if interval else NONE
     number = signed(standing.difference, digits)
     return [f"{number} {MARKS[verdict]}", number, ends, verdict]
 

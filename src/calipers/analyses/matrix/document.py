@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -28,14 +29,17 @@ from calipers.reports.document import Cell as TableCell
 from calipers.reports.figures import NONE, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import MINUS, Answer, level, money, of_difference, places, signed, signed_to, to
-from calipers.reports.untrusted_text import clean, without_middle
+from calipers.reports.untrusted_text import clean, width, without_middle
 
 SHORT = 15  # columns of a model's name that stands over its column; longer ones stand in a legend
 SIDE_BY_SIDE = 4  # models that have a column each; more have a row each
 COMPARED = 2  # models whose difference has a column
 FEW = 3  # names that a sentence lists
-ROWS = 12  # benchmarks that are shown unless all are asked for
+LINES = 25  # of a page, unless all rows are asked for
+FEWEST = 2  # rows that are shown, however many lines the names above them take
+COLUMNS = 80  # of a page, for the number of its lines
 NAME = 40  # columns of a name
+SHORT_NAME = 24  # columns of a name in a sentence that lists several
 WIDE = 110  # columns of a terminal that has room for a picture
 PICTURE = (0, 27)  # columns of a picture, narrow and wide
 MARKS: Final = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "~"}
@@ -43,10 +47,13 @@ NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "
 DECIDED: Final = ("better", "worse")
 
 
-def document(matrix: Matrix, *, every: bool = False, where: str = "") -> Document:
-    """A matrix for people, with ``every`` benchmark; ``where`` is the path of the runs, for the commands it names."""
+def document(matrix: Matrix, *, every: bool = False, where: str = "", option: str = "--all") -> Document:
+    """A matrix for people, with ``every`` row, which ``option`` of the command asks for.
+
+    ``where`` is the path of the runs, for the commands it names.
+    """
     return Document(
-        partial(_blocks, matrix, every, where),
+        partial(_blocks, matrix, every, where, option),
         matrix.to_dict,
         FIELDS,
         matrix.rows,
@@ -181,42 +188,78 @@ def _rows(matrix: Matrix) -> list[MatrixRow | MatrixMean]:
     return [*matrix.benchmarks, *([matrix.mean] if matrix.mean else [])]
 
 
-def _blocks(matrix: Matrix, every: bool, where: str) -> Iterator[Block]:
+def _blocks(matrix: Matrix, every: bool, where: str, option: str = "") -> Iterator[Block]:
     names = [clean(column.name, None) for column in matrix.models]
     count = len(names)
     turned = count > SIDE_BY_SIDE
-    lettered = 1 < count <= SIDE_BY_SIDE and any(len(name) > SHORT for name in names)
+    lettered = 1 < count <= SIDE_BY_SIDE and any(width(name) > SHORT for name in names)
     signs = letters(count)
     way = "" if matrix.higher_is_better else " (lower is better)"
     what = f"{clean(matrix.metric)}{way}, {percent(matrix.confidence)} intervals"
-    called, named = answer(matrix, signs if lettered else None), answer(matrix)
+    short = without_middle(names, SHORT_NAME) if turned else None
+    called, named = answer(matrix, signs if lettered else short), answer(matrix)
     yield Title("", markdown=head(matrix))
-    yield Sentence(head(matrix), right=what, markdown=what)
-    yield Sentence(called.sentence, "strong", markdown=(Styled(named.sentence),))
+    above: list[Block] = [
+        Sentence(head(matrix), right=what, markdown=what),
+        Sentence(called.sentence, "strong", markdown=(Styled(named.sentence),)),
+    ]
     beside = alone(matrix)
     if named.detail or beside:
-        yield Sentence(_ended(called.detail), markdown=" ".join(filter(None, (_ended(named.detail), beside))))
+        words = " ".join(filter(None, (_ended(named.detail), beside)))
+        above.append(Sentence(_ended(called.detail), markdown=words))
     if beside:
-        yield Sentence(beside, markdown="")
-    yield Blank()
+        above.append(Sentence(beside, markdown=""))
+    above.append(Blank())
     if lettered:
-        shown = without_middle(names, 76)
-        for sign, name in zip(signs, shown, strict=True):
-            yield Sentence(f"{sign}  {name}", markdown="")
-        yield Blank()
+        above += [*(Sentence(line, markdown="") for line in _legend(names)), Blank()]
     heads: list[Text] = [sign if lettered else Name(name, None) for sign, name in zip(signs, names, strict=True)]
+    below = list(_below(matrix, turned, where))
+    below = [Blank(), *below] if below else below
+    room = None if every else LINES - sum(map(_lines_taken, (*above, *below)))
+    yield from above
     if turned:
-        yield _turned(matrix)
+        yield from _turned(matrix, room, option)
     else:
         if count == COMPARED and not lettered:
             heads = [(f"{sign} ", Name(name, None)) for sign, name in zip(signs, names, strict=True)]
-        yield from _table(matrix, heads, None if every else ROWS)
-    below = list(_below(matrix, turned, where))
-    if below:
-        yield Blank()
-        yield from below
+        yield from _table(matrix, heads, room, option)
+    yield from below
     if matrix.notes:  # a terminal has them beside the output
         yield SentenceList([Sentence("", markdown=note) for note in matrix.notes])
+
+
+def _legend(names: Sequence[str]) -> list[str]:
+    """What the letters stand for: a line for each of two models, else as many in a line as it holds."""
+    entries = [
+        f"{sign}  {name}" for sign, name in zip(letters(len(names)), without_middle(names, COLUMNS - 4), strict=True)
+    ]
+    if len(entries) <= COMPARED:
+        return entries
+    lines = entries[:1]
+    for entry in entries[1:]:
+        joined = f"{lines[-1]}   {entry}"
+        lines[-1:] = [joined] if width(joined) <= COLUMNS else [lines[-1], entry]
+    return lines
+
+
+def _lines_taken(block: Block) -> int:
+    """About how many lines a sentence takes on a terminal of 80 columns."""
+    text = block.text if isinstance(block, Sentence) and isinstance(block.text, str) else ""
+    spread = "".join(sign * width(sign) for sign in text)  # as many signs as columns
+    return max(len(textwrap.wrap(spread, COLUMNS - 4, break_long_words=False, break_on_hyphens=False)), 1)
+
+
+def _shown_rows(count: int, room: int | None, lines: int = 1) -> int:
+    """How many rows of so many lines each fit; all of them, or fewer and a line that says so."""
+    if room is None or count * lines <= room:
+        return count
+    return min(max((room - 1) // lines, FEWEST), count)
+
+
+def _more(hidden: int, what: str, option: str) -> Iterator[Block]:
+    if hidden:
+        words = f"{counted(hidden, f'more {what}')}: {option}"
+        yield Sentence(f"… {words}", "note", markdown=words)
 
 
 def glance(matrix: Matrix) -> Glance:
@@ -259,14 +302,14 @@ def _below(matrix: Matrix, turned: bool, where: str) -> Iterator[Block]:
         yield Sentence(f"▲ better than every other model   (paired{over})", "note")
 
 
-def _table(matrix: Matrix, heads: Sequence[Text], most: int | None) -> Iterator[Block]:
-    """A row for each benchmark, a column for each model, and the difference of two."""
-    rows = list(matrix.benchmarks)
-    hidden = 0
-    if most is not None and len(rows) > most + 2:
-        rows, hidden = rows[:most], len(rows) - most
+def _table(matrix: Matrix, heads: Sequence[Text], room: int | None, option: str) -> Iterator[Block]:
+    """A row for each benchmark, a column for each model, and the difference of two; in so many lines."""
     digits = decimals(matrix)
     compared, stacked = len(matrix.models) == COMPARED, len(matrix.models) > COMPARED
+    lines_each = 2 if stacked else 1
+    if room is not None:  # the head, missing and cost with their rules, and the mean
+        room -= 5 + (lines_each if matrix.mean is not None else 0)
+    rows = matrix.benchmarks[: _shown_rows(len(matrix.benchmarks), room, lines_each)]
     interval = f"{percent(matrix.confidence)} interval"
     columns = [TableColumn("benchmark", style="strong", middle=True, after=1), TableColumn("tasks", "right")]
     signs = letters(len(heads))
@@ -297,10 +340,7 @@ def _table(matrix: Matrix, heads: Sequence[Text], most: int | None) -> Iterator[
         last += _lines(MACRO_MEAN, matrix.mean, digits, axis, stacked, compared, ruled=True)
     last += _totals(matrix, len(columns))
     yield Table(columns, [*lines, *last], across=True)
-    if hidden:
-        yield Sentence(
-            f"… {counted(hidden, 'benchmark')} more: --details", "note", markdown=f"{hidden:,} more: --details"
-        )
+    yield from _more(len(matrix.benchmarks) - len(rows), "benchmark", option)
 
 
 def _lines(
@@ -404,8 +444,8 @@ def _cost(cells: Sequence[Cell]) -> str:
     return f"{money(sum(costs))}{part}"
 
 
-def _turned(matrix: Matrix) -> Table:
-    """A row for each model, the best mean first."""
+def _turned(matrix: Matrix, room: int | None, option: str) -> Iterator[Block]:
+    """A row for each model, the best mean first; in so many lines."""
     answer_row, digits = _row_of(matrix), decimals(matrix)
     interval = f"{percent(matrix.confidence)} interval"
     title = MACRO_MEAN if matrix.mean is not None else clean(matrix.benchmarks[0].benchmark)
@@ -422,7 +462,8 @@ def _turned(matrix: Matrix) -> Table:
     values = [cell.value for cell in answer_row.cells]
     order = sorted(range(len(values)), key=lambda place: (values[place] is None, sign * (values[place] or 0.0), place))
     rows = []
-    for place in order:
+    most = _shown_rows(len(order), None if room is None else room - 2)
+    for place in order[:most]:
         cell, column = answer_row.cells[place], matrix.models[place]
         every = [row.cells[place] for row in matrix.benchmarks]
         best = cell.model == answer_row.best
@@ -430,4 +471,5 @@ def _turned(matrix: Matrix) -> Table:
         line += [_value(cell, digits), to(cell.interval, digits) if cell.interval else NONE]
         line += ["▲" if best else "", "yes" if best else ""]
         rows.append(Row([*line, _missing(every), _cost(every)]))
-    return Table(columns, rows, across=True)
+    yield Table(columns, rows, across=True)
+    yield from _more(len(order) - most, "model", option)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import queue
 import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any, Final
 
 from calipers.errors import EngineError, InputError
@@ -17,6 +19,8 @@ from calipers.errors import EngineError, InputError
 LOOPBACK: Final = ("127.0.0.1", "localhost")
 CONNECTING: Final = 10.0  # seconds
 LEAVING: Final = 5.0  # seconds
+GONE: Final = 10  # seconds for which nobody listens at the address of the head node: it may be started again meanwhile
+SILENCE: Final = 60.0  # seconds in which the head node says nothing: it may be busy
 RESUME: Final = "what was finished is kept: run the same command again to resume"
 
 
@@ -57,18 +61,54 @@ def connected(address: str) -> Iterator[Any]:
         ray_logging.global_worker_stdstream_dispatcher.emit = lambda data: None
     try:
         yield ray
-    finally:
+    except EngineError:
+        atexit.unregister(ray.shutdown)  # a cluster that is gone cannot be left
+        raise
+    except BaseException:
         _leave(ray)
+        raise
+    _leave(ray)
 
 
 def nodes(ray: Any) -> dict[str, int]:
-    """The machines that take work, and how many processors each lends; EngineError when the cluster does not answer."""
-    try:
-        listed = ray.nodes()
-    except Exception as error:
-        raise lost(error) from None
+    """The machines that take work, and how many processors each lends; EngineError when the cluster does not answer.
+
+    Without a head node Ray itself would wait, and wait. So it is asked in a thread that nobody waits for in the end.
+    """
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put(ray.nodes())
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, name="ray-nodes", daemon=True).start()
+    refused, began = 0, monotonic()
+    while True:
+        try:
+            listed = answers.get(timeout=1.0)
+            break
+        except queue.Empty:
+            refused = refused + 1 if _refuses(ray) else 0
+        if refused >= GONE or monotonic() - began >= SILENCE:
+            raise lost("its head node does not answer")
+    if isinstance(listed, Exception):
+        raise lost(listed) from None
     alive = {node["NodeID"]: node["Resources"] for node in listed if node["Alive"]}
     return {name: int(lent["CPU"]) for name, lent in alive.items() if lent.get("CPU", 0) >= 1}
+
+
+def _refuses(ray: Any) -> bool:
+    """Whether nobody listens at the address of the head node."""
+    try:
+        host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+        socket.create_connection((host, int(port)), CONNECTING).close()
+    except ConnectionRefusedError:
+        return True
+    except Exception:  # of Ray, which has many; or no answer, which says nothing
+        return False
+    return False
 
 
 def _leave(ray: Any) -> None:

@@ -1,9 +1,10 @@
-"""Scoring on a Ray cluster: a task of Ray makes a partial of each file; the partials are merged here.
+"""Scoring on a Ray cluster: a task of Ray makes a partial of some files; the partials are merged here.
 
 ::
 
-    file ──► a task: its partial ──┐
-    file ──► a task: its partial ──┴─ merge ──► score: the numbers and the digest of one process
+    files ──► a task: their partial ──┐
+    files ──► a task: their partial ──┴─ merge ──► score: the numbers and the digest of one process
+                └── lost with its worker ──► each of the files in a task of its own, three tries in all
 
 Merging knows neither order nor split (`calipers.partials`), so it does not matter where and when a part was read.
 Metrics are computed here. A part whose task ends its worker three times is named, and the others are scored.
@@ -11,34 +12,43 @@ Metrics are computed here. A part whose task ends its worker three times is name
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from calipers.engines.ray.cluster import connected, lost, nodes
+from calipers.engines.ray.cluster import connected, nodes
 from calipers.errors import CalipersError, Incomplete, InputError
 from calipers.formats.format import Named
 from calipers.formats.partial import Partial
 from calipers.formats.read import with_folders
-from calipers.partials import partial_of, score_partials
+from calipers.partials import natural, partial_of, score_partials
 from calipers.pipeline import columns_read
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.stores.address import is_remote
 
 TRIES: Final = 3  # of one part
-AHEAD: Final = 4  # tasks for each processor that are handed over before the first of them is done
+AHEAD: Final = 2  # tasks for each processor that are handed over before the first of them is done
 WAIT: Final = 10.0  # seconds after which it is looked whether the cluster is still there
+# A task costs some milliseconds, and merging a partial takes as long for few rollouts as for many. So a task reads
+# several files: so few that each processor has several tasks, and that a lost worker loses little.
+MOST_FILES: Final = 32
+MOST_BYTES: Final = 64 << 20
+TASKS: Final = 4  # for each processor
+
+Batch = tuple[str, ...]
 
 
-def read_part(path: str, names: Named, labels: list[str], keep: Collection[str] | None, folder: str) -> bytes:
-    """What a task does: the partial of one file, or the error about it."""
+def read_parts(paths: Batch, names: Named, labels: list[str], keep: Collection[str] | None, folder: str) -> bytes:
+    """What a task does: the partial of some files, or the error about one of them."""
     try:
         if os.path.isdir(folder):
             os.chdir(folder)  # relative paths mean what they mean to the user
-        return pickle.dumps(partial_of([path], names, labels, keep), protocol=5)
+        return pickle.dumps(partial_of(paths, names, labels, keep), protocol=5)
     except CalipersError as error:
         return pickle.dumps(error, protocol=5)
 
@@ -65,11 +75,18 @@ def score_parts(
     names = Named(columns or {}, truth, input_format or "")
     files, notes = _files(paths, names)
     with connected(address) as ray:
-        found, failed = _read_all(ray, files, names, plan)
-    if not found:
-        raise Incomplete("; ".join(failed))
-    result = score_partials([found[name] for name in files if name in found], plan)
-    return replace(result, notes=[*result.notes, *notes, *failed], failed=[*result.failed, *failed])
+        reading = _Reading(ray, names, plan)
+        found, failed = reading.all_of(_batches(sorted(files, key=natural), sum(nodes(ray).values())))
+        if not found:
+            raise Incomplete("; ".join(failed))
+        try:
+            result = score_partials(found, plan)
+        except InputError:  # two files do not go together: read one by one they are named
+            found, failed = reading.all_of([(name,) for name in files if name not in reading.given_up])
+            result = score_partials(found, plan)
+    order = {name: place for place, name in enumerate(files)}
+    inputs = sorted(result.inputs, key=lambda each: order.get(each.path, len(order)))
+    return replace(result, inputs=inputs, notes=[*result.notes, *notes, *failed], failed=[*result.failed, *failed])
 
 
 def _files(paths: Sequence[str], names: Named) -> tuple[list[str], list[str]]:
@@ -81,30 +98,64 @@ def _files(paths: Sequence[str], names: Named) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys([*map(str, given), *filter(is_remote, paths)])), notes
 
 
-def _read_all(ray: Any, files: Sequence[str], names: Named, plan: Plan) -> tuple[dict[str, Partial], list[str]]:
-    """The partials of the files, and a line about each file that has none because it ends workers."""
-    read = ray.remote(read_part).options(max_retries=TRIES - 1, num_cpus=1)
-    lent = max(sum(nodes(ray).values()), 1)
-    waiting, under_way = list(reversed(files)), dict[Any, str]()
-    found: dict[str, Partial] = {}
-    failed: list[str] = []
-    while waiting or under_way:
-        while waiting and len(under_way) < AHEAD * lent:
-            name = waiting.pop()
-            under_way[read.remote(name, names, sorted(plan.labels), columns_read(plan), os.getcwd())] = name
-        done, _ = ray.wait(list(under_way), num_returns=1, timeout=WAIT)
-        if not done:
-            nodes(ray)  # an error, if the cluster is gone
-        for reference in done:
-            name = under_way.pop(reference)
-            try:
-                answer = pickle.loads(ray.get(reference))
-            except ray.exceptions.WorkerCrashedError:
-                failed.append(f"{name}: was not read: {TRIES} workers ended while they read it")
-                continue
-            except ray.exceptions.RayError as error:
-                raise lost(error) from None
-            if isinstance(answer, CalipersError):
-                raise answer
-            found[name] = answer
-    return found, failed
+def _batches(files: Sequence[str], processors: int) -> list[Batch]:
+    """Neighbours together, in their order: samples without numbers are numbered through all files."""
+    most = min(MOST_FILES, math.ceil(len(files) / (TASKS * max(processors, 1))))
+    batches: list[Batch] = []
+    size = 0
+    for name in files:
+        added = os.path.getsize(name) if os.path.isfile(name) else 0
+        if not batches or size + added > MOST_BYTES or len(batches[-1]) >= most:
+            batches.append(())
+            size = 0
+        batches[-1] += (name,)
+        size += added
+    return batches
+
+
+class _Reading:
+    """Files that are read by tasks of Ray."""
+
+    def __init__(self, ray: Any, names: Named, plan: Plan) -> None:
+        self._ray, self._read = ray, ray.remote(read_parts).options(max_retries=0, num_cpus=1)
+        self._asked = names, sorted(plan.labels), columns_read(plan), os.getcwd()
+        self._lost: Counter[str] = Counter()  # workers that ended while they read a file
+        self.given_up: dict[str, str] = {}  # file -> why it has no partial
+
+    def all_of(self, batches: Sequence[Batch]) -> tuple[list[Partial], list[str]]:
+        """The partials of the files, and a line about each file that has none because it ends workers."""
+        ray = self._ray
+        at_once = AHEAD * max(sum(nodes(ray).values()), 1)
+        waiting, under_way = deque(batches), dict[Any, Batch]()
+        found: list[Partial] = []
+        while waiting or under_way:
+            while waiting and len(under_way) < at_once:
+                batch = waiting.popleft()
+                under_way[self._read.remote(batch, *self._asked)] = batch
+            done, _ = ray.wait(list(under_way), num_returns=1, timeout=WAIT)
+            if not done:
+                nodes(ray)  # an error, if the cluster is gone
+            for reference in done:
+                batch = under_way.pop(reference)
+                try:
+                    answer = pickle.loads(ray.get(reference))
+                except ray.exceptions.RayError as error:
+                    nodes(ray)  # an error, if the cluster is gone
+                    waiting.extend(self._once_more(batch, error))
+                    continue
+                if isinstance(answer, CalipersError):
+                    raise answer
+                found.append(answer)
+        return found, list(self.given_up.values())
+
+    def _once_more(self, batch: Batch, error: Exception) -> Iterator[Batch]:
+        """Each file of a batch whose worker was lost, alone, unless it has been tried often enough."""
+        for name in batch:
+            self._lost[name] += 1
+            if self._lost[name] < TRIES:
+                yield (name,)
+            elif isinstance(error, self._ray.exceptions.WorkerCrashedError):
+                self.given_up[name] = f"{name}: was not read: {TRIES} workers ended while they read it"
+            else:
+                why = " ".join(str(error).split())[:200]
+                self.given_up[name] = f"{name}: was not read: {TRIES} tries failed, the last by {why}"

@@ -22,7 +22,7 @@ import msgspec
 from calipers.clients.client import LOCAL_KIND, Client, Completion, Connection, Request, connect
 from calipers.clients.secrets import Secrets
 from calipers.engines.ray.cluster import connected
-from calipers.engines.ray.workers import TRIES, Lost, RemoteWorkers
+from calipers.engines.ray.workers import AHEAD, TRIES, Lost, RemoteWorkers
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.job import Job
 from calipers.running.library import JobBenchmark
@@ -32,7 +32,6 @@ from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
 from calipers.verifiers.verifier import Verdict, Verifier, judged, ready
 
 HANDLER: Final = "calipers.engines.ray.rollouts:RolloutHandler"
-AHEAD: Final = 1  # for each call in flight so many rollouts wait at a worker for their turn, so that none waits for us
 
 
 class Replied(msgspec.Struct, frozen=True):

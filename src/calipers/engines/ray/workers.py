@@ -2,34 +2,41 @@
 
 ::
 
-    call(item) ──► the worker with the most room ──► given in batches ──► collected in batches ──► result
-                     └── lost: its machine died, its process died, or it stopped answering
-                           └──► asked again elsewhere; for the third time alone, on a worker of its own
-                                  └──► lost again: this item ends workers, and is named
+    call(item) ──► queue ──► the worker with the most room ──► exchanged in batches ──► result
+                    ▲           └── lost: its machine died, its process died, or it stopped answering
+                    └── asked again ──┘
+                          └──► for the third time alone, on a worker of its own
+                                 └──► lost again: this item ends workers, and is named
 
-Machines that join are used; machines that leave are forgotten. EngineError when the cluster itself is gone.
+The places of all workers together are as many as items may be in work at once. A worker that joins gets those that the
+others have let go, so that there are never more. Machines that join are used; machines that leave are forgotten.
+EngineError when the cluster itself is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import os
 import pickle
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from calipers.engines.ray.cluster import lost, nodes
-from calipers.engines.ray.worker import RemoteWorker
+from calipers.engines.ray.cluster import nodes
+from calipers.engines.ray.worker import Answer, RemoteWorker, Terms
 
 TRIES: Final = 3  # workers that one item may be lost with
+AHEAD: Final = 2  # for each item in work so many wait at a worker for their turn, so that none waits for us
 LOOK: Final = 1.0  # seconds between two looks at the machines
 PATIENCE: Final = float(os.environ.get("CALIPERS_RAY_PATIENCE", "60"))  # seconds without a word from a worker
-STARTING: Final = 60.0  # seconds that a worker may need to begin
-CLUSTER_PATIENCE: Final = 15.0  # seconds without a word from the cluster
+STARTING: Final = 300.0  # seconds that a worker may need to begin: it loads a few hundred files, perhaps over a network
+
+
+NOTHING: Final = Terms(0, 0, 0)
 
 
 class Lost(Exception):
@@ -52,8 +59,10 @@ class _Hired:
 
     node: str
     actor: Any
-    places: int = 0
+    terms: Terms = NOTHING
+    held: int = 0  # places that it may have taken: more than its terms say until it has finished what it had begun
     ready: bool = False
+    exchanging: bool = False
     calls: dict[int, _Call] = field(default_factory=dict)  # under way
     outbox: list[_Call] = field(default_factory=list)  # of these, those not given yet
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -61,7 +70,13 @@ class _Hired:
     @property
     def load(self) -> float:
         """How full it is."""
-        return len(self.calls) / max(self.places, 1)
+        return len(self.calls) / self.terms.room if self.terms.room else 1.0
+
+    @property
+    def message(self) -> tuple[bytes, Terms]:
+        """What it is to be told: what has gathered for it, and its terms."""
+        batch, self.outbox = self.outbox, []
+        return pickle.dumps([(call.number, call.item) for call in batch], protocol=5), self.terms
 
 
 class RemoteWorkers:
@@ -70,36 +85,44 @@ class RemoteWorkers:
     def __init__(self, ray: Any, maker: str, setup: Any, *, places: int, environment: Mapping[str, str]) -> None:
         self._ray, self._maker, self._setup = ray, maker, pickle.dumps(setup, protocol=5)
         self._places, self._environment = places, dict(environment)
-        self._hired: dict[str, _Hired] = {}  # node -> its worker
+        self._hired: dict[str, _Hired] = {}  # node -> its worker, the oldest first
+        self._calls: dict[int, _Call] = {}  # all
+        self._queue: deque[_Call] = deque()  # of these, those that no worker has
         self._numbers = 0
-        self._changed = asyncio.Condition()
         self._failed: BaseException | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._alone = asyncio.Lock()
-        self._flushing = False
+        self._dealing = False
+        self._freed = asyncio.Event()  # a place, perhaps
+        self._suspects: deque[_Call] = deque()  # calls that are to be tried alone
+        self._trying: asyncio.Task[None] | None = None
+        self._reserved = 0  # places of the worker that tries them
         self.asked_again: Counter[str] = Counter()  # why a worker was lost -> items that were asked again
         self.notes: list[str] = []
 
     async def call(self, item: Any) -> tuple[Any, int]:
         """The result of an item, and how many workers were lost with it; `Lost` when there is none."""
+        if self._failed is not None:
+            raise self._failed
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
         call = _Call(self._numbers, item, asyncio.get_running_loop().create_future())
         self._numbers += 1
-        await self._place(call)
+        self._calls[call.number] = call
+        self._queue.append(call)
+        self._deal_soon()
         try:
             result = await call.result
-        except _LostOnce:
-            async with self._alone:
-                result = await self._apart(call)
+        finally:
+            del self._calls[call.number]
         if isinstance(result, BaseException):
             raise result
         return result, call.lost
 
     async def close(self) -> None:
         """End every worker; their notes stay."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._trying):
+            if task is not None:
+                task.cancel()
         for worker in self._hired.values():
             for task in worker.tasks:
                 task.cancel()
@@ -116,95 +139,143 @@ class RemoteWorkers:
             why = "; ".join(f"{count} by {reason}" for reason, count in self.asked_again.most_common(3))
             self.notes.append(f"{total} rollouts were given to another worker because theirs was lost ({why})")
 
-    async def _place(self, call: _Call) -> None:
-        """Put a call into the outbox of the worker with the most room; wait while there is none."""
-        while True:
-            if self._failed is not None:
-                raise self._failed
-            ready = [worker for worker in self._hired.values() if worker.ready]
-            if ready:
-                self._assign(call, min(ready, key=lambda worker: worker.load))
-                return
-            async with self._changed:
-                await self._changed.wait()
+    def _deal_soon(self) -> None:
+        if not self._dealing:
+            self._dealing = True
+            asyncio.get_running_loop().call_soon(self._deal)
 
-    def _assign(self, call: _Call, worker: _Hired) -> None:
-        worker.calls[call.number] = call
-        worker.outbox.append(call)
-        if not self._flushing:
-            self._flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+    def _deal(self) -> None:
+        """Hand the queue to the workers that have room, the emptiest first."""
+        self._dealing = False
+        if not self._queue:
+            return
+        room = [
+            (worker.load, place, worker)
+            for place, worker in enumerate(self._hired.values())
+            if worker.ready and len(worker.calls) < worker.terms.room
+        ]
+        heapq.heapify(room)
+        dealt: set[_Hired] = set()
+        while self._queue and room:
+            _, place, worker = heapq.heappop(room)
+            call = self._queue.popleft()
+            if call.result.done():  # whoever asked has gone
+                heapq.heappush(room, (worker.load, place, worker))
+                continue
+            worker.calls[call.number] = call
+            worker.outbox.append(call)
+            dealt.add(worker)
+            if len(worker.calls) < worker.terms.room:
+                heapq.heappush(room, (worker.load, place, worker))
+        for worker in dealt:
+            # one that is busy takes them with the next exchange, which comes soon
+            if worker.exchanging and len(worker.calls) - len(worker.outbox) < worker.terms.places:
+                self._give(worker)
 
-    def _flush(self) -> None:
-        """Give what has gathered: answers come in batches, so what follows them does, too."""
-        self._flushing = False
-        for worker in self._hired.values():
-            if worker.outbox:
-                batch, worker.outbox = worker.outbox, []
-                self._give(worker, batch)
+    def _give(self, worker: _Hired) -> None:
+        with suppress(Exception):  # a worker that is gone is found out by who exchanges
+            worker.actor.give.remote(*worker.message)
 
-    def _give(self, worker: _Hired, batch: list[_Call]) -> None:
-        data = pickle.dumps([(call.number, call.item) for call in batch], protocol=5)
-        with suppress(Exception):  # a worker that is gone is found out by who collects
-            worker.actor.give.remote(data, worker.places)
-
-    async def _collect(self, worker: _Hired) -> None:
-        """Take results from a worker until it is lost."""
+    async def _exchange(self, worker: _Hired) -> None:
+        """Give items to a worker and take results from it until it is lost."""
         try:
             while True:
-                results = await asyncio.wait_for(_answer(worker.actor.collect.remote()), PATIENCE)
-                for number, result in pickle.loads(results):
-                    call = worker.calls.pop(number, None)
-                    if call is not None and not call.result.done():
-                        call.result.set_result(result)
+                worker.exchanging = True
+                reply = await asyncio.wait_for(_answer(worker.actor.exchange.remote(*worker.message)), PATIENCE)
+                worker.exchanging = False
+                self._take(worker, Answer(*pickle.loads(reply)))
+                await asyncio.sleep(0)  # whoever was answered asks for more, which the next message takes along
+                self._deal()
         except TimeoutError:
-            await self._dismiss(worker, f"a worker that did not answer for {PATIENCE:g} s")
+            self._dismiss(worker, f"a worker that did not answer for {PATIENCE:g} s")
         except asyncio.CancelledError:
             raise
         except Exception as error:  # of Ray, which has many
-            await self._dismiss(worker, _why(error))
+            self._dismiss(worker, _why(error))
 
-    async def _dismiss(self, worker: _Hired, reason: str) -> None:
+    def _take(self, worker: _Hired, answer: Answer) -> None:
+        """Hand out results; what a worker gave back, and the places that it let go, are for others."""
+        for number, result in answer.results:
+            if (call := worker.calls.pop(number, None)) is not None and not call.result.done():
+                call.result.set_result(result)
+        back = [call for number in answer.returned if (call := worker.calls.pop(number, None)) is not None]
+        self._queue.extendleft(sorted(back, key=lambda call: call.number, reverse=True))
+        if answer.terms == worker.terms.number and answer.in_use != worker.held:
+            worker.held = answer.in_use
+            self._share()
+
+    def _dismiss(self, worker: _Hired, reason: str) -> None:
         """Forget a worker, and ask for all that it had once more."""
         if self._hired.get(worker.node) is worker:
             del self._hired[worker.node]
-        calls, worker.calls, worker.ready = list(worker.calls.values()), {}, False
+        calls = [call for call in worker.calls.values() if not call.result.done()]
+        worker.calls, worker.ready = {}, False
         self._end(worker)
-        await self._share()
-        for call in calls:
-            if call.result.done():
-                continue
+        if self._failed is not None:
+            return
+        for call in reversed(calls):
             call.lost += 1
             self.asked_again[reason] += 1
-            if call.lost >= TRIES - 1:
-                call.result.set_exception(_LostOnce())
+            if call.lost < TRIES - 1:
+                self._queue.appendleft(call)
             else:
-                await self._place(call)
+                self._suspects.append(call)
+        if self._suspects and (self._trying is None or self._trying.done()):
+            self._trying = asyncio.create_task(self._try_alone())
+        self._share()
+        self._deal_soon()
 
-    async def _apart(self, call: _Call) -> Any:
-        """The result of an item that two workers were lost with, from a worker that has nothing else to do."""
-        while True:
-            names = await self._nodes()
-            if names:
-                break
+    async def _try_alone(self) -> None:
+        """Try items that two workers were lost with, one after the other, on a worker that has nothing else to do."""
+        worker: _Hired | None = None
+        self._reserved = 1
+        self._share()
+        try:
+            while sum(each.held for each in self._hired.values()) > max(self._places - 1, 0):
+                self._freed.clear()
+                await self._freed.wait()
+            while self._suspects:
+                call = self._suspects.popleft()
+                if call.result.done():
+                    continue
+                worker = worker or await self._alone()
+                try:
+                    result = await self._alone_with(worker, call)
+                except (TimeoutError, self._ray.exceptions.RayError) as error:
+                    self._end(worker)
+                    worker = None
+                    call.lost += 1
+                    why = f"no answer for {PATIENCE:g} s" if isinstance(error, TimeoutError) else _why(error)
+                    result = Lost(why)
+                if not call.result.done():
+                    call.result.set_result(result)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            if worker is not None:
+                self._end(worker)
+            self._reserved = 0
+            self._share()
+
+    async def _alone(self) -> _Hired:
+        """A worker of its own."""
+        while not (names := await self._nodes()):
             await asyncio.sleep(LOOK)
         node = max(names, key=lambda name: names[name])
-        worker = _Hired(node, self._actor(node, names[node]), places=1)
-        try:
-            if (wrong := await asyncio.wait_for(_answer(worker.actor.hello.remote()), STARTING)) is not None:
-                raise wrong
-            self._give(worker, [call])
-            while True:
-                for _, result in pickle.loads(await asyncio.wait_for(_answer(worker.actor.collect.remote()), PATIENCE)):
+        worker = _Hired(node, self._actor(node, names[node]), Terms(0, 1, 1))
+        if (wrong := await asyncio.wait_for(_answer(worker.actor.hello.remote()), STARTING)) is not None:
+            raise wrong
+        return worker
+
+    async def _alone_with(self, worker: _Hired, call: _Call) -> Any:
+        worker.outbox.append(call)
+        while True:
+            reply = await asyncio.wait_for(_answer(worker.actor.exchange.remote(*worker.message)), PATIENCE)
+            for number, result in Answer(*pickle.loads(reply)).results:
+                if number == call.number:
                     return result
-        except (TimeoutError, self._ray.exceptions.RayError) as error:
-            if self._failed is not None:
-                raise self._failed from None
-            call.lost += 1
-            why = f"no answer for {PATIENCE:g} s" if isinstance(error, TimeoutError) else _why(error)
-            raise Lost(why) from None
-        finally:
-            self._end(worker)
 
     async def _watch(self) -> None:
         """Look at the machines: a worker for each that has none. Without a word from the cluster, all work ends."""
@@ -218,12 +289,12 @@ class RemoteWorkers:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            await self._fail(error)
+            self._fail(error)
 
     async def _nodes(self) -> dict[str, int]:
         """The machines; EngineError when nobody says which there are.
 
-        Asked in a thread that nobody waits for in the end: without a head node it hangs.
+        Asked in a thread that nobody waits for in the end.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[dict[str, int]] = loop.create_future()
@@ -237,13 +308,10 @@ class RemoteWorkers:
                 loop.call_soon_threadsafe(_settle, answer, found, error)
 
         threading.Thread(target=ask, name="ray-nodes", daemon=True).start()
-        try:
-            return await asyncio.wait_for(answer, CLUSTER_PATIENCE)
-        except TimeoutError:
-            raise lost("its head node does not answer") from None
+        return await answer
 
     async def _begin(self, worker: _Hired) -> None:
-        """Wait until a worker is ready, then collect from it."""
+        """Wait until a worker is ready, then exchange with it."""
         try:
             wrong = await asyncio.wait_for(_answer(worker.actor.hello.remote()), STARTING)
         except asyncio.CancelledError:
@@ -254,32 +322,47 @@ class RemoteWorkers:
             self._end(worker)
             return
         if wrong is not None:
-            await self._fail(wrong)
+            self._fail(wrong)
             return
         worker.ready = True
-        await self._share()
-        worker.tasks.append(asyncio.create_task(self._collect(worker)))
+        self._share()
+        worker.tasks.append(asyncio.create_task(self._exchange(worker)))
 
-    async def _share(self) -> None:
-        """Divide the calls in flight among the workers that there are."""
+    def _share(self) -> None:
+        """Divide the places among the workers that there are: first who has too many, then who has too few.
+
+        The oldest come first. So a worker that has a place keeps one, whoever joins.
+        """
         ready = [worker for worker in self._hired.values() if worker.ready]
-        for number, worker in enumerate(ready):
-            places = max((self._places + number) // len(ready), 1)
-            if places != worker.places:
-                worker.places = places
-                self._give(worker, [])
-        async with self._changed:
-            self._changed.notify_all()
+        all_places = max(self._places - self._reserved, 0)
+        shares = [(all_places + number) // len(ready) for number in reversed(range(len(ready)))]
+        free = all_places - sum(worker.held for worker in ready)
+        for worker, share in zip(ready, shares, strict=True):
+            if share < worker.terms.places:
+                self._agree(worker, share)
+        for worker, share in zip(ready, shares, strict=True):
+            places = min(share, worker.held + max(free, 0))
+            if places > worker.terms.places:
+                free -= max(places - worker.held, 0)
+                worker.held = max(places, worker.held)
+                self._agree(worker, places)
+        self._freed.set()
+        self._deal_soon()
 
-    async def _fail(self, error: BaseException) -> None:
+    def _agree(self, worker: _Hired, places: int) -> None:
+        worker.terms = Terms(worker.terms.number + 1, places, places * (1 + AHEAD))
+        if worker.exchanging:
+            self._give(worker)
+
+    def _fail(self, error: BaseException) -> None:
         """End all that is under way with an error."""
         self._failed = self._failed or error
-        for worker in self._hired.values():
-            for call in worker.calls.values():
-                if not call.result.done():
-                    call.result.set_exception(error)
-        async with self._changed:
-            self._changed.notify_all()
+        for call in self._calls.values():
+            if not call.result.done():
+                call.result.set_exception(self._failed)
+        self._queue.clear()
+        self._suspects.clear()
+        self._freed.set()
 
     def _actor(self, node: str, cores: int) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -292,10 +375,6 @@ class RemoteWorkers:
     def _end(self, worker: _Hired) -> None:
         with suppress(Exception):  # of Ray: it has ended already, or the cluster is gone
             self._ray.kill(worker.actor)
-
-
-class _LostOnce(Exception):
-    """An item that a worker of its own shall try."""
 
 
 def _settle(answer: asyncio.Future[dict[str, int]], found: dict[str, int], error: BaseException | None) -> None:

@@ -38,6 +38,9 @@
   const fixed = (value) => (value === null || value === undefined ? "–" : value.toFixed(3).replace("-", "−"));
   const signed = (value) => (value === null ? "–" : Math.abs(value) < 5e-4 ? "same" : `${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(3)}`);
   const size = (chars) => (chars >= 1e6 ? `${(chars / 1e6).toFixed(1)} MB` : chars >= 1000 ? `${Math.round(chars / 1000)} KB` : `${chars} bytes`);
+  // a name without its middle: tasks of one family differ at their ends
+  const middle = (name, most) => { const signs = [...name]; return signs.length <= most ? name : `${signs.slice(0, most - 9).join("")}…${signs.slice(-8).join("")}`; };
+  const taskName = (name, most) => make("bdi", { class: "mono", title: name }, middle(name, most));
   const announce = (text) => { $("announce").textContent = text; };
   const kept = {
     get(key) { try { return localStorage.getItem(key); } catch { return null; } },
@@ -102,7 +105,7 @@
       ["0–4", "all, passed, wrong, counted as 0, missing"], ["/", "search"], ["f", "to the filters"], ["b", "beside another run"], ["r", "raw record"],
       ["e", "open all steps"], ["y", "copy link"], ["t", "theme"], ["?", "this list"]],
     pair: [["j k", "next, previous task"], ["n N", "next, previous worse task"], ["[ ]", "previous, next sample"], ["d", "marks of differences on, off"],
-      ["b", "one run"], ["y", "copy link"], ["t", "theme"], ["?", "this list"]],
+      ["/", "search"], ["f", "to the filters"], ["b", "one run"], ["y", "copy link"], ["t", "theme"], ["?", "this list"]],
     runs: [["j k", "next, previous run"], ["Enter", "open"], ["x", "select a run"], ["c", "compare the two selected"], ["t", "theme"], ["?", "this list"]],
     label: [["1", "correct"], ["0", "wrong"], ["s", "skip"], ["u", "undo"], ["c", "comment"], ["t", "theme"], ["?", "this list"]],
   }[kind];
@@ -185,7 +188,10 @@
   // a list of any length: only what is seen is in the page, pages of rows come when they are scrolled to
   function virtualList(box, load, drawRow, opened) {
     let total = 0, pages = new Map(), chosen = -1, asked = new Set(), round = 0;
+    let inSight = false; // the chosen row was seen when the list was drawn last
     const inner = make("div", { class: "spacer", role: "presentation" });
+    const none = make("p", { class: "none", hidden: true });
+    box.before(none);
     box.replaceChildren(inner);
     const tall = () => Math.min(total * ROW, TALLEST);
     const seen = () => Math.ceil(box.clientHeight / ROW);
@@ -234,6 +240,7 @@
       if (rows.some((row) => row.id === `row-${chosen}`)) box.setAttribute("aria-activedescendant", `row-${chosen}`);
       else box.removeAttribute("aria-activedescendant");
       const last = Math.min(from + Math.max(seen(), 1), total);
+      inSight = chosen >= from && chosen < last;
       if ($("position")) $("position").textContent = total ? `${box.getAttribute("aria-label").toLowerCase()} ${number(from + 1)} to ${number(last)} of ${number(total)}` : "";
     }
     function show(position) {
@@ -260,7 +267,7 @@
       return undefined;
     }
     box.addEventListener("scroll", () => requestAnimationFrame(render));
-    new ResizeObserver(render).observe(box);
+    new ResizeObserver(() => { if (inSight) show(chosen); render(); }).observe(box);
     inner.addEventListener("click", (event) => {
       const option = event.target.closest(".row-line");
       if (option) choose(+option.dataset.position);
@@ -280,6 +287,8 @@
         pages = new Map([[place, answer.rows]]);
         total = answer.total;
         if (!keep) { chosen = -1; box.scrollTop = 0; }
+        none.hidden = total > 0;
+        none.textContent = answer.complete === false ? "Nothing was found so far: the search ended before the end of the log." : `No ${box.getAttribute("aria-label").toLowerCase()} here. Filters may exclude them.`;
         render();
         return answer;
       },
@@ -392,30 +401,35 @@
     async function load() {
       let data;
       try { data = await api("runs"); } catch (error) { return failed(error, content); }
-      const rows = data.runs.map(rowOf);
-      const head = make("tr", {}, ["", "", "dataset", "model", "value", "95 % interval", "missing", "cost", "changed"].map((word, at) => make("th", { scope: "col" }, word || make("span", { class: "hidden" }, at ? "ledger" : "select"))));
+      const called = (run) => JSON.stringify([run.dataset, run.model, run.agent]);
+      const times = new Map();
+      for (const run of data.runs) times.set(called(run), (times.get(called(run)) || 0) + 1);
+      const rows = data.runs.map((run) => rowOf(run, times.get(called(run)) > 1));
+      const head = make("tr", {}, ["", "", "dataset", "model", "value", "", "95 % interval", "missing", "cost", "changed"].map((word, at) => make("th", { scope: "col" }, word || make("span", { class: "hidden" }, { 0: "select", 1: "ledger", 5: "interval from 0 to 1" }[at]))));
       const compare = make("button", { type: "button", class: "control", id: "compare", disabled: selected.length !== 2, onclick: open }, "Compare the two selected");
       const watches = (data.watches || []).map((each) => make("p", {}, "Training run by step: ", make("a", { href: `/watch/${each.id}` }, make("bdi", {}, each.path))));
       content.replaceChildren(...watches, make("p", { class: "second" }, `${counted(data.runs.length, "run")}. Select two to compare them.`), waiting || "",
         make("div", { class: "scroll" }, make("table", { class: "plain runs" }, make("caption", { class: "hidden" }, "Runs"), make("thead", {}, head), make("tbody", {}, rows))), compare,
         ...data.notes.map((note) => make("p", { class: "small" }, note)));
     }
-    function rowOf(run) {
+    function rowOf(run, alike) {
       const box = make("input", { type: "checkbox", "aria-label": `select ${run.model || run.path}`, "data-id": run.id });
       box.checked = selected.includes(run.id);
       box.addEventListener("change", () => toggle(run.id));
       const name = run.dataset || run.path.split("/").pop();
-      const link = run.kind === "result" ? make("bdi", {}, name) : make("a", { href: `/run/${run.id}`, title: run.path }, make("bdi", {}, name));
+      const link = [run.kind === "result" ? make("bdi", {}, name) : make("a", { href: `/run/${run.id}`, title: run.path }, make("bdi", {}, name)),
+        alike ? make("small", {}, make("bdi", {}, run.path)) : null]; // runs of one name are told apart by their paths
+      const who = [run.model, run.agent].filter(Boolean).join(" · ");
       if (run.error && !run.sentence) {
-        return make("tr", { "data-run": run.source }, make("td", {}, run.rollouts ? box : null), make("td", {}), make("th", { scope: "row" }, link), make("td", {}, make("bdi", {}, run.model || "")), make("td", { colspan: 5, class: "second" }, run.error));
+        return make("tr", { "data-run": run.source }, make("td", { class: "pick" }, run.rollouts ? box : null), make("td", { class: "mini" }), make("th", { scope: "row" }, link), make("td", { class: "who" }, make("bdi", {}, who)), make("td", { colspan: 6, class: "second reason" }, run.error));
       }
       const finished = run.finished !== null && run.finished !== undefined;
       const progress = make("progress", { value: run.finished || 0, max: run.planned, "aria-label": `running ${run.finished} of ${run.planned}` });
       const interval = run.interval ? `${fixed(run.interval[0])} to ${fixed(run.interval[1])}` : "no interval";
-      return make("tr", { "data-run": run.source, title: `${run.sentence} ${run.detail}` }, make("td", {}, box), make("td", { class: "mini" }, drawing(run.bar)), make("th", { scope: "row" }, link),
-        make("td", {}, make("bdi", { title: run.path }, run.model || run.agent || "")),
-        finished ? make("td", { colspan: 2 }, `running ${number(run.finished)} of ${number(run.planned)}`, progress) : [make("td", { class: "value" }, make("b", {}, fixed(run.value))), make("td", {}, interval)],
-        make("td", {}, run.missing && !finished ? number(run.missing) : ""), make("td", {}, run.cost), make("td", {}, ago(run.age)));
+      return make("tr", { "data-run": run.source, title: `${run.sentence} ${run.detail}` }, make("td", { class: "pick" }, box), make("td", { class: "mini" }, drawing(run.bar)), make("th", { scope: "row" }, link),
+        make("td", { class: "who" }, make("bdi", { title: run.path }, who)),
+        finished ? make("td", { colspan: 3, class: "going" }, `running ${number(run.finished)} of ${number(run.planned)}`, progress) : [make("td", { class: "value" }, make("b", {}, fixed(run.value))), make("td", { class: "mini-axis" }, drawing(run.axis)), make("td", { class: "ends" }, interval)],
+        make("td", { "data-word": "missing" }, run.missing && !finished ? number(run.missing) : ""), make("td", { "data-word": "cost" }, run.cost), make("td", { "data-word": "changed" }, ago(run.age)));
     }
     function toggle(id) {
       selected = selected.includes(id) ? selected.filter((each) => each !== id) : [...selected, id].slice(-2);
@@ -460,7 +474,7 @@
       return api(`run/${id}/rollouts?${query}`);
     };
     const list = virtualList($("rows"), load, (row) => [
-      make("span", {}, square(row.state), make("span", { class: "hidden" }, WORDS[row.state])), make("bdi", { class: "mono" }, row.task), make("span", { class: "dim" }, row.sample),
+      make("span", {}, square(row.state), make("span", { class: "hidden" }, WORDS[row.state])), taskName(row.task, 12), make("span", { class: "dim" }, row.sample),
       make("span", {}, figure(row.reward)), make("span", { class: "mono line" }, row.outcome === "scored" ? null : make("span", { class: "dim" }, `${row.outcome}${row.error ? `: ${row.error}` : ""} `), textOf(row.text || "")),
       make("span", { class: "dim right" }, row.tokens === null ? "–" : number(row.tokens)),
     ], openRollout);
@@ -507,6 +521,7 @@
       } catch (error) { announce(error.message); $("left").textContent = error.message; }
     }
     const CHOICES = ["", "passed", "wrong", "zero", "missing"];
+    let unfolded = false; // on a phone the other filters come after a button
     function drawFilters() {
       const counts = {};
       for (const part of run.parts) counts[part.state] = (counts[part.state] || 0) + part.count;
@@ -528,7 +543,9 @@
         return field;
       });
       const others = run.others.map((other) => [other.id, `flipped against ${other.name}`]);
-      $("filters").replaceChildren(...chips,
+      const unfold = make("button", { type: "button", class: "chip unfold", "aria-expanded": String(unfolded), onclick: () => { unfolded = !unfolded; drawFilters(); } }, unfolded ? "Fewer filters" : "More filters");
+      $("filters").classList.toggle("unfolded", unfolded);
+      $("filters").replaceChildren(...chips, unfold,
         outcomes.length > 1 ? pick("outcome", "outcome", [["", "outcome: any"], ...outcomes.map((word) => [word, word.replaceAll("_", " ")])], params.get("outcome") || "") : "",
         slices.length ? pick("slice", "slice", [["", "slice: all"], ...slices], params.get("slice") || "") : "", ...reward,
         others.length ? pick("against", "flipped against another run", [["", "flipped: any"], ...others], params.get("against") || "") : "",
@@ -634,9 +651,9 @@
     const [, , first, second] = location.pathname.split("/");
     const params = new URLSearchParams(location.search);
     let marked = kept.get("calipers.marks") !== "off", shown = null, verdict = null;
-    const load = (from, count, more = {}) => api(`compare/${first}/${second}?${new URLSearchParams({ from, count, way: params.get("way") || "all", verdict: "no", ...more })}`);
+    const load = (from, count, more = {}) => api(`compare/${first}/${second}?${new URLSearchParams({ from, count, way: params.get("way") || "all", slice: params.get("slice") || "", q: params.get("q") || "", verdict: "no", ...more })}`);
     const list = virtualList($("rows"), load, (row) => [
-      make("bdi", { class: "mono" }, row.task), ...row.states.map((states) => make("span", { class: "task-squares" }, states.map(square), make("span", { class: "hidden" }, `${states.filter((each) => each === "passed").length} of ${states.length} passed`))),
+      taskName(row.task, 10), ...row.states.map((states) => make("span", { class: "task-squares" }, states.map(square), make("span", { class: "hidden" }, `${states.filter((each) => each === "passed").length} of ${states.length} passed`))),
       make("span", { class: `right ${row.way}` }, signed(row.gain)),
     ], (row) => open(row.task, 0));
     $("head").append(...["task", "A", "B", "change"].map((word) => make("span", {}, word)));
@@ -674,8 +691,19 @@
       };
       const prompt = same ? [wordsOf(sides[0], "prompt") ? block("Prompt, the same in both", pre(wordsOf(sides[0], "prompt"), "Prompt")) : null] : [0, 1].map((at) => block(`Prompt of ${"AB"[at]}`, make("pre", { dir: "auto", tabindex: "0", role: "region", "aria-label": `Prompt of ${"AB"[at]}` }, marked2("prompt")[at].map(([words, differs]) => (differs ? make("mark", { class: "ab"[at] }, words) : document.createTextNode(words))))));
       const expected = wordsOf(sides[0], "target") || wordsOf(sides[1], "target");
-      $("detail").replaceChildren(make("div", { class: "detail-head" }, back, make("h2", {}, make("bdi", {}, task), make("span", {}, ` sample ${sample + 1} of ${most}`)), copy),
+      $("detail").replaceChildren(make("div", { class: "detail-head" }, back, make("h2", {}, make("bdi", {}, task), make("span", {}, ` sample ${(sides[0] || sides[1] || { sample }).sample} of ${most}`)), copy),
         make("div", { class: "blocks" }, ...prompt.filter(Boolean), make("div", { class: "columns" }, column(0), column(1)), expected ? block("Expected", pre(expected, "Expected")) : ""));
+    }
+    async function change(key, value) {
+      if (value) params.set(key, value);
+      else params.delete(key);
+      address();
+      try {
+        if (value === "answer") announce("Reading the answers");
+        const fresh = await list.reset();
+        drawHead(fresh);
+        announce(`${counted(list.total, "task")}${fresh.complete ? "" : " so far: the logs were not read to their end"}`);
+      } catch (error) { announce(error.message); failed(error, $("detail")); }
     }
     function drawHead(answer) {
       if (answer.verdict) verdict = answer.verdict;
@@ -683,12 +711,25 @@
       document.title = `${answer.names.join(" and ")} · Calipers`;
       $("modes").replaceChildren(make("a", { class: "control", href: `/report/${first}/${second}` }, "Report"), make("a", { class: "control", href: `/run/${first}` }, "One run"));
       const way = params.get("way") || "all", sign = { worse: "▼ ", better: "▲ ", same: "", all: "" };
-      $("ledger").replaceChildren(make("div", { class: "ledger-left" }, make("p", { class: "sentence" }, verdict ? [drawing(verdict.badge), " ", make("b", {}, verdict.sentence), ` ${verdict.detail}`] : "…"),
-        make("div", { class: "chips", id: "filters", role: "group", "aria-label": "Filters" }, ["all", "worse", "better", "same"].map((word) => make("button", {
-          type: "button", class: "chip", "data-way": word, "aria-pressed": String(way === word), "aria-label": `${answer.counts[word]} ${word}, filter`,
-          onclick: async () => { params.set("way", word); address(); drawHead({ ...answer, ...(await list.reset()), verdict }); announce(counted(list.total, "task")); },
-        }, make("b", {}, number(answer.counts[word])), ` ${sign[word]}${word}`)))));
+      const chips = ["all", "worse", "better", "same"].map((word) => make("button", {
+        type: "button", class: "chip", "data-way": word, "aria-pressed": String(way === word), "aria-label": `${answer.counts[word]} ${word}, filter`, onclick: () => change("way", word),
+      }, make("b", {}, number(answer.counts[word])), ` ${sign[word]}${word}`));
+      const differs = make("button", { // the answers are read when they are asked for
+        type: "button", class: "chip", "data-way": "answer", "aria-pressed": String(way === "answer"), title: "The most frequent answer is another one in B", onclick: () => change("way", "answer"),
+      }, way === "answer" ? [make("b", {}, number(answer.total)), answer.complete ? " " : " so far, "] : null, "answer differs");
+      const slices = Object.entries(answer.slices || {}).flatMap(([key, values]) => values.map((value) => [`${key}=${value}`, `${key}: ${value}`]));
+      const slice = make("select", { "aria-label": "slice", "data-pick": "slice" }, [["", "slice: all"], ...slices].map(([value, words]) => make("option", { value, selected: value === (params.get("slice") || "") }, words)));
+      slice.addEventListener("change", () => change("slice", slice.value));
+      const tasks = verdict && verdict.tasks ? `, ${counted(verdict.tasks, "common task")}` : "";
+      $("ledger").replaceChildren(make("div", { class: "ledger-left" }, make("p", { class: "sentence" }, verdict ? [drawing(verdict.badge), " ", make("b", {}, verdict.sentence), ` ${verdict.detail}${tasks}`] : "…"),
+        make("div", { class: "chips", id: "filters", role: "group", "aria-label": "Filters" }, chips, differs, slices.length ? slice : null)));
     }
+    const search = $("search");
+    search.value = params.get("q") || "";
+    search.addEventListener("keydown", (event) => { if (event.key === "Enter") change("q", search.value); });
+    search.addEventListener("search", () => { if (!search.value && params.get("q")) change("q", ""); });
+    keys.set("/", () => search.focus());
+    keys.set("f", () => { const chip = $("filters").querySelector("button"); if (chip) chip.focus(); });
     movement(list);
     keys.set("d", () => { marked = !marked; kept.set("calipers.marks", marked ? "on" : "off"); if (shown) draw(); announce(marked ? "Marks on" : "Marks off"); });
     keys.set("b", () => { location.href = `/run/${first}`; });

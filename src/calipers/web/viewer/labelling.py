@@ -10,6 +10,7 @@ import csv
 import io
 import math
 import os
+import shlex
 import threading
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -254,7 +255,7 @@ class Labelling:
             for each in self.given
             if each.label and (float(each.label) >= PASS_THRESHOLD) != (self.numbers.values[each.row] >= PASS_THRESHOLD)
         ]  # fmt: skip
-        command = f"calipers judge-check {self.source.name} --labels {self.path}"
+        command = shlex.join(["calipers", "judge-check", self.source.name, "--labels", str(self.path)])
         return {
             "sentence": verdict(checked), "rows": rows, "disagreements": differ,
             "command": visible(command), "run": self.source.id,

@@ -21,7 +21,7 @@ def rollouts_page() -> str:
 
 def pair_shell() -> str:
     """Two runs beside each other."""
-    return _page("pair", "Two runs", _panes("tasks"))
+    return _page("pair", "Two runs", _panes("tasks"), search="Search task, prompt, answer")
 
 
 def labelling_page() -> str:

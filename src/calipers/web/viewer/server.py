@@ -8,12 +8,14 @@ import math
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from html import unescape
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from aiohttp import web
@@ -39,12 +41,15 @@ from calipers.web.viewer.log import (
     whole_text,
 )
 from calipers.web.viewer.pages import labelling_page, pair_shell, rollouts_page, runs_page
+from calipers.web.viewer.pairs import RunPair, other_answers, run_pair
 from calipers.web.viewer.query import Query
 from calipers.web.viewer.summary import RunSummary, pair_data, pair_report, pair_summary, report_of
 
 MOST_ROWS: Final = 200  # of a list that one request gets
 LARGEST_BODY: Final = 64 << 10
 PING: Final = 10.0  # seconds between two signs of life of a stream of events
+MOST_PAIRS: Final = 4  # of runs whose tasks are kept
+T = TypeVar("T")
 MOST_EVENTS: Final = 100  # that wait for a client
 AGAIN: Final = 10  # seconds after which the page of a watch that is going on loads itself again
 SOON: Final = 1.0  # seconds that the first page waits for an index
@@ -66,6 +71,8 @@ class Viewer:
     def __init__(self, library: Library, guard: ViewerGuard, labelling: Labelling | None = None) -> None:
         self.library, self.guard, self.labelling = library, guard, labelling
         self.closing = asyncio.Event()
+        self._pairs: OrderedDict[tuple[Any, ...], RunPair] = OrderedDict()
+        self._answers: OrderedDict[tuple[Any, ...], tuple[frozenset[int], bool]] = OrderedDict()
         self.pages = 0  # open streams of events: a page each
         self.left = asyncio.get_running_loop().time()  # when the last of them was closed
 
@@ -183,9 +190,7 @@ class Viewer:
                 "rollouts": len(view.own.rows),
                 "outright": view.own.outright,
                 "parts": _parts(view),
-                "slices": {
-                    visible(key): [visible(value) for value in values] for key, values in view.index.slices.items()
-                },
+                "slices": _slices(view),
                 "others": [{"id": id, "name": visible(name)} for id, name in self._others(view)],
             }
         )
@@ -280,17 +285,35 @@ class Viewer:
 
     async def _compare(self, request: web.Request) -> web.Response:
         first, second = await self._both(request)
-        table = await self.library.call(_changes, first, second)
+        pair = await self._pair(first, second)
         way = request.query.get("way", "all")
-        rows = [row for row in table if way in ("all", row["way"])]
-        counts = {word: sum(row["way"] == word for row in table) for word in ("worse", "better", "same")}
+        kept, complete = await self._tasks_found(request, first, second)
+        tasks = [task for task in pair.tasks if kept is None or task.hash in kept]
+        counts = {word: sum(task.way == word for task in tasks) for word in ("worse", "better", "same")}
+        chosen = tasks
+        if way == "answer":
+            differ, read = await self._other_answers(first, second)
+            chosen, complete = [task for task in tasks if task.hash in differ], complete and read
+        elif way != "all":
+            chosen = [task for task in tasks if task.way == way]
         start, count = _whole(request, "from", 0), min(_whole(request, "count", 50), MOST_ROWS)
+        rows = [
+            {
+                "task": visible(first.index.name(task.codes[0])),
+                "gain": task.gain,
+                "way": task.way,
+                "states": [states(code) for states, code in zip(pair.states, task.codes, strict=True)],
+            }
+            for task in chosen[start : start + count]
+        ]
         answer: dict[str, Any] = {
-            "total": len(rows), "counts": {"all": len(table), **counts}, "rows": rows[start : start + count],
+            "total": len(chosen), "counts": {"all": len(tasks), **counts}, "rows": rows, "complete": complete,
             "names": [_called(first), _called(second)], "version": [first.version, second.version],
+            "slices": _slices(first),
         }  # fmt: skip
         if "task" in request.query:
-            answer["at"] = next((at for at, row in enumerate(rows) if row["task"] == request.query["task"]), None)
+            code = _task_code(first, request.query["task"])
+            answer["at"] = next((at for at, task in enumerate(chosen) if task.codes[0] == code), None)
         if request.query.get("verdict") != "no":
             try:
                 sides = [(view.source, view.index, view.index.groups[view.group]) for view in (first, second)]
@@ -298,6 +321,52 @@ class Viewer:
             except InputError as error:
                 answer["verdict"] = {"sentence": visible(str(error)), "detail": "", "badge": "", "tasks": 0}
         return _json(answer)
+
+    async def _pair(self, first: View, second: View) -> RunPair:
+        """The tasks of two runs; kept while neither changes."""
+        sides = [(view.index, view.own) for view in (first, second)]
+        return await self._kept(self._pairs, first, second, lambda: self.library.call(run_pair, *sides))
+
+    async def _other_answers(self, first: View, second: View) -> tuple[frozenset[int], bool]:
+        async def found() -> tuple[frozenset[int], bool]:
+            sides = [(view.index, view.own) for view in (first, second)]
+            cancelled = threading.Event()
+            try:
+                return await self.library.call(other_answers, *sides, cancelled)
+            except asyncio.CancelledError:  # the browser has gone
+                cancelled.set()
+                raise
+
+        return await self._kept(self._answers, first, second, found)
+
+    async def _kept(
+        self, known: OrderedDict[tuple[Any, ...], T], first: View, second: View, make: Callable[[], Awaitable[T]]
+    ) -> T:
+        key = (first.id, first.version, second.id, second.version)
+        if key not in known:
+            known[key] = await make()
+            while len(known) > MOST_PAIRS:
+                known.popitem(last=False)
+        return known[key]
+
+    async def _tasks_found(self, request: web.Request, first: View, second: View) -> tuple[frozenset[int] | None, bool]:
+        """The hashes of the tasks in a slice of the first run that have the words in either; None stands for all."""
+        words, kept, complete = request.query.get("q", "").strip()[:500], None, True
+        slices = tuple(
+            _original(first, key, value)
+            for key, _, value in (pair.partition("=") for pair in request.query.getall("slice", []))
+            if key
+        )
+        if slices:
+            rows, _ = await self.library.rows(first, Query(group=first.group, slices=slices), None, "")
+            kept = _hashes(first, rows)
+        if words:
+            found = frozenset[int]()
+            for view in (first, second):
+                rows, read = await self.library.rows(view, Query(group=view.group, search=words), None, "")
+                found, complete = found | _hashes(view, rows), complete and read
+            kept = found if kept is None else kept & found
+        return kept, complete
 
     async def _compare_task(self, request: web.Request) -> web.Response:
         task, number = request.query.get("task", ""), _whole(request, "sample", 0)
@@ -546,6 +615,16 @@ def _attempts(view: View, rows: Sequence[int]) -> list[dict[str, Any]]:
     ]
 
 
+def _slices(view: View) -> dict[str, list[str]]:
+    """The keys of a run's slices with their values."""
+    return {visible(key): [visible(value) for value in values] for key, values in view.index.slices.items()}
+
+
+def _hashes(view: View, rows: Any) -> frozenset[int]:
+    """The hashes of the tasks of some rows."""
+    return frozenset(view.index.columns["hash"][np.unique(view.index.columns["task"][rows])].tolist())
+
+
 def _called(view: View) -> str:
     agent, model, _ = (view.index.groups or [(None, None, None)])[view.group]
     return visible(model or agent or os.path.basename(view.source.path))
@@ -559,47 +638,6 @@ def _task_rows(view: View, task: str) -> list[int]:
     chosen = rows[view.index.columns["task"][rows] == code]
     ordered: list[int] = chosen[np.argsort(view.index.columns["sample"][chosen], kind="stable")].tolist()
     return ordered
-
-
-def _changes(first: View, second: View) -> list[dict[str, Any]]:
-    """The tasks of both runs with the states of their samples and how the mean changed, the largest losses first."""
-    sides = [_means(view) for view in (first, second)]
-    hashes = [view.index.columns["hash"] for view in (first, second)]
-    _, at_first, at_second = np.intersect1d(hashes[0], hashes[1], return_indices=True)
-    gains = sides[1][0][at_second] - sides[0][0][at_first]
-    known = np.isfinite(gains)
-    order = np.argsort(np.where(known, gains, np.inf), kind="stable")
-    rows = []
-    for at in order.tolist():
-        gain = float(gains[at]) if known[at] else None
-        way = "same" if gain is None or abs(gain) < 1e-12 else "better" if gain > 0 else "worse"
-        rows.append(
-            {
-                "task": visible(first.index.name(int(at_first[at]))),
-                "gain": gain,
-                "way": way,
-                "states": [sides[0][1](int(at_first[at])), sides[1][1](int(at_second[at]))],
-            }
-        )
-    return rows
-
-
-def _means(view: View) -> tuple[Any, Callable[[int], list[str]]]:
-    """The mean of each task's numbers, [T], NaN where it has none; and what gives the states of a task's samples."""
-    rows, columns = view.own.rows, view.index.columns
-    task, size = columns["task"][rows], view.index.tasks
-    given = view.own.numbers.given[rows]
-    counts = np.bincount(task[given], minlength=size)
-    sums = np.bincount(task[given], weights=view.own.numbers.values[rows][given], minlength=size)
-    means = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
-    order = np.lexsort((columns["sample"][rows], task))
-    starts = np.searchsorted(task[order], np.arange(size + 1))
-
-    def states(code: int) -> list[str]:
-        chosen = rows[order[starts[code] : min(starts[code + 1], starts[code] + 64)]]
-        return [STATES[state] for state in view.own.states[chosen].tolist()]
-
-    return means, states
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from calipers.formats.run_folder import with_plan
 from calipers.reports.figures import counted, figure
 from calipers.reports.sentences import money, places, to
 from calipers.rollouts.table import assemble
+from calipers.stats.estimate import Estimate
 from calipers.web import draw
 from calipers.web.gather import EVERY_TASK, PairData, RunData, ledger_parts, runs_of
 from calipers.web.markup import Markup, element
@@ -44,6 +45,7 @@ class RunSummary:
     cost: str
     strip: str  # HTML: the ledger's bar and the number on its axis
     bar: str  # HTML: the ledger's bar alone
+    axis: str  # HTML: the interval between 0 and 1; "" where it leaves that
 
 
 def runs_in(source: RunSource, index: LogIndex) -> list[RunData]:
@@ -102,7 +104,18 @@ def summary_of(run: RunData) -> RunSummary:
         cost=money(run.group.totals["cost_usd"]) if "cost_usd" in run.group.totals else "",
         strip=str(shown),
         bar=str(bar),
+        axis="" if estimate is None or progress else str(_axis(metric, estimate)),
     )
+
+
+def _axis(metric: str, estimate: Estimate) -> Markup:
+    """The interval on the axis from 0 to 1, the same for all runs of a list; nothing where it leaves that."""
+    numbers = [estimate.value, *(estimate.interval or ())]
+    if estimate.interval is None or not all(number is not None and 0 <= number <= 1 for number in numbers):
+        return Markup("")
+    digits = places(estimate.interval)
+    label = f"{metric} {figure(estimate.value, digits)}, {to(estimate.interval, digits)}"
+    return draw.interval_row(estimate.value, estimate.interval, None, draw.scale_of([0.0, 1.0]), label=label)
 
 
 def _number(run: RunData, metric: str) -> Markup:

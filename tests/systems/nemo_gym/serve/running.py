@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from cli.running import begun
+from forks import Forked
 from waiting import PATIENCE
 
-MAIN = "from calipers.cli import main; main()"
 SAID = "calipers serves http://"
 
 
 class Running:
     """A server that is up, and what it said on its way."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str, said: str) -> None:
+    def __init__(self, process: Forked | subprocess.Popen[bytes], url: str, said: str) -> None:
         self.process, self.url, self.said = process, url, said
 
     def ended(self, signal: int) -> tuple[int, str]:
@@ -32,9 +30,7 @@ class Running:
 @contextmanager
 def running(*arguments: str, cwd: Path, **environment: str) -> Iterator[Running]:
     """Start a server, and end it."""
-    command = [sys.executable, "-c", MAIN, "serve", *arguments, "--port", "0"]
-    settings: dict[str, Any] = {"cwd": cwd, "env": {**os.environ, **environment}, "bufsize": 0}  # not a byte too many
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings) as process:
+    with begun("serve", *arguments, "--port", "0", cwd=cwd, **environment) as process:
         try:
             said = [""]
             while not said[-1].startswith(SAID):

@@ -7,6 +7,8 @@ import glob
 import os
 import re
 import shutil
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -67,6 +70,7 @@ from calipers.systems.harbor.trials.trial import (
 
 RUNS: Final = "runs"
 CONCURRENT: Final = 4
+INTERRUPTED_AFTER: Final = 0.1  # seconds; at most so long after Ctrl-C trials are stopped
 DATASET: Final = "dataset"
 DECLINED: Final = "declined"
 ORACLE: Final = "oracle"
@@ -722,15 +726,21 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
         done = len(planned) - len(outstanding)
         progress(done, len(planned))
         containers = OpenContainers()
-        with ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool:
+        with (
+            held_interrupts() as raise_interrupt,
+            ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool,
+        ):
             running: set[Future[None]] = {pool.submit(_run, job, item, containers) for item in outstanding}
             try:
                 while running:
-                    ended, running = wait(running, return_when=FIRST_COMPLETED)
+                    ended, running = wait(running, INTERRUPTED_AFTER, FIRST_COMPLETED)
+                    raise_interrupt()
                     for item in ended:
                         item.result()
                         done += 1
-                    progress(done, len(planned))
+                    if ended:
+                        progress(done, len(planned))
+                raise_interrupt()
             except BaseException:
                 for item in running:
                     item.cancel()
@@ -738,6 +748,36 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
                 raise
         _write(job.folder / "result.json", _result(job, planned, finished=True))
     return job.folder
+
+
+@contextmanager
+def held_interrupts() -> Iterator[Callable[[], None]]:
+    """Hold Ctrl-C back until the function that this gives is called, which raises KeyboardInterrupt then.
+
+    Raised anywhere, it may leave a lock of a future acquired, for which the trials would wait for ever. A second Ctrl-C
+    is raised at once. Nothing is held back outside the main thread, nor where somebody else handles the signal.
+    """
+    pressed = False
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    def raise_interrupt() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield raise_interrupt
+        return
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield raise_interrupt
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _whole_result(trial: Path) -> bool:
