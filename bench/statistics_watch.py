@@ -550,8 +550,8 @@ def _late(fewer: int, seed: int) -> tuple[list[str], list[str]]:
         f"found after {median:g} steps in the median by diverge(reward, second verifier) > 0.02, before it began in "
         f"{_percent(early)} % of runs."
     )
-    waits = [held_out(runs, gain, 0.0, seed + 78) for gain in HELD_OUT_GAINS]
-    medians = ", ".join(f"{float(np.median(np.where(some > 0, some, 10**6))):g}" for some in waits)
+    by_gain = [held_out(runs, gain, 0.0, seed + 78) for gain in HELD_OUT_GAINS]
+    medians = ", ".join(f"{float(np.median(np.where(some > 0, some, 10**6))):g}" for some in by_gain)
     honest = [float((held_out(runs, HELD_OUT_GAINS[0], share, seed + 79) != 0).mean()) for share in HELD_OUT_SHARES]
     if max(honest) > MOST_FALSE:
         broken.append(f"watch: held-out tasks that gain half as much alarm in {_percent(max(honest))} % of runs")
