@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from calipers.analyses.watch.best import BestSteps, Pick, advice, best_steps, pick_sentence
-from calipers.analyses.watch.document import MetricCurve, StepPoint, Watched, WatchedSeries, band_digits, promise
+from calipers.analyses.watch.document import (
+    MetricCurve,
+    StepPoint,
+    Watched,
+    WatchedSeries,
+    band_digits,
+    promise,
+    raised_sentence,
+)
 from calipers.analyses.watch.monitor import Raised
 from calipers.analyses.watch.watch import is_watched, last_look, one_look
 from calipers.errors import InputError
@@ -100,14 +108,9 @@ def _alarms(watched: Watched) -> Section | None:
 
 
 def _raised(raised: Raised) -> Markup:
-    again = f", and again until step {raised.until:,}" if raised.until > raised.step else ""
-    said = f"Raised at step {raised.step:,}{again}; the change began at step {raised.since:,}"
-    if raised.value is not None and raised.before is not None:
-        now, before = minus(figure(raised.value)), minus(figure(raised.before))
-        said += f", {now} on average since then and {before} in the steps before"
     parts: list[Child] = [
         element("p", element("b", name(raised.alarm, 80)), f" {raised.series}" if raised.series else ""),
-        element("p", f"{said}.", class_="second"),
+        element("p", raised_sentence(raised), class_="second"),
     ]
     if len(raised.causes) > 1:
         parts.append(element("p", f"{len(raised.causes)} alarms carry it: {', '.join(raised.causes)}.", class_="small"))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, Raised
+from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, Raised, shown_value
 from calipers.reports.document import (
     Block,
     Document,
@@ -296,7 +296,7 @@ def promise(watched: Watched) -> str:
     """What the alarms promise."""
     chance = percent(watched.false_alarms)
     if watched.segment > 1:
-        return f"Of all alarms, at most {chance} are false in expectation (segment {watched.segment})."
+        return f"Of all alarms of this run, at most {chance} are false in expectation."
     return f"The chance of any false alarm in {watched.planned:,} planned steps is at most {chance}."
 
 
@@ -335,15 +335,21 @@ def _blocks(watched: Watched) -> Iterator[Block]:
         )
 
 
-def _raised(raised: Raised) -> Iterator[Block]:
-    yield Title(Name(f"{raised.alarm}{f' ({raised.series})' if raised.series else ''}", None))
+def raised_sentence(raised: Raised) -> str:
+    """When an alarm was raised, since when, and by how much the metric changed."""
+    again = f", and again until step {raised.until:,}" if raised.until > raised.step else ""
     amount = ""
     if raised.value is not None and raised.before is not None:
+        now, before = shown_value(raised.value), shown_value(raised.before)
         moved = raised.value - raised.before
-        now, before = (minus(figure(value)) for value in (raised.value, raised.before))
-        amount = f", {now} on average since then and {before} in the steps before ({minus(f'{moved:+.4g}')})"
-    again = f", and again until step {raised.until}" if raised.until > raised.step else ""
-    yield Sentence(f"Raised at step {raised.step}{again}; the change began at step {raised.since}{amount}.")
+        sign = "+" if moved > 0 else ""
+        amount = f", {now} on average since then and {before} in the steps before ({sign}{shown_value(moved)})"
+    return minus(f"Raised at step {raised.step:,}{again}; the change began at step {raised.since:,}{amount}.")
+
+
+def _raised(raised: Raised) -> Iterator[Block]:
+    yield Title(Name(f"{raised.alarm}{f' ({raised.series})' if raised.series else ''}", None))
+    yield Sentence(raised_sentence(raised))
     if len(raised.causes) > 1:
         yield Sentence((f"{len(raised.causes)} alarms carry it: ", Name(", ".join(raised.causes), None), "."))
     if raised.rollouts:
@@ -365,7 +371,7 @@ def _raised(raised: Raised) -> Iterator[Block]:
 
 
 def _figure(value: float | None) -> str:
-    return NONE if value is None else minus(figure(value))
+    return NONE if value is None else minus(shown_value(value))
 
 
 def _table(one: WatchedSeries) -> Table:
@@ -388,7 +394,7 @@ def _table(one: WatchedSeries) -> Table:
             change = "" if point.change is None else minus(f"{point.change:+.3g}")
         cells: list[Text] = [
             Name(curve.metric, 40, clean(curve.metric, 40)),
-            minus(figure(point.value)),
+            minus(figure(point.value, band_digits(point.band) if point.band else None)),
             to(point.band, band_digits(point.band)) if point.band else NONE,
             change,
             _MARKS[point.verdict],

@@ -478,10 +478,15 @@ class Raised:
         where = f" ({self.series})" if self.series else ""
         text = f"{self.alarm}{where}: since step {self.since}"
         if self.value is not None:
-            text += f", {self.value:.4g} on average"
+            text += f", {shown_value(self.value)} on average"
             if self.before is not None:
-                text += f", {self.before:.4g} before"
+                text += f", {shown_value(self.before)} before"
         return f"{text}; raised at step {self.step}"
+
+
+def shown_value(value: float) -> str:
+    """A value of a metric: three decimals, or four digits where it is large or tiny."""
+    return f"{value:.3f}" if value == 0 or 0.001 <= abs(value) < 10 else f"{value:,.4g}"
 
 
 @dataclass(slots=True)
