@@ -180,7 +180,9 @@ def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
         plain.setdefault(re.sub(r"\{k\}|\d+", "#", word).lower(), []).append(word)
     close = difflib.get_close_matches(re.sub(r"\d+", "#", name).lower(), plain, most, 0.6)
     # names that differ in their digits only: the one that is closest as it is written
-    return [max(plain[each], key=lambda word: difflib.SequenceMatcher(None, name, word).ratio()) for each in close]
+    return [
+        max(plain[each][::-1], key=lambda word: difflib.SequenceMatcher(None, name, word).ratio()) for each in close
+    ]
 
 
 class HarborError(CalipersError):

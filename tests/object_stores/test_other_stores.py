@@ -42,6 +42,8 @@ class Store:
 
 @pytest.fixture
 def https(tmp_path: Path) -> Iterator[Store]:
+    if importlib.util.find_spec("fsspec") is None:
+        pytest.skip("fsspec is not installed; make test-stores brings it")
     serving = web_server(tmp_path)
     trusted = {"SSL_CERT_FILE": str(tmp_path / "authority.pem")}
     yield Store(

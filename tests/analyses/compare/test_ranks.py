@@ -179,4 +179,4 @@ def test_many_runs_without_ranks_show_their_pairs(tmp_path):
     paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name) for name, rewards in rates.items()]
     page = terminal.render(document(calipers.compare(*paths), details=True))
     assert "4 common tasks" in page
-    assert "no ranks: 4 are too few" in page
+    assert "no ranks: 4 tasks or clusters are too few" in page
