@@ -306,3 +306,11 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
         file.write('{"task": "b", "reward": 1}\n')
     with pytest.raises(InputError, match="changed while it was read"):
         inputs()
+
+
+@pytest.mark.parametrize("text", ["<!doctype html>\n<title>a</title>", "<html>\n", '<?xml version="1.0"?>\n'])
+def test_a_page_is_no_table(tmp_path, text):
+    path = tmp_path / "report.html"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"report\.html: is an HTML or XML page, not a file of rollouts; expected"):
+        read([str(path)])

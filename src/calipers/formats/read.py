@@ -168,6 +168,7 @@ def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> No
 
 
 BLANKS = b" \t\r\n"
+MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml)\b", re.IGNORECASE)
 CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 when nobody knows)
@@ -383,6 +384,8 @@ def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> For
     if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
         right = "expected JSON Lines, a JSON list, CSV or Parquet"
         raise InputError.at(source.path, "is not a file of rollouts", right)
+    if not is_json and MARKUP.match(line):
+        raise InputError.at(source.path, "is an HTML or XML page, not a file of rollouts", "expected the file it shows")
     if not is_json:
         return _load("csv")
     start = replace(start, line=line, row=_row(line))

@@ -20,9 +20,9 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.analyses.watch.alarm import DROP, RATE, RISE, SHARE, Alarm
-from calipers.analyses.watch.sums import StepSums, matched, shared_tasks
+from calipers.analyses.watch.sums import StepSums, UnitHashes, matched, shared_tasks
 from calipers.errors import InputError
-from calipers.rollouts.column import Floats, Ints
+from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.stats.alarms import (
     FORGETTING,
     HELD_OUT_SHARE,
@@ -277,12 +277,9 @@ class AlarmWatcher:
 
     def _held_out(self, sums: StepSums, kind: str) -> Floats | None:
         """Bet that an evaluation of held-out tasks shows less than half of what training has gained."""
-        units, values, given = sums.units(self.alarm.other)
-        tasks, raw = units[given], values[given]
+        tasks, raw, given = self._given(sums, self.alarm.other, kind)
         if not len(raw):
             return None
-        if kind == OTHER:
-            raise InputError(f"step {sums.step}: other tasks than before, so it is not used for {self.alarm.text}")
         low, high = self.limits or self.given_range or UNIT
         self.beyond |= float(raw.min()) < low or float(raw.max()) > high
         mapped = self._mapped(raw)
@@ -324,13 +321,17 @@ class AlarmWatcher:
         self.base_mean = HELD_OUT_SHARE * training[0] - held_out[0]
         self.base, self.base_trained = [], []
 
+    def _given(self, sums: StepSums, what: str, kind: str) -> tuple[UnitHashes, Floats, Bools]:
+        """The units with a value, their values, and which units they are; InputError for other tasks than before."""
+        units, values, given = sums.units(what)
+        if given.any() and kind == OTHER:
+            raise InputError(f"step {sums.step}: other tasks than before, so it is not used for {self.alarm.text}")
+        return units[given], values[given], given
+
     def _drop(self, sums: StepSums, kind: str) -> Floats | None:
-        units, values, given = sums.units(self.alarm.what)
-        tasks, values = units[given], values[given]
+        tasks, values, given = self._given(sums, self.alarm.what, kind)
         if not len(values):
             return None
-        if kind == OTHER:
-            raise InputError(f"step {sums.step}: other tasks than before, so it is not used for {self.alarm.text}")
         self._note(sums.step, values)
         mapped = self._ranged(sums, values, kind)
         if mapped is None:

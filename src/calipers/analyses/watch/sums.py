@@ -33,6 +33,7 @@ TRUNCATED: Final = "truncated"
 LABELS: Final = (STEP, SPLIT, TRUNCATED)
 SPLITS: Final = ("train", "eval", "val", "valid", "validation", "test", "heldout")
 MOST_COLUMNS: Final = 64  # that are kept of a file
+UnitHashes = np.ndarray[Any, np.dtype[np.uint64]]
 _PASS_AT: Final = re.compile(r"pass([@^])([1-9][0-9]{0,3})")
 _GENERIC: Final = ("rollouts", "completions", "steps", "checkpoints", "dumped_evals")  # folders that name no split
 _ARRAYS: Final = ("tasks", "planned", "clusters")
@@ -116,7 +117,7 @@ class StepSums:
             known = self._known[what] = (values, given & np.isfinite(values))
         return known
 
-    def units(self, what: str) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Floats, Bools]:
+    def units(self, what: str) -> tuple[UnitHashes, Floats, Bools]:
         """The units of an alarm: their hashes, values, and which have one, [U] each; tasks, or clusters of them.
 
         The value of a cluster is the mean over its tasks that have one.

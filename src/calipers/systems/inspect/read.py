@@ -59,7 +59,7 @@ class Archive:
         self.path = path
         try:
             self._zip = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:  # the last for a zip of a newer version
             right = "expected an archive that inspect finished writing"
             raise InputError.at(path, f"is not a complete zip archive ({error})", right) from None
         except OSError as error:
@@ -85,6 +85,7 @@ class Archive:
         try:
             known = {ZSTD: self._zstd, zipfile.ZIP_DEFLATED: self._deflated}
             data = known.get(info.compress_type, self._known)(info)
+        # zipfile raises NotImplementedError for a packing that it does not know, and RuntimeError for a password
         except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError, RuntimeError) as error:
             raise InputError.at(f"{self.path}: {name}", f"cannot be unpacked ({error})", "is it complete?") from None
         except OSError as error:
