@@ -131,7 +131,7 @@ verbose = option(
     expose_value=False,
     help="Print a traceback if Calipers has an internal error.",
 )
-"""An option of every command; `calipers.cli.execute` looks for it."""
+"""An option of every command; `calipers.cli.main` looks for it."""
 dialect = option(
     "--dialect",
     group=OTHERS,

@@ -160,7 +160,7 @@ class Result(Page):
 def covered(result: Result) -> bytes:
     """The text that a digest is of: the settings and the groups, without economics."""
     kept = ("dialect", "missing", "confidence", "seed")
-    groups = [_numbers(_group(group)) for group in result.groups]
+    groups = list(map(_numbers, map(_group, result.groups)))
     return canonical({**{name: getattr(result, name) for name in kept}, "groups": groups})
 
 
