@@ -53,8 +53,7 @@ from calipers.request import (
     resolve,
     unrewarded,
 )
-from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.groups import NO_ROWS, terms, total_of
+from calipers.rollouts.column import NO_ROWS, Column, Floats, Ints, terms, total_of
 from calipers.rollouts.ids import Chained
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, slice_order, sliced, slices, steps_of, without
 from calipers.rollouts.labels import named_clusters as clusters
@@ -68,9 +67,7 @@ from calipers.rollouts.ledger import (
     zero_or_one,
 )
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
-from calipers.rollouts.part import Part
-from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, USAGE
-from calipers.rollouts.stop import SEQUENCE, Stop, not_said
+from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, SEQUENCE, USAGE, Part, Stop, not_said
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import (

@@ -15,8 +15,8 @@ from calipers.systems.lm_eval.scores.entries import (
     matches,
     score_loglikelihood,
     score_rolling,
+    scorings,
 )
-from calipers.systems.lm_eval.scores.scorers import scorings
 from calipers.systems.lm_eval.task_scores import Answered, Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.config import task_config
 from calipers.systems.lm_eval.tasks.documents import Splits

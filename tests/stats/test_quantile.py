@@ -5,8 +5,7 @@ import pytest
 from making import GAP, rewards
 
 from calipers.metrics.reduce import percentile
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 from calipers.stats.intervals import ALL_EQUAL, EXTREME, TOO_FEW, quantile_interval
 
 

@@ -20,13 +20,11 @@ from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInpu
 from calipers.formats.format import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
-from calipers.formats.run_folder import RunLog
-from calipers.formats.run_plan import LOG, is_run
+from calipers.formats.run_folder import LOG, RunLog, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS, ROW_SIGNS
 from calipers.rollouts.packed import Loose, Packed, pack
-from calipers.rollouts.part import Part
-from calipers.rollouts.record import ROLES, USAGE
+from calipers.rollouts.record import ROLES, USAGE, Part
 from calipers.rollouts.table import Rollouts, assemble, numbered, refuse_repeated
 from calipers.stores.address import local
 

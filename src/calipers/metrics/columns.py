@@ -20,8 +20,7 @@ from calipers.metrics.reduce import (
     task_mean,
     task_sum_and_count,
 )
-from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.groups import Groups, total
+from calipers.rollouts.column import Column, Floats, Groups, total
 
 _COLUMN = {"column": str}
 EXTREME = "the extremes of a sample say little about the extremes of its source"

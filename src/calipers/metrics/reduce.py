@@ -12,8 +12,7 @@ from math import comb
 
 import numpy as np
 
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups, total
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
 
 
 def task_mean(column: Column, by: Groups) -> Column:

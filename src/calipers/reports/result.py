@@ -17,7 +17,7 @@ from calipers.reports.document import Block, Document, Glance
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.rollouts.ledger import Ledger
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate, Signature
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calipers.systems.lm_eval.pipelines import pipeline
-from calipers.systems.lm_eval.scores.entries import Entry
-from calipers.systems.lm_eval.scores.scorers import Scoring
+from calipers.systems.lm_eval.scores.entries import Entry, Scoring
 from calipers.systems.lm_eval.task_scores import ScoredPipeline, TaskScores
 from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup

@@ -23,7 +23,7 @@ import msgspec
 
 from calipers.errors import InputError
 from calipers.formats.read import Input
-from calipers.formats.run_plan import DOCUMENTS, LOG, read_settings
+from calipers.formats.run_folder import DOCUMENTS, LOG, read_settings
 from calipers.names import DOCUMENT_TABLES, FORMATS, TASK_LIBRARY_NAME, load
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters, over_steps
 from calipers.rollouts.ledger import Ledger, Missing, contributed
-from calipers.rollouts.stop import not_said
+from calipers.rollouts.record import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import (
     MOST,

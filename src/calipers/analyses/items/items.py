@@ -34,7 +34,7 @@ from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters, over_steps
 from calipers.rollouts.ledger import Missing
-from calipers.rollouts.stop import not_said
+from calipers.rollouts.record import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at

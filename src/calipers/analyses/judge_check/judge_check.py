@@ -24,8 +24,7 @@ from calipers.reports.figures import counted
 from calipers.request import make_plan
 from calipers.rollouts.column import Bools, Column, Floats
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import GROUP
-from calipers.rollouts.stop import not_said
+from calipers.rollouts.record import GROUP, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.intervals import interval
 from calipers.stats.judges import (

@@ -31,8 +31,7 @@ from calipers.names import BENCHMARK_ENGINE, VERIFIERS, is_code, load
 from calipers.pipeline import quietly, score_rollouts
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
-from calipers.rollouts.part import Labels, Part, Places
-from calipers.rollouts.record import ABSENT, GROUP, MISSING
+from calipers.rollouts.record import ABSENT, GROUP, MISSING, Labels, Part, Places
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.systems.evsys.cache import evsys_lookup
 from calipers.systems.evsys.write import check_sink, eval_predictions, upload_eval_rollouts

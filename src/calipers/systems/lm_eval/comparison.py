@@ -23,7 +23,7 @@ from calipers.analyses.compare.measure import METHOD, Measured, MetricPair, meas
 from calipers.analyses.compare.question import Question
 from calipers.errors import CalipersError
 from calipers.formats.read import Input
-from calipers.formats.run_plan import read_plan
+from calipers.formats.run_folder import read_plan
 from calipers.formats.source import Source
 from calipers.metrics.metric import Opaque
 from calipers.metrics.rewards import MEAN_REWARD
@@ -43,8 +43,15 @@ from calipers.stats.paired_bootstrap import (
     paired_bootstrap_of_values,
 )
 from calipers.systems.lm_eval import read
-from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate, distances, numbers, sums, upper_median
-from calipers.systems.lm_eval.metrics.bootstrap import spread
+from calipers.systems.lm_eval.metrics.aggregations import (
+    NAMES,
+    aggregate,
+    distances,
+    numbers,
+    spread,
+    sums,
+    upper_median,
+)
 from calipers.systems.lm_eval.scores.entries import KNOWN
 
 NO_SUMS: Final = ("mean", "bypass")  # what rollouts have as a reward, and what is no number

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from calipers.errors import CalipersError, InputError
-from calipers.formats.run_plan import is_run
+from calipers.formats.run_folder import is_run
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary

@@ -10,8 +10,7 @@ from calipers.errors import CalipersError, InputError
 from calipers.formats.read import with_folders
 from calipers.formats.repeated_keys import refuse_twice
 from calipers.formats.source import LARGEST_WHOLE, Source
-from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
-from calipers.systems.lm_eval.metrics.task import aggregate_task
+from calipers.systems.lm_eval.metrics.aggregations import ITERATIONS
 from calipers.systems.lm_eval.read import (
     IN_RESULTS,
     OTHERS,
@@ -23,6 +22,7 @@ from calipers.systems.lm_eval.read import (
     task_of,
 )
 from calipers.systems.lm_eval.scores.entries import KNOWN
+from calipers.systems.lm_eval.task_scores import aggregate_task
 from calipers.systems.lm_eval.write import table, task_row
 
 WITHOUT: Final = "N/A"

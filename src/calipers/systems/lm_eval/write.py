@@ -15,9 +15,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
-from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
-from calipers.systems.lm_eval.metrics.task import TaskNumbers, aggregate_group
-from calipers.systems.lm_eval.task_scores import TaskScores
+from calipers.systems.lm_eval.metrics.aggregations import ITERATIONS
+from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, aggregate_group
 from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
 

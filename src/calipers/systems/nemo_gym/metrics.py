@@ -14,8 +14,7 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.metrics.reduce import share_without
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.systems.nemo_gym.row_builder import Cells, GymRows, order, overlaid
 from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 

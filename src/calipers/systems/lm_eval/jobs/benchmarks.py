@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.formats.run_plan import PLAN
+from calipers.formats.run_folder import PLAN
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
 from calipers.running.job import Job
@@ -30,9 +30,8 @@ from calipers.systems.lm_eval.jobs.judges import (
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
 from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.config import TaskFields
-from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, leaves
-from calipers.systems.lm_eval.tasks.index import installed
-from calipers.systems.lm_eval.tasks.index import is_task_file as is_task
+from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
+from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, trusted
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
 from calipers.systems.lm_eval.tasks.request_cache import request_cache

@@ -24,7 +24,7 @@ import numpy as np
 from calipers.analyses.compare.document_table import DocumentValues, Summed, lines
 from calipers.clients.huggingface.template import Local
 from calipers.errors import CalipersError, InputError
-from calipers.formats.run_plan import LOG, PLAN, is_run, read_plan, read_settings, whole
+from calipers.formats.run_folder import LOG, PLAN, is_run, read_plan, read_settings, whole
 from calipers.running import provenance
 from calipers.running.job import Job
 from calipers.running.settings import load_seeds
@@ -38,9 +38,8 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
 )
 from calipers.systems.lm_eval.jobs.client import about, local, shown
 from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
-from calipers.systems.lm_eval.metrics.bootstrap import BOOTSTRAP, DocumentSpread, middle, resampled, spread
-from calipers.systems.lm_eval.metrics.task import TaskNumbers
-from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
+from calipers.systems.lm_eval.metrics.aggregations import BOOTSTRAP, DocumentSpread, middle, resampled, spread
+from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
