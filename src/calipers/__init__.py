@@ -63,7 +63,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "lm_eval_stderr": "calipers.systems.lm_eval.metrics.aggregations:stderr",
     "load": "calipers.reports.page",
     "matrix": "calipers.analyses.matrix.matrix",
-    "mean": "calipers.metrics.reduce",
+    "mean": "calipers.metrics.metric",
     "merge_partials": "calipers.partials",
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
@@ -249,8 +249,7 @@ if TYPE_CHECKING:
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.formats.convert import Conversion, convert
     from calipers.glossary.explain import Explanation, explain
-    from calipers.metrics.metric import Metric, metric
-    from calipers.metrics.reduce import mean
+    from calipers.metrics.metric import Metric, mean, metric
     from calipers.partials import merge_partials, score_cached, write_partial
     from calipers.pipeline import read, score
     from calipers.reports.page import Page, load

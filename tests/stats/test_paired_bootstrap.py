@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from calipers.metrics.reduce import mean, median
+from calipers.metrics.metric import mean, median
 from calipers.rollouts.column import total
 from calipers.stats import paired_bootstrap as bootstrap_of
 from calipers.stats.paired import NO_COMMON, units_of

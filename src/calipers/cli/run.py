@@ -1,8 +1,8 @@
-"""``calipers run``: a benchmark against a model, or a suite: its plan, its matrix, its gate and its exit code."""
+"""``calipers run``: a benchmark against a model."""
 
 from __future__ import annotations
 
-import os
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.analyses.gate.policy import KEYS, NamedResult, Policy, policy_of
 from calipers.cli import options
 from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
 from calipers.cli.output import (
@@ -20,8 +19,6 @@ from calipers.cli.output import (
     Progress,
     notes,
     plugins_loaded,
-    rendered,
-    show,
     show_page,
     show_result,
     tell,
@@ -29,24 +26,21 @@ from calipers.cli.output import (
     tell_notes,
     write,
 )
-from calipers.cli.questions import dry_run_pages, own_questions
-from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
-from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
-from calipers.reports.figures import counted
-from calipers.reports.untrusted_text import clean, safe_json
-from calipers.running.settings import SuiteFile, jobs_of, suite_file
+from calipers.reports.untrusted_text import clean
 from calipers.systems.system import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
-    from calipers.analyses.gate.document import Gate
-    from calipers.analyses.matrix.result import Matrix
+    from calipers.cli.suite import SuiteCommand
     from calipers.running.job import Job
     from calipers.running.library import Loaded
     from calipers.running.notify import Listener
     from calipers.running.perform import Report
+    from calipers.tasks.task import Suite, Task
 
 USAGE, INCOMPLETE = 2, 3
+FIRST = 5  # questions of a dry run
 SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
 """Flag -> the function of a task library behind it."""
 AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line from the text before it
@@ -54,7 +48,7 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
-@own_questions
+@options.own_questions
 @options.option(
     "--model",
     group=options.MODEL,
@@ -223,7 +217,7 @@ def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any],
     """Show the results, other systems' pages of them, and the closing notes; of several runs the matrix first."""
     from calipers.running.perform import together
 
-    matrix = matrix_of(reports) if shape in FOR_PEOPLE else None
+    matrix = matrix_of(reports) if shape in FOR_PEOPLE and len(reports) > 1 else None
     if matrix is not None:
         show_matrix(matrix, shape, where=folder_of(reports), details=page["details"], every=page["every"])
     for result in together(reports) if matrix is None or page["details"] or page["economics"] else ():
@@ -326,9 +320,15 @@ def _suite(benchmarks: Sequence[str], given: Mapping[str, Any]) -> SuiteCommand 
     """The suite that is to be run, its gate read and checked; None for other benchmarks, at little cost."""
     if not any(benchmark.endswith((".yaml", ".yml")) for benchmark in benchmarks):
         return None
-    suite = suite_command(benchmarks)
-    if suite is not None:
-        suite.check(given)
+    from calipers.running.settings import suite_file
+
+    file = suite_file(benchmarks)
+    if file is None:
+        return None
+    from calipers.cli.suite import suite_command  # loads the gate, which other benchmarks do not need
+
+    suite = suite_command(file)
+    suite.check(given)
     return suite
 
 
@@ -355,200 +355,49 @@ def _note(text: str) -> None:
     tell_notes([text])
 
 
-BASELINE = "baseline"
-OF_GATE = (BASELINE, *(key for key in KEYS if key != "results"))
-UNDEFINED = 3  # exit code of a gate that cannot be checked
-MATRIX_FILE, GATE_FILE = "matrix.json", "gate.json"
+def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
+    """The page of a dry run: the first five questions of each benchmark."""
+    from calipers.running.library import loaded_for
+    from calipers.running.perform import rehearse
+    from calipers.running.settings import jobs_of
+
+    jobs, remarks = jobs_of(benchmarks, {"model": ("none/none",), **given})
+    tell_notes(remarks)
+    tasks = loaded_for(jobs)
+    seen = set[str]()
+    pages = []
+    for job in jobs:
+        name = f"{job.benchmark}\0{job.lm_eval}"
+        if name not in seen:
+            seen.add(name)
+            suite, questions = rehearse(job, tasks)
+            pages.append("".join(f"{clean(line, None)}\n" for line in _question_lines(suite, questions)))
+            tell_notes(suite.notes)
+    return "\n".join(pages)
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteCommand:
-    """A suite that is to be run: its file, and the rules of its gate."""
-
-    file: SuiteFile
-    policy: Policy | None  # without results, which the runs will be
-    baseline: str | None = None  # a model of the suite, or a path
-
-    def plan(self, given: Mapping[str, Any]) -> str:
-        """The page of a dry run: what would be run, where, and what would be checked."""
-        from calipers.running.library import loaded_for
-        from calipers.running.perform import rehearse
-
-        jobs, remarks = jobs_of([self.file.path], given)
-        tell_notes(remarks)
-        tasks = loaded_for(jobs)
-        sizes: dict[str, int] = {}
-        for job in jobs:
-            key = _planned_key(job)
-            if key not in sizes:
-                sizes[key] = len(rehearse(job, tasks)[1])
-        return rendered(_plan_page(self, jobs, [sizes[_planned_key(job)] for job in jobs]), "table")
-
-    def check(self, given: Mapping[str, Any]) -> None:
-        """InputError, before anything runs, for a rule about an unknown metric, and for a baseline that is no model."""
-        jobs = jobs_of([self.file.path], given)[0] if self.policy is not None else []
-        self._check_rules(jobs)
-        if self.baseline is None:
-            return
-        models = list(dict.fromkeys(job.model for job in jobs))
-        where = f"{self.file.path}:{self.file.lines.get(('gate', BASELINE), 1)}"
-        if self.baseline not in models and not os.path.exists(self.baseline):
-            raise InputError.at(where, str(UnknownName.of("model in this suite", self.baseline, models)))
-        if models == [self.baseline]:
-            raise InputError.at(where, f"{self.baseline} is the only model", "expected another one to check")
-
-    def _check_rules(self, jobs: Sequence[Job]) -> None:
-        """Look up the metrics of the rules; the tasks of a library have metrics of their own, which are known later."""
-        from calipers.request import make_plan
-
-        if self.policy is None or any(job.from_library for job in jobs):
-            return
-        lines = self.file.lines
-        for rule in self.policy.requirements:
-            if not rule.missing:
-                try:
-                    make_plan([rule.metric], dialect=jobs[0].dialect)
-                except UnknownName as error:
-                    where = f"{self.file.path}:{lines.get(('gate', rule.tier)) or lines.get(('gate',), 1)}"
-                    raise InputError.at(where, f"{rule.text!r}: {error}") from None
-
-    def show(self, reports: Sequence[Report], shape: str, page: PageOptions) -> int:
-        """Show matrix and gate, and write them beside the runs; the exit code of the gate, 0 without one.
-
-        ``page`` are the options of the pages of the runs: details, economics, every.
-        """
-        from calipers.running.perform import together
-
-        folder = folder_of(reports)
-        matrix = matrix_of(reports)
-        paged = matrix is None or ((page["details"] or page["economics"]) and shape in FOR_PEOPLE)
-        if matrix is not None:
-            _write(folder, reports, MATRIX_FILE, matrix)
-            show_matrix(matrix, shape, where=folder, details=page["details"], every=page["every"])
-        for result in together(reports) if paged else ():
-            show_result(result, shape, **page)
-            notes(result)
-        if self.policy is None:
-            return 0
-        if self._baseline_lost(reports):
-            tell_notes([f"the gate was not checked: its baseline {self.baseline} has no run"])
-            return UNDEFINED
-        checks = self.checked(reports)
-        from calipers.analyses.gate.document import document
-
-        _write(folder, reports, GATE_FILE, checks)
-        if shape in FOR_PEOPLE:
-            write("\n")
-            show(document(checks), shape)
-        else:
-            tell(f"gate: {clean(checks.headline(), None)}")
-        tell_notes(checks.notes)
-        return checks.exit_code
-
-    def _baseline_lost(self, reports: Sequence[Report]) -> bool:
-        """Whether the baseline is a model of the suite that could not run."""
-        if self.baseline is None or os.path.exists(self.baseline):
-            return False
-        return all(report.job.model != self.baseline for report in reports)
-
-    def checked(self, reports: Sequence[Report]) -> Gate:
-        """The rules of the gate, checked for every run but those of the baseline."""
-        from calipers.analyses.gate.gate import held_against
-        from calipers.analyses.gate.numbers import GateScoring
-
-        assert self.policy is not None
-        folders = [str(report.folder) for report in reports if report.job.model != self.baseline]
-        before = [str(report.folder) for report in reports if report.job.model == self.baseline]
-        named = NamedResult(self.file.path, folders, before[0] if len(before) == 1 else before or self.baseline)
-        job = reports[0].job
-        scoring = GateScoring(job.dialect, job.missing, job.cluster, job.reward, None, {}, job.confidence, job.seed)
-        policy = Policy(self.policy.requirements, [named], self.policy.max_gaps, self.policy.allowed_failures)
-        return held_against(policy, scoring, alone=True)
+def _question_lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
+    yield suite.opening[0] if suite.opening else f"{suite.name}: {len(questions):,} tasks"
+    for task in questions[:FIRST]:
+        yield ""
+        where = suite.places.get(task.id)
+        yield f"id: {task.id}" + (f" ({where})" if where else "")
+        yield from _text("prompt", task.prompt)
+        if task.target is not None:
+            yield from _text("target", task.target)
+        if task.metadata:
+            yield f"metadata: {json.dumps(dict(task.metadata), ensure_ascii=False, default=str)}"
+    rest = len(questions) - FIRST
+    yield ""
+    yield f"no request was sent{f'; {rest:,} more questions like these' if rest > 0 else ''}"
 
 
-def suite_command(benchmarks: Sequence[str]) -> SuiteCommand | None:
-    """The suite of a command with its gate read; None where the benchmarks are no suite."""
-    file = suite_file(benchmarks)
-    if file is None:
-        return None
-    if file.gate is None:
-        return SuiteCommand(file, None)
-    line = file.lines.get(("gate",), 1)
-    where = f"{file.path}:{line}: gate"
-    content = {"critical": file.gate} if isinstance(file.gate, (str, list)) else file.gate
-    if isinstance(content, dict) and isinstance(content.get("critical"), str):
-        content = {**content, "critical": [content["critical"]]}
-    if not isinstance(content, dict):
-        raise InputError.at(where, f"is {file.gate!r:.60}", "expected a list of rules, or critical: [...]")
-    baseline = content.get(BASELINE)
-    if baseline is not None and not isinstance(baseline, str):
-        raise InputError.at(where, f"baseline is {baseline!r:.60}", "expected a model of the suite, or a path")
-    for key in content:
-        if key not in OF_GATE:
-            place = f"{file.path}:{file.lines.get(('gate', key), line)}"
-            raise InputError.at(place, str(UnknownName.of("key of a gate", str(key), OF_GATE)))
-    rules = {key: value for key, value in content.items() if key != BASELINE}
-    policy = policy_of(rules, where, OF_GATE)
-    if baseline is None and (moved := [rule.text for rule in policy.requirements if rule.delta]):
-        raise InputError.at(where, f"{moved[0]!r} needs a baseline", "add baseline: MODEL, or a path, to the gate")
-    return SuiteCommand(file, policy, baseline)
-
-
-def _write(folder: str, reports: Sequence[Report], name: str, page: Matrix | Gate) -> None:
-    """Write a document beside the runs, where they have a folder that is the suite's own."""
-    from calipers.cli.output import Target
-
-    if folder and reports[0].job.out is not None:
-        Target(os.path.join(folder, name)).write(safe_json(page.to_json()).encode())
-
-
-def _planned_key(job: Job) -> str:
-    return f"{job.benchmark}\0{job.lm_eval}\0{job.limit}\0{job.documents}"
-
-
-def _plan_page(suite: SuiteCommand, jobs: Sequence[Job], sizes: Sequence[int]) -> Document:
-    """A row for each run that would be made."""
-    benchmarks = dict.fromkeys(f"{job.benchmark}\0{job.lm_eval}" for job in jobs)
-    models = dict.fromkeys(job.model for job in jobs)
-    rollouts = sum(size * job.samples for size, job in zip(sizes, jobs, strict=True))
-    counts = [counted(len(benchmarks), "benchmark"), counted(len(models), "model"), counted(len(jobs), "run")]
-    columns = [
-        TableColumn("benchmark", style="strong", middle=True),
-        TableColumn("model", style="strong", middle=True),
-        TableColumn("tasks", "right"),
-        TableColumn("samples", "right"),
-        TableColumn("rollouts", "right"),
-        TableColumn("at once", "right"),
-    ]
-    rows = [
-        Row(
-            [
-                Name(job.lm_eval or job.benchmark, None),
-                Name(job.model, None),
-                f"{size:,}",
-                f"{job.samples:,}",
-                f"{size * job.samples:,}",
-                f"{job.concurrency:,}",
-            ]
-        )
-        for job, size in zip(jobs, sizes, strict=True)
-    ]
-    out = jobs[0].out or "runs"
-    blocks: list[Block] = [
-        Sentence(f"{clean(suite.file.path, None)}: {', '.join(counts)}, {counted(rollouts, 'rollout')}", "strong"),
-        Blank(),
-        Table(columns, rows),
-        Blank(),
-        Sentence(f"Runs are kept in {clean(str(out), None)}; run the command again to resume them."),
-        *_rules(suite),
-        Sentence("No request was sent."),
-    ]
-    return Document(lambda: blocks, dict)
-
-
-def _rules(suite: SuiteCommand) -> list[Sentence]:
-    if suite.policy is None:
-        return []
-    texts = [f"{rule.text} ({rule.tier})" for rule in suite.policy.requirements]
-    against = f", deltas against {clean(suite.baseline, None)}" if suite.baseline else ""
-    return [Sentence(f"The gate checks {counted(len(texts), 'rule')}{against}: {clean('; '.join(texts), None)}.")]
+def _text(name: str, value: Any) -> Iterator[str]:
+    """A text; if it has several lines, indented on lines of their own."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    lines = text.splitlines() or [""]
+    if len(lines) == 1:
+        yield f"{name}: {lines[0]}"
+    else:
+        yield f"{name}:"
+        yield from (f"  {line}" for line in lines)

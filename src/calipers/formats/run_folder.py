@@ -6,13 +6,24 @@
       stopped.json      the rule and how far the run came; written when the rule is reached, before the last calls end
 
 Folders of earlier versions have no such file: there the sentence under ``stopped`` in result.json says it.
+
+A run of a task of lm-evaluation-harness has documents.jsonl, too: the values of each document for the numbers of its
+table::
+
+    {"schema": "calipers.documents/1", "log_bytes": 48213, "metrics": [
+        {"metric": "bleu", "pipeline": "none", "aggregation": "bleu", "higher_is_better": true}]}
+    {"document": "0", "hash": "5f1c...", "values": {"bleu,none": ["the right text", "what was said"]}}
+
+A value is what the metric's aggregation takes: a number, a pair of texts or of classes, a log-likelihood and its
+size; null is not a number, and a key that is not there is a gap. So every number can be worked out again over any
+documents, without the task's files and without its code.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -34,6 +45,7 @@ PLAN, LOG = "plan.json", "rollouts.jsonl"
 IDENTITY = "identity.json"  # of a run of agents, whose jobs have their own plans
 DOCUMENTS = "documents.jsonl"  # what each document of a task keeps for numbers of all of them together
 PLAN_SCHEMA = "calipers.plan/1"
+DOCUMENTS_SCHEMA: Final = "calipers.documents/1"
 TORN = f"{LOG}: the last line was cut off by a crash and is dropped; its rollout will run again"
 
 _Samples = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -438,3 +450,62 @@ def _with_target(task: PlannedTask | None) -> dict[str, dict[str, str]]:
 
 
 RUN = Format("run", read, lambda start: False, _texts, _identity, extras=_extras)
+
+
+DocumentValues = tuple[str, str, dict[str, Any]]
+"""Its number, the hash of what it says, and its values by ``metric,pipeline``."""
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """How the values of documents become a number of the table."""
+
+    metric: str
+    pipeline: str
+    aggregation: str | None  # None: the task's own function, which only the task has
+    higher_is_better: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """What the table calls it."""
+        return f"{self.metric},{self.pipeline}"
+
+
+class DocumentsHead(msgspec.Struct):
+    """The first line of documents.jsonl."""
+
+    schema: str
+    log_bytes: int
+    metrics: list[Summed]
+
+
+class DocumentLine(msgspec.Struct):
+    """What one document keeps."""
+
+    document: str
+    hash: str
+    values: dict[str, Any]
+
+
+def document_lines(ways: Mapping[str, Summed], log_bytes: int, documents: Iterable[DocumentValues]) -> Iterator[bytes]:
+    """The lines of documents.jsonl; by the size of the log a reader sees whether they are of all that is in it."""
+    kept = {key for key, way in ways.items() if way.aggregation is not None}
+    yield msgspec.json.encode(DocumentsHead(DOCUMENTS_SCHEMA, log_bytes, [*ways.values()])) + b"\n"
+    for document, digest, values in documents:
+        line = DocumentLine(document, digest, {key: value for key, value in values.items() if key in kept})
+        try:
+            yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
+        except UnicodeEncodeError:  # half a character, which no file in UTF-8 can hold
+            line.values = {key: _sound(value) for key, value in line.values.items()}
+            yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: an array's number as a number, anything else as its text."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "shape", None) == () else str(value)
+
+
+def _sound(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_sound(item) for item in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -6,8 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, Metric
-from calipers.metrics.reduce import (
+from calipers.metrics.metric import (
+    PASS_THRESHOLD,
+    Metric,
     each,
     largest,
     mean,

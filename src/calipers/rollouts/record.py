@@ -66,10 +66,16 @@ ROLES: Final = (
 """The keys with a special meaning. Any other key is a column, or a label for ``--by``."""
 
 
+NUMBER_DIGITS: Final = 18  # of an id that is sorted as a number: more do not fit 63 bits
 COMMON_WORDS: Final = {  # words that people write for a reward -> their usual opposite
     "yes": "no", "pass": "fail", "passed": "failed", "correct": "incorrect", "right": "wrong", "y": "n",
     "success": "failure", "solved": "unsolved", "resolved": "unresolved", "correct answer": "wrong answer",
 }  # fmt: skip
+
+
+def id_order(task: str) -> tuple[int, int, str]:
+    """The order of ids: numbers by size, before all other text."""
+    return (0, int(task), task) if task.isdecimal() and len(task) <= NUMBER_DIGITS else (1, 0, task)
 
 
 def words_hint(value: object) -> str:

@@ -10,8 +10,19 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
-from calipers.rollouts.ids import Ids, id_order
-from calipers.rollouts.record import GROUP, MISSING, SCORED, STOPPED_EARLY, UNSTATED, Labels, Part, Stop, label
+from calipers.rollouts.ids import Ids
+from calipers.rollouts.record import (
+    GROUP,
+    MISSING,
+    SCORED,
+    STOPPED_EARLY,
+    UNSTATED,
+    Labels,
+    Part,
+    Stop,
+    id_order,
+    label,
+)
 
 _SPARSE = 4  # so many times as many numbers as rows: then a table of all numbers costs more than sorting
 

@@ -54,8 +54,9 @@ from calipers.running.rollout import Outstanding
 from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks.task import Suite, Task
-from calipers.verifiers.find import NamedVerifier, judge_of, opened
+from calipers.verifiers.find import NamedVerifier, judge_of
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
+from calipers.verifiers.user_code import opened
 
 
 def shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:

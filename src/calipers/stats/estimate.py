@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics.bayes import posterior, posterior_variance
-from calipers.metrics.metric import UNIT, Metric, Opaque
-from calipers.metrics.reduce import TINY
+from calipers.metrics.metric import TINY, UNIT, Metric, Opaque
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.rollouts.record import SEQUENCE, USAGE
 from calipers.stats.intervals import (

@@ -19,8 +19,7 @@ from calipers.analyses.compare.align import Common
 from calipers.analyses.compare.question import Question
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.metrics.columns import COST_PER_SOLVED
-from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.reduce import largest, mean, passed, smallest, task_mean
+from calipers.metrics.metric import Metric, Opaque, largest, mean, passed, smallest, task_mean
 from calipers.metrics.rewards import passes
 from calipers.pipeline import demand_range
 from calipers.request import RequestedMetric, column_of, is_reward, per_column

@@ -12,8 +12,7 @@ from calipers.analyses.compare.source import read_source
 from calipers.analyses.curve.document import CurveGroup, Curves, FittedLaw
 from calipers.errors import Incomplete, InputError, UnknownName
 from calipers.formats.format import Named
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT
-from calipers.metrics.reduce import pass_counts
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT, pass_counts
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Column, Ints

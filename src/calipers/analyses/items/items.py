@@ -26,8 +26,7 @@ from calipers.analyses.items.document import (
 )
 from calipers.errors import InputError
 from calipers.formats.format import Named
-from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.metrics.reduce import pass_counts, passed, task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.plain_words import plain_why
 from calipers.request import make_plan

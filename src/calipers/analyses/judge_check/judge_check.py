@@ -17,8 +17,7 @@ from calipers.analyses.judge_check.document import Agreement, CheckedJudge, Judg
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.format import Named
 from calipers.formats.memory import cells_of
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT, task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.figures import counted
 from calipers.request import make_plan

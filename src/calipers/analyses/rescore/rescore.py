@@ -54,7 +54,7 @@ from calipers.formats.run_folder import (
 )
 from calipers.formats.source import STDIN, Source
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, load
+from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, is_remote, load
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
@@ -79,7 +79,7 @@ from calipers.running.job import Job
 from calipers.running.library import recorded_questions, suite_of
 from calipers.running.log import scrubbed, sync_directory
 from calipers.running.rollout import Bench, Blame
-from calipers.stores.address import is_remote, local, uploaded
+from calipers.stores.address import local, uploaded
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.questions import Questions
 from calipers.tasks.task import Suite, Task

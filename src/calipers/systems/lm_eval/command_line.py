@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from calipers.clients.huggingface.options import LoadOptions
 from calipers.errors import InputError, UnknownName, nearest
+from calipers.running.job import LOAD_SEEDS
 from calipers.running.settings import jobs_of, shown
 from calipers.systems.system import OwnPage
-from calipers.tasks.load_seeds import LOAD_SEEDS
 
 if TYPE_CHECKING:
     from calipers.running.job import Job

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.metrics.reduce import share_without
+from calipers.metrics.metric import share_without
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.systems.nemo_gym.row_builder import Cells, GymRows, order, overlaid
 from calipers.systems.nemo_gym.words import ROLLOUT, TASK

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from calipers.metrics.metric import Metric
-from calipers.metrics.reduce import mean
+from calipers.metrics.metric import Metric, mean
 from calipers.rollouts.column import Column, Groups
 
 DRAWS: Final = 1000

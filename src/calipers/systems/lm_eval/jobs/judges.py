@@ -38,8 +38,8 @@ from calipers.systems.lm_eval.scores.entries import (
     words,
 )
 from calipers.systems.lm_eval.task_scores import Way, answered, check, score_documents, target_of
-from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
+from calipers.systems.lm_eval.tasks.task_file import TaskFields
 from calipers.tasks.task import Task
 from calipers.verifiers.user_code import ObjectVerifier
 from calipers.verifiers.verifier import Verdict

@@ -32,18 +32,21 @@ import msgspec
 import yaml
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.tasks.config import NAMES, TaskFields, shown, task_config
+from calipers.formats.source import read_up_to
 from calipers.systems.lm_eval.tasks.task_file import (
     LARGEST,
+    NAMES,
     NEVER_INHERITED,
     Function,
+    TaskFields,
     TaskFile,
     included,
     load_file,
     read_task_file,
+    shown,
+    task_config,
     with_includes,
 )
-from calipers.tasks.lines import read_up_to
 
 Kind = Literal["task", "group", "class"]
 Keys = dict[str, Any]
