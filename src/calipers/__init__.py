@@ -57,10 +57,10 @@ _HOME = {  # public name -> its module, and its name there if different
     "items": "calipers.analyses.items.items",
     "judge_check": "calipers.analyses.judge_check.judge_check",
     "leaderboard": "calipers.analyses.leaderboard.leaderboard",
-    "lm_eval_aggregate": "calipers.systems.lm_eval.metrics.aggregations:aggregate",
+    "lm_eval_aggregate": "calipers.systems.lm_eval.aggregations:aggregate",
     "lm_eval_filtered": "calipers.systems.lm_eval.pipelines:filtered",
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
-    "lm_eval_stderr": "calipers.systems.lm_eval.metrics.aggregations:stderr",
+    "lm_eval_stderr": "calipers.systems.lm_eval.aggregations:stderr",
     "load": "calipers.reports.page",
     "matrix": "calipers.analyses.matrix.matrix",
     "mean": "calipers.metrics.metric",
@@ -262,8 +262,8 @@ if TYPE_CHECKING:
     from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, run_benchmark
     from calipers.systems.harbor.metrics import metric as harbor_metric
     from calipers.systems.harbor.metrics import pass_ladder as harbor_pass_ladder
-    from calipers.systems.lm_eval.metrics.aggregations import aggregate as lm_eval_aggregate
-    from calipers.systems.lm_eval.metrics.aggregations import stderr as lm_eval_stderr
+    from calipers.systems.lm_eval.aggregations import aggregate as lm_eval_aggregate
+    from calipers.systems.lm_eval.aggregations import stderr as lm_eval_stderr
     from calipers.systems.lm_eval.pipelines import filtered as lm_eval_filtered
     from calipers.systems.lm_eval.pipelines import pipeline as lm_eval_pipeline
     from calipers.systems.nemo_gym.collect.collect import collect

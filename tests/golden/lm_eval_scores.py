@@ -5,9 +5,8 @@ from __future__ import annotations
 from golden.lm_eval_close import settled
 
 from calipers.errors import CalipersError
-from calipers.systems.lm_eval.pipelines import filtered, pipeline
-from calipers.systems.lm_eval.scores.choice import Choices, gold_of, score_more
-from calipers.systems.lm_eval.scores.entries import (
+from calipers.systems.lm_eval.choice import Choices, gold_of, score_more
+from calipers.systems.lm_eval.entries import (
     CHOICE,
     DEFAULTS,
     LIKELIHOOD,
@@ -17,6 +16,7 @@ from calipers.systems.lm_eval.scores.entries import (
     score_rolling,
     scorings,
 )
+from calipers.systems.lm_eval.pipelines import filtered, pipeline
 from calipers.systems.lm_eval.task_scores import Answered, Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task

@@ -156,7 +156,7 @@ def score(
     kept = exported.begin() if exported else None
     kept = [] if kept is None and shape == "junit" else kept
     with plugins_loaded(plugins), Progress() as progress:
-        from calipers.reports.task_cases import task_suites
+        from calipers.reports.junit import task_suites
 
         shown = progress if progress.wanted else None
         if cache is not None:

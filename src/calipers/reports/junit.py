@@ -1,14 +1,26 @@
-"""JUnit's XML, which every CI system shows: suites of cases that passed, failed, broke or were skipped."""
+"""JUnit's XML, which every CI system shows: suites of cases that passed, failed, broke or were skipped.
+
+The tasks of a score are cases, too: a task passes if all of its rollouts do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 from xml.etree import ElementTree as Xml
 
+import numpy as np
 from msgspec import Struct
 
+from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
+from calipers.rollouts.column import Column
+from calipers.rollouts.labels import sliced
+from calipers.rollouts.ledger import contributed
+from calipers.rollouts.record import OUTCOMES, SCORED, Part
+from calipers.rollouts.table import Rollouts, assemble
+from calipers.stats.estimate import Estimate
 
 Kind = Literal["failure", "error", "skipped"]
 COUNTS: Final = {"failure": "failures", "error": "errors", "skipped": "skipped"}
@@ -66,3 +78,78 @@ def _add(suite: Xml.Element, case: Case) -> None:
     if case.kind != "skipped":
         inner.set("type", case.type)
         inner.text = message
+
+
+def task_suites(result: Result, parts: Sequence[Part]) -> list[TestSuite]:
+    """A suite for each group, a case for each task and reward.
+
+    A task fails if a rollout has a number that is no pass. One whose rollouts are missing is an error, never a
+    failure: nothing is known of it.
+    """
+    tables = {tuple(table.keys[0]): table for table in assemble(parts).groups()}
+    suites = []
+    for group in result.groups:
+        table = tables.get((group.agent, group.model, group.dataset))
+        if table is not None:
+            name = group.title or "score"
+            cases = [
+                case
+                for label, part, metrics in _parts(table, group)
+                for key in _rewards(metrics)
+                for case in _cases(part, key, name, label)
+            ]
+            suites.append(TestSuite(name, cases))
+    return suites
+
+
+def _parts(table: Rollouts, group: Group) -> Iterator[tuple[str, Rollouts, Mapping[str, Estimate]]]:
+    """The rollouts of a group and its numbers; of a training run, those of each step."""
+    if group.metrics:
+        yield "", table, group.metrics
+        return
+    for by, slices in group.breakdowns.items():
+        rollouts = sliced(table, by, str)
+        for value, part in slices.items():
+            if value in rollouts:
+                yield f" [{by}={value}]", rollouts[value], part.metrics
+
+
+def _rewards(metrics: Mapping[str, Estimate]) -> list[str]:
+    """The rewards that some numbers are of."""
+    settings = (setting for estimate in metrics.values() for setting in estimate.made.settings)
+    return list(dict.fromkeys(each.removeprefix("reward:") for each in settings if each.startswith("reward:")))
+
+
+def _cases(table: Rollouts, key: str, suite: str, label: str) -> Iterator[Case]:
+    numbers, seconds = contributed(table, key), table.columns.get("latency_s")
+    ends = np.searchsorted(table.task, np.arange(len(table.tasks) + 1))
+    name = ("" if key == "reward" else f" ({key})") + label
+    for task, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+        rows = slice(start, end)
+        yield _case(f"{table.tasks[task]}{name}", suite, numbers.take(rows), table.outcome[rows], _sum(seconds, rows))
+
+
+def _sum(seconds: Column | None, rows: slice) -> float | None:
+    if seconds is None or not seconds.given[rows].any():
+        return None
+    return float(seconds.take(rows).kept().sum())
+
+
+def _case(name: str, suite: str, numbers: Column, outcome: np.ndarray, seconds: float | None) -> Case:
+    values = numbers.kept()
+    passed, missing = int((values >= PASS_THRESHOLD).sum()), len(numbers) - len(values)
+    counts = _counts(outcome)
+    words = ", ".join(f"{word} {count}" for word, count in counts.items())
+    message = f"{passed} of {len(values)} rollouts passed" + (f"; {missing} missing" if missing else "")
+    message += f" ({words})" if words else ""
+    if passed < len(values):
+        return Case(name, suite, "failure", message, next(iter(counts), OUTCOMES[SCORED]), seconds)
+    if missing or not len(numbers):
+        return Case(name, suite, "error", message, "missing", seconds)
+    return Case(name, suite, seconds=seconds)
+
+
+def _counts(outcome: np.ndarray) -> dict[str, int]:
+    """The outcomes of a task's rollouts but for those that were scored, in words, with their counts."""
+    counts = dict(zip(OUTCOMES, np.bincount(outcome, minlength=len(OUTCOMES)).tolist(), strict=False))
+    return {word.replace("_", " "): count for word, count in counts.items() if count and word != OUTCOMES[SCORED]}

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import TINY, UNIT, Metric, Opaque
+from calipers.metrics.rewards import posterior, posterior_variance
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.rollouts.record import SEQUENCE, USAGE
 from calipers.stats.intervals import (

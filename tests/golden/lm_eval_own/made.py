@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from calipers.systems.lm_eval.entries import Entry, Scoring
 from calipers.systems.lm_eval.pipelines import pipeline
-from calipers.systems.lm_eval.scores.entries import Entry, Scoring
 from calipers.systems.lm_eval.task_scores import ScoredPipeline, TaskScores
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
 from calipers.systems.lm_eval.tasks.task_file import TaskFields, TaskFile

@@ -5,8 +5,8 @@ from __future__ import annotations
 from golden.lm_eval_own.ported import ported
 from systems.lm_eval.tasks.given import task
 
-from calipers.systems.lm_eval.metrics.aggregations import known
-from calipers.systems.lm_eval.scores.entries import KNOWN
+from calipers.systems.lm_eval.aggregations import known
+from calipers.systems.lm_eval.entries import KNOWN
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 
 LETTERS = ["A", "B", "C", "D"]

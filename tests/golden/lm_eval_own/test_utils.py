@@ -8,7 +8,7 @@ from golden.lm_eval_own.ported import ported
 from calipers.clients.huggingface.score import windows
 from calipers.errors import InputError
 from calipers.running.settings import gen_kwargs
-from calipers.systems.lm_eval.metrics.aggregations import stderr
+from calipers.systems.lm_eval.aggregations import stderr
 from calipers.systems.lm_eval.task_scores import aggregate_group
 from calipers.systems.lm_eval.tasks.requests import joined
 

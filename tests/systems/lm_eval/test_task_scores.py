@@ -6,7 +6,7 @@ from math import comb
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.scores.entries import Entry
+from calipers.systems.lm_eval.entries import Entry
 from calipers.systems.lm_eval.task_scores import (
     aggregate_group,
     aggregate_task,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from calipers.systems.lm_eval.scores.entries import scorings
+from calipers.systems.lm_eval.entries import scorings
 from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
 from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config

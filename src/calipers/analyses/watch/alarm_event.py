@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from calipers.analyses.watch.monitor import Raised
 from calipers.errors import InputError
-from calipers.reports.flat_metrics import plain_name
+from calipers.reports.tracker import plain_name
 from calipers.reports.untrusted_text import clean
 
 AlarmSender = Callable[[Raised, str], str]

@@ -24,8 +24,7 @@ from calipers import __version__
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.names import METRICS
 from calipers.reports.figures import counted
-from calipers.reports.group_files import GroupFiles, safe_name
-from calipers.reports.group_records import GroupRecords, Record, key_of, numbers_of
+from calipers.reports.group_files import GroupFiles, GroupRecords, Record, key_of, numbers_of, safe_name
 from calipers.reports.result import Group, Result
 from calipers.rollouts.record import Part
 from calipers.stats.estimate import Estimate

@@ -21,8 +21,17 @@ from calipers import __version__
 from calipers.errors import InputError
 from calipers.formats.carried import CARRIED, Carried
 from calipers.reports.figures import counted
-from calipers.reports.group_files import GroupFiles, OutFile, safe_name
-from calipers.reports.group_records import GroupRecords, Key, Record, key_of, rewards_of, values_of
+from calipers.reports.group_files import (
+    GroupFiles,
+    GroupRecords,
+    Key,
+    OutFile,
+    Record,
+    key_of,
+    rewards_of,
+    safe_name,
+    values_of,
+)
 from calipers.reports.result import Group, Result
 from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.record import GROUP, Part

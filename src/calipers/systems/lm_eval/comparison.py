@@ -42,7 +42,7 @@ from calipers.stats.paired_bootstrap import (
     paired_bootstrap_of_values,
 )
 from calipers.systems.lm_eval import read
-from calipers.systems.lm_eval.metrics.aggregations import (
+from calipers.systems.lm_eval.aggregations import (
     NAMES,
     aggregate,
     distances,
@@ -51,7 +51,7 @@ from calipers.systems.lm_eval.metrics.aggregations import (
     sums,
     upper_median,
 )
-from calipers.systems.lm_eval.scores.entries import KNOWN
+from calipers.systems.lm_eval.entries import KNOWN
 
 NO_SUMS: Final = ("mean", "bypass")  # what rollouts have as a reward, and what is no number
 

@@ -22,9 +22,10 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
 from calipers.systems.lm_eval import command_line
+from calipers.systems.lm_eval.aggregations import ITERATIONS
+from calipers.systems.lm_eval.entries import KNOWN
 from calipers.systems.lm_eval.environment import environment, model_blocks
 from calipers.systems.lm_eval.jobs import benchmarks, client, report
-from calipers.systems.lm_eval.metrics.aggregations import ITERATIONS
 from calipers.systems.lm_eval.read import (
     IN_RESULTS,
     OTHERS,
@@ -35,7 +36,6 @@ from calipers.systems.lm_eval.read import (
     samples_beside,
     task_of,
 )
-from calipers.systems.lm_eval.scores.entries import KNOWN
 from calipers.systems.lm_eval.task_scores import aggregate_task
 from calipers.systems.lm_eval.write import sanitized, table, task_row
 from calipers.systems.system import OwnPage

@@ -16,10 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.metrics.aggregations import ITERATIONS, OVERLAP, How, aggregate, stderr
-from calipers.systems.lm_eval.pipelines import STOPPED, FilteredAnswers, filtered
-from calipers.systems.lm_eval.scores.choice import MORE, Choices, score_choices, score_more
-from calipers.systems.lm_eval.scores.entries import (
+from calipers.systems.lm_eval.aggregations import ITERATIONS, OVERLAP, How, aggregate, stderr
+from calipers.systems.lm_eval.choice import MORE, Choices, score_choices, score_more
+from calipers.systems.lm_eval.entries import (
     CHOICE,
     GENERATION,
     ROLLING,
@@ -31,6 +30,7 @@ from calipers.systems.lm_eval.scores.entries import (
     score_loglikelihood,
     score_rolling,
 )
+from calipers.systems.lm_eval.pipelines import STOPPED, FilteredAnswers, filtered
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import gold
 from calipers.text.patterns import RegexTimeout

@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
-from calipers.systems.lm_eval.metrics.aggregations import ITERATIONS
+from calipers.systems.lm_eval.aggregations import ITERATIONS
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, aggregate_group
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
 from calipers.systems.lm_eval.tasks.task_file import TaskFields

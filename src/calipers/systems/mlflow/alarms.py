@@ -6,7 +6,7 @@ import os
 
 from calipers.analyses.watch.alarm_event import AlarmSender, event_name, sender_of
 from calipers.analyses.watch.monitor import Raised
-from calipers.reports.flat_metrics import plain_name
+from calipers.reports.tracker import plain_name
 
 
 def sender(target: str | None) -> AlarmSender:

@@ -6,8 +6,7 @@ import os
 
 from calipers.analyses.watch.alarm_event import AlarmSender, event_name, sender_of
 from calipers.analyses.watch.monitor import Raised
-from calipers.reports.flat_metrics import plain_name
-from calipers.reports.tracker import PROJECT
+from calipers.reports.tracker import PROJECT, plain_name
 
 
 def sender(target: str | None) -> AlarmSender:

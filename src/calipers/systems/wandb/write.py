@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterator
 
 from calipers.reports.figures import counted
-from calipers.reports.flat_metrics import described, flat_metrics, plain_name
 from calipers.reports.result import Result
-from calipers.reports.tracker import PROJECT, RESULT, Tracker
+from calipers.reports.tracker import PROJECT, RESULT, Tracker, described, flat_metrics, plain_name
 from calipers.systems.system import ExportRequest
 
 

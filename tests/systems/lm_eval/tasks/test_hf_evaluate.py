@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from calipers.cli import commands
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.scores.entries import entries
+from calipers.systems.lm_eval.entries import entries
 from calipers.systems.lm_eval.tasks.task_file import Trusted, with_functions
 
 TASK = Path(__file__).parent / "corpus" / "evaluated.yaml"

@@ -25,7 +25,7 @@ from calipers.clients.likelihood import Continuation, Likelihoods, Line, Rolling
 from calipers.clients.likelihood import as_prompt as texts_as_prompt
 from calipers.errors import ClientError, InputError
 from calipers.running.job import Job
-from calipers.systems.lm_eval.scores.entries import GENERATION, ROLLING
+from calipers.systems.lm_eval.entries import GENERATION, ROLLING
 from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask
 from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import Asking, requests

@@ -19,11 +19,9 @@ from calipers.clients.client import Completion
 from calipers.clients.likelihood import Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval import AVERAGED
-from calipers.systems.lm_eval.jobs.client import kinds, read_answers
-from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate
-from calipers.systems.lm_eval.pipelines import Pipeline, Select, check_ends, filtered, patterns_of, pipeline
-from calipers.systems.lm_eval.scores.choice import NEWER, NOWHERE, argmax, gold_of
-from calipers.systems.lm_eval.scores.entries import (
+from calipers.systems.lm_eval.aggregations import NAMES, aggregate
+from calipers.systems.lm_eval.choice import NEWER, NOWHERE, argmax, gold_of
+from calipers.systems.lm_eval.entries import (
     CHOICE,
     GENERATION,
     ROLLING,
@@ -37,6 +35,8 @@ from calipers.systems.lm_eval.scores.entries import (
     scorings,
     words,
 )
+from calipers.systems.lm_eval.jobs.client import kinds, read_answers
+from calipers.systems.lm_eval.pipelines import Pipeline, Select, check_ends, filtered, patterns_of, pipeline
 from calipers.systems.lm_eval.task_scores import Way, answered, check, score_documents, target_of
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.task_file import TaskFields

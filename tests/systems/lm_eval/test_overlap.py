@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, Overlap, aggregate
+from calipers.systems.lm_eval.aggregations import OVERLAP, Overlap, aggregate
 
 metrics = pytest.importorskip("sacrebleu.metrics", reason="sacrebleu comes with calipers[text]")
 

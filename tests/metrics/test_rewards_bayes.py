@@ -4,7 +4,7 @@ import pytest
 from making import rewards
 
 import calipers
-from calipers.metrics.bayes import posterior, posterior_mean, posterior_pass_at_k, posterior_variance
+from calipers.metrics.rewards import posterior, posterior_mean, posterior_pass_at_k, posterior_variance
 
 
 @pytest.mark.parametrize(

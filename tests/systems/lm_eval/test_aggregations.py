@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, aggregate, f1, matthews_corrcoef, sums
+from calipers.systems.lm_eval.aggregations import OVERLAP, aggregate, f1, matthews_corrcoef, sums
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName
 from calipers.names import Index
+from calipers.systems.lm_eval.choice import NEWER
 from calipers.systems.lm_eval.pipelines import INVALID, MARKED, Pipeline, pipeline
-from calipers.systems.lm_eval.scores.choice import NEWER
 from calipers.systems.lm_eval.tasks.task_file import Trusted
 from calipers.text.patterns import check, remove
 from calipers.text.patterns.pattern import known
@@ -442,18 +442,18 @@ LETTER: Final = r"\(([A-Ha-h])\)|(?<![\w'])([A-H])(?![\w'])"
 SCORERS: Final = Index(
     "scorer",
     {
-        "gen": "calipers.systems.lm_eval.scores.entries:gen",
-        "choice_match": "calipers.systems.lm_eval.scores.entries:choice_match",
-        "first_token": "calipers.systems.lm_eval.scores.entries:first_token",
-        "ll": "calipers.systems.lm_eval.scores.entries:ll",
-        "regex": "calipers.systems.lm_eval.scores.entries:regex_extraction",
-        "regex_extraction": "calipers.systems.lm_eval.scores.entries:regex_extraction",
+        "gen": "calipers.systems.lm_eval.entries:gen",
+        "choice_match": "calipers.systems.lm_eval.entries:choice_match",
+        "first_token": "calipers.systems.lm_eval.entries:first_token",
+        "ll": "calipers.systems.lm_eval.entries:ll",
+        "regex": "calipers.systems.lm_eval.entries:regex_extraction",
+        "regex_extraction": "calipers.systems.lm_eval.entries:regex_extraction",
         # the same by the names of their classes
-        "ChoiceMatchScorer": "calipers.systems.lm_eval.scores.entries:choice_match",
-        "FirstTokenScorer": "calipers.systems.lm_eval.scores.entries:first_token",
-        "GenScorer": "calipers.systems.lm_eval.scores.entries:gen",
-        "LLScorer": "calipers.systems.lm_eval.scores.entries:ll",
-        "RegexExtractionScorer": "calipers.systems.lm_eval.scores.entries:regex_extraction",
+        "ChoiceMatchScorer": "calipers.systems.lm_eval.entries:choice_match",
+        "FirstTokenScorer": "calipers.systems.lm_eval.entries:first_token",
+        "GenScorer": "calipers.systems.lm_eval.entries:gen",
+        "LLScorer": "calipers.systems.lm_eval.entries:ll",
+        "RegexExtractionScorer": "calipers.systems.lm_eval.entries:regex_extraction",
     },
     groups={"calipers.scorers": ""},
 )

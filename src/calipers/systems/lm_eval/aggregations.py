@@ -23,7 +23,7 @@ from calipers.errors import CalipersError, InputError, PluginError, UnknownName
 from calipers.rollouts.column import Floats, Ints, total
 from calipers.stats.cards import DEFAULT
 from calipers.stats.intervals import Weighted, named_interval
-from calipers.systems.lm_eval.scores.choice import squared_distance
+from calipers.systems.lm_eval.choice import squared_distance
 
 OVERLAP: Final = ("bleu", "chrf", "chrf++", "ter")
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.scores.entries import (
+from calipers.systems.lm_eval.entries import (
     DEFAULTS,
     Entry,
     Rules,

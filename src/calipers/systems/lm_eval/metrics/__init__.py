@@ -1,1 +1,0 @@
-"""lm-evaluation-harness' metrics of all documents together."""

@@ -1,1 +1,0 @@
-"""Scores of answers: answers and references in, a number for each out."""
