@@ -2,50 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from itertools import pairwise
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from typing import Final
 
 from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.leaves import Leaves
+from calipers.analyses.certify.leaves import CHUNK, Leaves
 from calipers.formats.lines import ChildProcess, processes
 
-HEIGHT: Final = 12  # of the branches that processes grow; their first leaf is a multiple of 2^HEIGHT
-HEAD_START: Final = 80_000  # leaves that this process hashes while another starts
-WORTH_DIVIDING: Final = 250_000  # leaves
+HEIGHT: Final = CHUNK.bit_length() - 1  # of the branch over a chunk of leaves, whose top is one node
+WORTH_DIVIDING: Final = 150_000  # leaves
+
+Branch = tuple[int, trees.Levels]  # its first leaf, and its levels up to `HEIGHT`
 
 
 def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
     """The tree of the leaves; InputError without any."""
-    starts = _starts(leaves.count, processes())
-    if not starts:
-        return trees.Tree(seed, trees.branch(seed, 0, leaves.count, leaves.chunks(0, leaves.count)))
-    children: list[ChildProcess[trees.Levels]] = []
+    with growing(seed, leaves) as finished:
+        return finished()
+
+
+@contextmanager
+def growing(seed: bytes, leaves: Leaves) -> Iterator[Callable[[], trees.Tree]]:
+    """Let other processes grow the tree of the leaves meanwhile; the function that this gives helps them to finish."""
+    left = deque(range(0, leaves.count, CHUNK))
+    others = processes() - 1 if leaves.count >= WORTH_DIVIDING else 0
+    request = {"seed": seed, "count": leaves.count}
+    children: list[ChildProcess[list[Branch]]] = []
+
+    def finished() -> trees.Tree:
+        here = _branches(seed, leaves.count, TakenChunks(leaves, left)())
+        there = (branch for child in children for branch in child.result())
+        return trees.Tree(seed, _joined(leaves.count, chain(here, there)))
+
     try:
-        for first, end in pairwise([*starts, leaves.count]):
-            request = {"seed": seed.hex(), "first": first, "count": end - first}
-            way = "calipers.analyses.certify.grow:grow_branch"
-            children.append(ChildProcess(way, request, partial(leaves.chunks, first, end)))
-        levels = trees.branch(seed, 0, starts[0], leaves.chunks(0, starts[0]), HEIGHT)
-        for child in children:
-            for level, more in zip(levels, child.result(), strict=True):
-                level += more
+        for _ in range(others):
+            way = "calipers.analyses.certify.grow:grow_branches"
+            children.append(ChildProcess(way, request, TakenChunks(leaves, left)))
+        yield finished
     finally:
         for child in children:
             child.stop()
-    return trees.Tree(seed, trees.raised(levels))
 
 
-def grow_branch(seed: str, first: int, count: int, given: Iterator[trees.LeafChunk]) -> trees.Levels:
-    """The levels over some leaves, in a process of their own."""
-    return trees.branch(bytes.fromhex(seed), first, count, given, HEIGHT)
+class TakenChunks:
+    """The chunks of leaves that one process takes, as long as there are any left that no other has taken."""
+
+    def __init__(self, leaves: Leaves, left: deque[int]) -> None:
+        self._leaves, self._left = leaves, left
+        self._taken: list[int] = []
+
+    def __call__(self) -> Iterator[tuple[int, trees.LeafChunk]]:
+        """Each chunk behind the number of its first leaf; called again, those of a process that died come first."""
+        yield from ((first, self._leaves.chunk(first)) for first in [*self._taken])
+        while self._left:
+            try:
+                first = self._left.popleft()
+            except IndexError:  # another process took the last one in between
+                return
+            self._taken.append(first)
+            yield first, self._leaves.chunk(first)
 
 
-def _starts(count: int, workers: int) -> list[int]:
-    """The first leaf of each other process, so that all end at one time; none where that saves nothing."""
-    if workers < 2 or count < WORTH_DIVIDING:
-        return []
-    share = (count - HEAD_START) // workers
-    step = 1 << HEIGHT
-    return [(count - share * (workers - n)) // step * step for n in range(1, workers)]
+def grow_branches(seed: bytes, count: int, given: Iterable[tuple[int, trees.LeafChunk]]) -> list[Branch]:
+    """The branches over some of so many leaves, in another process."""
+    return [*_branches(seed, count, given)]
+
+
+def _branches(seed: bytes, count: int, given: Iterable[tuple[int, trees.LeafChunk]]) -> Iterator[Branch]:
+    """The branches over some of so many leaves; over all of them, where they are one chunk, up to the root."""
+    salts = trees.salts(seed, count)
+    height = HEIGHT if count > CHUNK else None
+    for first, chunk in given:
+        yield first, trees.branch(salts, first, chunk, height)
+
+
+def _joined(count: int, branches: Iterator[Branch]) -> trees.Levels:
+    """The levels over all leaves, from those of the branches; InputError without any."""
+    if count <= CHUNK:
+        nothing: Branch = (0, [b""])
+        return trees.raised(next(branches, nothing)[1])
+    joined = [bytearray(trees.HASH * -(-count >> level)) for level in range(HEIGHT + 1)]
+    for first, levels in branches:
+        for level, (nodes, more) in enumerate(zip(joined, levels, strict=True)):
+            start = trees.HASH * (first >> level)
+            nodes[start : start + len(more)] = more
+    return trees.raised([*joined])

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.grow import grow
 from calipers.analyses.certify.leaves import leaf_of, words_of
 from calipers.errors import InputError
 from calipers.formats.canonical import NotCanonical, canonical, words_digest
@@ -29,10 +28,9 @@ def show_rollouts(
     """The proof of the rollouts of some tasks, ``TASK`` or ``TASK#SAMPLE``, as JSON; InputError where there is none."""
     from calipers.analyses.certify.certify import CertifiedScoring, scored
 
-    kept = trees.read_tree(tree)
-    done = scored(paths, CertifiedScoring(), columns)
-    grown = grow(kept.seed, done.leaves)
-    if grown.root != kept.root:
+    kept = trees.open_tree(tree).read()
+    done = scored(paths, CertifiedScoring(), columns, kept.seed)
+    if done.tree is None or done.tree.root != kept.root:
         raise InputError.at(tree, "is the tree of other rollouts", "expected the rollouts that were certified")
     texts = [*done.leaves.texts()]
     indices = [index for each in wanted for index in _found(done.leaves.find, each)]

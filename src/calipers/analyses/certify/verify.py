@@ -14,7 +14,6 @@ import msgspec
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, CertifiedScoring, ScoredRollouts, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
-from calipers.analyses.certify.grow import grow
 from calipers.analyses.certify.proof import PROOF, check_proof
 from calipers.errors import InputError
 from calipers.reports.figures import counted
@@ -239,7 +238,12 @@ def _rollouts(
 ) -> Iterator[CertCheck]:
     """Whether the rollouts give the certified numbers, and are the certified rollouts."""
     scoring = CertifiedScoring.of(certificate.predicate["scoring"])
-    done = _scored(files, scoring, columns, certificate.predicate["columns"])
+    beside = os.path.join(os.path.dirname(name), "result.tree")
+    if tree is None and os.path.isfile(beside):
+        tree = beside
+    kept = None if tree is None or certificate.root is None else trees.open_tree(tree)
+    seed = kept.seed if kept is not None and _is_of(kept, certificate) else None
+    done = _scored(files, scoring, columns, certificate.predicate["columns"], seed)
     mine, theirs = done.result, certificate.result
     if mine.digest == certificate.digest:
         yield CertCheck("numbers", GOOD, f"{_counted(mine)} recomputed to the same digest")
@@ -250,10 +254,7 @@ def _rollouts(
             "tree", UNKNOWN, "the certificate is of a result alone, so texts and single rollouts are not covered"
         )
         return
-    beside = os.path.join(os.path.dirname(name), "result.tree")
-    if tree is None and os.path.isfile(beside):
-        tree = beside
-    if tree is None:
+    if kept is None:
         count = (
             ""
             if done.leaves.count == certificate.leaves
@@ -262,20 +263,26 @@ def _rollouts(
         says = "without the tree file, which has the salts, no leaf can be recomputed; --tree FILE gives it"
         yield CertCheck("tree", WRONG if count else UNKNOWN, says + count)
         return
-    yield _leaves(certificate, trees.read_tree(tree), tree, done)
+    yield _leaves(kept, done)
 
 
-def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: ScoredRollouts) -> CertCheck:
-    if kept.root != certificate.root or kept.count != certificate.leaves:
-        return CertCheck("tree", WRONG, f"{path} is the tree of another certificate")
+def _is_of(tree: trees.TreeFile, certificate: Certificate) -> bool:
+    return tree.root == certificate.root and tree.count == certificate.leaves
+
+
+def _leaves(file: trees.TreeFile, done: ScoredRollouts) -> CertCheck:
+    """Whether the rollouts are those of a tree."""
+    grown = done.tree
+    if grown is None:
+        return CertCheck("tree", WRONG, f"{file.path} is the tree of another certificate")
     count = done.leaves.count
-    grown = grow(kept.seed, done.leaves)
+    if grown.root == file.root and count == file.count:
+        return CertCheck("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
+    kept = file.read()
     if count == kept.count:
-        if grown.root == kept.root:
-            return CertCheck("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
         found = trees.parting(grown, kept)
         if found is None or not trees.is_consistent(kept, found.index):
-            return CertCheck("tree", WRONG, f"the rollouts are not the certified ones, and {path} is damaged")
+            return CertCheck("tree", WRONG, f"the rollouts are not the certified ones, and {file.path} is damaged")
         more = (
             sum(grown.at(0, index) != kept.at(0, index) for index in range(found.index, count))
             if count <= 1 << 16
@@ -292,15 +299,19 @@ def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: ScoredR
 
 
 def _scored(
-    files: Sequence[str], scoring: CertifiedScoring, given: Mapping[str, str] | None, certified: Mapping[str, str]
+    files: Sequence[str],
+    scoring: CertifiedScoring,
+    given: Mapping[str, str] | None,
+    certified: Mapping[str, str],
+    seed: bytes | None,
 ) -> ScoredRollouts:
     """The rollouts scored as certified; their keys are those of the certificate, unless files have the usual ones."""
     if given is not None or not certified:
-        return scored(files, scoring, given or None)
+        return scored(files, scoring, given or None, seed)
     try:
-        return scored(files, scoring, certified)
+        return scored(files, scoring, certified, seed)
     except InputError:
-        return scored(files, scoring)
+        return scored(files, scoring, seed=seed)
 
 
 def _counted(result: Result) -> str:
