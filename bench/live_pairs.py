@@ -24,10 +24,9 @@ from calipers.clients.client import Connection
 from calipers.clients.openai import connect
 from calipers.clients.secrets import Secrets
 from calipers.request import make_plan
-from calipers.running.event_loop import finish
 from calipers.running.job import Job
 from calipers.running.log import Log
-from calipers.running.loop import Loop, RunLimits, Status
+from calipers.running.loop import Loop, RunLimits, Status, finish
 from calipers.running.perform import request_for
 from calipers.running.rollout import Outstanding
 from calipers.running.watcher import Headline, Watcher

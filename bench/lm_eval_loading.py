@@ -124,7 +124,7 @@ def _measured(side: str, name: str, rows: Path, home: Path, turn: int, *, whole:
         WHOLE: str(int(whole)),
     }
     if side == SIDES[2] and not cache.exists():  # what an earlier command has left
-        kept = "from calipers.systems.lm_eval.tasks.index import *; kept_heads(installed())"
+        kept = "from calipers.systems.lm_eval.tasks.groups import *; kept_heads(installed())"
         subprocess.run([sys.executable, "-c", kept], cwd=home, check=True, env=environment)
     command = [sys.executable, __file__, name, "--side", side, "--rows", str(rows), "--out", str(out)]
     start, before = time.time(), os.times()

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from calipers.formats.jsonl import JsonLines
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 from calipers.rollouts.table import Rollouts, assemble
 
 GAP = None

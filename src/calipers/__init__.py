@@ -23,7 +23,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Estimate": "calipers.stats.estimate",
     "Explanation": "calipers.glossary.explain",
     "Gate": "calipers.analyses.gate.document",
-    "Groups": "calipers.rollouts.groups",
+    "Groups": "calipers.rollouts.column",
     "Incomplete": "calipers.errors",
     "InputError": "calipers.errors",
     "HtmlReport": "calipers.web.report",
@@ -60,10 +60,10 @@ _HOME = {  # public name -> its module, and its name there if different
     "lm_eval_aggregate": "calipers.systems.lm_eval.metrics.aggregations:aggregate",
     "lm_eval_filtered": "calipers.systems.lm_eval.pipelines:filtered",
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
-    "lm_eval_stderr": "calipers.systems.lm_eval.metrics.bootstrap:stderr",
+    "lm_eval_stderr": "calipers.systems.lm_eval.metrics.aggregations:stderr",
     "load": "calipers.reports.page",
     "matrix": "calipers.analyses.matrix.matrix",
-    "mean": "calipers.metrics.reduce",
+    "mean": "calipers.metrics.metric",
     "merge_partials": "calipers.partials",
     "metric": "calipers.metrics.metric",
     "plan": "calipers.analyses.plan_study.plan_study",
@@ -249,14 +249,12 @@ if TYPE_CHECKING:
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.formats.convert import Conversion, convert
     from calipers.glossary.explain import Explanation, explain
-    from calipers.metrics.metric import Metric, metric
-    from calipers.metrics.reduce import mean
+    from calipers.metrics.metric import Metric, mean, metric
     from calipers.partials import merge_partials, score_cached, write_partial
     from calipers.pipeline import read, score
     from calipers.reports.page import Page, load
     from calipers.reports.result import Result
-    from calipers.rollouts.column import Column
-    from calipers.rollouts.groups import Groups
+    from calipers.rollouts.column import Column, Groups
     from calipers.rollouts.table import Rollouts
     from calipers.running.job import RunSettings
     from calipers.running.perform import evaluate, run
@@ -265,7 +263,7 @@ if TYPE_CHECKING:
     from calipers.systems.harbor.metrics import metric as harbor_metric
     from calipers.systems.harbor.metrics import pass_ladder as harbor_pass_ladder
     from calipers.systems.lm_eval.metrics.aggregations import aggregate as lm_eval_aggregate
-    from calipers.systems.lm_eval.metrics.bootstrap import stderr as lm_eval_stderr
+    from calipers.systems.lm_eval.metrics.aggregations import stderr as lm_eval_stderr
     from calipers.systems.lm_eval.pipelines import filtered as lm_eval_filtered
     from calipers.systems.lm_eval.pipelines import pipeline as lm_eval_pipeline
     from calipers.systems.nemo_gym.collect.collect import collect

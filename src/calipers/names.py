@@ -168,12 +168,22 @@ def _defined_at(thing: Any) -> tuple[str, str]:
     return getattr(thing, "__module__", ""), getattr(thing, "__qualname__", repr(thing))
 
 
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _CODE = re.compile(r"(?P<file>.+\.py):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.DOTALL)
 
 
 def is_code(name: str) -> bool:
     """Whether a name is ``FILE.py:OBJECT``, an object in a Python file of the user, such as ``my.py:grade``."""
     return _CODE.fullmatch(name) is not None
+
+
+def is_remote(path: object) -> bool:
+    """Whether a path is the address of an object in a store.
+
+    >>> is_remote("s3://bucket/run.jsonl"), is_remote("run.jsonl"), is_remote("s3")
+    (True, False, False)
+    """
+    return isinstance(path, str) and _ADDRESS.match(path) is not None and not os.path.exists(path)
 
 
 def load_code(name: str) -> Any:

@@ -31,12 +31,11 @@ from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, op
 from calipers.formats.read import Input, read_packed, with_folders
 from calipers.formats.read import begin as begin_reading
 from calipers.names import FORMATS, is_code
-from calipers.pipeline import DEFINITIONS, Progress, columns_read, score_table
+from calipers.pipeline import DEFINITIONS, Progress, by_step, columns_read, score_rollouts, steps_only
 from calipers.reports.result import Result
 from calipers.request import Plan, Wanted, make_plan
 from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack, small, table_of
-from calipers.rollouts.part import Part
-from calipers.rollouts.record import GROUP
+from calipers.rollouts.record import GROUP, Part
 
 Path = str | os.PathLike[str]
 PLANNED: Final = (
@@ -234,7 +233,10 @@ def _scored(parts: Sequence[Partial], plan: Plan) -> Result:
     inputs = [
         Input(each.path, each.format, each.sha256, each.rollouts) for part in parts for each in part.header.inputs
     ]
-    return replace(score_table(table_of(packed), plan, [part.path for part in parts]), inputs=inputs)
+    rollouts = table_of(packed)
+    plan, note = by_step(plan, rollouts, [part.path for part in parts])
+    result = score_rollouts(rollouts, plan)
+    return replace(steps_only(result, note) if note else result, inputs=inputs)
 
 
 def _numbered(parts: Sequence[Partial]) -> list[Loose | Packed]:

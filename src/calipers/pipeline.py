@@ -16,9 +16,9 @@ import builtins
 import os
 import threading
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
@@ -53,8 +53,7 @@ from calipers.request import (
     resolve,
     unrewarded,
 )
-from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.groups import NO_ROWS, terms, total_of
+from calipers.rollouts.column import NO_ROWS, Column, Floats, Ints, terms, total_of
 from calipers.rollouts.ids import Chained
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, slice_order, sliced, slices, steps_of, without
 from calipers.rollouts.labels import named_clusters as clusters
@@ -68,9 +67,7 @@ from calipers.rollouts.ledger import (
     zero_or_one,
 )
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
-from calipers.rollouts.part import Part
-from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, USAGE
-from calipers.rollouts.stop import SEQUENCE, Stop, not_said
+from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, SEQUENCE, USAGE, Part, Stop, not_said
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import (
@@ -101,7 +98,7 @@ Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts | Any
 """Paths, rewards by task and sample, or a table of rows in memory: of polars, pandas or Arrow, columns, records."""
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
-Block = Callable[[], Rollouts]  # some whole tasks of a group, unpacked when they are asked for
+Block = Rollouts | Callable[[], Rollouts]  # some whole tasks of a group; packed ones are unpacked when they are needed
 
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
 quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
@@ -183,11 +180,16 @@ def score(
     rollouts, inputs = (None if parts is not None else _read_many(source, names, plan, progress)) or _read(
         source, names, plan.labels, progress, parts
     )
-    return replace(score_table(rollouts, plan, source), inputs=inputs())
+    plan, note = by_step(plan, rollouts, source)
+    result = score_rollouts(rollouts, plan)
+    return replace(steps_only(result, note) if note else result, inputs=inputs())
 
 
-def score_table(rollouts: Rollouts | PackedRollouts, plan: Plan, source: Source) -> Result:
-    """Score a table as planned: all of it, or each training step of it; ``source`` is its name in errors."""
+def by_step(plan: Plan, rollouts: Rollouts | PackedRollouts, source: Source) -> tuple[Plan, str]:
+    """The plan for a table, and a note if it has several training steps, each of which is scored on its own.
+
+    ``source`` is the name of the table in errors.
+    """
     table = rollouts.kinds if isinstance(rollouts, PackedRollouts) else rollouts
     if table.unread and any("reward" in request.metric.reads for request in plan.asked):
         raise no_reward(source, table.unread)
@@ -195,16 +197,15 @@ def score_table(rollouts: Rollouts | PackedRollouts, plan: Plan, source: Source)
     if STEP in plan.by and SPLIT not in plan.by:  # training and evaluation of one step are never one number
         plan = replace(plan, by=tuple(steps if key == STEP and steps else key for key in plan.by))
     if steps and (not plan.by or {steps, STEP} & {*plan.by}) and plan.cluster not in (STEP, SPLIT):
-        return _score_steps(rollouts, plan, steps)
-    return score_rollouts(rollouts, plan)
+        other = "there is none over all steps" if plan.by else "--by chooses another breakdown"
+        note = f"rollouts of several training steps, so the numbers are by {steps}; {other}"
+        return replace(plan, by=plan.by or (steps,)), note
+    return plan, ""
 
 
-def _score_steps(rollouts: Rollouts | PackedRollouts, plan: Plan, steps: str) -> Result:
-    """The scores of each step of a training run, and none over all steps: that would be the score of no policy."""
-    result = score_rollouts(rollouts, replace(plan, by=plan.by or (steps,)))
+def steps_only(result: Result, note: str) -> Result:
+    """A result without the numbers over all steps of a training run: they would be the score of no policy."""
     groups = [replace(group, metrics={}, variance={}, warnings=[]) for group in result.groups]
-    other = "there is none over all steps" if plan.by else "--by chooses another breakdown"
-    note = f"rollouts of several training steps, so the numbers are by {steps}; {other}"
     return replace(result, groups=groups, suites=[], notes=[*result.notes, note])
 
 
@@ -241,19 +242,20 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
         rollouts = rollouts.whole()
     if isinstance(rollouts, Rollouts):
         rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
-        (rollouts,) = without([rollouts], plan.exclude, plan.dialect.label)
+        if plan.exclude:
+            (rollouts,) = without([rollouts], plan.exclude, plan.dialect.label)
         table = rollouts
         parts = list(rollouts.groups())
-        blocks: list[list[Block]] = [[partial(_itself, part)] for part in parts]
+        blocks: list[list[Block]] = [[part] for part in parts]
     else:
         table, parts = rollouts.kinds, [rollouts.kinds]
-        blocks = [rollouts.blocks(group) for group in builtins.range(len(table.keys))]
+        blocks = [[*rollouts.blocks(group)] for group in builtins.range(len(table.keys))]
     columns = chain.from_iterable(per_column(request, table) for request in plan.asked)
     requests = [
         variant for request in columns for variant in per_reward(request, table, plan.reward, plan.dialect.every_reward)
     ]
     with quietly():
-        groups = [_score_group(table, some, plan, requests) for some in blocks]
+        groups = list(map(partial(_score_group, table, plan=plan, requests=requests), blocks))
     means = [request.text for request in requests if isinstance(request.metric, Metric) and request.metric.is_mean]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
@@ -301,9 +303,9 @@ def _score_group(table: Rollouts, blocks: Sequence[Block], plan: Plan, requests:
     """The score of one group, given as blocks of whole tasks; ``table`` has its columns and labels."""
     reported = [name for name in USAGE if name in table.columns and table.columns[name].given.any()]
     economics = {name: per_reward(resolve(name, NATIVE), table, plan.reward) for name in economics_of(reported)}
-    tallies = _in_threads(
-        partial(_tally_group, plan=plan, requests=requests, economics=list(chain(*economics.values()))), blocks
-    )
+    tally = partial(_tally_group, plan=plan, requests=requests, economics=list(chain(*economics.values())))
+    with _mapping(threads=len(blocks) > 1) as each:
+        tallies = list(each(tally, blocks))
     whole = _slice([tally.whole for tally in tallies], plan, requests)
     if plan.missing == "fail":
         _demand_all(whole.ledger, tallies)
@@ -343,19 +345,6 @@ def _own(part: Rollouts | None, plan: Plan) -> Mapping[str, Any]:
     return plan.dialect.own(part, [request.text for request in plan.asked])
 
 
-def _itself(part: Rollouts) -> Rollouts:
-    """A table that fits in memory is a block of its own."""
-    return part
-
-
-def _in_threads(tally: Callable[[Rollouts], GroupTally], blocks: Sequence[Block]) -> list[GroupTally]:
-    """The tally of each block; several at a time where there are several."""
-    if len(blocks) == 1:
-        return [tally(blocks[0]())]
-    with ThreadPoolExecutor(processors(), initializer=_politely) as pool:
-        return list(pool.map(lambda block: tally(block()), blocks))
-
-
 @dataclass(frozen=True, slots=True)
 class SliceTally:
     """What some tasks of a slice add up to, before they are numbers."""
@@ -387,9 +376,10 @@ class GroupTally:
 
 
 def _tally_group(
-    part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric], economics: Sequence[RequestedMetric]
+    block: Block, plan: Plan, requests: Sequence[RequestedMetric], economics: Sequence[RequestedMetric]
 ) -> GroupTally:
     """Reduce some whole tasks of a group."""
+    part = block if isinstance(block, Rollouts) else block()
     readers = [request for request in requests if "reward" in request.metric.reads]
     if plan.range:
         for key in dict.fromkeys(request.params.get("reward") or "reward" for request in readers):
@@ -502,29 +492,33 @@ def _tally(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> S
     """Some whole tasks of a slice, reduced by every requested metric."""
     settings = Settings(by=part.by_task, zero=plan.missing == "zero", range=plan.range)
 
-    def reduced(request: RequestedMetric) -> Reduced | Exception:
-        columns = [column_of(part, name, request.params) for name in request.metric.reads]
-        if settings.zero and is_reward(part, request):
-            columns = [column.filled(0.0) for column in columns]
-        try:
-            with quietly():
-                return reduce_tasks(request.metric, request.params, columns, settings)
-        except Exception as error:
-            if not request.foreign:
-                raise
-            return error
-
+    with _mapping(threads=_worth_threads(len(part), requests)) as each:
+        reduced = list(each(partial(_reduced, part, settings), requests))
     keys = [request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads]
     ledger = with_rewards(replace(Ledger.of(part), lacking=lacking(part, keys)), part, keys[0] if keys else "reward")
     numbers = contributed(part, keys[0] if keys else "reward") if part.rewards else Column.gaps(len(part))
     return SliceTally(
         ledger,
         (int(numbers.given.sum()), zero_or_one(numbers)),
-        _for_each(reduced, requests, len(part)),
+        reduced,
         part.tasks,
         clusters(part, plan.cluster) if plan.cluster else None,
         part.stop is not None,
     )
+
+
+def _reduced(part: Rollouts, settings: Settings, request: RequestedMetric) -> Reduced | Exception:
+    """What a requested metric makes of some tasks; the error of a metric that is not ours."""
+    columns = [column_of(part, name, request.params) for name in request.metric.reads]
+    if settings.zero and is_reward(part, request):
+        columns = [column.filled(0.0) for column in columns]
+    try:
+        with quietly():  # a thread has settings of its own
+            return reduce_tasks(request.metric, request.params, columns, settings)
+    except Exception as error:
+        if not request.foreign:
+            raise
+        return error
 
 
 def _slice(tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[RequestedMetric]) -> Slice:
@@ -562,23 +556,29 @@ def _slice(tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[Request
             failure = PluginError(f"metric {request.text!r} failed: {type(error).__name__}: {error}")
             if not plan.dialect.skips:
                 raise failure from error
-            warnings.warn(f"metric {request.text!r} is skipped: {failure}", stacklevel=5)
+            warnings.warn(f"metric {request.text!r} is skipped: {failure}", stacklevel=4)
             return None
 
     ledger = joined_ledgers([tally.ledger for tally in tallies], [tally.rewards for tally in tallies])
-    estimates = _for_each(answer, list(enumerate(requests)), ledger.planned, [request.foreign for request in requests])
-    return Slice(ledger, {request.text: each for request, each in zip(requests, estimates, strict=True) if each})
+    with _mapping(threads=_worth_threads(ledger.planned, requests)) as each:
+        estimates = list(each(answer, enumerate(requests)))
+    return Slice(ledger, {request.text: number for request, number in zip(requests, estimates, strict=True) if number})
 
 
-def _for_each(
-    answer: Callable[[Any], Any], requests: Sequence[Any], rows: int, foreign: Sequence[bool] | None = None
-) -> list[Any]:
-    """The answers to all requests; in threads where there are many rows, and no code of others, which expects one."""
-    others = any(request.foreign for request in requests) if foreign is None else any(foreign)
-    if rows < WORTH_THREADS or others or threading.current_thread() is not threading.main_thread():
-        return list(map(answer, requests))
+@contextmanager
+def _mapping(*, threads: bool) -> Iterator[Callable[..., Iterable[Any]]]:
+    """``map``, or the same in threads."""
+    if not threads:
+        yield map
+        return
     with ThreadPoolExecutor(processors(), initializer=_politely) as pool:
-        return list(pool.map(answer, requests))
+        yield pool.map
+
+
+def _worth_threads(rows: int, requests: Sequence[RequestedMetric]) -> bool:
+    """Whether there are many rows, and no code of others, which expects one thread."""
+    others = any(request.foreign for request in requests)
+    return rows >= WORTH_THREADS and not others and threading.current_thread() is threading.main_thread()
 
 
 def processors() -> int:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
-from calipers.cli import execute as run
+from calipers.cli import main
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command to its end; its exit code."""
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    return int(str(stop.value.code))
 
 
 class Inside:

@@ -4,10 +4,10 @@ import json
 import sys
 
 import pytest
+from cli.inside import run
 from cli.running import ARITH, calipers, lines, refused, rewards
 
 import calipers as cal
-from calipers.cli import execute as run
 from calipers.reports.plain_words import plain_why
 
 

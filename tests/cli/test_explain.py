@@ -1,9 +1,9 @@
 import json
 
 import pytest
+from cli.inside import run
 from cli.running import lines
 
-from calipers.cli import execute as run
 from calipers.glossary import words as glossary
 from calipers.metrics.cards import CARDS
 from calipers.names import METRICS

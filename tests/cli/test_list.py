@@ -1,9 +1,9 @@
 from importlib.resources import files
 
 import pytest
+from cli.inside import run
 from click.testing import CliRunner
 
-from calipers.cli import execute as run
 from calipers.cli.list import KINDS, list_names
 from calipers.glossary import words as glossary
 from calipers.names import METRICS

@@ -5,11 +5,11 @@ from types import ModuleType
 
 import click
 import pytest
+from cli.inside import run
 from cli.running import ARITH, MAIN, SECONDS, calipers, refused
 
 import calipers as library
 from calipers.cli import BUG, COMMANDS, INTERRUPTED, NOBODY_READS
-from calipers.cli import execute as run
 
 
 @pytest.fixture
@@ -133,6 +133,6 @@ def test_the_shell_can_complete(tmp_path):
 
 
 def test_the_command_is_not_hidden_by_a_module_of_its_own_name():
-    program = "import calipers.cli.run, calipers.cli; calipers.cli.execute(['--version'])"
+    program = "import calipers.cli.run, calipers.cli; calipers.cli.main(['--version'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("calipers ")

@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
+from cli.inside import run
 from cli.pages import documents, write_files
 
-from calipers.cli import execute as run
 from calipers.reports import markdown, terminal
 from calipers.reports.document import Name, Styled, Table
 

@@ -3,9 +3,9 @@ import json
 import os
 
 import pytest
+from cli.inside import run
 from cli.running import ARITH, calipers, lines, refused, rewards, scored
 
-from calipers.cli import execute as run
 from calipers.reports.result import canonical
 
 FIVE = [word for name in ("mean_reward", "pass_rate", "pass@1", "pass@3", "pass^3") for word in ("--metric", name)]

@@ -14,8 +14,8 @@ from calipers.verifiers.find import verifier as find
 WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"
 
 OURS = """
-from calipers.metrics.reduce import mean
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.metric import mean
+from calipers.metrics.metric import task_mean
 from calipers.metrics.rewards import MEAN_REWARD  # for its own use
 import calipers
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from golden.lm_eval_close import CLOSE, CLOSE_OF_TEXT, settled
 
-from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, aggregate
-from calipers.systems.lm_eval.metrics.bootstrap import stderr
-from calipers.systems.lm_eval.metrics.task import aggregate_group, aggregate_task, pass_at_k
+from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, aggregate, stderr
+from calipers.systems.lm_eval.task_scores import aggregate_group, aggregate_task, pass_at_k
 from calipers.systems.lm_eval.write import available, hashes, table
 
 

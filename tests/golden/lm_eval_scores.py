@@ -15,13 +15,12 @@ from calipers.systems.lm_eval.scores.entries import (
     matches,
     score_loglikelihood,
     score_rolling,
+    scorings,
 )
-from calipers.systems.lm_eval.scores.scorers import scorings
 from calipers.systems.lm_eval.task_scores import Answered, Way, answered, score_documents
-from calipers.systems.lm_eval.tasks.config import task_config
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task
-from calipers.systems.lm_eval.tasks.task_file import TaskFile
+from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config
 
 
 def one_filter(vector):

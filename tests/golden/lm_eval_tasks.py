@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calipers.systems.lm_eval.tasks.config import task_config
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task
 from calipers.systems.lm_eval.tasks.prompts import Manner, choices_of, target_of, text_of
 from calipers.systems.lm_eval.tasks.requests import Asking, effective_limit, requests, selected
-from calipers.systems.lm_eval.tasks.task_file import TaskFile, read_task_file, with_functions
+from calipers.systems.lm_eval.tasks.task_file import TaskFile, read_task_file, task_config, with_functions
 
 
 def template(vector):

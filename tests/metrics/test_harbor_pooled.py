@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 from calipers.systems.harbor.metrics import STATISTICS, counted, ladder, metric, pass_ladder, statistic
 
 VERDICTS = st.one_of(

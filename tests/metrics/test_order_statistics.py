@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.metrics.reduce import WORTH_A_SAMPLE, percentiles, ranked
+from calipers.metrics.metric import WORTH_A_SAMPLE, percentiles, ranked
 
 MANY = 2 * WORTH_A_SAMPLE + 1
 DRAW = np.random.default_rng(3)

@@ -10,8 +10,7 @@ from making import rollouts
 
 import calipers
 from calipers.metrics.votes import MOST_FILLINGS, _fillings, _ways, maj_at_k, majority_extremes
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 
 NONE = -1  # no answer
 SAMPLES = st.lists(st.tuples(st.sampled_from([NONE, 0, 1, 2]), st.sampled_from([0.0, 0.5, 1.0])), max_size=3)

@@ -19,7 +19,7 @@ PLACES = [
     *(SOURCES / "stats").glob("*.py"),
     *(SOURCES / "metrics").glob("*.py"),
     *(SOURCES / "analyses").glob("*/*.py"),
-    SOURCES / "rollouts" / "stop.py",
+    SOURCES / "rollouts" / "record.py",
     SOURCES / "pipeline.py",
 ]
 RIDDLES = re.compile(

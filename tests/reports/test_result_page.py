@@ -14,9 +14,9 @@ from calipers.formats.read import Input
 from calipers.metrics.cards import CARDS
 from calipers.reports import markdown, terminal
 from calipers.reports.document import Picture
-from calipers.reports.quantities import OF_METRIC
 from calipers.reports.result import Slice, document
 from calipers.reports.result_page import round_axis
+from calipers.reports.sentences import OF_METRIC
 from calipers.reports.terminal import drawn
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split

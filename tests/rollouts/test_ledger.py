@@ -2,8 +2,7 @@ import pytest
 from making import rollouts
 
 from calipers.rollouts.ledger import Ledger, contributed, joined_ledgers
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY, Stop
 
 OWN_DOING = ["refused", "truncated", "empty", "timed_out", "unparsed", "broke_verifier", "tampered"]
 

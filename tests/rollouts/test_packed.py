@@ -14,8 +14,7 @@ from calipers.rollouts import packed as packing
 from calipers.rollouts.column import Column
 from calipers.rollouts.ids import Ids, id_order, union
 from calipers.rollouts.packed import Repeated, merge, pack, table_of
-from calipers.rollouts.part import Labels, Part, Places
-from calipers.rollouts.record import OUTCOMES, UNSTATED
+from calipers.rollouts.record import OUTCOMES, UNSTATED, Labels, Part, Places
 from calipers.rollouts.table import assemble
 
 IDS = ["a", "b", "10", "9", "007", "7", "0", "00", "-3", "task-1", "task-10", "ü", "a\0", "一"]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.rollouts.groups import CHUNK, FEW, sum_by, total
+from calipers.rollouts.column import CHUNK, FEW, sum_by, total
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
 

@@ -6,7 +6,7 @@ import asyncio
 
 from calipers.clients.client import Completion
 from calipers.errors import VerifierError
-from calipers.running.blame import Bench
+from calipers.running.rollout import Bench
 from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, LogError
-from calipers.running.folder import Folder, Past
-from calipers.running.resume import fingerprint
+from calipers.running.folder import Folder, Past, fingerprint
 
 IDENTITY = {"model": "openai/m", "tasks": "ab" * 32, "sampling": {"temperature": 0, "stop": ["\n"]}}
 TORN = "rollouts.jsonl: the last line was cut off by a crash and is dropped; its rollout will run again"

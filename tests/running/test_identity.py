@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.running.resume import differences, fingerprint, folder_name
+from calipers.running.folder import differences, fingerprint, folder_name
 
 IDENTITY = {"model": "openai/m", "tasks": "ab" * 32, "sampling": {"temperature": 0, "stop": ["\n"]}}
 

@@ -12,9 +12,9 @@ import calipers
 from calipers.analyses.rescore.rescore import Rescoring, judge_again
 from calipers.errors import ClientError, InputError, SandboxError
 from calipers.isolate.launch import attempt
+from calipers.running.folder import folder_name
 from calipers.running.job import Job
 from calipers.running.perform import perform
-from calipers.running.resume import folder_name
 from calipers.verifiers import user_code
 
 PYTHON = {"fn_name": "python_tests", "expected": [{"input": "", "output": "1"}]}

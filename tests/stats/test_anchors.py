@@ -8,7 +8,7 @@ import pytest
 from making import rewards
 
 from calipers.metrics.bayes import _all_fail, posterior, posterior_mean, posterior_variance
-from calipers.metrics.reduce import percentile
+from calipers.metrics.metric import percentile
 from calipers.metrics.rewards import any_of_first_k, pass_at_k
 from calipers.stats.intervals import interval
 

@@ -3,8 +3,7 @@ import pytest
 from making import rewards
 
 from calipers.metrics.votes import maj_at_k
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 from calipers.stats.curve import majority_curve, worth_of_votes
 
 

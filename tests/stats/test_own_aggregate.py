@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from calipers.metrics.metric import Metric
-from calipers.metrics.reduce import each, mean, median, task_mean
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.metrics.metric import Metric, each, mean, median, task_mean
+from calipers.rollouts.column import Column, Groups
 from calipers.stats.estimate import Settings, Signature, estimate
 
 

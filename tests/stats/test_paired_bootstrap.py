@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from calipers.metrics.reduce import mean, median
-from calipers.rollouts.groups import total
+from calipers.metrics.metric import mean, median
+from calipers.rollouts.column import total
 from calipers.stats import paired_bootstrap as bootstrap_of
 from calipers.stats.paired import NO_COMMON, units_of
 from calipers.stats.paired_bootstrap import (

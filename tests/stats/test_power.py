@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from making import GAP, rewards
 
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 from calipers.stats.paired import NO_COMMON
 from calipers.stats.power import (
     Clusters,

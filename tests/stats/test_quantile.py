@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from making import GAP, rewards
 
-from calipers.metrics.reduce import percentile
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.metrics.metric import percentile
+from calipers.rollouts.column import Column, Groups
 from calipers.stats.intervals import ALL_EQUAL, EXTREME, TOO_FEW, quantile_interval
 
 

@@ -12,8 +12,7 @@ from bench.statistics_looking import drawn, seen_of
 from bench.statistics_stopped import KINDS, Rule, at_stop, lower_ends, stopped_cells, unkept, upper_ends
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.request import make_plan
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 from calipers.running.watcher import Headline, Until
 from calipers.stats.curve import CLUSTERED, pass_curves, sequence_curve
 from calipers.stats.estimate import NO_SEQUENCE, STOPPED_NO_RANGE, Settings, Signature, estimate, sequence_only

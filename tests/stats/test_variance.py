@@ -5,8 +5,7 @@ import pytest
 from making import GAP, rewards, rollouts
 
 import calipers
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 from calipers.stats import variance
 from calipers.stats.estimate import NO_TASKS
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK

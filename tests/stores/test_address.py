@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from calipers.cli import options
 from calipers.errors import InputError, display
+from calipers.names import is_remote
 from calipers.stores import address
-from calipers.stores.address import is_remote, local, shown
+from calipers.stores.address import local, shown
 
 
 @pytest.mark.parametrize(
@@ -63,4 +65,4 @@ def test_an_address_is_shown_without_its_keys_in_every_later_error():
 
 def test_the_log_of_a_run_stays_on_this_machine():
     with pytest.raises(InputError, match="the log of a run needs a local folder"):
-        address.refuse("s3://bucket/run", "the log of a run")
+        options.FolderPath().convert("s3://bucket/run", None, None)

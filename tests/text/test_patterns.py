@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from waiting import PATIENCE
 
 from calipers.errors import InputError
-from calipers.text.patterns import BadPattern, Found, RegexTimeout, alarm, check, find_all, search
+from calipers.text.patterns import BadPattern, Found, RegexTimeout, check, find_all, search
 from calipers.text.patterns.pattern import KEPT, _kept, compiled, harmless_up_to
 from calipers.text.patterns.worker import WORKER
+from calipers.time_limit import Rang, Unavailable, _ring, within
 from examples import examples
 
 SOON = 0.05  # seconds: a bad pattern would need years
@@ -219,7 +220,7 @@ def test_what_is_proven_harmless_is(pattern, unit, tail):
     """At the very length that was proven, on texts made to be bad. It takes 0.1 s at most; what grows takes years."""
     length = harmless_up_to(pattern, re.NOFLAG)
     text = (unit * length)[: max(0, length - len(tail))] + tail
-    alarm.within(20.0, lambda: (re.search(pattern, text), re.findall(pattern, text)))
+    within(20.0, lambda: (re.search(pattern, text), re.findall(pattern, text)))
 
 
 def test_somebody_elses_alarm_is_not_touched():
@@ -243,8 +244,8 @@ def test_somebody_elses_alarm_is_not_touched():
 def test_a_handler_without_a_timer_is_not_touched_either():
     before = signal.signal(signal.SIGALRM, print)
     try:
-        with pytest.raises(alarm.Unavailable):
-            alarm.within(1.0, lambda: None)
+        with pytest.raises(Unavailable):
+            within(1.0, lambda: None)
     finally:
         assert signal.signal(signal.SIGALRM, before) is print
 
@@ -253,8 +254,8 @@ def test_a_timer_without_a_handler_is_not_touched_either():
     """A program may have asked the system to end it, should it hang."""
     signal.setitimer(signal.ITIMER_REAL, 30.0)
     try:
-        with pytest.raises(alarm.Unavailable):
-            alarm.within(1.0, lambda: None)
+        with pytest.raises(Unavailable):
+            within(1.0, lambda: None)
         assert search("(a+)+$", "aaa")[0] == "aaa"
     finally:
         assert 0 < signal.setitimer(signal.ITIMER_REAL, 0)[0] <= 30
@@ -263,10 +264,10 @@ def test_a_timer_without_a_handler_is_not_touched_either():
 def test_an_alarm_is_put_away_whatever_the_call_does():
     for failure in (ValueError, KeyboardInterrupt):
         with pytest.raises(failure):
-            alarm.within(5.0, lambda failure=failure: (_ for _ in ()).throw(failure))
-    with pytest.raises(alarm.Unavailable):  # one alarm, one call
-        alarm.within(5.0, lambda: alarm.within(5.0, lambda: None))
-    alarm._ring(signal.SIGALRM, None)  # one that comes too late says nothing
+            within(5.0, lambda failure=failure: (_ for _ in ()).throw(failure))
+    with pytest.raises(Unavailable):  # one alarm, one call
+        within(5.0, lambda: within(5.0, lambda: None))
+    _ring(signal.SIGALRM, None)  # one that comes too late says nothing
 
 
 def test_an_alarm_that_somebody_swallows_rings_again():
@@ -277,11 +278,11 @@ def test_an_alarm_that_somebody_swallows_rings_again():
             try:
                 while True:
                     pass
-            except alarm.Rang:
+            except Rang:
                 swallowed.append(1)
         return "done"
 
-    assert alarm.within(SOON, stubborn) == "done"
+    assert within(SOON, stubborn) == "done"
     assert swallowed == [1, 1]
 
 

@@ -13,7 +13,7 @@ from calipers.clients.client import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import VerifierError
 from calipers.isolate.launch import NONE
-from calipers.running.blame import Blame
+from calipers.running.rollout import Blame
 from calipers.verifiers import judge as judge_module
 from calipers.verifiers.judge import LLM_JUDGE
 from calipers.verifiers.maths import MATH, WORKERS

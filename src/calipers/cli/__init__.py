@@ -102,11 +102,21 @@ def commands(ctx: click.Context, version: bool) -> None:
         click.echo(ctx.get_help())
 
 
-def main() -> None:
-    """Run the command with the arguments of this process, then exit."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command with the arguments of this process, or others; print any error as one line, then exit."""
     if "_CALIPERS_COMPLETE" in os.environ:  # a shell requests completions
         commands.main(prog_name="calipers")
-    code = execute(sys.argv[1:])
+    arguments = sys.argv[1:] if arguments is None else arguments
+    code = 0
+    try:
+        with commands.make_context("calipers", [*arguments]) as ctx:  # click's own main would hide a closed pipe
+            commands.invoke(ctx)
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except (Exception, SystemExit) as error:
+        code = _tell_error(error, arguments)
     ray = sys.modules.get("ray")
     if code == EngineError.exit_code and ray is not None and ray.is_initialized():
         # cut off from its cluster: Ray would end this process, sooner or later, with another exit code
@@ -117,30 +127,21 @@ def main() -> None:
     sys.exit(code)
 
 
-def execute(arguments: Sequence[str]) -> int:
-    """Run the command; print any error as one line on standard error, and return the exit code."""
-    try:
-        with commands.make_context("calipers", [*arguments]) as ctx:  # click's own main would hide a closed pipe
-            commands.invoke(ctx)
-    except click.exceptions.Exit as done:
-        return done.exit_code
-    except CalipersError as error:
+def _tell_error(error: Exception | SystemExit, arguments: Sequence[str]) -> int:
+    """Print an error as one line on standard error, and return the exit code."""
+    if isinstance(error, CalipersError):
         return _say(str(error), error.exit_code)
-    except click.ClickException as error:
+    if isinstance(error, click.ClickException):
         return _say(_one_line(error, arguments), USAGE)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         discard_output()
         return NOBODY_READS
-    except SystemExit as stop:
-        return _say(f"a plugin ended the run: SystemExit: {stop.code}", USAGE)
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            discard_output()
-            return _say("standard output: cannot be written (No space left on device)", USAGE)
-        return _bug(error, verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
-    return 0
+    if isinstance(error, SystemExit):
+        return _say(f"a plugin ended the run: SystemExit: {error.code}", USAGE)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        discard_output()
+        return _say("standard output: cannot be written (No space left on device)", USAGE)
+    return _bug(error, verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
 
 
 def _say(text: str, code: int) -> int:

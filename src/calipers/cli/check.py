@@ -154,8 +154,7 @@ def check(
                     option, f"{benchmark} is a dataset", "remove it: all tasks are checked, and none is run"
                 )
         ctx.exit(0 if check_dataset(benchmark, registry, fix, shape) else FAULT)
-    from calipers.running.library import library
-    from calipers.running.questions import suite_of
+    from calipers.running.library import library, suite_of
     from calipers.tasks.questions import Questions
     from calipers.tasks.store import names
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, option, verbose
-from calipers.cli.output import write
-from calipers.cli.questions import make_benchmark, table_questions
+from calipers.cli.options import HARBOR, OUTPUT, GroupedCommand, option, table_questions, verbose
+from calipers.cli.output import tell_notes, write
 from calipers.errors import InputError
+from calipers.names import is_code
 from calipers.reports.untrusted_text import clean
 
 
@@ -66,3 +67,33 @@ def init(
         raise InputError.at("--with-metric", "a task has no metric", "use it with --dataset")
     done = make_dataset(dataset, directory, with_metric) if dataset is not None else make_task(task or "", directory)
     write("".join(f"{clean(line, None)}\n" for line in done))
+
+
+def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping[str, Any]) -> str:
+    """Write the benchmark ``parent/name`` from a table; returns the lines to print."""
+    from calipers.tasks.jsonl import write_suite
+    from calipers.tasks.questions import Questions, questions_suite
+    from calipers.tasks.table import read_table
+    from calipers.verifiers.find import named_verifier
+
+    if not name:
+        raise InputError.at("--from", "the benchmark has no name", f"expected calipers init NAME --from {table}")
+    given = {key: value for key, value in settings.items() if value is not None}
+    questions = Questions(**given)
+    suite = questions_suite(read_table(table), questions)
+    judge = named_verifier(str(suite.tasks[0].verifier))
+    for task in suite.tasks:
+        try:
+            judge.check(task)
+        except InputError as error:
+            raise InputError(f"{suite.places[task.id]}: {error}") from None
+    folder = parent / name
+    files = write_suite(folder, suite, questions.params, table)
+    tell_notes(suite.notes)
+    again = f" --verifier {questions.verifier}" if is_code(questions.verifier or "") else ""
+    lines = [
+        *suite.opening,
+        *(f"wrote {file}" for file in files),
+        f"run it with: calipers run {folder}{again} --model ...",
+    ]
+    return "".join(f"{clean(line, None)}\n" for line in lines)

@@ -139,7 +139,7 @@ def matrix_of(reports: Sequence[Report]) -> Matrix | None:
     """The matrix of several runs that were scored alike; None where they were not, or have no mean over tasks."""
     plan = reports[0].scoring
     alike = all(_settings(report) == _settings(reports[0]) and not report.job.from_library for report in reports)
-    if len(reports) == 1 or not alike or not plan.asked:
+    if not alike or not plan.asked:
         return None
     from calipers.analyses.matrix.matrix import matrix_plan
 

@@ -13,10 +13,10 @@ import click
 from click.core import ParameterSource
 
 from calipers.errors import InputError, UnknownName
-from calipers.names import DIALECTS
+from calipers.names import DIALECTS, is_remote
 from calipers.names import FORMATS as READABLE
 from calipers.stats.cards import asked_names
-from calipers.stores.address import local, refuse
+from calipers.stores.address import local, not_local
 
 FORMATS = ("table", "json", "csv", "md")
 PAPER_AND_CI = ("latex", "junit", "github")  # of commands whose result goes into a paper or a build
@@ -49,7 +49,8 @@ class FolderPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; InputError for an address."""
-        refuse(value, "the log of a run")
+        if is_remote(value):
+            raise not_local(value, "the log of a run")
         return super().convert(value, param, ctx)
 
 
@@ -131,7 +132,7 @@ verbose = option(
     expose_value=False,
     help="Print a traceback if Calipers has an internal error.",
 )
-"""An option of every command; `calipers.cli.execute` looks for it."""
+"""An option of every command; `calipers.cli.main` looks for it."""
 dialect = option(
     "--dialect",
     group=OTHERS,
@@ -668,3 +669,145 @@ def given_options(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, An
     """The options among these values that the user gave; the others have their defaults."""
     sources = {name: ctx.get_parameter_source(name) for name in values}
     return {name: value for name, value in values.items() if sources[name] not in (None, ParameterSource.DEFAULT)}
+
+
+def params_of(texts: Sequence[str]) -> dict[str, Any]:
+    """The parameters of ``--param``; a value is read as JSON if possible, else as text.
+
+    >>> params_of(("ignore_case=true", "marker=Answer:"))
+    {'ignore_case': True, 'marker': 'Answer:'}
+    """
+    import json  # help does not need it
+
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key.strip() and equals):
+            raise InputError.at("--param", f"{text!r} cannot be read", "expected KEY=VALUE, such as ignore_case=true")
+        try:
+            values[key.strip()] = json.loads(value)
+        except ValueError:
+            values[key.strip()] = value
+    return values
+
+
+def _params(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    return params_of(texts)
+
+
+def _template(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    return None if text is None else unescaped(text)
+
+
+def unescaped(text: str) -> str:
+    r"""A text of the command line, in which a line break and a tab are written ``\n`` and ``\t``, a backslash ``\\``.
+
+    >>> unescaped(r"Q: {question}\nA:")
+    'Q: {question}\nA:'
+    """
+    return re.sub(r"\\([nt\\])", lambda mark: {"n": "\n", "t": "\t", "\\": "\\"}[mark[1]], text)
+
+
+TABLE = "Your own questions"
+COLUMN_OPTIONS = (
+    option(
+        "--prompt", group=TABLE, metavar="COLUMN", help="Column with the question.  [default: guessed from its name]"
+    ),
+    option(
+        "--target",
+        group=TABLE,
+        metavar="COLUMN",
+        help="Column with the right answer.  [default: guessed from its name]",
+    ),
+    option(
+        "--id",
+        group=TABLE,
+        metavar="COLUMN",
+        help="Column with the ids, or '#' for a hash of the prompt.  [default: id or task_id, else #]",
+    ),
+    option(
+        "--metadata",
+        group=TABLE,
+        metavar="COLUMNS",
+        multiple=True,
+        help="Columns to keep as metadata for --by and --cluster, such as level,source.",
+    ),
+    option(
+        "--template",
+        group=TABLE,
+        metavar="TEXT|FILE",
+        callback=_template,
+        help=r"Template of the prompt, such as 'Q: {question}\nA:', or a Jinja file (.jinja, .j2).",
+    ),
+    option(
+        "--choices",
+        group=TABLE,
+        metavar="COLUMNS",
+        multiple=True,
+        help="Columns with the choices of a multiple-choice question, such as A,B,C,D, or one column of lists.",
+    ),
+    option(
+        "--shuffle-choices",
+        group=TABLE,
+        is_flag=True,
+        default=None,
+        help="Shuffle the choices with the seed of --seed.",
+    ),
+    option(
+        "--index-from",
+        group=TABLE,
+        type=click.Choice(["0", "1"]),
+        callback=lambda context, option, text: None if text is None else int(text),
+        help="Index of the first choice, used if targets are indices.",
+    ),
+)
+VERIFIER_OPTIONS = (
+    option(
+        "--verifier",
+        group=TABLE,
+        metavar="NAME|FILE.py:FUNCTION",
+        help="Verifier to use instead of those that the tasks name; a file is trusted and run, like --plugin.",
+    ),
+    option(
+        "--param",
+        "params",
+        group=TABLE,
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_params,
+        help="Parameter of the verifier; may be repeated.",
+    ),
+)
+
+
+def own_questions(command: Any) -> Any:
+    """The options of ``run`` for questions in a table, and for your own verifier."""
+    dry_run = option(
+        "--dry-run", group=TABLE, is_flag=True, help="Show five prompts with their targets and send no request."
+    )
+    for each in reversed((*COLUMN_OPTIONS, *VERIFIER_OPTIONS, dry_run)):
+        command = each(command)
+    return command
+
+
+def table_questions(command: Any) -> Any:
+    """The options of ``init`` for a benchmark that is made from a table."""
+    source = option(
+        "--from",
+        "table",
+        group=TABLE,
+        metavar="FILE",
+        help="Make the benchmark NAME from a table: CSV, TSV, JSON or Parquet.",
+    )
+    seed = option(
+        "--seed",
+        group=TABLE,
+        type=int,
+        metavar="N",
+        default=0,
+        show_default=True,
+        help="Random seed of --shuffle-choices.",
+    )
+    for each in reversed((source, *COLUMN_OPTIONS, *VERIFIER_OPTIONS, seed)):
+        command = each(command)
+    return command

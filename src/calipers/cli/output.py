@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 import click
 
 from calipers.errors import InputError, display
-from calipers.names import SYSTEMS
+from calipers.names import SYSTEMS, is_remote
 from calipers.reports.untrusted_text import clean, guarded, is_terminal, safe_json
-from calipers.stores.address import check_target, is_remote, uploaded
+from calipers.stores.address import check_target, uploaded
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

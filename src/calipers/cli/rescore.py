@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from calipers.cli import options
+from calipers.cli.options import params_of
 from calipers.cli.output import plugins_loaded, rendered, tell_notes, write
-from calipers.cli.questions import params_of
 
 VERIFIER = "Verifier"  # a group of options
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -25,7 +26,6 @@ from calipers.cli.output import (
     tell_notes,
     write,
 )
-from calipers.cli.questions import dry_run_pages, own_questions
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from calipers.running.library import Loaded
     from calipers.running.notify import Listener
     from calipers.running.perform import Report
+    from calipers.tasks.task import Suite, Task
 
 USAGE, INCOMPLETE = 2, 3
+FIRST = 5  # questions of a dry run
 SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
 """Flag -> the function of a task library behind it."""
 AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line from the text before it
@@ -46,7 +48,7 @@ AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line fro
 
 @click.command(cls=options.GroupedCommand)
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
-@own_questions
+@options.own_questions
 @options.option(
     "--model",
     group=options.MODEL,
@@ -215,7 +217,7 @@ def _show_all(reports: Sequence[Report], shape: str, folders: Mapping[str, Any],
     """Show the results, other systems' pages of them, and the closing notes; of several runs the matrix first."""
     from calipers.running.perform import together
 
-    matrix = matrix_of(reports) if shape in FOR_PEOPLE else None
+    matrix = matrix_of(reports) if shape in FOR_PEOPLE and len(reports) > 1 else None
     if matrix is not None:
         show_matrix(matrix, shape, where=folder_of(reports), details=page["details"], every=page["every"])
     for result in together(reports) if matrix is None or page["details"] or page["economics"] else ():
@@ -318,11 +320,15 @@ def _suite(benchmarks: Sequence[str], given: Mapping[str, Any]) -> SuiteCommand 
     """The suite that is to be run, its gate read and checked; None for other benchmarks, at little cost."""
     if not any(benchmark.endswith((".yaml", ".yml")) for benchmark in benchmarks):
         return None
-    from calipers.cli.suite import suite_command
+    from calipers.running.settings import suite_file
 
-    suite = suite_command(benchmarks)
-    if suite is not None:
-        suite.check(given)
+    file = suite_file(benchmarks)
+    if file is None:
+        return None
+    from calipers.cli.suite import suite_command  # loads the gate, which other benchmarks do not need
+
+    suite = suite_command(file)
+    suite.check(given)
     return suite
 
 
@@ -347,3 +353,51 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
 
 def _note(text: str) -> None:
     tell_notes([text])
+
+
+def dry_run_pages(benchmarks: Sequence[str], given: Mapping[str, Any]) -> str:
+    """The page of a dry run: the first five questions of each benchmark."""
+    from calipers.running.library import loaded_for
+    from calipers.running.perform import rehearse
+    from calipers.running.settings import jobs_of
+
+    jobs, remarks = jobs_of(benchmarks, {"model": ("none/none",), **given})
+    tell_notes(remarks)
+    tasks = loaded_for(jobs)
+    seen = set[str]()
+    pages = []
+    for job in jobs:
+        name = f"{job.benchmark}\0{job.lm_eval}"
+        if name not in seen:
+            seen.add(name)
+            suite, questions = rehearse(job, tasks)
+            pages.append("".join(f"{clean(line, None)}\n" for line in _question_lines(suite, questions)))
+            tell_notes(suite.notes)
+    return "\n".join(pages)
+
+
+def _question_lines(suite: Suite, questions: Sequence[Task]) -> Iterator[str]:
+    yield suite.opening[0] if suite.opening else f"{suite.name}: {len(questions):,} tasks"
+    for task in questions[:FIRST]:
+        yield ""
+        where = suite.places.get(task.id)
+        yield f"id: {task.id}" + (f" ({where})" if where else "")
+        yield from _text("prompt", task.prompt)
+        if task.target is not None:
+            yield from _text("target", task.target)
+        if task.metadata:
+            yield f"metadata: {json.dumps(dict(task.metadata), ensure_ascii=False, default=str)}"
+    rest = len(questions) - FIRST
+    yield ""
+    yield f"no request was sent{f'; {rest:,} more questions like these' if rest > 0 else ''}"
+
+
+def _text(name: str, value: Any) -> Iterator[str]:
+    """A text; if it has several lines, indented on lines of their own."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    lines = text.splitlines() or [""]
+    if len(lines) == 1:
+        yield f"{name}: {lines[0]}"
+    else:
+        yield f"{name}:"
+        yield from (f"  {line}" for line in lines)

@@ -14,7 +14,7 @@ from calipers.cli import options
 from calipers.cli.matrix import FOR_PEOPLE, run_set, score_matrix, show_matrix
 from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell, write_junit
 from calipers.errors import InputError
-from calipers.names import SYSTEMS, engine_of
+from calipers.names import SYSTEMS, engine_of, is_remote
 from calipers.reports.untrusted_text import clean
 from calipers.stores.address import local
 
@@ -116,7 +116,8 @@ def score(
     A folder of runs with several models or benchmarks is shown as a matrix. The path - is standard input.
     """
     place = engine_of("--engine", engine)
-    paths = local(paths) if place is None else paths  # else each machine reads its own
+    if place is None and any(map(is_remote, paths)):  # else each machine reads its own
+        paths = local(paths)
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     others = {"--export": export, "--metric-script": scripts, "--partial": partial, "--cache": cache}

@@ -14,7 +14,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import counted
 from calipers.reports.untrusted_text import clean, safe_json
-from calipers.running.settings import SuiteFile, jobs_of, suite_file
+from calipers.running.settings import SuiteFile, jobs_of
 
 if TYPE_CHECKING:
     from calipers.analyses.gate.document import Gate
@@ -87,7 +87,7 @@ class SuiteCommand:
         from calipers.running.perform import together
 
         folder = folder_of(reports)
-        matrix = matrix_of(reports)
+        matrix = matrix_of(reports) if len(reports) > 1 else None
         paged = matrix is None or ((page["details"] or page["economics"]) and shape in FOR_PEOPLE)
         if matrix is not None:
             _write(folder, reports, MATRIX_FILE, matrix)
@@ -133,11 +133,8 @@ class SuiteCommand:
         return held_against(policy, scoring, alone=True)
 
 
-def suite_command(benchmarks: Sequence[str]) -> SuiteCommand | None:
-    """The suite of a command with its gate read; None where the benchmarks are no suite."""
-    file = suite_file(benchmarks)
-    if file is None:
-        return None
+def suite_command(file: SuiteFile) -> SuiteCommand:
+    """The suite of a command with its gate read."""
     if file.gate is None:
         return SuiteCommand(file, None)
     line = file.lines.get(("gate",), 1)

@@ -17,8 +17,7 @@ import numpy as np
 from calipers.formats.format import BAD
 from calipers.formats.rows import Growing, GrowingLabels
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.part import BadRow, Labels, Part
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.record import BadRow, Labels, Part, Stop
 
 CARRIED: Final = "_calipers"
 """The key of a row."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from calipers.errors import InputError
 from calipers.formats.read import has_rollouts, is_one_set
-from calipers.formats.run_plan import IDENTITY, is_run
+from calipers.formats.run_folder import IDENTITY, is_run
 from calipers.names import FOLDER_FORMATS, FORMATS
 
 DEEPEST = 3  # folders within each other in which runs are looked for

@@ -15,8 +15,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats.carried import CarriedRows
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.part import BadRow, Labels, Part, Places
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, words_hint
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, BadRow, Labels, Part, Places, meant, words_hint
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,21 +1,40 @@
-"""Calipers' own records, one per line: decoded in blocks into columns; unknown keys are noticed."""
+"""Calipers' own records, one per line: decoded in blocks into columns; unknown keys are noticed.
+
+``--columns task=meta.id`` names a value inside an object, ``--columns text=choices.0.text`` one inside a list, and
+``--columns "task=tags.'eval.item'"`` one whose key has a dot. ``--truth yes=1,no=0`` gives words their rewards. Both
+are applied to the text of a block, line by line, before the records are decoded, so that all rules and messages of the
+reader apply. What a row holds beside numbers is for `calipers convert` (`of_lines`).
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
 from calipers.formats.carried import CARRIED, DECODER, CarriedRows
-from calipers.formats.extras import of_lines
-from calipers.formats.format import BAD, NUMBERED, TARGET, Beginning, Format, Raw, Text, target_hash
+from calipers.formats.format import (
+    BAD,
+    NUMBERED,
+    TARGET,
+    Beginning,
+    Columns,
+    Extras,
+    Format,
+    Raw,
+    Text,
+    target_hash,
+    worths,
+)
+from calipers.formats.frames import named, shown
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
@@ -38,12 +57,10 @@ from calipers.formats.lines import (
     unreadable,
 )
 from calipers.formats.repeated_keys import Colons, said_twice, twice
-from calipers.formats.reshape import WORTH, Reshape, reshaping
 from calipers.formats.rows import Gather, with_none
 from calipers.formats.source import Source, blocks_of
 from calipers.rollouts.packed import Loose, Packed
-from calipers.rollouts.part import BadRow, Part, Places
-from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
+from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, BadRow, Outcome, Part, Places, fault, meant
 
 LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
 GIVEN_AWAY = "calipers: no key of a record: "
@@ -60,7 +77,7 @@ _ROLE_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(GROUP, str | None),
 }
 _BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # of an object, a text and null
-_ROWS = msgspec.json.Decoder(dict[str, Raw])
+_ROW = msgspec.json.Decoder(dict[str, Raw])
 
 
 class RecordSchema:
@@ -86,11 +103,11 @@ class RecordSchema:
     def learn(self, number: int, line: bytes) -> bool:
         """Widen the schema to fit one line; False when it knew all of it already, or cannot."""
         line.decode()
-        row = _ROWS.decode(line)
+        row = _ROW.decode(line)
         inside: dict[str, list[str]] = {}  # the keys of each object of numbers
         for key, raw in row.items():
             if self.roles.get(key) in self.inside and kind_of(raw) == "object":
-                inside[key] = list(_ROWS.decode(raw))
+                inside[key] = list(_ROW.decode(raw))
         if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
             return False
         learnt = False
@@ -492,6 +509,151 @@ read: Callable[..., list[Part]] = partial(read_lines, "calipers.formats.jsonl:li
 
 packed: Callable[..., list[Loose | Packed]] = partial(read_packed, "calipers.formats.jsonl:lines")
 """``packed(source, names, labels, keep, progress)``: the same, packed."""
+
+WORTH: Final = "calipers: the reward that a word is worth"
+"""The key of a line's reward if words are rewards."""
+
+_LIST = msgspec.json.Decoder(list[Raw])
+_TEXT = msgspec.json.Decoder(str)
+_KEY = msgspec.json.Encoder()
+
+QUOTE: Final = "'"
+_STEP: Final = re.compile(r"'([^']*)'|([^.]*)")
+
+
+def path_steps(path: str) -> list[str]:
+    """The keys of a path, between its dots; a key that has a dot itself is in quotes.
+
+    >>> path_steps("meta.id"), path_steps("tags.'eval.item'")
+    (['meta', 'id'], ['tags', 'eval.item'])
+    """
+    steps, at = [], 0
+    while True:
+        step = _STEP.match(path, at)
+        if step is None or (step.end() < len(path) and path[step.end()] != "."):
+            return path.split(".")  # a quote inside a key is part of it
+        steps.append(step[1] if step[1] is not None else step[2])
+        if step.end() >= len(path):
+            return steps
+        at = step.end() + 1
+
+
+Reshape = Callable[[Block, int], Block]
+
+
+def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, str]]:
+    """A function of a block of lines and the number of lines before it, and the names that apply to its result."""
+    paths = {key: steps for key in names.values() if len(steps := path_steps(key)) > 1 or QUOTE in key}
+    words = worths(names)
+    if not paths and not words:
+        return None, names
+    reward = names.get("reward", "reward")
+
+    def reshape(block: Block, before: int) -> Block:
+        lines = bytes(block).split(b"\n")
+        for at, line in enumerate(lines):
+            if line and not line.isspace():
+                lines[at] = _reshaped(line, before + at + 1, paths, reward, words)
+        return b"\n".join(lines)
+
+    return reshape, ({**names, "reward": WORTH} if words else names)
+
+
+def _reshaped(
+    line: bytes, number: int, paths: Mapping[str, list[str]], reward: str, words: Mapping[str, float]
+) -> bytes:
+    """One line with the values of the paths as additional keys, and its reward as a number."""
+    try:
+        row = _ROW.decode(line)
+        added = {key: value for key, steps in paths.items() if key not in row and (value := _inside(row, steps))}
+    except BAD:  # the reader has a better message
+        return line
+    if words and (raw := row.get(reward) or added.get(reward)):
+        added[WORTH] = _worth(raw, number, reward, words)
+    if not added:
+        return line
+    keys = b",".join(_KEY.encode(key) + b":" + bytes(raw) for key, raw in added.items())
+    return line.rstrip()[:-1] + (b"," if row else b"") + keys + b"}"
+
+
+def _inside(row: Mapping[str, Raw], steps: list[str]) -> Raw | None:
+    """The value of a path: keys for objects, numbers for lists; None if there is no such value."""
+    raw = row.get(steps[0])
+    for step in steps[1:]:
+        first = bytes(memoryview(raw)[:1]) if raw is not None else b""
+        if first == b"{":
+            raw = _ROW.decode(raw or b"").get(step)
+        elif first == b"[" and step.isdecimal():
+            values = _LIST.decode(raw or b"")
+            raw = values[int(step)] if int(step) < len(values) else None
+        else:
+            return None
+    return raw
+
+
+def _worth(raw: Raw, number: int, key: str, words: Mapping[str, float]) -> Raw:
+    """The reward, unchanged or by its word; LineError for an unknown word."""
+    if bytes(memoryview(raw)[:1]) != b'"':
+        return raw
+    text = _TEXT.decode(raw)
+    if (value := words.get(text.strip().lower())) is None:
+        raise LineError(number, f"{named(key)} is {shown(text)}", f"expected a number, null or {known(words)}")
+    return Raw(str(value).encode())
+
+
+def known(words: Mapping[str, float]) -> str:
+    """The words that are rewards, for an error."""
+    return f"one of the words of --truth: {', '.join(words)}"
+
+
+KEPT: Final = ("prompt", "completion", "answer", "error", "metadata")
+"""The roles that hold no number and name no rollout."""
+
+
+def of_lines(part: Part, names: Columns) -> Extras:
+    """Those of records in JSON Lines."""
+    return of_blocks(blocks_of(Source(part.places.path)), names)
+
+
+def of_blocks(blocks: Iterable[Block], names: Columns) -> Extras:
+    """Those of records in blocks of whole lines."""
+    reshape = reshaping(names)[0]
+    for block in blocks:
+        data = bytes(block if reshape is None else reshape(block, 0))
+        for line in data.split(b"\n"):
+            if line.strip():
+                yield of_row(_ROW.decode(line), names)
+
+
+def of_row(row: Mapping[str, Any], names: Columns) -> dict[str, Any]:
+    """Those of one record, whose roles have these names."""
+    roles, numbers = meant(names), {key for role, key in names.items() if role not in ROLES}
+    known: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for key, value in row.items():
+        role = roles.get(key)
+        if role in KEPT:
+            known[role] = value
+        elif role is None and key not in numbers and key not in (WORTH, CARRIED):
+            others[key] = value
+    return placed(known, others)
+
+
+def placed(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by role, and other keys beside them; a key that a record cannot have as its own is in its metadata."""
+    kept = {key: value for key, value in known.items() if value is not None}
+    inside: dict[str, Any] = {}
+    for key, value in others.items():
+        if key in ROLES or key == CARRIED or not key or odd_key([key]) is not None:
+            inside[key] = value
+        else:
+            kept[key] = value
+    if inside:
+        metadata = kept.get("metadata") or {}
+        metadata = msgspec.json.decode(metadata) if isinstance(metadata, Raw) else metadata
+        kept["metadata"] = {**inside, **(metadata if isinstance(metadata, dict) else {})}
+    return kept
+
 
 NATIVE = Format("native", read, lambda start: True, _texts, extras=of_lines, packed=packed)
 JSONL = Format("jsonl", read, _other_keys, _texts, extras=of_lines, packed=packed)

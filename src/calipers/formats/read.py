@@ -20,13 +20,11 @@ from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInpu
 from calipers.formats.format import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
-from calipers.formats.run_folder import RunLog
-from calipers.formats.run_plan import LOG, is_run
+from calipers.formats.run_folder import LOG, RunLog, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, Source
-from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS, ROW_SIGNS
+from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS, ROW_SIGNS, is_remote
 from calipers.rollouts.packed import Loose, Packed, pack
-from calipers.rollouts.part import Part
-from calipers.rollouts.record import ROLES, USAGE
+from calipers.rollouts.record import ROLES, USAGE, Part
 from calipers.rollouts.table import Rollouts, assemble, numbered, refuse_repeated
 from calipers.stores.address import local
 
@@ -215,7 +213,7 @@ def begin(
     ``kept`` gets the parts too, for who needs more of a file than rollouts.
     """
     check_keys(columns, labels)
-    paths = local(paths)
+    paths = local(paths) if any(map(is_remote, paths)) else paths
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
     given, notes = with_folders(_without_companions(paths), columns)
@@ -276,7 +274,7 @@ def read_packed(
     NotPackable for rollouts that must be read as they are; whatever is wrong with them, `begin` says it best.
     """
     check_keys(columns, labels)
-    paths = local(paths)
+    paths = local(paths) if any(map(is_remote, paths)) else paths
     if columns.get("sample") == NUMBERED:
         raise NotPackable("samples are numbered in order of appearance")
     given, notes = with_folders(_without_companions(paths), columns)

@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.extras import of_blocks
 from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Raw, Text
-from calipers.formats.jsonl import JsonLines, texts_of
+from calipers.formats.jsonl import JsonLines, of_blocks, texts_of
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 
 AT_ONCE = 1 << 15  # records that are converted to lines at a time
 _ARRAY = msgspec.json.Decoder(list[Raw])

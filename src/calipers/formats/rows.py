@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from calipers.formats.lines import ABSENT
 from calipers.rollouts.column import Bools, Column, Floats, Ints, alike
-from calipers.rollouts.part import BadRow, Labels, Part, Places
-from calipers.rollouts.record import UNSTATED
+from calipers.rollouts.record import UNSTATED, BadRow, Labels, Part, Places
 
 
 class Growing:

@@ -1,12 +1,33 @@
-"""The folder of a run: its log, and a row for every planned rollout that is not in it."""
+"""The folder of a run: its plan, how it stopped, its log, and a row for every planned rollout that is not in it.
+
+::
+
+    runs/arith-openai_m-1f0a4c2e/
+      stopped.json      the rule and how far the run came; written when the rule is reached, before the last calls end
+
+Folders of earlier versions have no such file: there the sentence under ``stopped`` in result.json says it.
+
+A run of a task of lm-evaluation-harness has documents.jsonl, too: the values of each document for the numbers of its
+table::
+
+    {"schema": "calipers.documents/1", "log_bytes": 48213, "metrics": [
+        {"metric": "bleu", "pipeline": "none", "aggregation": "bleu", "higher_is_better": true}]}
+    {"document": "0", "hash": "5f1c...", "values": {"bleu,none": ["the right text", "what was said"]}}
+
+A value is what the metric's aggregation takes: a number, a pair of texts or of classes, a log-likelihood and its
+size; null is not a number, and a key that is not there is a gap. So every number can be worked out again over any
+documents, without the task's files and without its code.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import IO, Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -14,13 +35,225 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats import jsonl
 from calipers.formats.carried import CARRIED
-from calipers.formats.extras import of_row
 from calipers.formats.format import Columns, Extras, Format, Progress, Raw, Settings, Text, flat
-from calipers.formats.jsonl import JsonLines
-from calipers.formats.run_plan import LOG, PLAN, TORN, PlannedTask, RunPlan, RunStop, read_plan, read_stop, whole
-from calipers.formats.source import Source, blocks_of
+from calipers.formats.jsonl import JsonLines, of_row
+from calipers.formats.source import BLOCK, Source, blocks_of
 from calipers.rollouts.column import Bools, Floats, Ints
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part, Stop
+
+PLAN, LOG = "plan.json", "rollouts.jsonl"
+IDENTITY = "identity.json"  # of a run of agents, whose jobs have their own plans
+DOCUMENTS = "documents.jsonl"  # what each document of a task keeps for numbers of all of them together
+PLAN_SCHEMA = "calipers.plan/1"
+DOCUMENTS_SCHEMA: Final = "calipers.documents/1"
+TORN = f"{LOG}: the last line was cut off by a crash and is dropped; its rollout will run again"
+
+_Samples = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class PlannedTask(msgspec.Struct, gc=False):
+    """A task of a plan. ``samples`` stands there only where it is not the plan's own number."""
+
+    task: str
+    metadata: msgspec.Raw = msgspec.Raw(b"null")  # an object or null
+    samples: _Samples | None = None
+    target: str = ""  # the hash of its target; "" without one, and in plans of earlier versions
+
+
+class RunPlan(msgspec.Struct, kw_only=True):
+    """What a run set out to do, as far as others ask."""
+
+    schema: str
+    identity: dict[str, Any] = msgspec.field(default_factory=dict)
+    dataset: str | None = None
+    model: str | None = None
+    agent: str | None = None
+    samples: _Samples
+    tasks: list[PlannedTask]  # in the order of the run
+    created_at: str | None = None
+
+    def of(self, task: PlannedTask) -> int:
+        """How many samples of a task are planned."""
+        return self.samples if task.samples is None else task.samples
+
+
+class PlannedSetting(msgspec.Struct):
+    """A setting of a run, as its plan keeps it."""
+
+    value: Any = None
+
+
+class _PlannedSettings(msgspec.Struct):
+    settings: dict[str, PlannedSetting] = {}
+
+
+class _Schema(msgspec.Struct):
+    schema: str = ""
+
+
+def is_run(path: str) -> bool:
+    """Whether a path is the directory of a run: one with a plan."""
+    return os.path.isfile(os.path.join(path, PLAN))
+
+
+def read_plan(folder: str) -> RunPlan:
+    """The plan in a run's directory; InputError when it is none that we can read."""
+    path = os.path.join(folder, PLAN)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+    try:
+        schema = msgspec.json.decode(data, type=_Schema).schema
+        if schema != PLAN_SCHEMA:
+            right = f"expected {PLAN_SCHEMA!r}; was it written by another version?"
+            raise InputError.at(path, f"schema is {schema[:60]!r}", right)
+        plan = msgspec.json.decode(data, type=RunPlan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError.at(
+            path, f"is not the plan of a run ({error})", "expected the file as calipers wrote it"
+        ) from None
+    seen = set[str]()
+    for task in plan.tasks:
+        if task.task in seen:
+            raise InputError.at(path, f"task {task.task!r} appears twice", "expected each task once")
+        if bytes(memoryview(task.metadata)[:1]) not in (b"{", b"n"):
+            raise InputError.at(
+                path, f"the metadata of task {task.task!r} is not an object", "expected an object or null"
+            )
+        seen.add(task.task)
+    return plan
+
+
+def read_settings(folder: str) -> dict[str, Any]:
+    """The settings of a run's latest start, from the plan in its directory; InputError when it is none."""
+    path = os.path.join(folder, PLAN)
+    try:
+        with open(path, "rb") as file:
+            settings = msgspec.json.decode(file.read(), type=_PlannedSettings).settings
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError.at(path, f"is not the plan of a run ({error})") from None
+    return {name: setting.value for name, setting in settings.items()}
+
+
+def whole(path: str, size: int | None = None) -> int:
+    """How many of a log's first ``size`` bytes are whole lines: all, unless a crash cut off the last one.
+
+    A last line is cut off when it has no newline, or is no JSON: after a power failure a file may
+    have its size and not all of its bytes.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END) if size is None else size
+        start = _line_start(file, size)
+        if start < size:
+            return start
+        start = _line_start(file, size - 1)
+        file.seek(start)
+        return size if _is_json(file.read(size - start)) else start
+
+
+def _line_start(file: IO[bytes], end: int) -> int:
+    """Where the line starts that reaches up to ``end``."""
+    while end > 0:
+        step = min(BLOCK, end)
+        file.seek(end - step)
+        newline = file.read(step).rfind(b"\n")
+        if newline >= 0:
+            return end - step + newline + 1
+        end -= step
+    return 0
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line or b"{}", type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return not line.strip()  # a blank line is none that a crash left
+    return True
+
+
+STOPPED, RESULT = "stopped.json", "result.json"
+STOP_SCHEMA: Final = "calipers.stopped/1"
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+_SENTENCE: Final = re.compile(r"--until (['\"])(.*)\1 stopped the run after ([\d,]+) of ([\d,]+) tasks", re.DOTALL)
+_RULE: Final = re.compile(r"\s*(width|lower|upper)\s*\((.+)\)\s*[<>]=?\s*\S+\s*", re.DOTALL)
+
+
+class RunStop(msgspec.Struct, kw_only=True, frozen=True):
+    """What a folder says of the stop of its run."""
+
+    schema: str = STOP_SCHEMA
+    rule: str
+    metric: str
+    side: str  # width, lower or upper
+    tasks: _Count  # settled at the stop
+    planned_tasks: _Count
+    rollouts: _Count | None = None  # in the log at the stop; None where an earlier version did not say
+    planned_rollouts: _Count | None = None  # of the whole plan, by which a later start is held against it
+    stopped_at: str | None = None
+    finished: bool = True  # the calls that were in flight at the stop have ended
+    continued: bool = False  # a later start went on, and was not stopped by a rule
+    completed: bool = False  # a later start came to the end of the plan: a fixed sample again
+
+    def of_plan(self, planned: int, owed: int) -> Stop | None:
+        """The stop as it concerns whoever reads so many planned rollouts, some still owed; None for a fixed sample.
+
+        A run that came to the end of the very plan that it was stopped in is a fixed sample again. One that
+        was continued to anything else is none: how far it went depends on what it showed.
+        """
+        if self.completed or (not owed and self.planned_rollouts in (None, planned)):
+            return None
+        return Stop(self.rule, self.metric, self.side, self.tasks, self.planned_tasks, self.continued)
+
+
+class _Result(msgspec.Struct):
+    stopped: str | None = None
+
+
+def read_stop(folder: str) -> RunStop | None:
+    """What a run's folder says of its stop; None where no rule stopped it. InputError for what cannot be read."""
+    path = os.path.join(folder, STOPPED)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return _of_result(folder)
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+    try:
+        stop = msgspec.json.decode(data, type=RunStop)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        right = "expected the file as calipers wrote it"
+        raise InputError.at(path, f"is not the stop file of a run ({error})", right) from None
+    if stop.schema != STOP_SCHEMA:
+        right = f"expected {STOP_SCHEMA!r}; was it written by another version?"
+        raise InputError.at(path, f"schema is {stop.schema[:60]!r}", right)
+    return stop
+
+
+def _of_result(folder: str) -> RunStop | None:
+    """The stop of a run of an earlier version, from the sentence in its result."""
+    sentence = None
+    path = os.path.join(folder, RESULT)
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError), open(path, "rb") as file:
+        sentence = msgspec.json.decode(file.read(), type=_Result).stopped
+    return stop_said(sentence) if sentence else None
+
+
+def stop_said(sentence: str) -> RunStop:
+    """The stop that the sentence under ``stopped`` of a result is about; without a rule where it names none."""
+    match = _SENTENCE.search(sentence)
+    rule, tasks, planned = (match[2], _number(match[3]), _number(match[4])) if match else ("", 0, 0)
+    parts = _RULE.fullmatch(rule)
+    side, metric = (parts[1], parts[2].strip()) if parts else ("", "")
+    return RunStop(rule=rule, metric=metric, side=side, tasks=tasks, planned_tasks=planned)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
 
 AT_ONCE = 4096  # owed rows made at a time
 MOST_PLANNED = 100_000_000  # rollouts; more is a slip of the pen
@@ -217,3 +450,62 @@ def _with_target(task: PlannedTask | None) -> dict[str, dict[str, str]]:
 
 
 RUN = Format("run", read, lambda start: False, _texts, _identity, extras=_extras)
+
+
+DocumentValues = tuple[str, str, dict[str, Any]]
+"""Its number, the hash of what it says, and its values by ``metric,pipeline``."""
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """How the values of documents become a number of the table."""
+
+    metric: str
+    pipeline: str
+    aggregation: str | None  # None: the task's own function, which only the task has
+    higher_is_better: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """What the table calls it."""
+        return f"{self.metric},{self.pipeline}"
+
+
+class DocumentsHead(msgspec.Struct):
+    """The first line of documents.jsonl."""
+
+    schema: str
+    log_bytes: int
+    metrics: list[Summed]
+
+
+class DocumentLine(msgspec.Struct):
+    """What one document keeps."""
+
+    document: str
+    hash: str
+    values: dict[str, Any]
+
+
+def document_lines(ways: Mapping[str, Summed], log_bytes: int, documents: Iterable[DocumentValues]) -> Iterator[bytes]:
+    """The lines of documents.jsonl; by the size of the log a reader sees whether they are of all that is in it."""
+    kept = {key for key, way in ways.items() if way.aggregation is not None}
+    yield msgspec.json.encode(DocumentsHead(DOCUMENTS_SCHEMA, log_bytes, [*ways.values()])) + b"\n"
+    for document, digest, values in documents:
+        line = DocumentLine(document, digest, {key: value for key, value in values.items() if key in kept})
+        try:
+            yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
+        except UnicodeEncodeError:  # half a character, which no file in UTF-8 can hold
+            line.values = {key: _sound(value) for key, value in line.values.items()}
+            yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: an array's number as a number, anything else as its text."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "shape", None) == () else str(value)
+
+
+def _sound(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_sound(item) for item in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

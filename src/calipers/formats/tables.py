@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from calipers.errors import InputError
 from calipers.formats.carried import CARRIED
-from calipers.formats.extras import of_row
 from calipers.formats.format import (
     BAD,
     NUMBERED,
@@ -40,14 +39,13 @@ from calipers.formats.format import (
     worths,
 )
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
+from calipers.formats.jsonl import of_row
 from calipers.formats.lines import MOST_KINDS, LineError, NotPackable
-from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
+from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source, ranged_tag
 from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.ids import SPARSE, Ids
 from calipers.rollouts.packed import Loose, laid_end_to_end, pack, small
-from calipers.rollouts.part import Part, Places
-from calipers.rollouts.record import GROUP, TEXTS, meant
-from calipers.stores.address import ranged_tag
+from calipers.rollouts.record import GROUP, TEXTS, Part, Places, meant
 
 if TYPE_CHECKING:
     import polars as pl

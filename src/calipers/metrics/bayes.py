@@ -7,10 +7,8 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric
-from calipers.metrics.reduce import by_counts, mean, pass_counts
-from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.groups import Groups, total
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric, by_counts, mean, pass_counts
+from calipers.rollouts.column import Column, Floats, Groups, total
 
 MOST_LEVELS = 32  # more distinct rewards than this are no levels of a rubric
 

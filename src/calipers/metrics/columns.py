@@ -6,8 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, Metric
-from calipers.metrics.reduce import (
+from calipers.metrics.metric import (
+    PASS_THRESHOLD,
+    Metric,
     each,
     largest,
     mean,
@@ -20,8 +21,7 @@ from calipers.metrics.reduce import (
     task_mean,
     task_sum_and_count,
 )
-from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.groups import Groups, total
+from calipers.rollouts.column import Column, Floats, Groups, total
 
 _COLUMN = {"column": str}
 EXTREME = "the extremes of a sample say little about the extremes of its source"

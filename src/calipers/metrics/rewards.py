@@ -10,10 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, SHORT, UNIT, Metric, Reduce
-from calipers.metrics.reduce import by_counts, mean, pass_counts, passed, pooled, share_without, task_mean
-from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.groups import Groups, total
+from calipers.metrics.metric import (
+    PASS_THRESHOLD,
+    SHORT,
+    UNIT,
+    Metric,
+    Reduce,
+    by_counts,
+    mean,
+    pass_counts,
+    passed,
+    pooled,
+    share_without,
+    task_mean,
+)
+from calipers.rollouts.column import Column, Floats, Groups, Ints, total
 
 # Extremes: the least and the most that each task can be worth, whatever the samples that are not there hold. Two kinds
 # are not there: rollouts that were planned and left a gap, and the samples up to k of a task that was planned with

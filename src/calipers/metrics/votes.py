@@ -8,11 +8,9 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.metric import Metric
-from calipers.metrics.reduce import mean
+from calipers.metrics.metric import Metric, mean
 from calipers.metrics.rewards import Ends, planned
-from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.groups import Groups, sum_by
+from calipers.rollouts.column import Column, Floats, Groups, Ints, sum_by
 
 MOST_COUNTED = 1000  # samples of a task; C(1000, 500) is 2.7e299
 CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which a processor keeps at hand

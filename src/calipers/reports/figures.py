@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import SuiteMeans
 from calipers.stats.variance import Dependence, Retries, Split, Unsplit

@@ -10,8 +10,7 @@ import msgspec
 from calipers.formats.convert import records_of
 from calipers.reports.result import Group
 from calipers.rollouts.ledger import contribution
-from calipers.rollouts.part import Labels, Part
-from calipers.rollouts.record import GROUP
+from calipers.rollouts.record import GROUP, Labels, Part
 
 Record = dict[str, Any]
 Key = tuple[str | None, ...]  # agent, model, dataset

@@ -1,11 +1,17 @@
-"""The base of all reports: the printed page, the notebook view, the rows, and reading from JSON."""
+"""The base of all reports: the printed page, the notebook view, the rows, and reading from JSON.
+
+The notebook view is a report at a glance as HTML: the sentence, one table with drawn intervals, and a line below. Front
+ends of notebooks take scripts and style sheets away, so that every style stands on its element. It has no background
+and the colour of the text around it, so that it fits light and dark notebooks.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,8 +20,9 @@ import msgspec
 from calipers.errors import InputError
 from calipers.names import DOCUMENTS
 from calipers.names import load as load_name
-from calipers.reports.document import Document, Glance, Table
-from calipers.reports.untrusted_text import clean
+from calipers.reports.document import Cell, Document, Glance, Glyphs, Name, Picture, Styled, Table, Text
+from calipers.reports.terminal import axis_end
+from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stores.address import local
 
 if TYPE_CHECKING:
@@ -51,9 +58,7 @@ class Page(ABC):
         return render(self.page()).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        from calipers.reports.html import render
-
-        return render(self.glance())
+        return glance_html(self.glance())
 
     def to_markdown(self) -> str:
         """The page as Markdown, as ``--format md`` prints it."""
@@ -125,3 +130,112 @@ def _decoded(text: str | bytes, what: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InputError.at(what, "not a JSON object", "expected a document that Calipers wrote")
     return document
+
+
+MOST_ROWS = 20
+MOST_BYTES = 6_000
+NAME = 48  # columns of a name
+TEXT = 400  # characters of the sentence, and of the line below the table
+WIDTH = 180  # pixels of a picture
+BLUE = "#2E78D6"  # reads on white and on black
+MORE = "result.to_pandas()"
+_CELL = "text-align:left;border:0;padding:3px 20px 3px 0;white-space:nowrap"
+_DIM = "opacity:.65;font-weight:400"
+_LINE = "border-bottom:1px solid rgba(128,128,128,.3)"
+
+
+def glance_html(glance: Glance, more: str = MORE) -> str:
+    """The report as one ``<div>`` of less than 6 KB; ``more`` is how to get all rows."""
+    for detail in (3, 2, 1, 0):  # with wide cells, with all lines of the pictures, intervals alone, numbers alone
+        page = _page(glance, more, detail, MOST_ROWS)
+        if len(page.encode()) < MOST_BYTES:
+            return page
+    rows = len(glance.table.rows) if glance.table else 0
+    for most in range(min(rows, MOST_ROWS) - 1, -1, -1):
+        page = _page(glance, more, 0, most)
+        if len(page.encode()) < MOST_BYTES:
+            return page
+    return page
+
+
+def _page(glance: Glance, more: str, detail: int, most: int) -> str:
+    table = "".join(_table(glance.table, more, detail, most)) if glance.table else ""
+    foot = f'<div style="{_DIM};font-size:.9em">{_words(glance.foot)}</div>' if glance.foot else ""
+    sentence = f'<div style="font-weight:600;margin:.3em 0">{_words(glance.sentence)}</div>'
+    return f'<div style="font-variant-numeric:tabular-nums">{sentence}{table}{foot}</div>'
+
+
+def _words(text: str) -> str:
+    return escape(clean(text, TEXT))
+
+
+def _table(table: Table, more: str, detail: int, most: int) -> Iterator[str]:
+    places = [
+        number
+        for number, column in enumerate(table.columns)
+        if column.only != "markdown" and (detail or not _drawn(table, number))
+    ]
+    heads = [_axis(table, number) if _drawn(table, number) else _text(table.columns[number].head) for number in places]
+    cell = f' style="{_CELL}"' if detail == 3 else ""
+    head = f' style="{_CELL};{_DIM}"' if detail == 3 else f' style="{_DIM}"'
+    spaced = "" if detail == 3 else ' cellpadding="5"'  # shorter than a style on each cell
+    yield f'<table{spaced} style="border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"><thead>'
+    yield f'<tr style="{_LINE}">{"".join(f"<th{head}>{text}</th>" for text in heads)}</tr></thead><tbody>'
+    for row in table.rows[:most]:
+        cells = []
+        for position, number in enumerate(places):
+            text = _cell(row.cells[number], detail)
+            bold = f"<b>{text}</b>" if text and table.columns[number].style == "value" else text
+            first = ' style="text-align:left"' if not position and detail < 3 else cell
+            cells.append(f"<td{first}>{bold}</td>")
+        yield f'<tr style="{_LINE}">{"".join(cells)}</tr>' if detail == 3 else f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table>"
+    left = len(table.rows) - most
+    if left > 0:
+        yield f'<div style="{_DIM}">… {left:,} more row{"" if left == 1 else "s"}: {escape(more)}</div>'
+
+
+def _drawn(table: Table, number: int) -> bool:
+    return any(isinstance(row.cells[number], Picture) for row in table.rows)
+
+
+def _axis(table: Table, number: int) -> str:
+    axis = next(cell.axis for row in table.rows if isinstance(cell := row.cells[number], Picture))
+    low, high = (axis_end(end, axis) for end in axis)
+    return f"{low} to {high}"
+
+
+def _cell(cell: Cell, detail: int) -> str:
+    return _picture(cell, detail) if isinstance(cell, Picture) else _text(cell)
+
+
+def _text(text: Text) -> str:
+    if isinstance(text, tuple):
+        return "".join(map(_text, text))
+    words = text.plain if isinstance(text, Glyphs) else text.text if isinstance(text, Name | Styled) else text
+    whole = clean(words, None)
+    short = without_middle([whole], NAME)[0] if isinstance(text, Name) else clean(whole, 4 * NAME)
+    return escape(short) if short == whole else f'<span title="{escape(clean(whole, 200))}">{escape(short)}</span>'
+
+
+def _picture(picture: Picture, detail: int) -> str:
+    """The interval as a line with end marks on its axis, the value as a point, bounds as a hollow bar below."""
+    first, last = picture.axis
+
+    def at(number: float) -> float:
+        return round(4 + (WIDTH - 8) * min(max((number - first) / (last - first), 0.0), 1.0), 1)
+
+    low, value, high = map(at, (picture.low, picture.value, picture.high))
+    paths = f"M{low:g} 5v8M{low:g} 9H{high:g}M{high:g} 5v8"
+    point = f'<path d="M{value:g} 9h0" stroke-width="9" stroke-linecap="round"/>'
+    under, over = "", ""
+    if detail > 1:
+        under = f'<path stroke="currentColor" stroke-width="1" opacity=".25" d="M0 9H{WIDTH}"/>'
+        if first < 0 < last:
+            under += f'<path stroke="currentColor" stroke-width="1" opacity=".6" d="M{at(0.0):g} 0v18"/>'
+        if picture.bounds:
+            left, right = map(at, picture.bounds)
+            bar = f'x="{left:g}" y="14.5" width="{max(right - left, 3):g}" height="4" rx="2"'
+            over = f'<rect {bar} stroke="currentColor" stroke-width="1" opacity=".6"/>'
+    frame = f'width="{WIDTH}" height="20" fill="none" stroke="{BLUE}" stroke-width="2"'
+    return f'<svg aria-hidden="true" {frame}>{under}<path d="{paths}"/>{point}{over}</svg>'

@@ -17,7 +17,7 @@ from calipers.reports.document import Block, Document, Glance
 from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.rollouts.ledger import Ledger
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.record import Stop
 from calipers.stats.estimate import Estimate, Signature
 from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
@@ -160,7 +160,7 @@ class Result(Page):
 def covered(result: Result) -> bytes:
     """The text that a digest is of: the settings and the groups, without economics."""
     kept = ("dialect", "missing", "confidence", "seed")
-    groups = [_numbers(_group(group)) for group in result.groups]
+    groups = list(map(_numbers, map(_group, result.groups)))
     return canonical({**{name: getattr(result, name) for name in kept}, "groups": groups})
 
 

@@ -40,10 +40,9 @@ from calipers.reports.figures import (
     too_few,
     whole_account,
 )
-from calipers.reports.quantities import quantity, unit
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.result_page import UNBIASED, described, economics, named, title
-from calipers.reports.sentences import minus, to
+from calipers.reports.sentences import minus, quantity, to, unit
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import SuiteMeans
 

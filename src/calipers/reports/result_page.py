@@ -41,11 +41,12 @@ from calipers.reports.figures import (
     stopped,
     too_few,
 )
-from calipers.reports.quantities import Quantity, digits, quantity, unit
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.sentences import (
     ONE_SAMPLE,
     Answer,
+    Quantity,
+    digits,
     level,
     minus,
     of_quantity,
@@ -54,10 +55,12 @@ from calipers.reports.sentences import (
     outcomes,
     places,
     planned,
+    quantity,
     samples_each,
     spent,
     to,
     to_narrow,
+    unit,
 )
 from calipers.reports.untrusted_text import clean, width, without_middle
 from calipers.rollouts.ledger import Ledger

@@ -12,8 +12,7 @@ from calipers.reports.result import Group, Result
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import sliced
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.part import Part
-from calipers.rollouts.record import OUTCOMES, SCORED
+from calipers.rollouts.record import OUTCOMES, SCORED, Part
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.estimate import Estimate
 

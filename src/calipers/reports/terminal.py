@@ -68,7 +68,8 @@ def show(document: Document, stream: TextIO) -> None:
     encoding = getattr(stream, "encoding", None) or "ascii"
     ascii_only = not encoding.lower().replace("-", "").replace("_", "").startswith("utf")
     if ascii_only or not is_terminal(stream):
-        text = guarded(render(document, ascii_only=ascii_only))
+        text = "".join(map(_plain_line, lines(document, ascii_only=ascii_only)))
+        text = guarded(plain(text) if ascii_only else text)
         stream.write(text.encode(encoding, "replace").decode(encoding))  # no name can stop the report
         return
     from rich.console import Console

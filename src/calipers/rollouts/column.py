@@ -1,9 +1,19 @@
-"""A column: numbers, and a mask of which of them exist."""
+"""A column, which is numbers and a mask of which of them exist; which rows belong to which task; and exact sums.
+
+The sums are the same in any row order, shard layout or interpreter. A float sum depends on the order of its terms. Here
+every value is split by folding: adding and subtracting a large ``sigma`` leaves the part of it that lies on a coarse
+grid. Numbers on one grid add up without rounding, so their sum is exact in any order; what the fold left over is folded
+again, until nothing is left (two folds in practice). The float sum of two exact fold sums is the correctly rounded
+total; more of them go through `math.fsum`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -75,3 +85,171 @@ class Column:
     def filled(self, value: float) -> Column:
         """The same column with every gap turned into this value."""
         return Column(np.where(self.given, self.values, value), alike(len(self), True))
+
+
+CHUNK = 1 << 17  # values; what is folded at a time stays in the processor's cache
+FEW = 256  # values; `math.fsum` adds so many up sooner than an array is folded, and rounds the same true sum once
+_HUGE = 2.0**1000  # above this, sigma itself would overflow: scale down by a power of two first
+Add = Callable[[Floats], Floats]
+"""Plain sums of a fold: over everything, or per task."""
+
+
+def sum_by(code: Ints, values: Floats, size: int) -> Floats:
+    """The exact sum of the values that carry each code, [size]; 0 where none does.
+
+    NaN and infinities spread as in ordinary addition, inside their own code only.
+    """
+    most = int(np.bincount(code, minlength=1).max()) if len(code) else 0
+    return total(values, most, lambda part: np.bincount(code, part, size).astype(np.float64, copy=False))
+
+
+_ADD_LAST: Add = partial(np.sum, axis=-1)
+
+
+def terms(values: Floats) -> list[float]:
+    """Few numbers whose exact sum is that of the values, [N]; `total_of` adds those of several arrays up."""
+    pieces = [values[start : start + CHUNK] for start in range(0, len(values), CHUNK)]
+    if not math.isfinite(_size(values)) or _size(values) > _HUGE:
+        return [float(total(values))]
+    return [float(fold) for piece in pieces for fold in _folds(piece, CHUNK, _ADD_LAST, _size(piece))]
+
+
+def total_of(sums: Sequence[float]) -> float:
+    """The exact sum of what `terms` gave, rounded once; NaN and infinities spread as in ordinary addition."""
+    return math.fsum(sums) + 0.0 if all(map(math.isfinite, sums)) else float(sum(sums))
+
+
+def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floats:
+    """The exact sum along the last axis, ``[..., N] -> [...]``; 0 of nothing.
+
+    ``values`` are folded, each fold is added up, and the fold sums are joined; ``add`` adds them up in another way, at
+    most ``most`` terms a sum.
+
+    >>> float(total(np.array([1e16, 1.0, -1e16])))
+    1.0
+    """
+    if add is _ADD_LAST and values.ndim == 1 and values.size <= FEW:
+        with suppress(ValueError, OverflowError):  # infinities of both signs; sums beyond the floats on the way
+            return np.asarray(math.fsum(values.tolist()) + 0.0)
+    biggest = _size(values)
+    if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK and biggest <= _HUGE:
+        chunks = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))
+        folds = [fold for chunk in chunks for fold in _folds(chunk, CHUNK, add, _size(chunk))]
+        return np.asarray(math.fsum(map(float, folds)) + 0.0)
+    most = values.shape[-1] if most is None else most
+    if not math.isfinite(biggest):
+        return _with_infinities(values, most, add)
+    if biggest > _HUGE:
+        return np.ldexp(total(np.ldexp(values, -64), most, add), 64)
+    folds = _folds(values, most, add, biggest)
+    if len(folds) <= 2:
+        return sum(folds[1:], start=folds[0]) + 0.0
+    stacked = np.stack(folds, axis=-1).reshape(-1, len(folds))
+    joined = np.array([math.fsum(row) for row in stacked.tolist()])
+    return joined.reshape(folds[0].shape) + 0.0
+
+
+def _folds(values: Floats, most: int, add: Add, biggest: float) -> list[Floats]:
+    """Sums of finite values, each of them exact, that add up to the true sum; ``biggest`` is their `_size`."""
+    if biggest == 0.0:
+        return [add(values)]
+    bits = max(most - 1, 1).bit_length() + 1
+    folds = []
+    rest = values
+    while biggest > 0.0:
+        sigma = math.ldexp(1.5, math.frexp(biggest)[1] + bits)
+        high = rest + sigma
+        high -= sigma
+        folds.append(add(high))
+        rest = rest - high
+        biggest = float(np.maximum(rest.max(initial=0.0), -rest.min(initial=0.0)))
+    return folds
+
+
+def _size(values: Floats) -> float:
+    """The largest absolute value; NaN if there is one, 0 of nothing."""
+    least, most = values.min(initial=0.0), values.max(initial=0.0)  # no copy, as taking absolute values makes
+    return float(np.maximum(most, -least))
+
+
+def _with_infinities(values: Floats, most: int, add: Add) -> Floats:
+    """Sum the finite part exactly; NaN and infinities only decide the sums they belong to."""
+    finite = np.isfinite(values)
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be
+        odd = add(np.where(finite, 0.0, values))
+        return total(np.where(finite, values, 0.0), most, add) + odd
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """A partition of R rows into T tasks. Rows are sorted by task, then by sample."""
+
+    code: Ints  # [R] the task of each row, ascending
+    starts: Ints  # [T + 1] where each task's rows begin; a task may have none
+
+    @classmethod
+    def of(cls, code: Ints, size: int) -> Groups:
+        """The partition of rows that carry these ascending codes into ``size`` tasks."""
+        counts = np.bincount(code, minlength=size)
+        return cls(code, np.concatenate([[0], np.cumsum(counts)]))
+
+    @property
+    def size(self) -> int:
+        """T, the number of tasks."""
+        return len(self.starts) - 1
+
+    def count(self, mask: Bools) -> Ints:
+        """How many rows of each task the mask marks, [T]."""
+        if mask.all():
+            return np.diff(self.starts)
+        counts: Ints = _add(self.starts, mask).astype(np.int64)
+        return counts
+
+    def sum(self, column: Column) -> Floats:
+        """The exact sum of each task's given values, [T]; 0 for a task without any."""
+        values = column.values if column.given.all() else np.where(column.given, column.values, 0.0)
+        most = int(np.diff(self.starts).max(initial=0))
+        step = max(1, CHUNK // max(most, 1))  # tasks at a time; each task's sum stands for itself
+        sums = np.empty(self.size)
+        for first in range(0, self.size, step):
+            starts = self.starts[first : first + step + 1]
+            rows = values[starts[0] : starts[-1]]
+            sums[first : first + step] = total(rows, most, partial(_add, starts - starts[0]))
+        return sums
+
+    def rank(self, mask: Bools) -> Ints:
+        """For each marked row its index among the marked rows of its task, from 0; -1 elsewhere.
+
+        >>> Groups.of(np.array([0, 0, 0, 1]), 2).rank(np.array([True, False, True, True])).tolist()
+        [0, -1, 1, 0]
+        """
+        counts = self.count(mask)
+        before = np.cumsum(counts) - counts  # marked rows in earlier tasks
+        return np.where(mask, np.cumsum(mask) - 1 - before[self.code], -1)
+
+    def blocks(self, column: Column) -> list[tuple[Ints, Floats]]:
+        """The given values as matrices: for each number n of values a task has, the tasks that
+        have it and their values, ``([t], [t, n])``. Tasks without values are excluded.
+        """
+        counts = self.count(column.given)
+        kept = column.kept()
+        starts = np.cumsum(counts) - counts
+        matrices = []
+        for n in np.unique(counts[counts > 0]):
+            tasks = np.flatnonzero(counts == n)
+            matrices.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
+        return matrices
+
+
+NO_ROWS = Groups(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
+"""The partition of no rows into no tasks."""
+
+
+def _add(starts: Ints, values: Bools | Floats) -> Floats:
+    """Plain sums of the stretches that begin at ``starts``, the last of which is the end."""
+    sums = np.zeros(len(starts) - 1)
+    filled = starts[:-1] < starts[1:]  # reduceat knows no empty stretches
+    if filled.any():
+        kind = np.int64 if values.dtype == bool else np.float64
+        sums[filled] = np.add.reduceat(values, starts[:-1][filled], dtype=kind)
+    return sums

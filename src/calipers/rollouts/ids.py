@@ -10,19 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.rollouts.column import Bools, Ints
+from calipers.rollouts.record import NUMBER_DIGITS, id_order
 
 Bytes = NDArray[np.uint8]
 
 AT_A_TIME = 1 << 18  # ids that are copied at once
 WIDEST = 64  # bytes of an id beyond what all have in common; longer ones are sorted as Python's text
 _ZERO, _NINE = b"09"
-_MOST_DIGITS = 18  # of an id that is sorted as a number: more do not fit 63 bits
 SPARSE = 8  # so many times as many numbers as ids: then a table of all numbers costs more than sorting
-
-
-def id_order(task: str) -> tuple[int, int, str]:
-    """The order of ids: numbers by size, before all other text."""
-    return (0, int(task), task) if task.isdecimal() and len(task) <= _MOST_DIGITS else (1, 0, task)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,8 +212,8 @@ def _order_of_text(ids: Ids) -> Ints:
 def _is_number(ids: Ids, sizes: Ints) -> Bools:
     """Which ids are whole numbers of few digits."""
     text: Any = ids.text
-    number = (sizes > 0) & (sizes <= _MOST_DIGITS)
-    for step in range(min(int(sizes.max()), _MOST_DIGITS)):
+    number = (sizes > 0) & (sizes <= NUMBER_DIGITS)
+    for step in range(min(int(sizes.max()), NUMBER_DIGITS)):
         rows = np.flatnonzero(number & (sizes > step))
         if not len(rows):
             break

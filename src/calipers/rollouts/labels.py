@@ -12,8 +12,7 @@ import numpy as np
 
 from calipers.errors import InputError, nearest
 from calipers.rollouts.column import Bools, Column, Ints
-from calipers.rollouts.part import Labels
-from calipers.rollouts.record import ABSENT, GROUP, OUTCOMES, label
+from calipers.rollouts.record import ABSENT, GROUP, OUTCOMES, Labels, label
 from calipers.rollouts.table import Rollouts
 
 PAIR: Final = "+"

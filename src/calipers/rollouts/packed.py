@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ids import Ids, union
-from calipers.rollouts.part import Part, Places
-from calipers.rollouts.record import STOPPED_EARLY
+from calipers.rollouts.record import STOPPED_EARLY, Part, Places
 from calipers.rollouts.table import (
     NAMELESS,
     Rollouts,

@@ -1,10 +1,21 @@
-"""The record of one rollout: its keys, its outcomes, and what is wrong with a bad one."""
+"""Rollouts as they are read: the keys and outcomes of a record, and a part, which is the rows of one file as columns.
+
+A part is what a reader returns, before parts are joined and checked. `Stop` says how a run was stopped by its own
+results: the rule, how far the run came, and the bias of its numbers.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 
 Outcome = Literal[
     "scored",
@@ -55,10 +66,16 @@ ROLES: Final = (
 """The keys with a special meaning. Any other key is a column, or a label for ``--by``."""
 
 
+NUMBER_DIGITS: Final = 18  # of an id that is sorted as a number: more do not fit 63 bits
 COMMON_WORDS: Final = {  # words that people write for a reward -> their usual opposite
     "yes": "no", "pass": "fail", "passed": "failed", "correct": "incorrect", "right": "wrong", "y": "n",
     "success": "failure", "solved": "unsolved", "resolved": "unresolved", "correct answer": "wrong answer",
 }  # fmt: skip
+
+
+def id_order(task: str) -> tuple[int, int, str]:
+    """The order of ids: numbers by size, before all other text."""
+    return (0, int(task), task) if task.isdecimal() and len(task) <= NUMBER_DIGITS else (1, 0, task)
 
 
 def words_hint(value: object) -> str:
@@ -161,3 +178,138 @@ def _show(value: Any) -> str:
 def _advice(row: Mapping[str, Any]) -> str:
     keys = ", ".join(key if key.isprintable() else _show(key) for key in list(row)[:8]) or "none"
     return f"name it with --columns task=KEY (keys here: {keys[:120]})"
+
+
+class BadRow(Exception):
+    """A row that cannot be: (its place among the rows, what is wrong, what would be right)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A column of JSON values, each distinct one kept once."""
+
+    code: Ints  # [R]; -1 where the row has none
+    values: Sequence[Any]  # the distinct values, by code
+
+    def take(self, rows: slice | Ints | Bools) -> Labels:
+        """The same labels over some of the rows."""
+        return Labels(self.code[rows], self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where each row of a file stood, remembered a block at a time."""
+
+    path: str
+    unit: str = ""  # "" for text lines (path:17), else a word ("row": path:row 17)
+    blocks: list[tuple[int, int | Ints]] = field(default_factory=list)  # (first row, first line | all lines)
+
+    def add(self, first_row: int, lines: int | Ints) -> None:
+        """Rows from here on stand on these lines, or on this line and the ones after it."""
+        self.blocks.append((first_row, lines))
+
+    def of(self, row: int) -> str:
+        """``path:line`` of a row."""
+        first, lines = self.blocks[bisect_right(self.blocks, row, key=lambda block: block[0]) - 1]
+        line = lines + row - first if isinstance(lines, int) else int(lines[row - first])
+        return f"{self.path}:{self.unit}{line}"
+
+    def lines(self, rows: int) -> Ints:
+        """The line of each of so many rows."""
+        firsts = [*(first for first, _ in self.blocks), rows]
+        each = [
+            np.arange(lines, lines + firsts[at + 1] - first) if isinstance(lines, int) else lines
+            for at, (first, lines) in enumerate(self.blocks)
+        ]
+        return np.concatenate(each) if each else np.zeros(0, dtype=np.int64)
+
+    def shifted(self, lines: int) -> Places:
+        """The same places when ``lines`` more lines stand before them."""
+        return Places(self.path, self.unit, [(first, at + lines) for first, at in self.blocks])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """R rows of one file. Columns that a file does not have are simply absent here."""
+
+    places: Places
+    tasks: Sequence[str]  # the distinct ids, by code
+    task: Ints  # [R] codes into tasks
+    sample: Ints  # [R]
+    attempt: Ints  # [R]
+    outcome: NDArray[np.uint8]  # [R] codes of record.OUTCOMES, or UNSTATED
+    rewards: dict[str, Column] = field(default_factory=dict)
+    columns: dict[str, Column] = field(default_factory=dict)
+    labels: dict[str, Labels] = field(default_factory=dict)  # agent, model, dataset and what was asked for
+    planned_from: str = "rows"  # what says which rollouts were planned
+    named: frozenset[str] = frozenset()  # of the keys that --columns names, those some row has
+    digests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (dataset, task) -> that of its content
+    others: Sequence[str] = ()  # keys without a role, where no row has a reward: one of them may be it
+    notes: Sequence[str] = ()  # what the reader passed over, for the user
+    stop: Stop | None = None  # of the run that the file is of, where its own results ended it
+    # [R] among all rows of all parts, where rows do not stand in the order in which their tasks were begun
+    turn: Floats | None = None
+
+    rollout_ids: Ints | None = None  # [R] a hash of the id that the file gives each rollout, -1 where it gives none
+    headline: str = ""  # the reward to read where nobody picks one; "" for `reward`, or each
+    unnumbered: bool = False  # the file has no sample numbers: they are given in order of appearance
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+
+SEQUENCE: Final = "beta_mixture"
+"""The interval of a stopped run: a confidence sequence, valid at any stopping time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A stopping rule that ended a run before its plan, and how far the run had come."""
+
+    rule: str = ""  # as given, such as "lower(pass@1) > 0.6"; "" where the file does not have it
+    metric: str = ""
+    side: str = ""  # width, lower or upper
+    tasks: int | None = None  # finished at the stop
+    planned_tasks: int | None = None
+    continued: bool = False  # a later start resumed the run and did not finish the plan
+
+    @property
+    def fact(self) -> str:
+        """What happened."""
+        if not self.rule:  # a file of rows shows only that some rollouts were not run
+            return "a stopping rule ended the run early"
+        far = "" if self.tasks is None else f" after {self.tasks:,} of {self.planned_tasks or 0:,} tasks"
+        later = ", and a later start did not complete the plan" if self.continued else ""
+        return f"--until {self.rule!r} stopped the run{far}{later}"
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and how the intervals allow for it."""
+        return f"{self.fact}; its intervals ({SEQUENCE}) are valid at any stopping time"
+
+    @property
+    def notes(self) -> tuple[str, str]:
+        """The notes for a reader, one sentence each."""
+        return self.sentence, self.bias
+
+    @property
+    def bias(self) -> str:
+        """In which direction the value is biased, in words."""
+        if self.side not in ("lower", "upper"):
+            return BY_WIDTH if self.side == "width" else UNKNOWN
+        word = "high" if self.side == "lower" else "low"
+        return (
+            f"the value of {self.metric}, and of metrics that rise and fall with it, is too {word} on average: a run "
+            f"that stops on {self.side}({self.metric}) stops more often after tasks with {word} values; report the "
+            "interval"
+        )
+
+
+BY_WIDTH: Final = "its values are at most slightly biased: the width depends little on whether the value is high or low"
+UNKNOWN: Final = "its values may be biased: the rule that stopped the run is not known"
+
+
+def not_said(notes: Sequence[str], sentences: Iterable[str]) -> list[str]:
+    """The notes of readers without these sentences, which are shown elsewhere; a file name before them is ignored."""
+    known = tuple(sentences)
+    return [note for note in notes if not note.endswith(known)] if known else list(notes)

@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.ids import Ids, id_order
-from calipers.rollouts.part import Labels, Part
-from calipers.rollouts.record import GROUP, MISSING, SCORED, STOPPED_EARLY, UNSTATED, label
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
+from calipers.rollouts.ids import Ids
+from calipers.rollouts.record import (
+    GROUP,
+    MISSING,
+    SCORED,
+    STOPPED_EARLY,
+    UNSTATED,
+    Labels,
+    Part,
+    Stop,
+    id_order,
+    label,
+)
 
 _SPARSE = 4  # so many times as many numbers as rows: then a table of all numbers costs more than sorting
 

@@ -11,10 +11,14 @@ from typing import Any, Final, Literal, TypedDict, TypeVar
 from calipers.clients.client import LOCAL_KIND, Price
 from calipers.errors import InputError
 from calipers.names import engine_of
-from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
+
+Seeds = tuple[int, int, int, int]
+"""The seeds of Python's random, numpy, torch, and the few-shot examples."""
 
 IN_PROCESS = 2048  # requests in flight to a model in this process: its batches take as many as the device bears
 IN_PROCESS_UNTIL = 128  # the same with --until: what is in flight when the rule is reached is still answered
+LOAD_SEEDS: Final[Seeds] = (0, 1234, 1234, 1234)
+SEEDS_BELOW: Final = 2**32  # numpy takes no seed from here on
 MEANT = "expected a number of tasks, or a fraction below 1, such as 0.1"
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from calipers.errors import LogError
-from calipers.formats.run_plan import whole
+from calipers.formats.run_folder import whole
 
 PAUSE = 0.05  # seconds between two batches, as each takes the event loop's turn away; whoever waits ends it
 MOST_LINES, MOST_BYTES = 4096, 4 << 20  # handed over and not on disk yet; beyond either, `append` waits

@@ -30,7 +30,7 @@ from calipers.clients.secrets import Secrets, environment_without_keys, key_like
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 from calipers.rollouts.record import TEXTS
-from calipers.running.event_loop import finish
+from calipers.running.loop import finish
 
 LIMIT: Final = 60.0  # seconds for each that is told
 LAST_WORDS: Final = 1.0  # seconds; for the output of a command that has ended, and left others that may write on

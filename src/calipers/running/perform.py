@@ -29,29 +29,34 @@ from calipers.clients.client import Client, Connection, Price, Request, connect
 from calipers.clients.likelihood import NONE_HERE
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
-from calipers.formats.run_plan import DOCUMENTS, PLAN, RunStop
+from calipers.formats.run_folder import DOCUMENTS, PLAN, RunStop
 from calipers.names import AGENT_RUNS, ENGINES, engine_of, load
 from calipers.pipeline import score_plan
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
 from calipers.request import Plan, make_plan
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES, Stop
 from calipers.running import provenance
-from calipers.running.event_loop import conduct
-from calipers.running.folder import Folder, Past
+from calipers.running.folder import Folder, Past, find_folder, kept_batch
 from calipers.running.job import OF_AGENTS, Job, RunSettings, taken
-from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
+from calipers.running.library import (
+    JobBenchmark,
+    Loaded,
+    MemoryBenchmark,
+    code_of,
+    library,
+    loaded_for,
+    with_own_numbers,
+)
 from calipers.running.library import Report as TaskReport
-from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
-from calipers.running.questions import MemoryBenchmark, code_of
-from calipers.running.resume import find_folder, kept_batch
+from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status, conduct
 from calipers.running.rollout import Outstanding
 from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks.task import Suite, Task
-from calipers.verifiers.find import NamedVerifier, judge_of, opened
+from calipers.verifiers.find import NamedVerifier, judge_of
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
+from calipers.verifiers.user_code import opened
 
 
 def shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:

@@ -19,9 +19,9 @@ from calipers.clients.address import file_sha256, source_file
 from calipers.clients.huggingface.options import PLACEMENT
 from calipers.formats.format import target_hash
 from calipers.names import TASK_LIBRARY_NAME, code_file
+from calipers.running.folder import ENDPOINT, JUDGES
 from calipers.running.job import Job
-from calipers.running.questions import code_of
-from calipers.running.resume import ENDPOINT, JUDGES
+from calipers.running.library import code_of
 from calipers.tasks.prompt_template import is_template_file
 from calipers.tasks.task import Suite, Task
 

@@ -39,11 +39,10 @@ import msgspec
 
 from calipers.clients.client import Price
 from calipers.errors import InputError, UnknownName, nearest
-from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, load
-from calipers.running.job import OF_AGENTS, Job
+from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, is_remote, load
+from calipers.running.job import LOAD_SEEDS, OF_AGENTS, SEEDS_BELOW, Job, Seeds
 from calipers.running.library import library
-from calipers.stores.address import refuse
-from calipers.tasks.load_seeds import LOAD_SEEDS, MOST, Seeds
+from calipers.stores.address import not_local
 from calipers.tasks.store import names
 
 Settings = dict[str, Any]
@@ -293,7 +292,8 @@ def setting(where: str, name: str, value: Any) -> Any:
         raise InputError.at(where, f"is {shown(value)}", f"expected {_meant(kind)}") from None
     if name != "out":
         return converted
-    refuse(converted, "the log of a run")
+    if is_remote(converted):
+        raise not_local(converted, "the log of a run")
     return Path(converted)
 
 
@@ -349,7 +349,7 @@ def load_seeds(where: str, value: Any) -> Seeds:
     except ValueError:
         seeds = []
     seeds = seeds * 4 if len(seeds) == 1 else [*seeds, LOAD_SEEDS[3]] if len(seeds) == 3 else seeds
-    if len(seeds) != 4 or not all(type(seed) is int and 0 <= seed < MOST for seed in seeds):
+    if len(seeds) != 4 or not all(type(seed) is int and 0 <= seed < SEEDS_BELOW for seed in seeds):
         right = (
             "expected four integers >= 0, the seeds of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
         )

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from calipers.running.event_loop import interrupt_threads
 from calipers.running.job import Job
+from calipers.running.loop import interrupt_threads
 
 T = TypeVar("T")
 

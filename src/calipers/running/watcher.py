@@ -21,11 +21,9 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.metrics.metric import UNIT, Metric
 from calipers.request import Plan, RequestedMetric, resolve
-from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.groups import Groups, total
+from calipers.rollouts.column import Column, Floats, Groups, total
 from calipers.rollouts.ledger import Missing
-from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Stop
 from calipers.running.loop import Status
 from calipers.stats.sequence import Ends, finite, population
 

@@ -18,8 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.groups import sum_by
+from calipers.rollouts.column import Floats, Ints, sum_by
 from calipers.stats.paired import Difference, judged, units_of
 
 BETTING: Final = "betting"

@@ -13,12 +13,10 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT
-from calipers.metrics.reduce import pass_counts, passed, task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT, pass_counts, passed, task_mean
 from calipers.metrics.rewards import max_at_k
 from calipers.metrics.votes import ballots
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups, total
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
 from calipers.stats.estimate import NO_SEQUENCE, STOPPED_NO_RANGE
 from calipers.stats.extrapolation import IF, Extrapolation, extrapolate, farthest, too_far
 from calipers.stats.intervals import interval

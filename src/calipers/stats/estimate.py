@@ -12,12 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.metrics.bayes import posterior, posterior_variance
-from calipers.metrics.metric import UNIT, Metric, Opaque
-from calipers.metrics.reduce import TINY
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.record import USAGE
-from calipers.rollouts.stop import SEQUENCE
+from calipers.metrics.metric import TINY, UNIT, Metric, Opaque
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
+from calipers.rollouts.record import SEQUENCE, USAGE
 from calipers.stats.intervals import (
     Interval,
     Weighted,

@@ -22,9 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from calipers.metrics.reduce import percentiles
-from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.groups import Groups, sum_by, total
+from calipers.metrics.metric import percentiles
+from calipers.rollouts.column import Column, Floats, Groups, Ints, sum_by, total
 from calipers.stats.sequence import population
 
 ONE_TASK = "one task says nothing about others"

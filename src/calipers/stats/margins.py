@@ -17,8 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from calipers.rollouts.column import Floats
-from calipers.rollouts.groups import total
+from calipers.rollouts.column import Floats, total
 from calipers.stats.intervals import t_quantile, upper_tail
 from calipers.stats.paired import STRICT, Difference, Units
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.groups import sum_by, total
+from calipers.rollouts.column import Floats, Ints, sum_by, total
 from calipers.stats.paired_bootstrap import DRAWS, resampled_sums
 
 

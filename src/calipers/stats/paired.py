@@ -17,8 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from calipers.errors import UnknownName
-from calipers.rollouts.column import Bools, Floats, Ints
-from calipers.rollouts.groups import sum_by, total
+from calipers.rollouts.column import Bools, Floats, Ints, sum_by, total
 from calipers.stats.estimate import HUGE, TOO_LARGE
 from calipers.stats.intervals import (
     NO_SPREAD,

@@ -14,8 +14,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.groups import sum_by, total
+from calipers.rollouts.column import Floats, Ints, sum_by, total
 from calipers.stats.intervals import (
     NOISE,
     ONE_CLUSTER,

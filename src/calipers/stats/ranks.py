@@ -13,8 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calipers.rollouts.column import Bools, Floats, Ints
-from calipers.rollouts.groups import sum_by, total
+from calipers.rollouts.column import Bools, Floats, Ints, sum_by, total
 from calipers.stats.intervals import NO_SPREAD, NOISE, spread_of, wilson_ends
 from calipers.stats.paired import apart
 

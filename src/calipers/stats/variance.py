@@ -14,9 +14,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calipers.metrics.reduce import pass_counts, task_mean
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups, sum_by, total
+from calipers.metrics.metric import pass_counts, task_mean
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, sum_by, total
 from calipers.stats.estimate import NO_TASKS, Counts, ValueEnds
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 

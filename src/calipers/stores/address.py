@@ -11,30 +11,19 @@ before the first address (`objects` holds what talks to stores).
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from calipers.errors import InputError, show_as
+from calipers.names import is_remote
 
 SCHEMES: Final = ("s3", "gs", "hf", "https", "http")
 WRITABLE: Final = ("s3", "gs", "hf")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _ADDRESS = re.compile(rf"(?:{'|'.join(SCHEMES)})://")
-_OTHER = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-
-
-def is_remote(path: object) -> bool:
-    """Whether a path is the address of an object.
-
-    >>> is_remote("s3://bucket/run.jsonl"), is_remote("run.jsonl"), is_remote("s3")
-    (True, False, False)
-    """
-    return isinstance(path, str) and _OTHER.match(path) is not None and not os.path.exists(path)
 
 
 def local(source: Any) -> Any:
@@ -51,13 +40,6 @@ def local(source: Any) -> Any:
     from calipers.stores import objects
 
     return objects.fetched(source)
-
-
-def ranged_tag(path: str) -> str | None:
-    """``etag:...`` of the object that a path is a copy of, where only parts of it were fetched; None for others."""
-    objects = sys.modules.get(f"{__package__}.objects")  # loaded with the first address
-    found = objects.ranged(path) if objects is not None else None
-    return None if found is None else f"etag:{found.tag}"
 
 
 @contextmanager
@@ -84,12 +66,10 @@ def check_target(target: str) -> None:
         raise InputError.at(shown(target), "is a folder", "expected the address of a file")
 
 
-def refuse(path: object, what: str) -> None:
-    """InputError where a path that must be on this machine is an address."""
-    if is_remote(path):
-        raise InputError.at(
-            shown(str(path)), f"{what} needs a local folder", "copy it to the store when it is complete"
-        )
+def not_local(address: object, what: str) -> InputError:
+    """The error for an address where a path must be on this machine."""
+    right = "copy it to the store when it is complete"
+    return InputError.at(shown(str(address)), f"{what} needs a local folder", right)
 
 
 def checked(address: str) -> None:

@@ -14,7 +14,7 @@ from sys import intern
 from typing import Any, Final, TypeVar
 
 from calipers.errors import InputError, UnknownName
-from calipers.tasks.lines import json_lines
+from calipers.formats.source import json_lines
 from calipers.tasks.task import Prompt, Task
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError, nearest
+from calipers.formats.source import BOM, json_lines, opened, read_up_to
 from calipers.tasks.benchmark_row import FIELDS, VERIFIER_FIELDS, HarborTask, TaskFault, as_task, harbor_task_from_dict
-from calipers.tasks.lines import BOM, json_lines, opened, read_up_to
 from calipers.tasks.task import Suite, Task
 
 TASKS: Final = "tasks.jsonl"

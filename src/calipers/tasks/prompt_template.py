@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
-from calipers.tasks.lines import opened, read_up_to
+from calipers.formats.source import opened, read_up_to
 
 CHOICES: Final = "choices"  # the name of the lettered choices
 JINJA: Final = (".j2", ".jinja", ".jinja2")

@@ -31,10 +31,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from calipers.errors import InputError, nearest
+from calipers.formats.source import opened
 from calipers.names import BENCHMARK_CACHES, load
 from calipers.tasks.benchmark_row import WrongType
 from calipers.tasks.jsonl import METADATA, TASKS, NotThere, read_metadata, read_suite, suite_name, tasks_file
-from calipers.tasks.lines import opened
 from calipers.tasks.task import Suite
 
 ROOT: Final = ".calipers"

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError
+from calipers.formats.source import decoded, opened, read_up_to
 from calipers.tasks.jsonl import NotThere
-from calipers.tasks.lines import decoded, opened, read_up_to
 
 SUFFIXES: Final = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".json", ".jsonl", ".ndjson")
 TASK_FIELDS: Final = ("task_id", "instruction")  # of a row that is already a task

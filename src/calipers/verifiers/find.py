@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
-from calipers.clients.secrets import Secrets
 from calipers.errors import UnknownName
 from calipers.names import VERIFIERS, is_code
 from calipers.tasks.task import Task
 from calipers.verifiers import user_code
 from calipers.verifiers.user_code import (
-    ClassVerifier,
     FunctionVerifier,
-    GradeFunction,
-    ObjectVerifier,
     code_verifier,
     wrap,
 )
@@ -70,14 +65,6 @@ def judge_of(task: Task) -> NamedVerifier:
         return verifier(str(task.verifier))
     except UnknownName as error:
         raise UnknownName(f"task {task.id!r}: {error}") from None
-
-
-def opened(judge: NamedVerifier, secrets: Secrets) -> Verifier:
-    """The verifier as one run uses it: one that keeps connections (``use``) gets its own, and the run's secrets."""
-    if isinstance(judge, (GradeFunction, FunctionVerifier, ClassVerifier, ObjectVerifier)):
-        secrets.add_environment()
-    use: Callable[[Secrets], Verifier] | None = getattr(judge, "use", None)
-    return judge if use is None else use(secrets)
 
 
 def names() -> list[str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from calipers.clients.client import Completion
+from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
 from calipers.names import VERIFIERS, load_code
 from calipers.tasks.task import Task
@@ -311,3 +312,11 @@ def list_fns() -> list[str]:
 def registered() -> Mapping[str, VerifierFn]:
     """The registered functions, without built-in functions that were not replaced."""
     return dict(_registered)
+
+
+def opened(judge: Verifier, secrets: Secrets) -> Verifier:
+    """The verifier as one run uses it: one that keeps connections (``use``) gets its own, and the run's secrets."""
+    if isinstance(judge, (GradeFunction, FunctionVerifier, ClassVerifier, ObjectVerifier)):
+        secrets.add_environment()
+    use: Callable[[Secrets], Verifier] | None = getattr(judge, "use", None)
+    return judge if use is None else use(secrets)

@@ -34,8 +34,7 @@ from calipers.analyses.matrix.result import Matrix
 from calipers.errors import InputError, UnknownName
 from calipers.formats.folder_of_runs import unfolded
 from calipers.formats.format import Named
-from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.metrics.reduce import pass_counts, passed, task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, quietly, score_rollouts
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load

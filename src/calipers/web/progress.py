@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.formats.run_plan import is_run
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import total
+from calipers.formats.run_folder import is_run
+from calipers.rollouts.column import Column, total
 from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts
 from calipers.stats.sequence import finite

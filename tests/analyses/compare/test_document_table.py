@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from calipers.analyses.compare.document_table import Summed, lines, short, stored
+from calipers.analyses.compare.document_table import short, stored
 from calipers.errors import InputError
+from calipers.formats.run_folder import Summed, document_lines
 
 WAYS = [Summed("bleu", "none", "bleu", True), Summed("own", "none", None), Summed("acc", "strict", "mean", True)]
 
@@ -20,7 +21,9 @@ def run(tmp_path):
     (tmp_path / "rollouts.jsonl").write_bytes(b"0123456789")
 
     def written(*documents, ways=WAYS, log_bytes=10):
-        (tmp_path / "documents.jsonl").write_bytes(b"".join(lines(ways, log_bytes, documents)))
+        (tmp_path / "documents.jsonl").write_bytes(
+            b"".join(document_lines({way.key: way for way in ways}, log_bytes, documents))
+        )
         return str(tmp_path)
 
     return written

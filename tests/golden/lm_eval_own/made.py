@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calipers.systems.lm_eval.pipelines import pipeline
-from calipers.systems.lm_eval.scores.entries import Entry
-from calipers.systems.lm_eval.scores.scorers import Scoring
+from calipers.systems.lm_eval.scores.entries import Entry, Scoring
 from calipers.systems.lm_eval.task_scores import ScoredPipeline, TaskScores
-from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
-from calipers.systems.lm_eval.tasks.task_file import TaskFile
+from calipers.systems.lm_eval.tasks.task_file import TaskFields, TaskFile
 from calipers.systems.lm_eval.write import RanTask, run_results
 
 Values = Mapping[str, Sequence[float]]

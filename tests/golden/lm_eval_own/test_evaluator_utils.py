@@ -8,7 +8,7 @@ import pytest
 from golden.lm_eval_own.made import group, ran, results
 from golden.lm_eval_own.ported import ported
 
-from calipers.systems.lm_eval.metrics.task import aggregate_task
+from calipers.systems.lm_eval.task_scores import aggregate_task
 from calipers.systems.lm_eval.tasks.requests import effective_limit
 from calipers.systems.lm_eval.write import available, table
 

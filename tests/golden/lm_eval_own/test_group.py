@@ -7,7 +7,7 @@ from golden.lm_eval_own.made import group as of
 from golden.lm_eval_own.ported import ported
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.metrics.task import aggregate_group, leaves
+from calipers.systems.lm_eval.task_scores import aggregate_group, leaves
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks, every_group
 
 FOUND = {

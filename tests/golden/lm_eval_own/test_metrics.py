@@ -7,11 +7,10 @@ import random
 import pytest
 from golden.lm_eval_own.ported import ported
 
-from calipers.systems.lm_eval.metrics.bootstrap import bootstrap, drawn, resampler, stderr, twister
+from calipers.systems.lm_eval.metrics.aggregations import bootstrap, drawn, resampler, stderr, twister
 from calipers.systems.lm_eval.pipelines import pipeline
 from calipers.systems.lm_eval.scores.choice import Choices, score_choices
-from calipers.systems.lm_eval.scores.entries import GENERATION, entries
-from calipers.systems.lm_eval.scores.scorers import Scoring
+from calipers.systems.lm_eval.scores.entries import GENERATION, Scoring, entries
 from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
 
 BOTH = ["acc", "acc_mutual_info"]

@@ -8,8 +8,8 @@ from golden.lm_eval_own.ported import ported
 from calipers.clients.huggingface.score import windows
 from calipers.errors import InputError
 from calipers.running.settings import gen_kwargs
-from calipers.systems.lm_eval.metrics.bootstrap import stderr
-from calipers.systems.lm_eval.metrics.task import aggregate_group
+from calipers.systems.lm_eval.metrics.aggregations import stderr
+from calipers.systems.lm_eval.task_scores import aggregate_group
 from calipers.systems.lm_eval.tasks.requests import joined
 
 

@@ -8,8 +8,16 @@ import re
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.filters import MARKED, Each
-from calipers.systems.lm_eval.pipelines import FILTERS, check_ends, filtered, patterns_of, pipeline, step_of
+from calipers.systems.lm_eval.pipelines import (
+    FILTERS,
+    MARKED,
+    Each,
+    check_ends,
+    filtered,
+    patterns_of,
+    pipeline,
+    step_of,
+)
 
 EXPLODING = {"function": "regex", "regex_pattern": "(a+)+$"}
 FATAL = "a" * 60 + "!"

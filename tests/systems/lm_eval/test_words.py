@@ -9,8 +9,8 @@ import pytest
 
 from calipers.errors import InputError
 from calipers.request import resolve
-from calipers.systems.lm_eval.recompute import results_of, table_of
-from calipers.systems.lm_eval.scores.scorers import scorings
+from calipers.systems.lm_eval.library import results_of, table_of
+from calipers.systems.lm_eval.scores.entries import scorings
 from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
 from calipers.systems.lm_eval.words import LM_EVAL
 

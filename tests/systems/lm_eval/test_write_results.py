@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from calipers.systems.lm_eval.scores.scorers import scorings
+from calipers.systems.lm_eval.scores.entries import scorings
 from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
-from calipers.systems.lm_eval.tasks.config import task_config
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
-from calipers.systems.lm_eval.tasks.task_file import TaskFile
+from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config
 from calipers.systems.lm_eval.write import RanTask, run_results
 
 

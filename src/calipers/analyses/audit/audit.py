@@ -16,8 +16,8 @@ from calipers.errors import InputError
 from calipers.formats.convert import records_of
 from calipers.formats.format import Named
 from calipers.formats.read import begin
-from calipers.formats.run_plan import is_run, read_plan, read_settings
-from calipers.rollouts.part import Part
+from calipers.formats.run_folder import is_run, read_plan, read_settings
+from calipers.rollouts.record import Part
 from calipers.stats import audit as tests
 
 SCHEMA: Final = "calipers.audit/1"

@@ -21,14 +21,13 @@ from calipers.formats.format import Named
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import kept_processes
 from calipers.formats.read import Input, begin, found_format, with_folders
-from calipers.formats.run_folder import RUN
-from calipers.formats.run_plan import PLAN, is_run, read_plan
+from calipers.formats.run_folder import PLAN, RUN, is_run, read_plan
 from calipers.formats.source import Source
 from calipers.names import is_code
 from calipers.pipeline import score
 from calipers.reports.result import Result, covered
 from calipers.request import make_plan, no_reward
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 
 SCHEMA: Final = "calipers.certificate/1"
 ROOT: Final = "calipersRolloutsSha256"  # the algorithm of a digest of rollouts, in in-toto's words

@@ -38,8 +38,7 @@ from calipers.formats.carried import CARRIED
 from calipers.formats.format import Raw
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.packed import small
-from calipers.rollouts.part import Labels, Part
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, Labels, Part
 from calipers.rollouts.table import join_codes, join_columns, join_labels, outcomes_of
 
 CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once, a power of 2; twice and half of it are slower

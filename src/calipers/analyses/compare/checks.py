@@ -14,7 +14,7 @@ from calipers.analyses.compare.source import ReadSource
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, nearest
 from calipers.formats.format import COMPARED
 from calipers.formats.read import found_format
-from calipers.formats.run_plan import is_run
+from calipers.formats.run_folder import is_run
 from calipers.formats.source import STDIN
 from calipers.formats.source import Source as File
 from calipers.pipeline import Source

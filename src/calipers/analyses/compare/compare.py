@@ -69,11 +69,10 @@ from calipers.formats.format import Named
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, RequestedMetric, either, make_plan
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import total
+from calipers.rollouts.column import Bools, Column, Floats, Ints, total
 from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of, without
 from calipers.rollouts.ledger import Missing
-from calipers.rollouts.stop import Stop, not_said
+from calipers.rollouts.record import Stop, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.intervals import ONE_CLUSTER
 from calipers.stats.multiplicity import Ranking, ranking

@@ -1,21 +1,10 @@
-"""The values of each document for lm-evaluation-harness' table: a file beside the log of a run.
-
-::
-
-    {"schema": "calipers.documents/1", "log_bytes": 48213, "metrics": [
-        {"metric": "bleu", "pipeline": "none", "aggregation": "bleu", "higher_is_better": true}]}
-    {"document": "0", "hash": "5f1c...", "values": {"bleu,none": ["the right text", "what was said"]}}
-
-A value is what the metric's aggregation takes: a number, a pair of texts or of classes, a log-likelihood and its
-size; null is not a number, and a key that is not there is a gap. So every number can be worked out again over any
-documents, without the task's files and without its code.
-"""
+"""The table of a task of lm-evaluation-harness: numbers that are computed from all documents together."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,7 +12,15 @@ import msgspec
 
 from calipers.errors import InputError
 from calipers.formats.read import Input
-from calipers.formats.run_plan import DOCUMENTS, LOG, read_settings
+from calipers.formats.run_folder import (
+    DOCUMENTS,
+    DOCUMENTS_SCHEMA,
+    LOG,
+    DocumentLine,
+    DocumentsHead,
+    Summed,
+    read_settings,
+)
 from calipers.names import DOCUMENT_TABLES, FORMATS, TASK_LIBRARY_NAME, load
 
 if TYPE_CHECKING:
@@ -32,27 +29,9 @@ if TYPE_CHECKING:
     from calipers.analyses.compare.question import Question
     from calipers.rollouts.column import Ints
 
-SCHEMA: Final = "calipers.documents/1"
 _Kind = TypeVar("_Kind")
 AGAIN: Final = "run the same calipers run command again to write it, or to see why that is not possible"
 UNSCORED: Final = "run the same command without --predict-only and with --model replay/{}/{} to score its log"
-
-DocumentValues = tuple[str, str, dict[str, Any]]
-"""Its number, the hash of what it says, and its values by ``metric,pipeline``."""
-
-
-class Summed(msgspec.Struct, frozen=True):
-    """How the values of documents become a number of the table."""
-
-    metric: str
-    pipeline: str
-    aggregation: str | None  # None: the task's own function, which only the task has
-    higher_is_better: bool | None = None
-
-    @property
-    def key(self) -> str:
-        """What the table calls it."""
-        return f"{self.metric},{self.pipeline}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,31 +114,6 @@ def short(keys: Iterable[str]) -> list[str]:
     return [metric if metrics.count(metric) == 1 else key for metric, key in zip(metrics, every, strict=True)]
 
 
-class _TableHead(msgspec.Struct):
-    schema: str
-    log_bytes: int
-    metrics: list[Summed]
-
-
-class _DocumentLine(msgspec.Struct):
-    document: str
-    hash: str
-    values: dict[str, Any]
-
-
-def lines(ways: Sequence[Summed], log_bytes: int, documents: Iterable[DocumentValues]) -> Iterator[bytes]:
-    """The file's lines; by the size of the log a reader sees whether they are of all that is in it."""
-    kept = {way.key for way in ways if way.aggregation is not None}
-    yield msgspec.json.encode(_TableHead(SCHEMA, log_bytes, list(ways))) + b"\n"
-    for document, digest, values in documents:
-        line = _DocumentLine(document, digest, {key: value for key, value in values.items() if key in kept})
-        try:
-            yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
-        except UnicodeEncodeError:  # half a character, which no file in UTF-8 can hold
-            line.values = {key: _sound(value) for key, value in line.values.items()}
-            yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
-
-
 def is_theirs(folder: str) -> bool:
     """Whether the folder of a run is of one of lm-evaluation-harness' tasks."""
     return _setting(folder, TASK_LIBRARY_NAME) is not None
@@ -187,12 +141,12 @@ def stored(folder: str) -> DocumentTable:
         return DocumentTable(why=f"{path} does not exist")
     except (OSError, ValueError) as error:
         raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', None) or 'it is empty'})") from None
-    head = _decoded(first, _TableHead, f"{path}:1")
-    if head.schema != SCHEMA:
-        raise InputError.at(path, f"its schema is {head.schema[:60]!r}", f"expected {SCHEMA!r}")
+    head = _decoded(first, DocumentsHead, f"{path}:1")
+    if head.schema != DOCUMENTS_SCHEMA:
+        raise InputError.at(path, f"its schema is {head.schema[:60]!r}", f"expected {DOCUMENTS_SCHEMA!r}")
     if head.log_bytes != os.path.getsize(os.path.join(folder, LOG)):
         return DocumentTable(why=f"{path} is older than the log of the run")
-    documents = [_decoded(text, _DocumentLine, f"{path}:{number}") for number, text in enumerate(rest, start=2)]
+    documents = [_decoded(text, DocumentLine, f"{path}:{number}") for number, text in enumerate(rest, start=2)]
     ways = {way.key: way for way in head.metrics}
     values: dict[str, dict[str, Any]] = {key: {} for key in ways}
     for line in documents:
@@ -208,15 +162,3 @@ def _decoded(text: bytes, kind: type[_Kind], where: str) -> _Kind:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         wrong = f"not a line of document values ({str(error).rstrip('.')})"
         raise InputError.at(where, wrong, "expected the file as calipers run wrote it") from None
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no word for: an array's number as a number, anything else as its text."""
-    item = getattr(value, "item", None)
-    return item() if callable(item) and getattr(value, "shape", None) == () else str(value)
-
-
-def _sound(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_sound(item) for item in value]
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -19,13 +19,11 @@ from calipers.analyses.compare.align import Common
 from calipers.analyses.compare.question import Question
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.metrics.columns import COST_PER_SOLVED
-from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.reduce import largest, mean, passed, smallest, task_mean
+from calipers.metrics.metric import Metric, Opaque, largest, mean, passed, smallest, task_mean
 from calipers.metrics.rewards import passes
 from calipers.pipeline import demand_range
 from calipers.request import RequestedMetric, column_of, is_reward, per_column
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups, total
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING, NO_MEAN, UNEVEN, anytime
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK

@@ -12,14 +12,13 @@ from calipers.analyses.compare.source import read_source
 from calipers.analyses.curve.document import CurveGroup, Curves, FittedLaw
 from calipers.errors import Incomplete, InputError, UnknownName
 from calipers.formats.format import Named
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT
-from calipers.metrics.reduce import pass_counts
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT, pass_counts
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters, over_steps
 from calipers.rollouts.ledger import Ledger, Missing, contributed
-from calipers.rollouts.stop import not_said
+from calipers.rollouts.record import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import (
     MOST,

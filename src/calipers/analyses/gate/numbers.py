@@ -24,7 +24,7 @@ from calipers.analyses.compare.source import CalledTable
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
 from calipers.formats.read import Input
-from calipers.formats.run_plan import stop_said
+from calipers.formats.run_folder import stop_said
 from calipers.formats.source import STDIN
 from calipers.metrics.metric import UNIT
 from calipers.pipeline import Source, read, score, score_rollouts
@@ -32,7 +32,7 @@ from calipers.reports.figures import counted
 from calipers.reports.result import SCHEMA, Result
 from calipers.request import make_plan, per_reward
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.stop import Stop
+from calipers.rollouts.record import Stop
 from calipers.stats.estimate import NO_SEQUENCE
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference

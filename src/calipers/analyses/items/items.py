@@ -26,15 +26,14 @@ from calipers.analyses.items.document import (
 )
 from calipers.errors import InputError
 from calipers.formats.format import Named
-from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.metrics.reduce import pass_counts, passed, task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.plain_words import plain_why
 from calipers.request import make_plan
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters, over_steps
 from calipers.rollouts.ledger import Missing
-from calipers.rollouts.stop import not_said
+from calipers.rollouts.record import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at

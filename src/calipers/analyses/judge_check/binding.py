@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from calipers.analyses.compare.source import settings_of
 from calipers.formats.read import Input
-from calipers.formats.run_plan import is_run, read_plan
+from calipers.formats.run_folder import is_run, read_plan
 
 COLUMN: Final = "judge_sha256"
 """The column of a file of labels that says which judge and rubric they are bound to."""

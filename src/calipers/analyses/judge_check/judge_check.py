@@ -17,15 +17,13 @@ from calipers.analyses.judge_check.document import Agreement, CheckedJudge, Judg
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.format import Named
 from calipers.formats.memory import cells_of
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT, task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.figures import counted
 from calipers.request import make_plan
 from calipers.rollouts.column import Bools, Column, Floats
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import GROUP
-from calipers.rollouts.stop import not_said
+from calipers.rollouts.record import GROUP, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.intervals import interval
 from calipers.stats.judges import (

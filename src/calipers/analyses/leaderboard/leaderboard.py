@@ -32,7 +32,7 @@ from calipers.pipeline import Progress, Source, quietly, score_rollouts
 from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
-from calipers.rollouts.groups import total
+from calipers.rollouts.column import total
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts

@@ -11,7 +11,7 @@ import numpy as np
 
 from calipers.analyses.compare.align import Common, by_id, units
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.reduce import passed, task_mean
+from calipers.metrics.metric import passed, task_mean
 from calipers.pipeline import Source, read
 from calipers.reports.figures import counted
 from calipers.reports.plain_words import plain_why

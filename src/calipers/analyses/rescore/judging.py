@@ -14,8 +14,7 @@ from calipers.analyses.rescore.stored import Stored
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
-from calipers.running.blame import BROKE, Bench
-from calipers.running.rollout import column, whole_characters
+from calipers.running.rollout import BROKE, Bench, column, whole_characters
 from calipers.tasks.task import Task
 from calipers.text.filters import Answer, Filter, filtered
 from calipers.verifiers.find import NamedVerifier, named_verifier, verifier

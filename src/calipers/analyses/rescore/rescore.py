@@ -39,12 +39,12 @@ from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import Named
 from calipers.formats.read import uncollected
 from calipers.formats.rows import Gather
-from calipers.formats.run_folder import PlanCoverage
-from calipers.formats.run_plan import (
+from calipers.formats.run_folder import (
     LOG,
     PLAN,
     RESULT,
     STOPPED,
+    PlanCoverage,
     RunPlan,
     RunStop,
     is_run,
@@ -54,21 +54,32 @@ from calipers.formats.run_plan import (
 )
 from calipers.formats.source import STDIN, Source
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, load
+from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, is_remote, load
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.part import BadRow, Labels, Part, Places
-from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING, OUTCOMES, SCORED
+from calipers.rollouts.record import (
+    CODE,
+    FIRST_GAP,
+    FIRST_NIL,
+    GROUP,
+    MISSING,
+    OUTCOMES,
+    SCORED,
+    BadRow,
+    Labels,
+    Part,
+    Places,
+)
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.running import provenance
-from calipers.running.blame import Bench, Blame
 from calipers.running.job import Job
+from calipers.running.library import recorded_questions, suite_of
 from calipers.running.log import scrubbed, sync_directory
-from calipers.running.questions import recorded_questions, suite_of
-from calipers.stores.address import is_remote, local, uploaded
+from calipers.running.rollout import Bench, Blame
+from calipers.stores.address import local, uploaded
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.questions import Questions
 from calipers.tasks.task import Suite, Task

@@ -16,8 +16,7 @@ from calipers.errors import InputError
 from calipers.formats.format import Raw
 from calipers.formats.lines import NOTHING
 from calipers.formats.read import found_format
-from calipers.formats.run_folder import RunLog
-from calipers.formats.run_plan import LOG, is_run
+from calipers.formats.run_folder import LOG, RunLog, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.rollouts.column import Ints
 from calipers.rollouts.record import Outcome, fault

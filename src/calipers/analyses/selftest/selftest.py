@@ -20,7 +20,7 @@ from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.reports.figures import counted
-from calipers.running.blame import Bench, gold
+from calipers.running.rollout import Bench, gold
 from calipers.stats.intervals import interval
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, judge_of

@@ -22,8 +22,7 @@ from calipers.errors import InputError
 from calipers.formats.format import Named
 from calipers.formats.read import begin
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import sum_by
+from calipers.rollouts.column import Bools, Column, Floats, Ints, sum_by
 from calipers.rollouts.labels import SPLIT, STEP, has, named_clusters, slices
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import ABSENT, FIRST_GAP, OUTCOMES, STOPPED_EARLY, label

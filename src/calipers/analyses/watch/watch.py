@@ -40,8 +40,8 @@ from calipers.analyses.watch.sums import SPLITS, StepSums, merged, read_step_fil
 from calipers.errors import InputError
 from calipers.formats.format import Named
 from calipers.formats.read import MAY_HAVE_ROLLOUTS, found_format, has_rollouts
-from calipers.formats.run_plan import LOG as RUN_LOG
-from calipers.formats.run_plan import is_run
+from calipers.formats.run_folder import LOG as RUN_LOG
+from calipers.formats.run_folder import is_run
 from calipers.formats.source import Source
 
 SETTLE: Final = 2.0  # seconds without a change after which a file is taken to be whole

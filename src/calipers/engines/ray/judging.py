@@ -14,9 +14,10 @@ from calipers.engines.ray.cluster import connected
 from calipers.engines.ray.rollouts import keys_in
 from calipers.engines.ray.workers import TRIES, Lost, RemoteWorkers
 from calipers.errors import VerifierError
-from calipers.running.blame import Bench, Blame, Case
+from calipers.running.rollout import Bench, Blame, Case
 from calipers.tasks.task import Task
-from calipers.verifiers.find import NamedVerifier, named_verifier, opened, verifier
+from calipers.verifiers.find import NamedVerifier, named_verifier, verifier
+from calipers.verifiers.user_code import opened
 from calipers.verifiers.verifier import Verdict, Verifier
 
 HANDLER: Final = "calipers.engines.ray.judging:VerdictHandler"

@@ -25,11 +25,11 @@ from calipers.errors import CalipersError, Incomplete, InputError
 from calipers.formats.format import Named
 from calipers.formats.partial import Partial
 from calipers.formats.read import with_folders
+from calipers.names import is_remote
 from calipers.partials import natural, partial_of, score_partials
 from calipers.pipeline import columns_read
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
-from calipers.stores.address import is_remote
 
 TRIES: Final = 3  # of one part
 AHEAD: Final = 2  # tasks for each processor that are handed over before the first of them is done

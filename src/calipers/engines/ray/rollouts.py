@@ -27,8 +27,9 @@ from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.job import Job
 from calipers.running.library import JobBenchmark
 from calipers.tasks.task import Task
-from calipers.verifiers.find import judge_of, opened
+from calipers.verifiers.find import judge_of
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
+from calipers.verifiers.user_code import opened
 from calipers.verifiers.verifier import Verdict, Verifier, judged, ready
 
 HANDLER: Final = "calipers.engines.ray.rollouts:RolloutHandler"

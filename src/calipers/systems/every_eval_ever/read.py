@@ -28,8 +28,7 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.part import Part
-from calipers.rollouts.record import CODE, UNSTATED
+from calipers.rollouts.record import CODE, UNSTATED, Part
 from calipers.systems.every_eval_ever.wire import ROW, SaidSample, SampleData
 
 SYSTEM: Final = "every_eval_ever"

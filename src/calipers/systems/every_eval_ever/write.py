@@ -27,7 +27,7 @@ from calipers.reports.figures import counted
 from calipers.reports.group_files import GroupFiles, safe_name
 from calipers.reports.group_records import GroupRecords, Record, key_of, numbers_of
 from calipers.reports.result import Group, Result
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 from calipers.stats.estimate import Estimate
 from calipers.systems.system import ExportRequest
 

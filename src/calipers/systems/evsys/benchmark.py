@@ -25,14 +25,12 @@ from calipers.errors import CalipersError, InputError, UnknownName, VerifierErro
 from calipers.errors import HarborError as HarborError
 from calipers.formats.read import begin
 from calipers.formats.rewards import TrajectoryGroup, from_groups, from_rewards
-from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.metrics.reduce import mean, task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, mean, task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, is_code, load
 from calipers.pipeline import quietly, score_rollouts
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
-from calipers.rollouts.part import Labels, Part, Places
-from calipers.rollouts.record import ABSENT, GROUP, MISSING
+from calipers.rollouts.record import ABSENT, GROUP, MISSING, Labels, Part, Places
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.systems.evsys.cache import evsys_lookup
 from calipers.systems.evsys.write import check_sink, eval_predictions, upload_eval_rollouts

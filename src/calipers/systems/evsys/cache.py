@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, nearest
+from calipers.formats.source import opened
 from calipers.tasks.benchmark_row import WrongType
 from calipers.tasks.jsonl import NotThere
-from calipers.tasks.lines import opened
 from calipers.tasks.store import make_root
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")  # leads nowhere but into the cache

@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from calipers.formats.extras import of_lines
 from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Text
-from calipers.formats.jsonl import JsonLines, texts
+from calipers.formats.jsonl import JsonLines, of_lines, texts
 from calipers.formats.lines import Block, read_lines
 from calipers.formats.source import Source
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 
 NAMES: Mapping[str, str] = {
     "task": "task_id",

@@ -13,7 +13,7 @@ import msgspec
 from calipers.errors import InputError
 from calipers.formats.format import Format, Progress
 from calipers.formats.repeated_keys import refuse_twice
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 from calipers.systems.harbor import texts
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents, jobs_in
 from calipers.systems.harbor.rows import LABELS, TrialRow, TrialRows, Who, numbered, row_of, spent_with

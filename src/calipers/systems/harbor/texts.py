@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.extras import placed
 from calipers.formats.format import BAD, Columns, Extras, Text
+from calipers.formats.jsonl import placed
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 from calipers.systems.harbor.folder import JobFolder, UnreadableFile, kind_of
 from calipers.systems.harbor.rows import HarborPart, TrialPlaces, TrialRow, row_of
 from calipers.systems.harbor.wire import (

@@ -18,13 +18,12 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.extras import placed
 from calipers.formats.format import TARGET, Columns, Extras, Format, Progress, Text, target_hash
-from calipers.formats.jsonl import JsonLines
+from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
-from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source
+from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source, read_up_to
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.record import Labels, Part, Places
 from calipers.systems.inspect.wire import (
     FullLog,
     FullSample,
@@ -41,7 +40,6 @@ from calipers.systems.inspect.wire import (
     checked,
     decoded,
 )
-from calipers.tasks.lines import read_up_to
 
 MAGIC: Final = b"PK\x03\x04"
 LARGEST_MEMBER: Final = 1 << 30

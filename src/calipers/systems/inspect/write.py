@@ -25,8 +25,7 @@ from calipers.reports.group_files import GroupFiles, OutFile, safe_name
 from calipers.reports.group_records import GroupRecords, Key, Record, key_of, rewards_of, values_of
 from calipers.reports.result import Group, Result
 from calipers.rollouts.labels import SPLIT, STEP
-from calipers.rollouts.part import Part
-from calipers.rollouts.record import GROUP
+from calipers.rollouts.record import GROUP, Part
 from calipers.systems.inspect.read import HEADER, OF_REASON, START
 from calipers.systems.inspect.wire import VERSION
 from calipers.systems.system import ExportRequest

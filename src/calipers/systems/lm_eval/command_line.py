@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from calipers.clients.huggingface.options import LoadOptions
 from calipers.errors import InputError, UnknownName, nearest
+from calipers.running.job import LOAD_SEEDS
 from calipers.running.settings import jobs_of, shown
 from calipers.systems.system import OwnPage
-from calipers.tasks.load_seeds import LOAD_SEEDS
 
 if TYPE_CHECKING:
     from calipers.running.job import Job
@@ -128,7 +128,7 @@ class HarnessCommand:
     def _about(self, job: Job) -> dict[str, Any]:
         """What its results file says of the command, the model and the machine."""
         from calipers.systems.lm_eval.environment import environment, model_blocks
-        from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
+        from calipers.systems.lm_eval.metrics.aggregations import ITERATIONS
 
         given, seeds = self.options, self.options["seed"]
         of_model, of_tokenizer = model_blocks(job)

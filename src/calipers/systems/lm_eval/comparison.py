@@ -13,7 +13,6 @@ import numpy as np
 from calipers.analyses.compare.align import Common
 from calipers.analyses.compare.document_table import (
     DocumentTable,
-    Summed,
     TableDifferences,
     TableReader,
     is_theirs,
@@ -23,7 +22,7 @@ from calipers.analyses.compare.measure import METHOD, Measured, MetricPair, meas
 from calipers.analyses.compare.question import Question
 from calipers.errors import CalipersError
 from calipers.formats.read import Input
-from calipers.formats.run_plan import read_plan
+from calipers.formats.run_folder import Summed, read_plan
 from calipers.formats.source import Source
 from calipers.metrics.metric import Opaque
 from calipers.metrics.rewards import MEAN_REWARD
@@ -43,8 +42,15 @@ from calipers.stats.paired_bootstrap import (
     paired_bootstrap_of_values,
 )
 from calipers.systems.lm_eval import read
-from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate, distances, numbers, sums, upper_median
-from calipers.systems.lm_eval.metrics.bootstrap import spread
+from calipers.systems.lm_eval.metrics.aggregations import (
+    NAMES,
+    aggregate,
+    distances,
+    numbers,
+    spread,
+    sums,
+    upper_median,
+)
 from calipers.systems.lm_eval.scores.entries import KNOWN
 
 NO_SUMS: Final = ("mean", "bypass")  # what rollouts have as a reward, and what is no number

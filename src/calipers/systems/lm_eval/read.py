@@ -15,14 +15,13 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.extras import placed
 from calipers.formats.format import COMPARED, HASH_DIGITS, TARGET, Columns, Extras, Progress, Text, target_hash
-from calipers.formats.jsonl import JsonLines
+from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
 from calipers.formats.repeated_keys import once_by_raws, refuse_twice, said_twice, twice
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.rollouts.column import Column
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 
 LIKELIHOODS: Final = {
     "perplexity": "",

@@ -15,11 +15,10 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
-from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
-from calipers.systems.lm_eval.metrics.task import TaskNumbers, aggregate_group
-from calipers.systems.lm_eval.task_scores import TaskScores
-from calipers.systems.lm_eval.tasks.config import TaskFields
+from calipers.systems.lm_eval.metrics.aggregations import ITERATIONS
+from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, aggregate_group
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
+from calipers.systems.lm_eval.tasks.task_file import TaskFields
 
 LAYOUT: Final = "0.4.13"  # the release whose layout this is
 NOT_AVAILABLE: Final = "N/A"  # a standard error that does not exist

@@ -13,9 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.metrics.reduce import share_without
-from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
+from calipers.metrics.metric import share_without
+from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.systems.nemo_gym.row_builder import Cells, GymRows, order, overlaid
 from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 

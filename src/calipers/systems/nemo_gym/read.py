@@ -20,16 +20,14 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.formats.extras import placed
 from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Text
-from calipers.formats.jsonl import marked_rows
+from calipers.formats.jsonl import marked_rows, placed
 from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
 from calipers.formats.repeated_keys import Ends, once_by_raws
 from calipers.formats.rows import Gather, Growing, GrowingLabels
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
 from calipers.rollouts.column import Bools, Column, Ints
-from calipers.rollouts.part import BadRow, Labels, Part, Places
-from calipers.rollouts.record import CODE, UNSTATED
+from calipers.rollouts.record import CODE, UNSTATED, BadRow, Labels, Part, Places
 from calipers.systems.nemo_gym.row_builder import (
     Cells,
     GymPart,

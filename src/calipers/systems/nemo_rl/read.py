@@ -27,7 +27,7 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.column import Ints
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 from calipers.systems.nemo_rl.wire import FIELDS, Message
 
 SYSTEM: Final = "nemo_rl"

@@ -19,7 +19,7 @@ from calipers.formats.system_rows import (
     read_rows,
     with_notes,
 )
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 from calipers.systems.open_instruct.wire import FIELDS
 
 SYSTEM: Final = "open_instruct"

@@ -28,8 +28,7 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.part import Labels, Part, Places
-from calipers.rollouts.record import CODE, UNSTATED
+from calipers.rollouts.record import CODE, UNSTATED, Labels, Part, Places
 from calipers.systems.openai_evals.wire import LINE, Failure, Match, SaidData, SamplingEvent
 
 SYSTEM: Final = "openai_evals"

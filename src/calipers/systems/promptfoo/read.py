@@ -28,7 +28,7 @@ from calipers.formats.system_rows import (
     read_rows,
     with_notes,
 )
-from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.record import Labels, Part, Places
 from calipers.systems.promptfoo.wire import (
     ROW,
     Grading,

@@ -29,7 +29,7 @@ from calipers.formats.system_rows import (
     step_in,
     with_notes,
 )
-from calipers.rollouts.part import BadRow, Part
+from calipers.rollouts.record import BadRow, Part
 from calipers.systems.skyrl.wire import FIELDS, Scored, SkyRLText
 
 SYSTEM: Final = "skyrl"

@@ -23,7 +23,7 @@ from calipers.formats.system_rows import (
     row_texts,
     with_notes,
 )
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 from calipers.systems.tinker.wire import EVALUATION, SUMMARY, Logs, TextTrajectory, Turn
 
 EVALUATIONS: Final = "tinker_eval"

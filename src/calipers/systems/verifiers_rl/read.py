@@ -32,7 +32,7 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.part import Labels, Part
+from calipers.rollouts.record import Labels, Part
 from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, TaskData, TaskOf, Trace, Usage, Work
 
 SYSTEM: Final = "verifiers"

@@ -23,7 +23,7 @@ from calipers.formats.system_rows import (
     row_texts,
     with_notes,
 )
-from calipers.rollouts.part import Part
+from calipers.rollouts.record import Part
 from calipers.systems.verifiers_rl.wire import RESULT, TextResult
 
 SYSTEM: Final = "verifiers_v0"

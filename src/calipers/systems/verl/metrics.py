@@ -6,10 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from calipers.metrics.metric import Metric
-from calipers.metrics.reduce import mean
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.metrics.metric import Metric, mean
+from calipers.rollouts.column import Column, Groups
 
 DRAWS: Final = 1000
 SEED: Final = 42  # verl seeds anew for every prompt, so that prompts with equally many samples share the draws

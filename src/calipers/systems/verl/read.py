@@ -34,8 +34,7 @@ from calipers.formats.system_rows import (
     some_rows,
     with_notes,
 )
-from calipers.rollouts.part import Labels, Part
-from calipers.rollouts.record import ROLES, USAGE
+from calipers.rollouts.record import ROLES, USAGE, Labels, Part
 from calipers.systems.verl.wire import FIELDS, VerlText
 
 SYSTEM: Final = "verl"

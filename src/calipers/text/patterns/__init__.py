@@ -2,7 +2,7 @@
 
 `search`, `find_all` and `remove` give what `re` gives, or `RegexTimeout`. Three ways lead there, the cheapest first:
 a pattern whose work on a text of this length is provably small runs as it is (`bound`); on the main thread
-an alarm stops all others (`alarm`); elsewhere, and where the alarm is somebody else's, a process of our own
+an alarm stops all others (`time_limit`); elsewhere, and where the alarm is somebody else's, a process of our own
 runs them (`worker`).
 """
 
@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Final
 
 from calipers.errors import CalipersError
-from calipers.text.patterns import alarm
 from calipers.text.patterns.pattern import AT_MOST, Action, BadPattern, apply, attempt, compiled, known
+from calipers.time_limit import Rang, Unavailable, within
 
 __all__ = ["LIMIT", "BadPattern", "Found", "RegexTimeout", "check", "find_all", "remove", "search"]
 
@@ -88,10 +88,10 @@ def _run(action: Action, pattern: str, text: str, ignore_case: bool, limit: floa
     if compiled is not None and len(text) <= compiled.harmless and limit >= AT_MOST:
         return apply(action, compiled, text)
     try:
-        return alarm.within(limit, partial(attempt, action, pattern, ignore_case, text))
-    except alarm.Unavailable:
+        return within(limit, partial(attempt, action, pattern, ignore_case, text))
+    except Unavailable:
         return _elsewhere(action, pattern, text, ignore_case, limit)
-    except alarm.Rang:
+    except Rang:
         raise _timeout(pattern, text, limit) from None
 
 

@@ -115,8 +115,8 @@ def _ready(pipe: int, event: int, end: float) -> bool:
 
 def serve() -> None:
     """The process itself: answer questions until there are no more."""
-    from calipers.text.patterns import alarm
     from calipers.text.patterns.pattern import BadPattern, attempt
+    from calipers.time_limit import Rang, within
 
     out = sys.stdout.buffer
     out.write(b"ready\n")
@@ -125,8 +125,8 @@ def serve() -> None:
         question, limit = json.loads(line)
         reply: tuple[str, Any]
         try:
-            reply = "done", alarm.within(limit, partial(attempt, *question))
-        except alarm.Rang:
+            reply = "done", within(limit, partial(attempt, *question))
+        except Rang:
             reply = "timeout", None
         except BadPattern as error:
             reply = "bad", [error.msg, error.pos]

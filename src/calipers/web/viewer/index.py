@@ -28,11 +28,22 @@ from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import BAD
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError, read_lines, read_range
-from calipers.formats.run_plan import whole
+from calipers.formats.run_folder import whole
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.rollouts.column import Bools, Column, Ints
-from calipers.rollouts.part import Labels, Part, Places
-from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, GROUP, MISSING, SCORED, UNSTATED, USAGE, label
+from calipers.rollouts.record import (
+    FIRST_GAP,
+    FIRST_NIL,
+    GROUP,
+    MISSING,
+    SCORED,
+    UNSTATED,
+    USAGE,
+    Labels,
+    Part,
+    Places,
+    label,
+)
 
 SCHEMA: Final = "calipers.index/1"
 SUFFIX: Final = ".calipers-index"

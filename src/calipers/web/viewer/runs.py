@@ -21,7 +21,7 @@ from calipers.errors import InputError
 from calipers.formats.convert import convert
 from calipers.formats.folder_of_runs import DEEPEST, is_folder_of_runs, is_result, runs_inside
 from calipers.formats.read import OWN, found_format, has_rollouts, with_folders
-from calipers.formats.run_plan import IDENTITY, LOG, PLAN, RESULT, STOPPED, is_run
+from calipers.formats.run_folder import IDENTITY, LOG, PLAN, RESULT, STOPPED, is_run
 from calipers.formats.source import Source
 from calipers.web.viewer.index import (
     KEPT_FROM,

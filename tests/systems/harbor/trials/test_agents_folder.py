@@ -15,7 +15,7 @@ from running.loopback import served
 from systems.harbor.made import write
 
 from calipers.errors import InputError
-from calipers.running.resume import folder_name
+from calipers.running.folder import folder_name
 from calipers.systems.harbor.trials.run import IDENTITY, agent_endpoint, check_folder, find_folder, keep_identity
 
 HARBOR = """

@@ -16,8 +16,8 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     suite,
     suite_of,
 )
-from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import every_group
+from calipers.systems.lm_eval.tasks.task_file import TaskFields
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from calipers.cli import execute as run
+from cli.inside import run
 
 TASK = """\
 task: made

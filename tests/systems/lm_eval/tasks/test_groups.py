@@ -1,8 +1,7 @@
 import pytest
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup, Tasks, leaves
-from calipers.systems.lm_eval.tasks.index import heads
+from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup, Tasks, heads, leaves
 
 BASE = "dataset_path: json\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"
 

@@ -2,10 +2,9 @@ import pytest
 from systems.lm_eval.tasks.given import DOCS, TASK, task, task_folder
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.tasks.config import task_config
 from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
 from calipers.systems.lm_eval.tasks.requests import requests
-from calipers.systems.lm_eval.tasks.task_file import read_task_file
+from calipers.systems.lm_eval.tasks.task_file import read_task_file, task_config
 
 UTILS = """\
 def process_docs(docs): return [dict(doc, q=doc["q"].upper()) for doc in docs if doc["q"] != "q1"]

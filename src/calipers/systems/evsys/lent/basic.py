@@ -11,11 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, Aggregate
-from calipers.metrics.reduce import mean, pooled, task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, Aggregate, mean, pooled, task_mean
 from calipers.metrics.rewards import JUDGED, all_of_first_k, any_of_first_k, passes
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.column import Column, Groups
 
 __all__ = ["PASS_THRESHOLD", "Avg", "MeanReward", "PassAt1", "PassAt3", "PassHat3", "PassRate"]
 

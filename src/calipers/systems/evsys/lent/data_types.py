@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import UnknownName
+from calipers.formats.source import json_lines
 from calipers.tasks.benchmark_row import (
     E2BVerifier,
     HarborTask,
@@ -23,7 +24,6 @@ from calipers.tasks.benchmark_row import (
     harbor_task_from_dict,
     object_of,
 )
-from calipers.tasks.lines import json_lines
 
 __all__ = [
     "ChatMessagesRow",

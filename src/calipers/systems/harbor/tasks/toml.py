@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_
 import msgspec
 
 from calipers.errors import InputError, nearest
-from calipers.tasks.lines import read_up_to
+from calipers.formats.source import read_up_to
 
 
 def below(root: Path, name: str, location: str = "") -> Path:

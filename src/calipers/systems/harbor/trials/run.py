@@ -23,11 +23,10 @@ import msgspec
 
 from calipers.clients.address import called, without_keys
 from calipers.errors import HarborError, InputError, LogError
-from calipers.formats.run_plan import IDENTITY
-from calipers.running.folder import PRIVATE
+from calipers.formats.run_folder import IDENTITY
+from calipers.running.folder import ENDPOINT, PRIVATE, differences, folder_name
 from calipers.running.job import first, limit_of
 from calipers.running.log import mode_in, put
-from calipers.running.resume import ENDPOINT, differences, folder_name
 from calipers.systems.harbor.folder import RETRIES
 from calipers.systems.harbor.tasks.dataset import METRIC, is_dataset, read_dataset, select
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML

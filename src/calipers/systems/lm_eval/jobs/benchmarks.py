@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.formats.run_plan import PLAN
+from calipers.formats.run_folder import PLAN
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
-from calipers.running.job import Job
+from calipers.running.job import LOAD_SEEDS, Job, Seeds
 from calipers.systems.lm_eval.jobs.client import manner, prompts, sampling
 from calipers.systems.lm_eval.jobs.judges import (
     VERIFIER,
@@ -29,16 +29,13 @@ from calipers.systems.lm_eval.jobs.judges import (
 )
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
 from calipers.systems.lm_eval.task_scores import right_answer
-from calipers.systems.lm_eval.tasks.config import TaskFields
-from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, leaves
-from calipers.systems.lm_eval.tasks.index import installed
-from calipers.systems.lm_eval.tasks.index import is_task_file as is_task
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, trusted
+from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
+from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, seeded, trusted
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
 from calipers.systems.lm_eval.tasks.request_cache import request_cache
-from calipers.systems.lm_eval.tasks.task_file import Function, TaskFile, functions_in, rewind
+from calipers.systems.lm_eval.tasks.task_file import Function, TaskFields, TaskFile, functions_in, rewind
 from calipers.systems.lm_eval.write import digest, dumped
-from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds, seeded
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.user_code import ObjectVerifier
 

@@ -19,26 +19,27 @@ from calipers.clients.client import Completion
 from calipers.clients.likelihood import Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval import AVERAGED
-from calipers.systems.lm_eval.filters import Select
 from calipers.systems.lm_eval.jobs.client import kinds, read_answers
 from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate
-from calipers.systems.lm_eval.metrics.task import check
-from calipers.systems.lm_eval.pipelines import Pipeline, check_ends, filtered, patterns_of, pipeline
+from calipers.systems.lm_eval.pipelines import Pipeline, Select, check_ends, filtered, patterns_of, pipeline
 from calipers.systems.lm_eval.scores.choice import NEWER, NOWHERE, argmax, gold_of
 from calipers.systems.lm_eval.scores.entries import (
     CHOICE,
     GENERATION,
     ROLLING,
     Entry,
+    Scoring,
+    metrics_of,
     passed_by,
     process,
     score_answer,
+    scorer_of,
+    scorings,
     words,
 )
-from calipers.systems.lm_eval.scores.scorers import Scoring, metrics_of, scorer_of, scorings
-from calipers.systems.lm_eval.task_scores import Way, answered, score_documents, target_of
-from calipers.systems.lm_eval.tasks.config import TaskFields
+from calipers.systems.lm_eval.task_scores import Way, answered, check, score_documents, target_of
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
+from calipers.systems.lm_eval.tasks.task_file import TaskFields
 from calipers.tasks.task import Task
 from calipers.verifiers.user_code import ObjectVerifier
 from calipers.verifiers.verifier import Verdict

@@ -21,12 +21,22 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.analyses.compare.document_table import DocumentValues, Summed, lines
 from calipers.clients.huggingface.template import Local
 from calipers.errors import CalipersError, InputError
-from calipers.formats.run_plan import LOG, PLAN, is_run, read_plan, read_settings, whole
+from calipers.formats.run_folder import (
+    LOG,
+    PLAN,
+    DocumentValues,
+    Summed,
+    document_lines,
+    is_run,
+    read_plan,
+    read_settings,
+    whole,
+)
+from calipers.formats.source import opened
 from calipers.running import provenance
-from calipers.running.job import Job
+from calipers.running.job import LOAD_SEEDS, Job
 from calipers.running.settings import load_seeds
 from calipers.stats.cards import DEFAULT, canonical
 from calipers.systems.lm_eval.jobs.benchmarks import (
@@ -38,11 +48,10 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
 )
 from calipers.systems.lm_eval.jobs.client import about, local, shown
 from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
-from calipers.systems.lm_eval.metrics.bootstrap import BOOTSTRAP, DocumentSpread, middle, resampled, spread
-from calipers.systems.lm_eval.metrics.task import TaskNumbers
-from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
+from calipers.systems.lm_eval.metrics.aggregations import BOOTSTRAP, DocumentSpread, middle, resampled, spread
+from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask, seeded
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.write import (
     NOT_AVAILABLE,
@@ -58,8 +67,6 @@ from calipers.systems.lm_eval.write import (
     table,
     task_hash,
 )
-from calipers.tasks.lines import opened
-from calipers.tasks.load_seeds import LOAD_SEEDS, seeded
 
 MANY_DIGITS: Final = 1e6
 
@@ -107,6 +114,7 @@ def task_numbers(task: str, scores: TaskScores, numbers: TaskNumbers, job: Job) 
 
     A function of the task's own may cost anything: it is called on draws only where the user asks for an interval.
     """
+    method = canonical(job.interval) if job.interval else DEFAULT
     for index, (key, values) in enumerate(scores.values().items()):
         value, how = numbers.metrics.get(key), scores.aggregation(key.rpartition(",")[0])
         if not isinstance(value, (int, float)) or how == "bypass":
@@ -115,7 +123,7 @@ def task_numbers(task: str, scores: TaskScores, numbers: TaskNumbers, job: Job) 
         interval = (
             DocumentSpread(why=CALLED_ONCE)
             if undrawn
-            else spread(how, values, value, job.confidence, [job.seed, index], canonical(job.interval or DEFAULT))
+            else spread(how, values, value, job.confidence, [job.seed, index], method)
         )
         yield TableNumber(task, key, value, interval, job.confidence, len(values))
 
@@ -225,13 +233,13 @@ def _records(log: Path) -> Iterator[tuple[int, Any]]:
                     raise InputError.at(f"{log}:{number}", f"malformed json: {error}") from None
 
 
-def ways(scored: ScoredRun) -> list[Summed]:
-    """How the documents' values become each number of the table, in its order."""
-    better, summed = scored.scores.higher_is_better(), []
+def ways(scored: ScoredRun) -> dict[str, Summed]:
+    """How the documents' values become each number of the table, by its key and in its order."""
+    better, summed = scored.scores.higher_is_better(), {}
     for key in scored.scores.values():
         metric, _, pipeline = key.rpartition(",")
         how = scored.scores.aggregation(metric)
-        summed.append(Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric)))
+        summed[key] = Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric))
     return summed
 
 
@@ -384,7 +392,7 @@ def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
 def documents(run: TaskPart, folder: Path) -> bytes:
     """What each document keeps for the numbers of a run, to lie beside its log."""
     size = (folder / LOG).stat().st_size
-    return b"".join(lines(ways(run.scored), size, document_values(run.scored)))
+    return b"".join(document_lines(ways(run.scored), size, document_values(run.scored)))
 
 
 def joined(parts: Sequence[TaskPart]) -> Iterator[HarnessReport]:

@@ -25,10 +25,9 @@ from uuid import uuid4
 from packaging.version import InvalidVersion, Version
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.tasks.config import TaskFields, shown
+from calipers.formats.source import ZstdFrames, decoded, json_lines, opened, read_up_to
 from calipers.systems.lm_eval.tasks.prompts import called
-from calipers.systems.lm_eval.tasks.task_file import TaskFile, is_installed
-from calipers.tasks.lines import ZstdFrames, decoded, json_lines, opened, read_up_to
+from calipers.systems.lm_eval.tasks.task_file import TaskFields, TaskFile, is_installed, shown
 
 NULLS: Final = frozenset(  # what a cell of CSV may say for nothing
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}

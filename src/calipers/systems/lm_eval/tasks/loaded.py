@@ -3,31 +3,36 @@
 A class, ``class: !function module.Name`` in the file, makes its own documents, requests, scores and numbers, where
 lm-evaluation-harness is installed. It is called as lm-evaluation-harness calls it, with two exceptions: its documents
 are read once, and it is never handed a model.
+
+A task's own code may draw from Python's and numpy's global generators: GPQA shuffles its choices in
+``process_docs``. lm-evaluation-harness seeds them before it loads, so a task is loaded here under the same seeds.
 """
 
 from __future__ import annotations
 
 import inspect
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
-from calipers.systems.lm_eval.tasks.config import FewShot, TaskFields
+from calipers.running.job import LOAD_SEEDS, Seeds
 from calipers.systems.lm_eval.tasks.documents import Rows, Splits, load_splits, processed, united
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Doc, Manner, called, choices_of, field_of, target_of, text_of
 from calipers.systems.lm_eval.tasks.task_file import (
+    FewShot,
     Function,
+    TaskFields,
     TaskFile,
     is_installed,
     load_function,
     refuse_untrusted,
     with_functions,
 )
-from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds, drawn, reseed, seeded
 
 STRUCTURAL: Final = ("tag", "group", "task_list")  # keys of the file that lm-evaluation-harness keeps from the class
 NEEDED: Final = ("eval_docs", "fewshot_context", "construct_requests", "process_results", "aggregation")
@@ -432,3 +437,60 @@ def check_index(task: LoadedTask, choices: Sequence[Any], target: Any, number: i
     if isinstance(target, int) and not -len(choices) <= target < len(choices):
         wrong = f"the target is choice {target}, but there are {len(choices)} choices"
         raise InputError.at(task.place("doc_to_target", number), wrong, f"expected 0 to {len(choices) - 1}")
+
+
+@contextmanager
+def seeded(seeds: Seeds) -> Iterator[None]:
+    """Seed the global generators, and put them back as they were afterwards: they belong to the caller."""
+    before = _states()
+    reseed(seeds)
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def reseed(seeds: Seeds) -> None:
+    """Seed the global generators. torch is seeded only where something has imported it."""
+    import numpy as np
+
+    random.seed(seeds[0])
+    np.random.seed(seeds[1])  # the global one: it is what a task's code draws from
+    if (torch := _torch()) is not None:
+        torch.manual_seed(seeds[2])
+
+
+def drawn(seeds: Seeds) -> bool:
+    """Whether anything has been drawn from the global generators since they were seeded."""
+    now = _fingerprint(_states())
+    with seeded(seeds):
+        return now != _fingerprint(_states())
+
+
+def _states() -> tuple[Any, Any, Any]:
+    import numpy as np
+
+    torch = _torch()
+    states = random.getstate(), np.random.get_state()
+    return *states, None if torch is None else torch.get_rng_state()
+
+
+def _restore(states: tuple[Any, Any, Any]) -> None:
+    import numpy as np
+
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    if states[2] is not None and (torch := _torch()) is not None:
+        torch.set_rng_state(states[2])
+
+
+def _fingerprint(states: tuple[Any, Any, Any]) -> tuple[Any, ...]:
+    """States that compare with ``==``: arrays as their bytes."""
+    name, keys, *rest = states[1]
+    return states[0], name, keys.tobytes(), *rest, None if states[2] is None else bytes(states[2].tolist())
+
+
+def _torch() -> Any:
+    """The library, where something has imported it whole; it is never imported for its seed alone."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "manual_seed") else None

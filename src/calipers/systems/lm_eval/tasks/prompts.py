@@ -38,10 +38,10 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from calipers.errors import CalipersError, InputError, PluginError
-from calipers.systems.lm_eval.tasks.config import shown
-from calipers.systems.lm_eval.tasks.task_file import Function, refuse_untrusted
+from calipers.systems.lm_eval.tasks.task_file import Function, refuse_untrusted, shown
 from calipers.tasks.task import Message, Prompt
-from calipers.text.patterns import BadPattern, RegexTimeout, alarm, search
+from calipers.text.patterns import BadPattern, RegexTimeout, search
+from calipers.time_limit import Rang, Unavailable, within
 
 LONGEST: Final = 16 << 20  # characters of a text, entries of a list
 TOTAL: Final = 256 << 20  # bytes of all values that one rendering makes
@@ -364,10 +364,10 @@ def render(template: str, columns: dict[str, Any], location: str) -> str:
     """The template's text for a document; InputError says what is wrong with it, and where it stands."""
     try:
         try:
-            return alarm.within(SECONDS, partial(_within_room, template, columns, True))
-        except alarm.Unavailable:
+            return within(SECONDS, partial(_within_room, template, columns, True))
+        except Unavailable:
             return _watched(SECONDS, partial(_within_room, template, columns, False))
-    except (alarm.Rang, Endless, RegexTimeout):
+    except (Rang, Endless, RegexTimeout):
         wrong = f"the template does not finish within {SECONDS:g} s"
         raise InputError.at(location, wrong, "expected a template that prints a prompt") from None
     except TemplateSyntaxError as error:

@@ -23,10 +23,10 @@ import msgspec
 from calipers import __version__
 from calipers.errors import InputError
 from calipers.reports.figures import counted
-from calipers.systems.lm_eval.tasks.config import FewShot, TaskFields
-from calipers.systems.lm_eval.tasks.index import cache_folder, keep_file, read_kept
+from calipers.systems.lm_eval.tasks.groups import cache_folder, keep_file, read_kept
 from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
+from calipers.systems.lm_eval.tasks.task_file import FewShot, TaskFields
 
 CacheUse = Literal["true", "refresh", "delete"]
 USES: Final[tuple[str, ...]] = get_args(CacheUse)

@@ -11,10 +11,9 @@ from random import Random
 from typing import Any
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.tasks.config import shown
-from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_index
+from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_index, seeded
 from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
-from calipers.tasks.load_seeds import seeded
+from calipers.systems.lm_eval.tasks.task_file import shown
 from calipers.tasks.task import Prompt
 
 

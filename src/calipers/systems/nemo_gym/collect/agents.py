@@ -28,7 +28,7 @@ from calipers.clients.failure import cleaned, from_status, read_refusal
 from calipers.clients.openai import read_body
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
-from calipers.running.event_loop import finish
+from calipers.running.loop import finish
 from calipers.systems.nemo_gym.collect.row import Key, Row, decoded, key_of, malformed
 from calipers.systems.nemo_gym.words import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
 from calipers.tasks.task import Message, Task

@@ -17,8 +17,7 @@ from calipers.clients.failure import cleaned
 from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
-from calipers.running.event_loop import finish, interrupts
-from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS
+from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.row import (
     Row,

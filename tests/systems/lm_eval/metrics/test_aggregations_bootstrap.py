@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.metrics.aggregations import AGGREGATIONS, aggregate
-from calipers.systems.lm_eval.metrics.bootstrap import bootstrap, count, drawn, resampled, resampler, stderr, twister
+from calipers.systems.lm_eval.metrics.aggregations import (
+    AGGREGATIONS,
+    aggregate,
+    bootstrap,
+    count,
+    drawn,
+    resampled,
+    resampler,
+    stderr,
+    twister,
+)
 
 ITEMS = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]
 
@@ -47,7 +56,7 @@ def test_the_bootstrap_is_lm_evals_to_the_last_draw(how, items, iterations):
 
 
 def test_many_documents_come_in_pieces_of_a_chunk(monkeypatch):
-    monkeypatch.setattr("calipers.systems.lm_eval.metrics.bootstrap.AT_ONCE", 20)
+    monkeypatch.setattr("calipers.systems.lm_eval.metrics.aggregations.AT_ONCE", 20)
     assert bootstrap("median", ITEMS, 50) == pytest.approx(slowly("median", ITEMS, 50))
 
 

@@ -3,7 +3,7 @@ import io
 import pytest
 import zstandard
 
-from calipers.tasks.lines import BadZstd, ZstdFrames, read_up_to
+from calipers.formats.source import BadZstd, ZstdFrames, read_up_to
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 
 from calipers.systems.lm_eval.jobs import benchmarks
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, is_known, nodes_of
-from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
-from calipers.systems.lm_eval.tasks.index import heads, installed, is_task_file, kept_heads
+from calipers.systems.lm_eval.tasks.groups import Tasks, heads, installed, is_task_file, kept_heads, leaves
 
 FIELDS = "dataset_path: json\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"
 

@@ -6,7 +6,8 @@ from math import comb
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.metrics.task import (
+from calipers.systems.lm_eval.scores.entries import Entry
+from calipers.systems.lm_eval.task_scores import (
     aggregate_group,
     aggregate_task,
     base,
@@ -16,7 +17,6 @@ from calipers.systems.lm_eval.metrics.task import (
     pass_at_k,
     reduced,
 )
-from calipers.systems.lm_eval.scores.entries import Entry
 
 TASKS = {
     "a": {"sample_len": 10, "acc,none": 0.5, "acc_stderr,none": 0.2},

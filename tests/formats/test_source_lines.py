@@ -4,8 +4,8 @@ import os
 import pytest
 
 from calipers.errors import InputError
-from calipers.tasks import lines
-from calipers.tasks.lines import json_lines
+from calipers.formats import source
+from calipers.formats.source import json_lines
 
 
 def test_lines_are_numbered_as_they_stand_and_hashed_as_they_lie(tmp_path):
@@ -52,7 +52,7 @@ def test_an_escape_of_a_whole_character_is_one(tmp_path):
 
 @pytest.mark.parametrize(("over", "fits"), [(0, True), (1, False)])
 def test_the_longest_line(tmp_path, monkeypatch, over, fits):
-    monkeypatch.setattr(lines, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(source, "LONGEST_LINE", 1 << 20)
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"1\n" + b'"' + b"x" * ((1 << 20) - 2 + over) + b'"\n2\n')
     if fits:

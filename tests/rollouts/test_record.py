@@ -1,6 +1,6 @@
 import pytest
 
-from calipers.rollouts.stop import Stop, not_said
+from calipers.rollouts.record import Stop, not_said
 
 
 @pytest.mark.parametrize(

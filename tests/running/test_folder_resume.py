@@ -6,7 +6,7 @@ import os
 import pytest
 
 from calipers.errors import InputError
-from calipers.running.resume import all_starts, continued, find_folder, folder_name
+from calipers.running.folder import all_starts, continued, find_folder, folder_name
 
 HERE, THERE = "http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"
 PLAIN = {"benchmark": "sums", "model": "openai/m", "sampling": {"temperature": None}}

@@ -4,7 +4,7 @@ import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.systems.lm_eval.pipelines import filtered
-from calipers.systems.lm_eval.scores.scorers import SCORERS, scorer_of, scorings
+from calipers.systems.lm_eval.scores.entries import SCORERS, scorer_of, scorings
 
 
 def answers(scorer, *texts):

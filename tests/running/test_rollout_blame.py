@@ -8,7 +8,7 @@ import pytest
 
 from calipers.clients.client import Completion
 from calipers.errors import VerifierError
-from calipers.running.blame import NEUTRAL, Blame, neutral
+from calipers.running.rollout import NEUTRAL, Blame, neutral
 from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict
 from calipers.verifiers.verifier import judged as verdict
