@@ -1,4 +1,4 @@
-"""verl's generation files (``rollout_data_dir``, ``validation_data_dir``) as rollouts.
+"""verl's generation files (``rollout_data_dir``, ``validation_data_dir``) as rollouts, and its ``best@k``.
 
 A task is its prompt and its ground truth: the ``uid`` of a prompt is new at every validation.
 """
@@ -11,15 +11,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from calipers.formats.format import Beginning, Columns, Format, Progress, Raw, Text
-from calipers.formats.lines import ABSENT, kind_of
+from calipers.formats.lines import ABSENT, NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
     STEP,
     Layout,
+    Number,
     PromptTasks,
     RowBlock,
     SystemLines,
@@ -34,9 +36,33 @@ from calipers.formats.system_rows import (
     some_rows,
     with_notes,
 )
+from calipers.metrics.metric import Metric
+from calipers.metrics.reduce import mean
+from calipers.rollouts.column import Column
+from calipers.rollouts.groups import Groups
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import ROLES, USAGE
-from calipers.systems.verl.wire import FIELDS, VerlText
+
+
+class VerlText(msgspec.Struct, gc=False):
+    """A row, as far as it says something."""
+
+    input: Raw = NOTHING
+    output: Raw = NOTHING
+    gts: Raw = NOTHING
+
+
+FIELDS: Final[list[tuple[str, Any, Any]]] = [
+    ("input", Raw, NOTHING),
+    ("output", Raw, NOTHING),
+    ("gts", Raw, NOTHING),
+    ("score", Number | str, ABSENT),
+    ("step", int | None, ABSENT),
+    ("uid", str | None, ABSENT),
+    ("request_id", str | None, ABSENT),
+]
+"""Every other key is one of ``reward_extra_info``: a reward where it has numbers."""
+
 
 SYSTEM: Final = "verl"
 HEADLINE: Final = "score"
@@ -99,7 +125,7 @@ def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: i
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file: of several outputs of one session, the last."""
-    maker = "calipers.systems.verl.read:lines"
+    maker = "calipers.systems.verl:lines"
     parts = read_rows(maker, SYSTEM, source, names, labels, progress)
     parts, dropped = last_outputs(parts)
     notes = []
@@ -171,3 +197,40 @@ def recognise(start: Beginning) -> bool:
 
 
 ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, join=in_folders, said=said)
+
+
+DRAWS: Final = 1000
+SEED: Final = 42  # verl seeds anew for every prompt, so that prompts with equally many samples share the draws
+AT_ONCE: Final = 1 << 22  # drawn values held at a time
+
+
+def bootstrap_best_at_k(rewards: Column, by: Groups, k: int) -> Column:
+    """Mean over 1000 draws of the best of k samples drawn with replacement, per task, [T].
+
+    ``val-core/.../best@k/mean`` of verl's process_validation_metrics. It is below `max@k`, as a draw may take the same
+    sample twice: with n = k samples, one of which passes, ``1 - (1 - 1/n)^k`` and not 1. A gap where a task has fewer
+    than k samples.
+    """
+    best = Column.gaps(by.size).values.copy()
+    given = np.zeros(by.size, dtype=bool)
+    for tasks, values in by.blocks(rewards):
+        n = values.shape[1]
+        if n < k:
+            continue
+        drawn = np.random.RandomState(SEED).choice(n, size=(DRAWS, k), replace=True)
+        step = max(1, AT_ONCE // (DRAWS * k))
+        for first in range(0, len(tasks), step):
+            some = tasks[first : first + step]
+            best[some] = values[first : first + step][:, drawn].max(axis=2).mean(axis=1)
+            given[some] = True
+    return Column(best, given)
+
+
+BOOTSTRAP_BEST_AT_K: Final = Metric(
+    "bootstrap_best@{k}",
+    bootstrap_best_at_k,
+    mean,
+    params={"k": int},
+    of_rewards=True,
+    breaks=frozenset({"sample order"}),
+)

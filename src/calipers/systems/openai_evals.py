@@ -1,4 +1,7 @@
-"""The logs of OpenAI evals as rollouts: the events of a sample are put together, wherever in the log they are."""
+"""The logs of OpenAI evals as rollouts: a spec, events, and a final report.
+
+The events of a sample are put together, wherever in the log they are.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
-from calipers.formats.lines import kind_of
+from calipers.formats.lines import NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     Layout,
@@ -30,7 +33,56 @@ from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.systems.openai_evals.wire import LINE, Failure, Match, SaidData, SamplingEvent
+
+
+class EvalSpec(msgspec.Struct, gc=False):
+    """What was evaluated."""
+
+    completion_fns: list[Any] | None = None
+    eval_name: str | None = None
+    run_id: str | None = None
+
+
+class Match(msgspec.Struct, gc=False):
+    """A verdict on a completion."""
+
+    correct: bool | float | None = None
+
+
+class TokenCounts(msgspec.Struct, gc=False):
+    """The tokens of a completion."""
+
+    prompt_tokens: float | None = None
+    completion_tokens: float | None = None
+
+
+class SamplingEvent(msgspec.Struct, gc=False):
+    """A completion."""
+
+    usage: TokenCounts | None = None
+
+
+class SaidData(msgspec.Struct, gc=False):
+    """What a completion says: one text for each that was asked for."""
+
+    prompt: Any = None
+    sampled: Any = None
+
+
+class Failure(msgspec.Struct, gc=False):
+    """An error."""
+
+    type: str | None = None
+
+
+LINE: Final[list[tuple[str, Any, Any]]] = [
+    ("spec", EvalSpec | None, None),
+    ("final_report", Raw, NOTHING),
+    ("sample_id", str | int | None, None),
+    ("type", str | None, None),
+    ("data", Raw, NOTHING),
+]
+
 
 SYSTEM: Final = "openai_evals"
 REWARD: Final = "correct"
@@ -107,7 +159,7 @@ def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: i
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a log: one for each verdict on a sample, one for a sample without a verdict."""
-    events = joined(read_rows("calipers.systems.openai_evals.read:lines", SYSTEM, source, names, labels, progress))
+    events = joined(read_rows("calipers.systems.openai_evals:lines", SYSTEM, source, names, labels, progress))
     if not len(events):
         return []
     notes = []

@@ -1,4 +1,7 @@
-"""open-instruct's rollouts (``{run}_rollouts_000000.jsonl``) as rollouts; ``{run}_metadata.jsonl`` names the model."""
+"""open-instruct's rollouts (``{run}_rollouts_000000.jsonl``) as rollouts; ``{run}_metadata.jsonl`` names the model.
+
+Token ids are never decoded.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from calipers.formats.format import Beginning, Columns, Format, Progress
-from calipers.formats.lines import ABSENT
+import msgspec
+
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
+from calipers.formats.lines import ABSENT, NOTHING
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     STEP,
     Layout,
+    Number,
     PromptTasks,
     RowBlock,
     SystemLines,
@@ -20,8 +26,18 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.part import Part
-from calipers.systems.open_instruct.wire import FIELDS
 
+FIELDS: Final[list[tuple[str, Any, Any]]] = [
+    ("step", int | None, ABSENT),
+    ("prompt_tokens", Raw, msgspec.NODEFAULT),
+    ("response_tokens", Raw, NOTHING),
+    ("reward", Number, ABSENT),
+    ("advantage", Number, ABSENT),
+    ("finish_reason", str | None, ABSENT),
+    ("dataset", str | list[Any] | None, ABSENT),
+    ("ground_truth", Raw, NOTHING),
+    ("request_info", Raw, NOTHING),
+]
 SYSTEM: Final = "open_instruct"
 FILTERED: Final = "open-instruct drops groups by active sampling and zero variance before it writes: they are not here"
 _SHARD: Final = re.compile(r"([^/\\]*)_rollouts_[0-9]+\.jsonl")
@@ -74,7 +90,7 @@ def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: i
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file."""
-    maker = "calipers.systems.open_instruct.read:lines"
+    maker = "calipers.systems.open_instruct:lines"
     return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path, [FILTERED])
 
 

@@ -1,9 +1,12 @@
-"""A result in MLflow: an experiment for each dataset, a run for each group, the result itself as an artefact."""
+"""A result in MLflow: an experiment for each dataset, a run for each group; and the alarms of a watch."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+from calipers.analyses.watch.alarm_event import AlarmSender, event_name, sender_of
+from calipers.analyses.watch.monitor import Raised
 from calipers.reports.figures import counted
 from calipers.reports.flat_metrics import described, flat_metrics, plain_name
 from calipers.reports.result import Result
@@ -37,3 +40,22 @@ def log(result: Result, target: str | None) -> Iterator[str]:
         client.log_text(run.run_id, result.to_json(), RESULT)
         client.set_terminated(run.run_id)
         yield f"mlflow: {counted(len(metrics), 'number')} in experiment {experiment!r}, run {run.run_id}"
+
+
+def sender(target: str | None) -> AlarmSender:
+    """``--log mlflow[=URI]``: the tracking server of MLFLOW_TRACKING_URI, or URI."""
+
+    def send(raised: Raised, path: str) -> str:
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(tracking_uri=target)
+        experiment = plain_name(f"watch {os.path.basename(os.path.abspath(path))}")
+        known = client.get_experiment_by_name(experiment)
+        number = known.experiment_id if known else client.create_experiment(experiment)
+        run = client.create_run(number, run_name=plain_name(raised.alarm)).info
+        client.log_metric(run.run_id, event_name(raised), raised.evidence, step=raised.step)
+        client.set_tag(run.run_id, "calipers.alarm", raised.words)
+        client.set_terminated(run.run_id)
+        return f"mlflow: alarm at step {raised.step} in experiment {experiment!r}, run {run.run_id}"
+
+    return sender_of("mlflow", send)

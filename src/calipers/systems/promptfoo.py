@@ -1,4 +1,7 @@
-"""promptfoo's results as rollouts: the JSON of ``promptfoo eval -o results.json``, or the JSON Lines of its rows."""
+"""promptfoo's results (version 3) as rollouts.
+
+The JSON of ``promptfoo eval -o results.json``, or the JSON Lines of its rows.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,14 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Raw
-from calipers.formats.lines import LineError
+from calipers.formats.lines import ABSENT, NOTHING, LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.formats.system_rows import (
     HASH_DIGITS,
     REMEMBERED,
     SHOWN,
     Layout,
+    Number,
     RowBlock,
     SystemLines,
     SystemPart,
@@ -29,16 +33,114 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.part import Labels, Part, Places
-from calipers.systems.promptfoo.wire import (
-    ROW,
-    Grading,
-    Provider,
-    ResultFile,
-    SaidPrompt,
-    SaidResponse,
-    SaidRow,
-    TestCase,
-)
+
+
+class Provider(msgspec.Struct, gc=False):
+    """Who answered; two providers may share an id."""
+
+    id: str | None = None
+    label: str | None = None
+
+
+class Prompt(msgspec.Struct, gc=False):
+    """The template of the prompt."""
+
+    label: str | None = None
+
+
+class TestCase(msgspec.Struct, rename={"assertions": "assert"}, gc=False):
+    """The test, the same in each of its repeats."""
+
+    description: Raw = NOTHING
+    assertions: Raw = NOTHING
+    threshold: Raw = NOTHING
+
+
+class Response(msgspec.Struct, gc=False):
+    """What the provider returned."""
+
+    cached: bool | None = None
+
+
+class AssertionData(msgspec.Struct, rename="camel", gc=False):
+    """What promptfoo noted of an assertion."""
+
+    grader_error: bool | None = None
+
+
+class Component(msgspec.Struct, gc=False):
+    """The result of one assertion."""
+
+    reason: str | None = None
+    metadata: AssertionData | None = None
+
+
+class Grading(msgspec.Struct, rename="camel", gc=False):
+    """The results of all assertions."""
+
+    component_results: list[Component | None] | None = None
+
+
+class TokenUsage(msgspec.Struct, gc=False):
+    """The tokens of a request."""
+
+    prompt: Number = None
+    completion: Number = None
+    cached: Number = None
+
+
+class ResultTable(msgspec.Struct, gc=False):
+    """The rows of a results file."""
+
+    results: list[Raw]
+
+
+class ResultFile(msgspec.Struct, gc=False):
+    """A results file in one piece."""
+
+    results: ResultTable
+
+
+class SaidPrompt(msgspec.Struct, gc=False):
+    """The prompt with its variables filled in."""
+
+    raw: Any = None
+
+
+class SaidResponse(msgspec.Struct, gc=False):
+    """What the provider returned, text as a rule."""
+
+    output: Any = None
+
+
+class SaidRow(msgspec.Struct, gc=False):
+    """What a row says beside numbers."""
+
+    prompt: SaidPrompt | None = None
+    response: SaidResponse | None = None
+    metadata: Any = None
+
+
+ROW: Final[list[tuple[str, Any, Any]]] = [
+    ("id", str | None, None),
+    ("testIdx", int, msgspec.NODEFAULT),
+    ("promptIdx", int, msgspec.NODEFAULT),
+    ("provider", Provider | str | None, None),
+    ("prompt", Prompt | None, None),
+    ("vars", Raw, NOTHING),
+    ("testCase", TestCase | None, None),
+    ("response", Response | None, None),
+    ("success", bool | None, None),
+    ("score", Number, ABSENT),
+    ("namedScores", dict[str, Any] | None, None),
+    ("gradingResult", Grading | None, None),
+    ("failureReason", int | None, None),
+    ("latencyMs", Number, ABSENT),
+    ("cost", Number, ABSENT),
+    ("tokenUsage", TokenUsage | None, None),
+    ("metadata", Raw, NOTHING),
+]
+
 
 SYSTEM: Final = "promptfoo"
 ERROR: Final = 2  # of failureReason: the provider failed, and no assertion was made
@@ -155,7 +257,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
         own_names(names, SYSTEM)
         parts = [_read_file(source, labels, progress)]
     else:
-        parts = read_rows("calipers.systems.promptfoo.read:lines", SYSTEM, source, names, labels, progress)
+        parts = read_rows("calipers.systems.promptfoo:lines", SYSTEM, source, names, labels, progress)
     return with_notes(_told_apart(parts), source.path, _notes(parts, source.path)) if parts and len(parts[0]) else []
 
 

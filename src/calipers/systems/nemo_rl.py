@@ -1,4 +1,7 @@
-"""NeMo-RL's data files (``val_data_step10.jsonl``, ``train_data_step1.jsonl``) as rollouts."""
+"""NeMo-RL's data files (``val_data_step10.jsonl``, ``train_data_step1.jsonl``) as rollouts.
+
+Every value of a row is a list, as a rule of one element.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ import msgspec
 import numpy as np
 
 from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
-from calipers.formats.lines import kind_of
+from calipers.formats.lines import NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
     STEP,
     Layout,
+    Number,
     PromptTasks,
     RowBlock,
     SystemLines,
@@ -28,7 +32,6 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part
-from calipers.systems.nemo_rl.wire import FIELDS, Message
 
 SYSTEM: Final = "nemo_rl"
 REWARD: Final = "rewards"
@@ -36,6 +39,20 @@ _STEP: Final = re.compile(r"_step([0-9]+)\.")
 _SPLIT: Final = re.compile(r"(train|val)(?:idation)?_data")
 _ENCODER: Final = msgspec.json.Encoder()
 _QUOTE: Final = ord('"')
+
+
+class Message(msgspec.Struct, gc=False):
+    """One turn of a conversation."""
+
+    role: str | None = None
+    content: Raw = NOTHING
+
+
+FIELDS: Final[list[tuple[str, Any, Any]]] = [
+    ("content", list[list[Message | str] | str | None], msgspec.NODEFAULT),
+    ("rewards", list[Number], msgspec.NODEFAULT),
+    ("filtered_rewards", list[Number] | None, None),  # of the rows that dynamic sampling kept
+]
 
 
 def take(rows: RowBlock) -> Ints | None:
@@ -112,7 +129,7 @@ def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: i
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file."""
-    maker = "calipers.systems.nemo_rl.read:lines"
+    maker = "calipers.systems.nemo_rl:lines"
     return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
 
 

@@ -30,13 +30,37 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.part import BadRow, Part
-from calipers.systems.skyrl.wire import FIELDS, Scored, SkyRLText
 
 SYSTEM: Final = "skyrl"
 UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null
 LAST: Final = "last_token_score"  # SkyRL's pass_at_n looks at it, and not at the score
 _STEP: Final = re.compile(r"global_step_([0-9]+)_evals\Z")
 _TAGS: Final = re.compile(r"<\|[^|>]*\|>")
+
+
+class SkyRLText(msgspec.Struct, gc=False):
+    """A row, as far as it says something."""
+
+    input_prompt: Raw = NOTHING
+    output_response: Raw = NOTHING
+    env_extras: Raw = NOTHING
+    data_source: str | None = None
+
+
+class Scored(msgspec.Struct, gc=False):
+    """The score of a row: of the whole response, or of each token."""
+
+    score: Number | list[float | None] = None
+
+
+FIELDS: Final[list[tuple[str, Any, Any]]] = [
+    ("input_prompt", Raw, msgspec.NODEFAULT),
+    ("score", Raw, NOTHING),  # as in `Scored`
+    ("stop_reason", str | None, ABSENT),
+    ("env_class", str | None, ABSENT),
+    ("env_extras", Raw, NOTHING),
+    ("data_source", str | None, ABSENT),
+]
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -132,7 +156,7 @@ def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: i
 
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file."""
-    maker = "calipers.systems.skyrl.read:lines"
+    maker = "calipers.systems.skyrl:lines"
     return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
 
 

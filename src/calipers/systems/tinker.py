@@ -8,11 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from calipers.formats.format import Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats.lines import ABSENT, NOTHING
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
     STEP,
     Layout,
+    Number,
     RowBlock,
     SystemLines,
     conversation,
@@ -24,7 +26,53 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.part import Part
-from calipers.systems.tinker.wire import EVALUATION, SUMMARY, Logs, TextTrajectory, Turn
+
+
+class Turn(msgspec.Struct, gc=False):
+    """One turn of a trajectory; that of a grader comes last."""
+
+    role: str | None = None
+    content: Any = None
+
+
+class Logs(msgspec.Struct, gc=False):
+    """What a benchmark noted of a trajectory."""
+
+    expected: Raw = NOTHING
+
+
+class TextTrajectory(msgspec.Struct, gc=False):
+    """A trajectory, as far as it says something."""
+
+    example_id: str | int | None = None
+    idx: int | None = None
+    benchmark: str | None = None
+    turns: Raw = NOTHING
+    logs: Raw = NOTHING
+    error: str | None = None
+
+
+EVALUATION: Final[list[tuple[str, Any, Any]]] = [
+    ("example_id", str | int | None, None),
+    ("idx", int | None, None),
+    ("benchmark", str | None, None),
+    ("reward", Number, ABSENT),
+    ("metrics", dict[str, Any] | None, None),
+    ("error", str | None, None),
+    ("time_seconds", Number, ABSENT),
+]
+
+SUMMARY: Final[list[tuple[str, Any, Any]]] = [
+    ("split", str | None, None),
+    ("iteration", int | None, None),
+    ("group_idx", int, msgspec.NODEFAULT),
+    ("traj_idx", int, msgspec.NODEFAULT),
+    ("tags", list[Any] | None, None),
+    ("total_reward", Number, ABSENT),
+    ("final_reward", Number, ABSENT),
+    ("trajectory_metrics", dict[str, Any] | None, None),
+]
+
 
 EVALUATIONS: Final = "tinker_eval"
 SUMMARIES: Final = "tinker_rl"
@@ -101,13 +149,13 @@ def summary_lines(path: str, names: Mapping[str, str], labels: Collection[str], 
 
 def read_evaluation(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file of trajectories."""
-    maker = "calipers.systems.tinker.read:evaluation_lines"
+    maker = "calipers.systems.tinker:evaluation_lines"
     return with_notes(read_rows(maker, EVALUATIONS, source, names, labels, progress), source.path)
 
 
 def read_summaries(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file of summaries."""
-    maker = "calipers.systems.tinker.read:summary_lines"
+    maker = "calipers.systems.tinker:summary_lines"
     return with_notes(read_rows(maker, SUMMARIES, source, names, labels, progress), source.path, [BATCH])
 
 
