@@ -167,13 +167,13 @@ def check(
         write("".join(f"{clean(line, None)}\n" for line in lines))
         return
     with plugins_loaded(plugins):
-        from calipers.analyses.selftest.selftest import checked
+        from calipers.analyses.selftest import checked
 
         suite = suite_of(benchmark, Questions())
         questions = checked(suite, limit)
         test = None
         if selftest:
-            from calipers.analyses.selftest.selftest import selftest as try_verifiers
+            from calipers.analyses.selftest import selftest as try_verifiers
 
             test = try_verifiers(questions, concurrency=concurrency, seed=seed, confidence=confidence)
     document: dict[str, Any] = {
@@ -188,7 +188,7 @@ def check(
     if shape == "json":
         write(safe_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
     else:
-        from calipers.analyses.selftest.document import document as document_of
+        from calipers.analyses.selftest import document as document_of
         from calipers.reports.figures import counted
 
         judged = [f"{name} {count:,}" for name, count in questions.counts.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from calipers.analyses.watch.alarm_event import AlarmSender, event_name, sender_of
+from calipers.analyses.watch.document import AlarmSender, event_name, sender_of
 from calipers.analyses.watch.monitor import Raised
 
 FOLDER = "calipers-watch"  # below the watched folder, where none is given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from calipers.analyses.watch.alarm_event import AlarmSender, event_name, sender_of
+from calipers.analyses.watch.document import AlarmSender, event_name, sender_of
 from calipers.analyses.watch.monitor import Raised
 from calipers.reports.figures import counted
 from calipers.reports.flat_metrics import described, flat_metrics, plain_name

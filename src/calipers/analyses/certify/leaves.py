@@ -7,6 +7,8 @@
 
 Numbers come from the columns that a score reads, so that two files with the same leaves have the same score. Records
 in JSON Lines are hashed while they are read; those of other formats pass one by one, as `calipers convert` writes them.
+
+The tree of many leaves is grown in several processes.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.tree import LeafChunk
 from calipers.errors import InputError
 from calipers.formats.canonical import (
@@ -34,6 +39,7 @@ from calipers.formats.canonical import (
 )
 from calipers.formats.carried import CARRIED
 from calipers.formats.format import Raw
+from calipers.formats.lines import ChildProcess, processes
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.packed import small
 from calipers.rollouts.part import Labels, Part
@@ -44,6 +50,9 @@ CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once; twice and ha
 COMBINATIONS: Final = 1 << 12  # of neighbouring pieces that are worth a table
 SAID: Final = ("prompt", "completion", "answer", "error", "metadata")
 HEX: Final = 64  # hexadecimal digits of a hash
+HEIGHT: Final = 12  # of the branches that processes grow; their first leaf is a multiple of 2^HEIGHT
+HEAD_START: Final = 80_000  # leaves that this process hashes while another starts
+WORTH_DIVIDING: Final = 250_000  # leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,3 +414,38 @@ def _ranks(values: Sequence[Any]) -> Ints:
     ranks = np.zeros(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=lambda code: str(values[code]).encode())] = np.arange(len(values))
     return ranks
+
+
+def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
+    """The tree of the leaves; InputError without any."""
+    starts = _starts(leaves.count, processes())
+    if not starts:
+        return trees.Tree(seed, trees.branch(seed, 0, leaves.count, leaves.chunks(0, leaves.count)))
+    children: list[ChildProcess[trees.Levels]] = []
+    try:
+        for first, end in pairwise([*starts, leaves.count]):
+            request = {"seed": seed.hex(), "first": first, "count": end - first}
+            way = "calipers.analyses.certify.leaves:grow_branch"
+            children.append(ChildProcess(way, request, partial(leaves.chunks, first, end)))
+        levels = trees.branch(seed, 0, starts[0], leaves.chunks(0, starts[0]), HEIGHT)
+        for child in children:
+            for level, more in zip(levels, child.result(), strict=True):
+                level += more
+    finally:
+        for child in children:
+            child.stop()
+    return trees.Tree(seed, trees.raised(levels))
+
+
+def grow_branch(seed: str, first: int, count: int, given: Iterator[trees.LeafChunk]) -> trees.Levels:
+    """The levels over some leaves, in a process of their own."""
+    return trees.branch(bytes.fromhex(seed), first, count, given, HEIGHT)
+
+
+def _starts(count: int, workers: int) -> list[int]:
+    """The first leaf of each other process, so that all end at one time; none where that saves nothing."""
+    if workers < 2 or count < WORTH_DIVIDING:
+        return []
+    share = (count - HEAD_START) // workers
+    step = 1 << HEIGHT
+    return [(count - share * (workers - n)) // step * step for n in range(1, workers)]

@@ -7,7 +7,7 @@ import json
 import pytest
 from running.scene import sums
 
-from calipers.analyses.selftest.selftest import checked, gold, selftest
+from calipers.analyses.selftest import checked, gold, selftest
 from calipers.errors import InputError, VerifierError
 from calipers.names import VERIFIERS
 from calipers.tasks.store import load_suite

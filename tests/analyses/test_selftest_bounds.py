@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from cli.running import calipers, refused
 
-from calipers.analyses.selftest.error_rates import ErrorRates, allowed_rates
+from calipers.analyses.selftest import ErrorRates, allowed_rates
 from calipers.metrics.metric import UNIT
 from calipers.stats.intervals import interval
 

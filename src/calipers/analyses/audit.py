@@ -1,25 +1,40 @@
-"""Audit a run: what is impossible, what is beyond chance, and what is only worth a look."""
+"""Audit a run: what is impossible, what is beyond chance, and what is only worth a look; and its page."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
 from itertools import combinations
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
-from calipers.analyses.audit.rows import AuditRow, rows_of
 from calipers.errors import InputError
+from calipers.formats.carried import CARRIED
 from calipers.formats.convert import records_of
-from calipers.formats.format import Named
+from calipers.formats.format import Named, Raw
 from calipers.formats.read import begin
 from calipers.formats.run_plan import is_run, read_plan, read_settings
+from calipers.reports.document import Blank, Block, Document, Sentence, Title, plain_table
+from calipers.reports.figures import counted
+from calipers.reports.untrusted_text import clean
 from calipers.rollouts.part import Part
+from calipers.rollouts.record import CODE, FIRST_GAP
 from calipers.stats import audit as tests
 
+PASS: Final = 1.0
+STARTS, ENDS, IDS = ("started_at", "start_time"), ("finished_at", "end_time"), ("request_id", "response_id")
+LOGPROBS: Final = ("completion_logprob", "cumulative_logprob", "sum_logprob")
+GOLD: Final = ("target", "gold", "reference", "oracle")
+TWIN: Final = "perturbed_from"
+_FRACTION: Final = re.compile(r"\.(\d+)")
 SCHEMA: Final = "calipers.audit/1"
 IMPOSSIBLE, TEST, LIST = "impossible", "test", "list"
 LONG: Final = 200  # characters of a text that nobody writes twice by chance
@@ -30,6 +45,129 @@ STEADY: Final = 0.25  # seconds; shorter durations do not spread over 10 ms
 STRONG: Final = 8  # runs from which on agreement against a key is a finding
 MOST_PAIRS: Final = 2_000  # of equal texts of one task, beyond which no more are looked at
 NAMED: Final = 5
+FIELDS = ("rule", "kind", "count", "of", "expected", "p", "says", "examples")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """What an audit reads of one rollout; None for what is not recorded."""
+
+    group: tuple[Any, ...]  # agent, model, dataset, and split and step of a training run
+    task: str
+    sample: int
+    attempt: int
+    outcome: str
+    reward: float | None
+    text: str | None
+    plain: bool  # whether the completion is one text, not a list of messages
+    answer: Any
+    start: float | None  # seconds
+    end: float | None
+    latency: float | None  # seconds
+    tokens: float | None
+    reasoning: float | None
+    max_tokens: float | None
+    logprob: float | None
+    retries: float
+    seed: int | None
+    sent_seed: int | None  # by a run of Calipers
+    request: str | None
+    gold: str | None
+    twin: str | None
+
+    @property
+    def name(self) -> str:
+        """The rollout, for people."""
+        again = f" attempt {self.attempt}" if self.attempt != 1 else ""
+        return f"task {self.task!r} sample {self.sample}{again}"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has a number: it was scored, or counts as 0."""
+        return CODE[self.outcome] < FIRST_GAP
+
+    @property
+    def passed(self) -> bool:
+        """Whether it passed."""
+        return self.reward is not None and self.reward >= PASS
+
+    @property
+    def unit(self) -> tuple[Any, ...]:
+        """Its task, in its group."""
+        return (*self.group, self.task)
+
+
+def rows_of(records: Iterable[Mapping[str, Any]], reward: str | None = None) -> Iterator[AuditRow]:
+    """A row for each record; ``reward`` is the one to look at where there are several."""
+    for record in records:
+        yield _row({key: _decoded(value) for key, value in record.items() if key != CARRIED}, reward)
+
+
+def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
+    usage = record.get("usage") or {}
+    rewards = {"reward": record.get("reward"), **(record.get("rewards") or {})}
+    known = {name: value for name, value in rewards.items() if value is not None}
+    worth = known.get(reward) if reward else known.get("reward", next(iter(known.values()), None))
+    completion, metadata = record.get("completion"), record.get("metadata") or {}
+    call = record["request"] if isinstance(record.get("request"), dict) else {}  # of Calipers' own runs
+    seed = record.get("seed", metadata.get("seed", call.get("seed")))
+    request = _first(record, IDS) if _first(record, IDS) is not None else call.get("id")
+    start, end = _first(record, STARTS), _first(record, ENDS)
+    text = completion if isinstance(completion, str) else None if completion is None else _written(completion)
+    gold = next(
+        (value for where in (record, metadata) for name in GOLD if isinstance(value := where.get(name), str)), None
+    )
+    return AuditRow(
+        group=tuple(record.get(name) for name in ("agent", "model", "dataset", "split", "step")),
+        task=str(record["task"]),
+        sample=int(record.get("sample") or 0),
+        attempt=int(record.get("attempt") or 1),
+        outcome=record.get("outcome") or ("scored" if known else "missing"),
+        reward=None if worth is None else float(worth),
+        text=text,
+        plain=isinstance(completion, str),
+        answer=record.get("answer"),
+        start=_moment(start),
+        end=_moment(end),
+        latency=_number(usage.get("latency_s", record.get("latency_s"))),
+        tokens=_number(usage.get("output_tokens", record.get("output_tokens"))),
+        reasoning=_number(usage.get("reasoning_tokens", record.get("reasoning_tokens"))),
+        max_tokens=_number(record.get("max_tokens")),
+        logprob=_number(_first(record, LOGPROBS) if _first(record, LOGPROBS) is not None else _first(usage, LOGPROBS)),
+        retries=_number(record.get("retries")) or 0.0,
+        seed=int(seed) if isinstance(seed, (int, float)) else None,
+        sent_seed=sent if isinstance(sent := call.get("seed"), int) else None,
+        request=None if request is None else str(request),
+        gold=gold,
+        twin=metadata.get(TWIN) if isinstance(metadata.get(TWIN), str) else record.get(TWIN),
+    )
+
+
+def _decoded(value: Any) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, Raw) else value
+
+
+def _first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((record[name] for name in names if record.get(name) is not None), None)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _written(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _moment(value: Any) -> float | None:
+    """Seconds since 1970, of a number or of a text by ISO 8601; None for anything else."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(_FRACTION.sub(lambda found: f".{found[1][:6]:0<6}", value, count=1))
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,3 +698,59 @@ def _rejudged(path: str) -> Verdict:
     examples = [f"task {task!r} sample {sample}" for flip in changed for task, sample in flip.which]
     says = "rewards that the run's own verifier does not give: " + ", ".join(f"{f.what} {f.count:,}" for f in changed)
     return Anomaly("rejudged", IMPOSSIBLE, count, says, expected=0.0, examples=examples[:NAMED])
+
+
+def document(audit: Audit) -> Document:
+    """The page of an audit."""
+    return Document(partial(_blocks, audit), audit.to_dict, FIELDS, partial(rows, audit))
+
+
+def rows(audit: Audit) -> list[dict[str, Any]]:
+    """A flat row for each finding and each list."""
+    nothing = dict.fromkeys(FIELDS)
+    flat = [{**nothing, **asdict(each)} for each in audit.findings]
+    flat += [{**nothing, "kind": "list", **asdict(each)} for each in audit.lists]
+    return [{**row, "examples": "; ".join(row["examples"])} for row in flat]
+
+
+def _blocks(audit: Audit) -> Iterator[Block]:
+    count = counted(audit.rollouts, "rollout")
+    if audit.findings:
+        yield Sentence(f"{count}: {counted(len(audit.findings), 'finding')}", "strong")
+    else:
+        yield Sentence(f"{count}: nothing found that an honest run does not show", "strong")
+    if audit.findings:
+        yield Blank()
+        cells = [
+            [each.rule, f"{each.count:,}", _expected(each.expected), _p(each.p), _said(each.says, each.examples)]
+            for each in audit.findings
+        ]
+        yield plain_table(["finding", "count", "expected", "p", ""], cells, numbers={1, 2, 3}, strong={0})
+    if audit.lists:
+        yield Blank()
+        yield Title("To look at, which proves nothing")
+        cells = [
+            [each.rule, f"{each.count:,}", f"{each.of:,}", _said(each.says, each.examples)] for each in audit.lists
+        ]
+        yield plain_table(["list", "count", "of", ""], cells, numbers={1, 2})
+    yield Blank()
+    if audit.tried:
+        yield Sentence(f"Tried without a finding: {', '.join(audit.tried)}.", "note")
+    for each in audit.unknown:
+        yield Sentence(f"Not known: {each}.", "note")
+    yield Sentence(
+        "A retry on few tasks cannot be seen from outcomes; at most 5 % of honest runs have a finding.", "note"
+    )
+
+
+def _expected(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value % 1 else f"{value:.0f}"
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+def _said(says: str, examples: Any) -> str:
+    shown = f" ({clean('; '.join(examples[:2]), 160)})" if examples else ""
+    return clean(says, 300) + shown

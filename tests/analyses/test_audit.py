@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from bench.statistics_audit import CHEATS, REAL, honest, look, share_found
-from calipers.analyses.audit.audit import IMPOSSIBLE, LIST, AuditEvidence, against_strong_runs, audit, audited
-from calipers.analyses.audit.rows import rows_of
+from calipers.analyses.audit import IMPOSSIBLE, LIST, AuditEvidence, against_strong_runs, audit, audited, rows_of
 from calipers.errors import CalipersError
 from calipers.running.perform import sample_seed
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.mark.parametrize("name", CHEATS)
