@@ -535,7 +535,7 @@ VERIFIERS = Index(
         "tool_calls_match": "calipers.verifiers.tools:TOOL_CALLS_MATCH",
         "format_only": "calipers.verifiers.text:FORMAT_ONLY",
         "numeric_match": "calipers.verifiers.numeric:NUMERIC_MATCH",
-        "choice": "calipers.verifiers.choice:CHOICE",
+        "choice": "calipers.verifiers.text:CHOICE",
         "python_tests": "calipers.verifiers.python_tests:PYTHON_TESTS",
         "test_sh": "calipers.verifiers.test_sh:TEST_SH",
         "math": "calipers.verifiers.maths:MATH",

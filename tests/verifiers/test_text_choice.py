@@ -9,7 +9,7 @@ import pytest
 from calipers.clients.client import Completion
 from calipers.errors import InputError
 from calipers.tasks.task import Task
-from calipers.verifiers.choice import CHOICE, chosen_letter
+from calipers.verifiers.text import CHOICE, chosen_letter
 
 CHOICES = ["Paris", "Rome", "the city of Bern", "A and B"]
 
