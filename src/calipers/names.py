@@ -286,7 +286,7 @@ FORMATS = Index(
     {
         "native": "calipers.formats.jsonl:NATIVE",
         "jsonl": "calipers.formats.jsonl:JSONL",
-        "evsys_predictions": "calipers.systems.evsys.read:PREDICTIONS",
+        "evsys_predictions": "calipers.systems.evsys.predictions:PREDICTIONS",
         "json_array": "calipers.formats.records:RECORDS",
         "evsys_rewards": "calipers.formats.rewards:REWARDS",
         "csv": "calipers.formats.tables:CSV",
@@ -446,7 +446,7 @@ DIALECTS = Index(
     {
         "native": "calipers.request:NATIVE",
         "evsys": "calipers.systems.evsys.words:EVSYS",
-        "nemo_gym": "calipers.systems.nemo_gym.dialect:NEMO_GYM",
+        "nemo_gym": "calipers.systems.nemo_gym.metrics:NEMO_GYM",
         "lm_eval": "calipers.systems.lm_eval.words:LM_EVAL",
         "harbor": "calipers.systems.harbor.dialect:HARBOR",
     },

@@ -18,7 +18,7 @@ from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
 from calipers.systems.harbor.tasks.registry import REGISTRY, DatasetAt, is_spec, resolve
-from calipers.systems.harbor.trials.runnable import Runnable, runnable
+from calipers.systems.harbor.trials.environment import Runnable, runnable
 
 
 def means_dataset(benchmark: str) -> bool:
