@@ -11,10 +11,8 @@ import calipers
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
-from calipers.analyses.certify.grow import grow
-from calipers.analyses.certify.leaves import HeldTexts, leaf_of, of_records
-from calipers.analyses.certify.proof import show_rollouts
-from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, verify
+from calipers.analyses.certify.leaves import HeldTexts, grow, leaf_of, of_records
+from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, show_rollouts, verify
 from calipers.errors import InputError
 from calipers.formats.convert import convert
 
@@ -135,7 +133,7 @@ def test_the_tree_is_the_same_in_several_processes(monkeypatch, count, workers, 
     leaves = of_records({"task": f"t{task}", "reward": task % 3} for task in range(count))
     alone = grow(SEED, leaves)
     for name, value in (("processes", lambda: workers), ("WORTH_DIVIDING", 1)):
-        monkeypatch.setattr(f"calipers.analyses.certify.grow.{name}", value)
+        monkeypatch.setattr(f"calipers.analyses.certify.leaves.{name}", value)
     if child is not None:  # what a child took and did not do is done here
         monkeypatch.setattr("calipers.formats.lines._CHILD", child)
     assert [*map(bytes, grow(SEED, leaves).levels)] == [*map(bytes, alone.levels)]

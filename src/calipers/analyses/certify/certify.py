@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, private_key, sign, state
-from calipers.analyses.certify.grow import grow, growing
-from calipers.analyses.certify.leaves import Leaves, of_parts, of_records
+from calipers.analyses.certify.leaves import Leaves, grow, growing, of_parts, of_records
 from calipers.errors import InputError
 from calipers.formats.atomic_file import atomic_file
 from calipers.formats.convert import records_of

@@ -7,21 +7,26 @@
 
 Numbers come from the columns that a score reads, so that two files with the same leaves have the same score. Records
 in JSON Lines are hashed while they are read; those of other formats pass one by one, as `calipers convert` writes them.
+
+The tree of many leaves is grown in several processes.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.tree import LeafChunk
 from calipers.errors import InputError
 from calipers.formats.canonical import (
@@ -36,6 +41,7 @@ from calipers.formats.canonical import (
 )
 from calipers.formats.carried import CARRIED
 from calipers.formats.format import Raw
+from calipers.formats.lines import ChildProcess, processes
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.packed import small
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, Labels, Part
@@ -47,6 +53,8 @@ SAID: Final = ("prompt", "completion", "answer", "error", "metadata")
 WHOLE: Final = 1 << 13  # whole numbers below this are looked up in a table of texts
 SAMPLED: Final = 64  # numbers that tell whether most of a column are distinct
 HEX: Final = 64  # hexadecimal digits of a hash
+HEIGHT: Final = CHUNK.bit_length() - 1  # of the branch over a chunk of leaves, whose top is one node
+WORTH_DIVIDING: Final = 150_000  # leaves
 _OUTCOMES: Final = [b',"outcome":"%b"' % outcome.encode() for outcome in OUTCOMES]
 
 
@@ -418,3 +426,80 @@ def _ranks(values: Sequence[Any]) -> Ints:
     ranks = np.zeros(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=lambda code: str(values[code]).encode())] = np.arange(len(values))
     return ranks
+
+
+Branch = tuple[int, trees.Levels]  # its first leaf, and its levels up to `HEIGHT`
+
+
+def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
+    """The tree of the leaves; InputError without any."""
+    with growing(seed, leaves) as finished:
+        return finished()
+
+
+@contextmanager
+def growing(seed: bytes, leaves: Leaves) -> Iterator[Callable[[], trees.Tree]]:
+    """Let other processes grow the tree of the leaves meanwhile; the function that this gives helps them to finish."""
+    left = deque(range(0, leaves.count, CHUNK))
+    others = processes() - 1 if leaves.count >= WORTH_DIVIDING else 0
+    request = {"seed": seed, "count": leaves.count}
+    children: list[ChildProcess[list[Branch]]] = []
+
+    def finished() -> trees.Tree:
+        here = _branches(seed, leaves.count, TakenChunks(leaves, left)())
+        there = (branch for child in children for branch in child.result())
+        return trees.Tree(seed, _joined(leaves.count, chain(here, there)))
+
+    try:
+        for _ in range(others):
+            way = "calipers.analyses.certify.leaves:grow_branches"
+            children.append(ChildProcess(way, request, TakenChunks(leaves, left)))
+        yield finished
+    finally:
+        for child in children:
+            child.stop()
+
+
+class TakenChunks:
+    """The chunks of leaves that one process takes, as long as there are any left that no other has taken."""
+
+    def __init__(self, leaves: Leaves, left: deque[int]) -> None:
+        self._leaves, self._left = leaves, left
+        self._taken: list[int] = []
+
+    def __call__(self) -> Iterator[tuple[int, LeafChunk]]:
+        """Each chunk behind the number of its first leaf; called again, those of a process that died come first."""
+        yield from ((first, self._leaves.chunk(first)) for first in [*self._taken])
+        while self._left:
+            try:
+                first = self._left.popleft()
+            except IndexError:  # another process took the last one in between
+                return
+            self._taken.append(first)
+            yield first, self._leaves.chunk(first)
+
+
+def grow_branches(seed: bytes, count: int, given: Iterable[tuple[int, LeafChunk]]) -> list[Branch]:
+    """The branches over some of so many leaves, in another process."""
+    return [*_branches(seed, count, given)]
+
+
+def _branches(seed: bytes, count: int, given: Iterable[tuple[int, LeafChunk]]) -> Iterator[Branch]:
+    """The branches over some of so many leaves; over all of them, where they are one chunk, up to the root."""
+    salts = trees.salts(seed, count)
+    height = HEIGHT if count > CHUNK else None
+    for first, chunk in given:
+        yield first, trees.branch(salts, first, chunk, height)
+
+
+def _joined(count: int, branches: Iterator[Branch]) -> trees.Levels:
+    """The levels over all leaves, from those of the branches; InputError without any."""
+    if count <= CHUNK:
+        nothing: Branch = (0, [b""])
+        return trees.raised(next(branches, nothing)[1])
+    joined = [bytearray(trees.HASH * -(-count >> level)) for level in range(HEIGHT + 1)]
+    for first, levels in branches:
+        for level, (nodes, more) in enumerate(zip(joined, levels, strict=True)):
+            start = trees.HASH * (first >> level)
+            nodes[start : start + len(more)] = more
+    return trees.raised([*joined])
