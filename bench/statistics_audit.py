@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.analyses.audit.audit import Audit, AuditEvidence, audited
-from calipers.analyses.audit.rows import rows_of
+from calipers.analyses.audit import Audit, AuditEvidence, audited, rows_of
 
 TASKS, SAMPLES = 125, 8
 Record = dict[str, Any]

@@ -61,8 +61,7 @@ def prepare(
 
 def _calls(path: Path) -> Iterator[tuple[str, Any]]:
     """What is asked of each document: texts to be scored together, or one answer."""
-    from calipers.clients.client import Request
-    from calipers.clients.likelihood import Continuation, Rolling
+    from calipers.clients.client import Continuation, Request, Rolling
     from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
     from calipers.systems.lm_eval.tasks.loaded import load_task
     from calipers.systems.lm_eval.tasks.requests import requests

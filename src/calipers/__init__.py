@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {  # public name -> its module, and its name there if different
-    "Audit": "calipers.analyses.audit.audit",
+    "Audit": "calipers.analyses.audit",
     "Benchmark": "calipers.systems.evsys.benchmark",
     "BenchmarkScore": "calipers.systems.evsys.benchmark",
     "CalipersError": "calipers.errors",
@@ -42,7 +42,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Study": "calipers.analyses.plan_study.document",
     "Verdict": "calipers.verifiers.verifier",
     "Verification": "calipers.analyses.certify.verify",
-    "audit": "calipers.analyses.audit.audit",
+    "audit": "calipers.analyses.audit",
     "certify": "calipers.analyses.certify.certify",
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
@@ -224,7 +224,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from calipers.analyses.audit.audit import Audit, audit
+    from calipers.analyses.audit import Audit, audit
     from calipers.analyses.certify.certify import Certified, certify
     from calipers.analyses.certify.preregister import Preregistration, preregister
     from calipers.analyses.certify.verify import Verification, verify

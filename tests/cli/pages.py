@@ -104,14 +104,13 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
 
     from calipers.analyses.gate.document import document as gate_page
     from calipers.analyses.gate.gate import held_against
-    from calipers.analyses.gate.policy import read_policy
+    from calipers.analyses.gate.requirement import read_policy
     from calipers.analyses.plan_study.document import document as plan_page
-    from calipers.analyses.plan_study.pilot import Chosen, from_pilots
-    from calipers.analyses.plan_study.plan_study import StudyRequest, study
+    from calipers.analyses.plan_study.plan_study import Chosen, StudyRequest, from_pilots, study
     from calipers.analyses.rescore.document import document as rescored_page
     from calipers.analyses.rescore.rescore import Rescoring, judge_again
-    from calipers.analyses.selftest.document import document as selftest_page
-    from calipers.analyses.selftest.selftest import checked, selftest
+    from calipers.analyses.selftest import checked, selftest
+    from calipers.analyses.selftest import document as selftest_page
     from calipers.tasks.store import load_suite
 
     yield from _watched(folder)
@@ -129,7 +128,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
 
 def _verified(folder: Path, run: str) -> Document:
     from calipers.analyses.certify.certify import certify
-    from calipers.analyses.certify.document import document as verified_page
+    from calipers.analyses.certify.verify import document as verified_page
     from calipers.analyses.certify.verify import verify
 
     done = certify(run)
@@ -141,8 +140,8 @@ def _audited() -> Document:
     import numpy as np
 
     from bench.statistics_audit import CHEATS, look
-    from calipers.analyses.audit.audit import Audit
-    from calipers.analyses.audit.document import document as audit_page
+    from calipers.analyses.audit import Audit
+    from calipers.analyses.audit import document as audit_page
 
     found = [look(make(np.random.default_rng(2))) for make, _, _ in CHEATS.values()]
     findings = {each.rule: each for audit in found for each in audit.findings}

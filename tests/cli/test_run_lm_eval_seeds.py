@@ -35,7 +35,7 @@ def process_docs(docs):
     return found
 """
 MODEL = """
-from calipers.clients.likelihood import Scored
+from calipers.clients.client import Scored
 
 calls = open("calls.txt", "a")
 

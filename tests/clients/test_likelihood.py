@@ -3,10 +3,10 @@ import asyncio
 import pytest
 from clients.asking import request
 
-from calipers.clients.client import Price
-from calipers.clients.likelihood import (
+from calipers.clients.client import (
     Continuation,
     Likelihoods,
+    Price,
     Rolling,
     Scored,
     as_prompt,

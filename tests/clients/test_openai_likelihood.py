@@ -6,8 +6,7 @@ import pytest
 from clients.asking import request
 from clients.likely import Likely, Model, table
 
-from calipers.clients.client import Connection, connect
-from calipers.clients.likelihood import Continuation, LikelihoodModel, Rolling, Scored
+from calipers.clients.client import Connection, Continuation, LikelihoodModel, Rolling, Scored, connect
 from calipers.clients.openai import PROBE
 from calipers.errors import ClientError
 

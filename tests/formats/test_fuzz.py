@@ -19,7 +19,7 @@ from calipers.formats import jsonl, rewards, tables
 from calipers.formats.read import read
 from calipers.formats.source import Source
 from calipers.rollouts.table import assemble
-from calipers.systems.evsys import read as evsys
+from calipers.systems.evsys import predictions as evsys
 from examples import examples
 
 LABELS = ("k", "x", "answer", "a.b")

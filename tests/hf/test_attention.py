@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from calipers.clients.huggingface.attention import grouped
+from calipers.clients.huggingface.checkpoint import grouped
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 

@@ -14,12 +14,11 @@ from hf.asking import ask, request, score
 from hf.parity import OPTION_ASKED, OPTION_PAIRS, OPTION_WHOLE, OPTIONS, OPTIONS_FIXTURE, filled
 from hf.test_run import words
 
-from calipers.clients.client import Connection
+from calipers.clients.client import Connection, Continuation, Rolling
 from calipers.clients.client import connect as connect_any
 from calipers.clients.huggingface.checkpoint import load
 from calipers.clients.huggingface.client import connect
 from calipers.clients.huggingface.options import ELSEWHERE, LoadOptions
-from calipers.clients.likelihood import Continuation, Rolling
 from calipers.errors import ClientError, InputError, UnknownName
 
 THEIRS = json.loads(OPTIONS_FIXTURE.read_text())

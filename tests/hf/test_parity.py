@@ -7,8 +7,8 @@ from hf.asking import ask, request, score
 from hf.parity import ASKED, FIXTURE, KINDS, ODD_ASKED, ODD_PAIRS, PAIRS, WHOLE
 from hf.tiny import LENGTH
 
+from calipers.clients.client import Continuation, Rolling, Scored
 from calipers.clients.huggingface import batches
-from calipers.clients.likelihood import Continuation, Rolling, Scored
 from calipers.errors import ClientError
 
 THEIRS = json.loads(FIXTURE.read_text())

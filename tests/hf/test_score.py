@@ -6,9 +6,9 @@ import pytest
 from hf.asking import batch_plan, in_turn, score
 from hf.parity import CHOICES, EXAMPLES, LONG
 
+from calipers.clients.client import Continuation, Rolling
 from calipers.clients.huggingface import batches
 from calipers.clients.huggingface import score as scoring
-from calipers.clients.likelihood import Continuation, Rolling
 
 CLOSE = {"rel": 1e-5, "abs": 1e-5}  # both add hundreds of numbers of 32 bits, in another order
 

@@ -12,8 +12,8 @@ from hf.asking import asked, request, score
 from hf.tiny import TEMPLATE
 from running.scene import records
 
+from calipers.clients.client import Continuation
 from calipers.clients.huggingface.template import NO_NAMES, NO_SYSTEM, Local, Template
-from calipers.clients.likelihood import Continuation
 from calipers.errors import ClientError
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of

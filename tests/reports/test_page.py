@@ -10,10 +10,8 @@ import pytest
 
 import calipers
 from calipers.analyses.gate.gate import held_against
-from calipers.analyses.gate.policy import NamedResult, Policy
-from calipers.analyses.gate.requirement import parse
-from calipers.analyses.plan_study.pilot import from_numbers
-from calipers.analyses.plan_study.plan_study import StudyRequest, study
+from calipers.analyses.gate.requirement import NamedResult, Policy, parse
+from calipers.analyses.plan_study.plan_study import StudyRequest, from_numbers, study
 from calipers.errors import InputError
 from calipers.names import DOCUMENTS
 from calipers.reports.page import Page

@@ -8,12 +8,10 @@ from calipers.analyses.leaderboard.document import LANES, lanes_of
 from calipers.analyses.leaderboard.leaderboard import leaderboard
 from calipers.analyses.matrix.matrix import matrix
 from calipers.reports.sentences import of_leaderboard, signed
-from calipers.web.board import board_table, pairs_section
 from calipers.web.gather import gather
-from calipers.web.many_page import many_page
+from calipers.web.many_page import board_table, many_page, number, pairs_section, suite_table, tied_of
 from calipers.web.page import html
 from calipers.web.report import report
-from calipers.web.suite import number, suite_table, tied_of
 
 CALCULATORS = str(files("calipers") / "examples" / "calculators.csv")
 

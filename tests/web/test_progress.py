@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from calipers.web.gather import gather
-from calipers.web.progress import is_running
+from calipers.web.gather import gather, is_running
 from calipers.web.report import report
 from calipers.web.run_page import answer
 

@@ -1,1 +1,1 @@
-"""Analyses of results, a folder each: the question, its result, and its page."""
+"""Analyses of results, a folder or a file each: the question, its result, and its page."""

@@ -42,8 +42,7 @@ def audit(
     """
     target = Target(out, (run, *others)) if out is not None else None
     names = options.roles(columns)
-    from calipers.analyses.audit.audit import audit
-    from calipers.analyses.audit.document import document
+    from calipers.analyses.audit import audit, document
 
     done = audit(run, *others, columns=names, reward=reward, rejudge=rejudge, seed=seed)
     if target:

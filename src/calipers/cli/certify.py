@@ -126,7 +126,7 @@ def _show(
     if tree is None:
         raise InputError.at("--show", "there is no tree file", "expected --tree FILE, as calipers certify wrote it")
     target = _target(out or "shown.json", paths, force)
-    from calipers.analyses.certify.proof import show_rollouts
+    from calipers.analyses.certify.verify import show_rollouts
 
     target.write(show_rollouts(paths, tree, shown, names or None).encode())
     click.echo(f"{clean(target.path, None)}: the proof of {', '.join(clean(each, 60) for each in shown)}")

@@ -18,7 +18,7 @@ from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
 from calipers.systems.harbor.tasks.registry import REGISTRY, DatasetAt, is_spec, resolve
-from calipers.systems.harbor.trials.runnable import Runnable, runnable
+from calipers.systems.harbor.trials.environment import Runnable, runnable
 
 
 def means_dataset(benchmark: str) -> bool:
@@ -166,13 +166,13 @@ def check(
         write("".join(f"{clean(line, None)}\n" for line in lines))
         return
     with plugins_loaded(plugins):
-        from calipers.analyses.selftest.selftest import checked
+        from calipers.analyses.selftest import checked
 
         suite = suite_of(benchmark, Questions())
         questions = checked(suite, limit)
         test = None
         if selftest:
-            from calipers.analyses.selftest.selftest import selftest as try_verifiers
+            from calipers.analyses.selftest import selftest as try_verifiers
 
             test = try_verifiers(questions, concurrency=concurrency, seed=seed, confidence=confidence)
     document: dict[str, Any] = {
@@ -187,7 +187,7 @@ def check(
     if shape == "json":
         write(safe_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
     else:
-        from calipers.analyses.selftest.document import document as document_of
+        from calipers.analyses.selftest import document as document_of
         from calipers.reports.figures import counted
 
         judged = [f"{name} {count:,}" for name, count in questions.counts.items()]

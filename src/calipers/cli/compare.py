@@ -137,8 +137,7 @@ def compare(
         comparison = compare_runs(*paths, metrics=metrics or None, columns=names, progress=shown, **settings)
     if target:
         target.write(safe_json(comparison.to_json()).encode())
-    from calipers.analyses.compare.ci import annotated, suites
-    from calipers.analyses.compare.document import document
+    from calipers.analyses.compare.document import annotated, document, suites
 
     given = click.get_current_context().get_parameter_source("flips") is not click.core.ParameterSource.DEFAULT
     losses = {"losses": settings["flips"]} if given else {}

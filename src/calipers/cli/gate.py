@@ -169,18 +169,17 @@ def gate(
 def _written(checks: Gate, targets: list[Target], junit: str | None) -> None:
     for target in targets:
         if target.path == junit:
-            from calipers.analyses.gate.ci import render
+            from calipers.analyses.gate.document import junit_page
 
-            target.write(render(checks).encode())
+            target.write(junit_page(checks).encode())
         else:
             target.write(safe_json(checks.to_json()).encode())
 
 
 def _show(checks: Gate, shape: str) -> None:
-    from calipers.analyses.gate import ci
-    from calipers.analyses.gate.document import document
+    from calipers.analyses.gate.document import document, junit_page
 
-    text = ci.render(checks) if shape == "junit" else rendered(document(checks), shape)
+    text = junit_page(checks) if shape == "junit" else rendered(document(checks), shape)
     write(_guarded(text, {"json": "#\\u0023[", "junit": "#&#35;["}.get(shape, "# #[")))
 
 
@@ -191,12 +190,11 @@ def _guarded(text: str, instead: str) -> str:
 
 def _tell_github(checks: Gate, shape: str) -> None:
     """Print annotations and write the step summary in a GitHub runner; the annotations wherever they are asked for."""
-    from calipers.analyses.gate import ci
-    from calipers.analyses.gate.document import document
+    from calipers.analyses.gate.document import annotated, document
     from calipers.reports.github import add_summary
 
     if on_github() or shape == "github":
-        for line in ci.annotated(checks):
+        for line in annotated(checks):
             click.echo(line, err=True)  # our own commands
     if wrong := add_summary(rendered(document(checks), "md")):
         tell(f"note: {clean(wrong, None)}")

@@ -121,13 +121,13 @@ def show_matrix(
         target.write(safe_json(matrix.to_json()).encode())
     page = document(matrix, every=details or every, where=where, option="--details" if judged else "--all")
     if shape == "junit":
-        from calipers.analyses.matrix.ci import suites
+        from calipers.analyses.matrix.document import suites
 
         write_junit("calipers compare", suites(matrix))
     else:
         show(page, shape)
     if shape == "github" and judged:
-        from calipers.analyses.matrix.ci import annotated
+        from calipers.analyses.matrix.document import annotated
 
         annotate(page, annotated(matrix))
     if len(metrics) > 1 and not details:

@@ -180,7 +180,7 @@ def score(
                 **settings,
             )
         if errors is not None:
-            from calipers.analyses.selftest.error_bounds import with_error_bounds
+            from calipers.analyses.selftest import with_error_bounds
 
             result = with_error_bounds(result, paths, errors, metrics or None, settings, names)
         tasks = task_suites(result, kept) if shape == "junit" and kept is not None else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from calipers.analyses.gate.policy import KEYS, NamedResult, Policy, policy_of
+from calipers.analyses.gate.requirement import KEYS, NamedResult, Policy, policy_of
 from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
 from calipers.cli.output import PageOptions, notes, rendered, show, show_result, tell, tell_notes, write
 from calipers.errors import InputError, UnknownName

@@ -55,8 +55,7 @@ def verify(
     ROLLOUTS are the rollouts that it is of, in any order, shards and format, or proofs that calipers certify --show
     wrote. Without rollouts the numbers cannot be recomputed, and the page says so.
     """
-    from calipers.analyses.certify.document import document
-    from calipers.analyses.certify.verify import verify
+    from calipers.analyses.certify.verify import document, verify
 
     names = options.roles(columns) or None
     done = verify(

@@ -386,17 +386,17 @@ class _Screen:
 
 def _write(targets: dict[str, Target], junit: str | None, out: str | None, result: Watched) -> None:
     if junit is not None:
-        from calipers.analyses.watch.ci import render
+        from calipers.analyses.watch.document import junit_page
 
-        targets[junit].write(render(result).encode())
+        targets[junit].write(junit_page(result).encode())
     if out is not None:
         targets[out].write(safe_json(result.to_json()).encode())
 
 
 def _show(result: Watched, shape: str) -> None:
     if shape == "junit":
-        from calipers.analyses.watch.ci import render
+        from calipers.analyses.watch.document import junit_page
 
-        write(render(result).replace("##[", "#&#35;["))
+        write(junit_page(result).replace("##[", "#&#35;["))
         return
     show(result.page(), shape)

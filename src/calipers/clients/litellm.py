@@ -12,7 +12,7 @@ import msgspec
 
 from calipers.clients import reply
 from calipers.clients.client import Completion, Connection, Request, as_text
-from calipers.clients.failure import Refusal, cleaned, from_status
+from calipers.clients.reply import Refusal, cleaned, from_status
 from calipers.errors import ClientError, InputError
 
 

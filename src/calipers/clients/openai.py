@@ -36,10 +36,18 @@ from yarl import URL
 
 from calipers.clients import reply
 from calipers.clients.address import Address, find
-from calipers.clients.client import Completion, Connection, Request, as_text
-from calipers.clients.failure import cleaned, from_status, read_refusal
-from calipers.clients.likelihood import NONE_HERE, Continuation, Rolling, Scored, Text
-from calipers.clients.reply import malformed
+from calipers.clients.client import (
+    NONE_HERE,
+    Completion,
+    Connection,
+    Continuation,
+    Request,
+    Rolling,
+    Scored,
+    Text,
+    as_text,
+)
+from calipers.clients.reply import cleaned, from_status, malformed, read_refusal
 from calipers.errors import ClientError
 
 

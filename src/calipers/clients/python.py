@@ -24,9 +24,8 @@ from typing import Any
 
 import msgspec
 
-from calipers.clients.client import Client, Completion, Connection, Request, as_text
-from calipers.clients.failure import cleaned
-from calipers.clients.likelihood import Scored, Text
+from calipers.clients.client import Client, Completion, Connection, Request, Scored, Text, as_text
+from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError, nearest
 from calipers.names import compiled_file

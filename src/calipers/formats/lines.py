@@ -17,13 +17,14 @@ import sys
 import threading
 from codecs import utf_8_decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache, reduce
-from itertools import pairwise
+from functools import lru_cache, partial, reduce
+from itertools import chain, pairwise
 from operator import or_
 from types import NoneType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -504,37 +505,33 @@ A = TypeVar("A")
 
 
 class ChildProcess(Generic[A]):
-    """A process that calls one function of ours and answers with what it returns; should it die, it is called here.
+    """A call of one function of ours in another process; should that die, the function is called here.
 
-    ``way`` is its ``module:function``, ``request`` its arguments as JSON. With ``given``, the function has the argument
-    ``given`` too: an iterator over values that are sent while both processes work.
+    ``way`` is its ``module:function``, ``request`` its arguments. With ``given``, the function has the argument
+    ``given`` too: an iterator over values, none of them None, that are sent while both processes work.
     """
 
     def __init__(self, way: str, request: dict[str, Any], given: Callable[[], Iterator[Any]] | None = None) -> None:
         self._way, self._request, self._given = way, request, given
-        # -P and our own sys.path: the child imports what we import, and nothing from its folder
-        command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(request), way]
-        self._process = subprocess.Popen(
-            [*command, *(["given"] if given else [])],
-            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            pipesize=1 << 20,
-            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # starting threads it never uses costs it 0.1 s
-        )
+        idle = _IDLE.get()
+        self._process = idle.pop() if idle else _new_process()
         self._answer: tuple[A] | None = None
+        self._is_idle = False
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
 
     def _listen(self) -> None:
         stream, sink = self._process.stdout, self._process.stdin
-        if sink is not None and self._given is not None:
-            with suppress(BrokenPipeError), sink:
-                for value in self._given():
-                    pickle.dump(value, sink, protocol=5)
-        if stream is not None:
-            with stream, suppress(EOFError, pickle.UnpicklingError):  # it died: the function is called here
-                self._answer = (pickle.load(stream),)  # our own child's words
-        self._process.wait()
+        if stream is None or sink is None:
+            return
+        # it died: the function is called here
+        with suppress(BrokenPipeError, EOFError, pickle.UnpicklingError):
+            pickle.dump((self._way, self._request, self._given is not None), sink, protocol=5)
+            for value in [] if self._given is None else chain(self._given(), [None]):
+                pickle.dump(value, sink, protocol=5)
+            sink.flush()
+            self._answer = (pickle.load(stream),)  # our own child's words
+            self._is_idle = True
 
     def result(self) -> A:
         """What the function returned."""
@@ -547,10 +544,53 @@ class ChildProcess(Generic[A]):
         return returned
 
     def stop(self) -> None:
-        """End the process if its answer is no longer wanted."""
-        if self._process.poll() is None:
-            self._process.kill()
+        """End the process if its answer is no longer wanted, or keep it for the next call."""
+        idle = _IDLE.get()
+        if self._is_idle and idle is not None:
+            idle.append(self._process)
+            return
+        self._process.kill()
         self._listening.join()
+        _end(self._process)
+
+
+_IDLE: Final[ContextVar[list[subprocess.Popen[bytes]] | None]] = ContextVar("_IDLE", default=None)
+"""Processes that wait for a call; None where none is kept."""
+
+
+@contextmanager
+def kept_processes() -> Iterator[None]:
+    """Keep each process that has answered for the next call, until the end of the block: to start one takes time."""
+    idle: list[subprocess.Popen[bytes]] = []
+    before = _IDLE.set(idle)
+    try:
+        yield
+    finally:
+        _IDLE.reset(before)
+        for process in idle:
+            _end(process)
+
+
+def _new_process() -> subprocess.Popen[bytes]:
+    """A process that waits for a call."""
+    return subprocess.Popen(
+        # -P and our own sys.path: the child imports what we import, and nothing from its folder
+        [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pipesize=1 << 20,
+        env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # starting threads it never uses costs it 0.1 s
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that nobody listens to."""
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()
+    process.wait()
 
 
 def read_range(
@@ -567,16 +607,12 @@ def read_range(
 
 
 def child() -> None:
-    """What a child process does: call the function, answer on standard output."""
-    given = {"given": _sent()} if sys.argv[4:] else {}
-    answer = load(sys.argv[3])(**json.loads(sys.argv[2]), **given)
-    pickle.dump(answer, sys.stdout.buffer, protocol=5)
-    sys.stdout.buffer.flush()
-    os._exit(0)  # somebody waits for the end of this process, and taking its rows apart takes time
-
-
-def _sent() -> Iterator[Any]:
-    """The values that come on standard input."""
+    """What a child process does: call functions, and answer each call on standard output."""
+    calls, answers = sys.stdin.buffer, sys.stdout.buffer
     with suppress(EOFError):
         while True:
-            yield pickle.load(sys.stdin.buffer)  # our own parent's words
+            way, request, streams = pickle.load(calls)  # our own parent's words
+            given = {"given": iter(partial(pickle.load, calls), None)} if streams else {}
+            pickle.dump(load(way)(**request, **given), answers, protocol=5)
+            answers.flush()
+    os._exit(0)  # somebody waits for the end of this process, and taking its rows apart takes time

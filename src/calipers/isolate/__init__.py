@@ -11,9 +11,8 @@
 """
 
 from calipers.errors import SandboxError
-from calipers.isolate.launch import probe
+from calipers.isolate.launch import Ran, probe, run
 from calipers.isolate.limits import Limits
 from calipers.isolate.namespaces import Mechanism
-from calipers.isolate.program import Ran, run
 
 __all__ = ["Limits", "Mechanism", "Ran", "SandboxError", "probe", "run"]

@@ -25,7 +25,7 @@ from typing import IO, Final, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from calipers.clients.address import proxy_of
-from calipers.clients.failure import cleaned
+from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets, environment_without_keys, key_like
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json

@@ -25,8 +25,7 @@ from zlib import crc32
 import msgspec
 
 from calipers.clients.address import endpoint
-from calipers.clients.client import Client, Connection, Price, Request, connect
-from calipers.clients.likelihood import NONE_HERE
+from calipers.clients.client import NONE_HERE, Client, Connection, Price, Request, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_folder import DOCUMENTS, PLAN, RunStop

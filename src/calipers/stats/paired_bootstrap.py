@@ -37,7 +37,7 @@ NO_SPREAD = "every draw gives the same difference"
 Combine = Callable[[Floats], Floats]
 """``[..., S] -> [...]``: a metric from the sums of its sufficient statistics over tasks."""
 Aggregate = Callable[[Floats], Floats]
-"""``[..., T] -> [...]``: a metric from its task values, as in `metrics.reduce`."""
+"""``[..., T] -> [...]``: a metric from its task values, as in `metrics.metric`."""
 
 
 @dataclass(frozen=True, slots=True)

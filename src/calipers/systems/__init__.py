@@ -1,1 +1,1 @@
-"""Other systems, a folder each; everything about one is behind the values that `names.py` lists."""
+"""Other systems, a file or a folder each; everything about one is behind the values that `names.py` lists."""

@@ -1,7 +1,8 @@
 """What a report shows, as values: runs with their numbers, counts, states and texts; pairs; many.
 
 Everything that a page draws is computed here from the table of rollouts, never from rounded numbers. A document
-without rollouts has its numbers and nothing else, and the page says what it cannot show.
+without rollouts has its numbers and nothing else, and the page says what it cannot show. A run that is still going
+has its progress, and what is known of its number so far.
 """
 
 from __future__ import annotations
@@ -34,23 +35,26 @@ from calipers.analyses.matrix.result import Matrix
 from calipers.errors import InputError, UnknownName
 from calipers.formats.folder_of_runs import unfolded
 from calipers.formats.format import Named
+from calipers.formats.run_folder import is_run
 from calipers.metrics.metric import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, quietly, score_rollouts
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
-from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.column import Column, Ints, total
 from calipers.rollouts.labels import STEP, over_steps
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
+from calipers.rollouts.record import CODE, FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import Curve, pass_curves
-from calipers.web.progress import RunProgress, progress_of
+from calipers.stats.sequence import finite
 
+LOCK = ".lock"  # of a run's folder
+LOCKS = "/proc/locks"  # what Linux knows of who holds which file
 STATES: Final = ("passed", "scored", "wrong", "zero", "missing", "left")
 """How a rollout looks. ``scored``: rewards are graded; ``zero``: counted as 0; ``left``: spared by a stopping rule."""
-CODE: Final = {state: code for code, state in enumerate(STATES)}
+STATE_CODE: Final = {state: code for code, state in enumerate(STATES)}
 LONGEST: Final = 4_000  # characters of a text that are kept
 TEXT_BUDGET: Final = 2_400_000  # bytes of all texts in a file of at most 3 MB
 MOST_ROWS: Final = 20_000  # rollouts whose texts are considered, and that a page lists
@@ -63,6 +67,66 @@ _HEAD = 4_096
 _IS_DOCUMENT = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"calipers\.')
 
 States = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """A run that is still going. The value is over the tasks, in planned order, up to the first that is not complete.
+
+    Only those count: tasks that finish early are easier, or harder, than the others.
+    """
+
+    finished: int  # rollouts
+    planned: int
+    value: float | None = None  # the mean reward
+    interval: tuple[float, float] | None = None  # holds the number that the run will end with, at any time
+
+
+def is_running(folder: str) -> bool:
+    """Whether a process holds a run's folder, by the system's table of locks; False where there is none."""
+    try:
+        inode = os.stat(os.path.join(folder, LOCK)).st_ino
+        with open(LOCKS) as file:
+            return any(f":{inode} " in line for line in file if "FLOCK" in line)
+    except OSError:
+        return False
+
+
+def progress_of(path: str, table: Rollouts, numbers: Column, confidence: float) -> RunProgress | None:
+    """How far the run in a folder has come; None for one that is not going, or is no run.
+
+    ``numbers`` is what each of its R rollouts contributes, what is missing a gap.
+    """
+    if not is_run(path) or not is_running(path):
+        return None
+    return progress_in(table, numbers, confidence)
+
+
+def progress_in(table: Rollouts, numbers: Column, confidence: float) -> RunProgress | None:
+    """As `progress_of`, of a table with a row for each planned rollout; None where all of them have finished."""
+    waiting = table.outcome == CODE["not_run"]
+    finished = int((~waiting).sum())
+    if finished == len(table):
+        return None
+    tasks = len(table.tasks)
+    order = np.arange(tasks) if table.turn is None else np.argsort(table.turn, kind="stable")
+    complete = (np.bincount(table.task[waiting], minlength=tasks) == 0)[order]
+    prefix = order[: int(np.argmin(complete)) if not complete.all() else tasks]
+    given = np.bincount(table.task[numbers.given], minlength=tasks)
+    sums = np.bincount(table.task, weights=np.where(numbers.given, numbers.values, 0.0), minlength=tasks)
+    settled = prefix[given[prefix] > 0]
+    if not len(settled):
+        return RunProgress(finished, len(table))
+    means = sums[settled] / given[settled]
+    value = float(total(means)) / len(settled)
+    if not np.isfinite(value):
+        return RunProgress(finished, len(table))
+    kept = numbers.kept()
+    if not bool(((kept >= 0) & (kept <= 1)).all()):
+        return RunProgress(finished, len(table), value)
+    planned = tasks - (len(prefix) - len(settled))
+    amount = min(max(float(total(means)), 0.0), float(len(settled)))
+    return RunProgress(finished, len(table), value, finite(amount, len(settled), planned, confidence))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,10 +417,10 @@ def _states(table: Rollouts, numbers: Column, outright: bool) -> States:
     """How each rollout looks, [R]: by its number; one that the model lost without a reward is counted as 0."""
     zero = numbers.given & (table.outcome != SCORED) & (numbers.values == 0)
     passes = passed(numbers, PASS_THRESHOLD) if outright else np.zeros(len(table), dtype=bool)
-    states = np.full(len(table), CODE["wrong" if outright else "scored"], dtype=np.uint8)
-    states[passes] = CODE["passed"]
-    states[zero] = CODE["zero"]
-    states[~numbers.given] = CODE["missing"]
+    states = np.full(len(table), STATE_CODE["wrong" if outright else "scored"], dtype=np.uint8)
+    states[passes] = STATE_CODE["passed"]
+    states[zero] = STATE_CODE["zero"]
+    states[~numbers.given] = STATE_CODE["missing"]
     return states
 
 
@@ -389,7 +453,7 @@ def ledger_parts(run: RunData) -> list[LedgerPart]:
             for word, count in run.group.ledger.outcomes.items()
             if word != OUTCOMES[STOPPED_EARLY]
         ]
-        return [*sorted(known, key=lambda part: CODE[part.state]), *spared]
+        return [*sorted(known, key=lambda part: STATE_CODE[part.state]), *spared]
     pair, counts = np.unique(
         run.rollouts.states.astype(np.int64) * 256 + run.rollouts.table.outcome, return_counts=True
     )

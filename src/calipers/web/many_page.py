@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from calipers.analyses.leaderboard.document import Board, Leaderboard, decimals
+from calipers.analyses.leaderboard.document import (
+    LANES,
+    Board,
+    Leaderboard,
+    Rivals,
+    Standing,
+    axis_of,
+    decimals,
+    lanes_of,
+    ranks,
+)
 from calipers.analyses.matrix.document import alone, answer
-from calipers.analyses.matrix.result import Matrix
+from calipers.analyses.matrix.result import Cell, Matrix, MatrixMean, MatrixRow, PairDifference
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
-from calipers.reports.sentences import Answer, level, of_leaderboard, places, to
-from calipers.web.board import board_table, pairs_section
+from calipers.reports.sentences import Answer, level, money, of_leaderboard, places, signed, signed_to, to
 from calipers.web.cost import cost_section
-from calipers.web.draw import ledger_bar
+from calipers.web.draw import UNIT, Scale, Tone, around_zero, axis_head, interval_row, ledger_bar, line, scale_of, svg
 from calipers.web.gather import ManyData, RunData, ledger_parts
 from calipers.web.island import command_words
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, heading
-from calipers.web.pair_page import badge, spent_of
-from calipers.web.rollout_sections import curve_section, task_scores
+from calipers.web.pair_page import TONES, badge, spent_of, verdict_word
+from calipers.web.rollout_sections import as_table, curve_section, task_scores
 from calipers.web.run_page import (
     bar_parts,
     command_line,
@@ -31,10 +41,28 @@ from calipers.web.run_page import (
     state_counts,
     variance_section,
 )
-from calipers.web.suite import suite_table
 
 MOST_FOLDED = 40  # runs that have their own part below
 MOST_BYTES = 600_000  # of the pictures of all these runs; those that come later have their numbers
+HIDDEN_PICTURE: Final = element("span", "picture", class_="hidden")  # a head for readers of the page
+LANE: Final = 7  # px between bars beside each other
+MOST_PAIRED: Final = 40  # models of which every pair is drawn
+SHADES: Final = 10
+SEARCHED: Final = 40  # models from which on the table has a search
+NAME: Final = 28  # letters of a name
+SHORT: Final = 22  # the same beside the triangle
+ABOUT: Final = (
+    "Bars on the left join models that this benchmark cannot tell apart. Rank: the ranks each model may hold, all "
+    "{many} statements true together with {sure}\N{NO-BREAK SPACE}% confidence. Order within a bar is not evidence. "
+    "Judge by the bars, not by whether two intervals overlap: the models share their tasks."
+)
+NUMBERS: Final = (
+    *("no", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+FEW: Final = 5  # models that fit beside each other on a page
+
+Row = MatrixRow | MatrixMean
 
 
 def many_page(data: ManyData) -> HtmlPage:
@@ -46,7 +74,7 @@ def many_page(data: ManyData) -> HtmlPage:
         title = Answer(f"{counted(len(ranking.boards), 'leaderboard')}.", "Each benchmark by itself")
         return _page(data, title, [counted(len(ranking.boards), "benchmark")], Markup(""), [_boards(ranking)])
     board = ranking.boards[0]
-    sections = [pairs_section(board, ranking.confidence), _cost(data, board, ranking)]
+    sections = [pairs_section(board, ranking.confidence), _board_cost(data, board, ranking)]
     about = [
         *([board.dataset] if board.dataset else []),
         counted(len(board.places), "model"),
@@ -96,7 +124,7 @@ def _basis(board: Board, report: Leaderboard) -> list[Child]:
     return words
 
 
-def _cost(data: ManyData, board: Board, report: Leaderboard) -> Section | None:
+def _board_cost(data: ManyData, board: Board, report: Leaderboard) -> Section | None:
     """Score against cost of the ranked models."""
     runs = {run.name: run for run in data.runs}
     points, ranked = [], []
@@ -292,3 +320,342 @@ def _command(report: Leaderboard | Matrix, paths: Sequence[str]) -> str:
     if report.seed:
         words += ["--seed", str(report.seed)]
     return shlex.join(words)
+
+
+def board_table(board: Board, confidence: float) -> Markup:
+    """The table of one leaderboard, with how it is read."""
+    ranked = bool(board.ranked)
+    digits, scale = decimals(board), _scale(board)
+    priced = any(standing.cost_usd is not None for standing in board.places)
+    lacking = any(standing.missing for standing in board.places)
+    rank_scale = _rank_scale(len(board.ranked))
+    heads: list[Child] = [_head("tied", "tied"), _head("#", "place")] if ranked else []
+    heads += [
+        _head("model"),
+        _head(board.metric, "value"),
+        element("th", axis_head(scale), HIDDEN_PICTURE, scope="col", class_="drawn"),
+    ]
+    heads.append(_head(level(confidence), "interval"))
+    if ranked:
+        heads += [
+            element("th", axis_head(rank_scale), HIDDEN_PICTURE, scope="col", class_="drawn rank"),
+            _head("may rank", "may"),
+        ]
+    heads += [_head("cost", "number")] if priced else []
+    heads += [_head("missing", "number")] if lacking else []
+    bars = lanes_of(board.bars)
+    rows = []
+    for place, standing in enumerate(board.places):
+        cells: list[Child] = []
+        if ranked:
+            cells.append(element("td", _ties(bars, place, standing), class_="tied"))
+            cells.append(element("td", f"{standing.place}" if standing.place else NONE, class_="place"))
+        cells.append(element("th", name(standing.name, NAME), scope="row"))
+        cells.append(element("td", figure(standing.value, digits), class_="value"))
+        cells.append(element("td", _value_axis(standing, scale, digits, confidence), class_="drawn"))
+        ends = to(standing.interval, digits) if standing.interval else NONE
+        cells.append(element("td", ends, class_="interval"))
+        if ranked:
+            cells.append(element("td", _rank_axis(standing, rank_scale), class_="drawn rank"))
+            cells.append(element("td", ranks(standing), class_="may"))
+        cells += [_number("cost", NONE if standing.cost_usd is None else money(standing.cost_usd))] * priced
+        cells += [_number("missing", f"{standing.missing:,}")] * lacking
+        rows.append(element("tr", cells, class_=None if standing.place or not ranked else "unranked"))
+    table = element(
+        "table",
+        element("caption", f"Leaderboard by {board.metric}"),
+        element("thead", element("tr", heads)),
+        element("tbody", rows),
+        class_="board",
+    )
+    return joined([_search(board), element("div", table, class_="board-frame"), _notes(board, confidence)])
+
+
+def _head(word: str, kind: str = "") -> Markup:
+    return element("th", word, scope="col", class_=kind or None)
+
+
+def _number(word: str, said: str) -> Markup:
+    """A number with the word that a phone shows before it."""
+    return element("td", said, class_="number", data_word=word)
+
+
+def _search(board: Board) -> Markup | None:
+    """A field to find a model in, where there are many; a script makes it work, and shows it."""
+    if len(board.places) <= SEARCHED:
+        return None
+    field = element("input", type="search", autocomplete="off", spellcheck="false")
+    left = element("span", class_="left", role="status")
+    return element("p", element("label", "Find a model ", field), " ", left, class_="find", hidden=True)
+
+
+def _notes(board: Board, confidence: float) -> Markup:
+    lines = []
+    if board.ranked:
+        sure = f"{100 * confidence:.6g}"
+        lines.append(ABOUT.format(many=f"{len(board.ranked):,}", sure=sure))
+        if len(lanes_of(board.bars)) > LANES:
+            lines[0] = lines[0].replace("Bars on the left join models", "The left column counts the models", 1)
+    reasons: dict[str, list[str]] = {}
+    for standing in board.places:
+        if standing.place is None and standing.why and board.ranked:
+            reasons.setdefault(standing.why, []).append(standing.name)
+    lines += [f"Not ranked: {', '.join(names)}: {plain_why(why)}." for why, names in reasons.items()]
+    if board.excluded_tasks:
+        lines.append(f"{counted(board.excluded_tasks, 'task')} excluded: not every ranked model has a value there.")
+    if not board.higher_is_better:
+        lines.append("Lower is better.")
+    return element("div", [element("p", line) for line in lines], class_="below")
+
+
+def _scale(board: Board) -> Scale:
+    """From the lowest end to the highest in tenths, where values lie between 0 and 1."""
+    axis = axis_of(board.places)
+    if axis is None:
+        ends = [end for standing in board.places for end in (standing.value, *(standing.interval or ()))]
+        return scale_of(ends) if any(end is not None for end in ends) else UNIT
+    low, high = axis
+    tenths = range(round(10 * low), round(10 * high) + 1)
+    step = 1 if len(tenths) <= 5 else 2
+    return Scale(low, high, tuple(tenth / 10 for tenth in tenths[::step]))
+
+
+def _rank_scale(models: int) -> Scale:
+    step = max(1, (models - 1) // 4)
+    ticks = tuple(float(rank) for rank in range(1, models + 1, step))
+    return Scale(1.0, float(max(models, 2)), ticks if models > 1 else (1.0, 2.0))
+
+
+def _ties(bars: Sequence[Sequence[tuple[int, int]]], place: int, standing: Standing) -> Markup:
+    """The parts of tie bars in one row; with how many it is tied where they would need too many lanes."""
+    if not standing.tied_with:
+        return Markup("")
+    if len(bars) > LANES:
+        return joined(f"with {len(standing.tied_with):,}")
+    marks = []
+    for lane, some in enumerate(bars):
+        for first, last in some:
+            if first <= place <= last:
+                top, bottom = ("28%" if place == first else "0"), ("72%" if place == last else "100%")
+                x = 2 + LANE * lane
+                marks.append(Markup(f'<line class="tie" x1="{x}" x2="{x}" y1="{top}" y2="{bottom}"/>'))
+    said = f"tied with {', '.join(standing.tied_with[:5])}"
+    more = f" and {len(standing.tied_with) - 5} more" if len(standing.tied_with) > 5 else ""
+    return element("svg", marks, role="img", aria_label=said + more, class_="ties")
+
+
+def _value_axis(standing: Standing, scale: Scale, digits: int, confidence: float) -> Markup:
+    if standing.value is None:
+        return Markup("")
+    said = figure(standing.value, digits)
+    said += f", {level(confidence)} {to(standing.interval, digits)}" if standing.interval else ", no interval"
+    tone: Tone = "blue" if standing.place else "grey"
+    return interval_row(standing.value, standing.interval, None, scale, label=said, tone=tone)
+
+
+def _rank_axis(standing: Standing, scale: Scale) -> Markup:
+    if standing.rank_set is None:
+        return Markup("")
+    low, high = (scale.at(rank) for rank in standing.rank_set)
+    marks = [line(0, 100, "50%", "50%", "track"), line(low, high, "50%", "50%", "ranks")]
+    return svg(*marks, label=f"may rank {ranks(standing)}", class_="row")
+
+
+def pairs_section(board: Board, confidence: float) -> Section | None:
+    """Every pair: a triangle, filled where the pair is decided, and the same as a table."""
+    if not 2 < len(board.ranked) <= MOST_PAIRED:
+        return None
+    place = {standing.name: index for index, standing in enumerate(board.ranked)}
+    cells = {(place[pair.second], place[pair.first]): pair for pair in board.pairs}
+    digits = decimals(board)
+    spread = max((abs(pair.difference) for pair in board.pairs), default=0.0)
+    rows = []
+    for row, standing in enumerate(board.ranked):
+        inner: list[Child] = [element("th", name(standing.name, SHORT), scope="row")]
+        for column in range(row):
+            pair = cells[row, column]
+            shade = "tie" if pair.verdict == "undecided" else f"won s{_shade(pair, board, spread)}"
+            inner.append(
+                element("td", "~" if pair.verdict == "undecided" else None, class_=shade, title=_said(pair, digits))
+            )
+        rows.append(element("tr", inner))
+    numbers = [element("th", f"{number + 1}", scope="col") for number in range(len(board.ranked) - 1)]
+    triangle = element(
+        "table",
+        element("caption", "Every pair of models; the same as a table follows"),
+        element("tbody", rows),
+        element("tfoot", element("tr", element("td"), numbers)),
+        class_="triangle",
+    )
+    frame = element("div", triangle, class_="pairs-frame", tabindex="0", role="region", aria_label="Every pair")
+    note = [
+        "Filled: the model with that number is better than the one in the row. Darker: by more.",
+        f"Hollow ~: not decided. All {len(board.pairs):,} statements hold together with "
+        f"{100 * confidence:.6g}\N{NO-BREAK SPACE}% confidence.",
+    ]
+    chosen = element("p", class_="chosen", role="status")
+    return Section("Every pair", joined([frame, chosen, _pair_table(board, digits)]), note, id="pairs")
+
+
+def _shade(pair: Rivals, board: Board, spread: float) -> int:
+    """How dark a decided pair is: by its difference; where values lie outside 0 to 1, by its share of the largest."""
+    size = abs(pair.difference)
+    unit = all(standing.value is not None and 0 <= standing.value <= 1 for standing in board.ranked)
+    dark = min(0.22 + 1.7 * size, 1.0) if unit else 0.22 + 0.78 * size / (spread or 1.0)
+    return round(SHADES * dark)
+
+
+def _said(pair: Rivals, digits: int) -> str:
+    ends = f" ({signed_to(pair.interval, digits)})" if pair.interval else ""
+    if pair.verdict == "undecided":
+        return f"{pair.first} against {pair.second}: not decided, difference {signed(pair.difference, digits)}{ends}"
+    return f"{pair.first} is better than {pair.second} by {figure(abs(pair.difference), digits)}{ends}"
+
+
+def _pair_table(board: Board, digits: int) -> Markup:
+    rows = [
+        (
+            name(pair.first, NAME),
+            name(pair.second, NAME),
+            signed(pair.difference, digits),
+            signed_to(pair.interval, digits) if pair.interval else NONE,
+            "~ undecided" if pair.verdict == "undecided" else "▲ better",
+        )
+        for pair in board.pairs
+    ]
+    caption = f"All {len(board.pairs):,} pairs; the intervals hold together"
+    return as_table(caption, ("model", "other model", "difference", "interval", "verdict"), rows)
+
+
+def number(count: int) -> str:
+    """A number as a word, up to twelve."""
+    return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
+
+
+def suite_table(matrix: Matrix) -> Markup:
+    """The table: values and small axes, differences of two models, then missing rollouts and cost."""
+    rows: list[Row] = [*matrix.benchmarks, *([matrix.mean] if matrix.mean else [])]
+    models = [column.name for column in matrix.models]
+    values = scale_of([end for row in rows for cell in row.cells for end in (cell.value, *(cell.interval or ()))])
+    paired = len(models) == 2 and any(row.pairs for row in rows)
+    ends = [end for row in rows for pair in row.pairs for end in (pair.delta, *(pair.interval or ()))]
+    deltas = around_zero(scale_of(ends, zero=True)) if paired else values
+    letters = "AB" if len(models) == 2 else " " * len(models)
+    heads: list[Child] = [element("th", "benchmark", scope="col")]
+    heads += [
+        element("th", f"{letter} " if letter.strip() else None, name(model, 28), scope="col")
+        for letter, model in zip(letters, models, strict=True)
+    ]
+    if paired:
+        heads.append(element("th", "B − A", axis_head(deltas, signed=True), scope="col"))
+        heads.append(element("th", element("span", "verdict", class_="hidden"), scope="col", class_="verdict-cell"))
+    body = [_row(row, matrix, values, deltas, paired) for row in rows]
+    body += [_total("Missing", matrix, paired, _missing), _total("Cost", matrix, paired, _total_cost)]
+    table = element(
+        "table",
+        element("caption", f"{matrix.metric} by benchmark and model"),
+        element("thead", element("tr", heads)),
+        element("tbody", body),
+        class_="suite" if len(models) <= FEW else "suite many",
+    )
+    frame = element("div", table, class_="suite-frame", tabindex="0", role="region", aria_label="Benchmarks and models")
+    return joined([frame, element("div", element("p", _note(matrix)), class_="below")])
+
+
+def _title(row: Row) -> str:
+    return row.benchmark if isinstance(row, MatrixRow) else f"Mean of {number(len(row.benchmarks))}"
+
+
+def tied_of(row: Row, higher_is_better: bool) -> list[str]:
+    """The models that cannot be told apart from the one with the best value; none where one is better than all."""
+    known = [cell for cell in row.cells if cell.value is not None]
+    if row.best is not None or not row.pairs or not known:
+        return []
+    sign = 1 if higher_is_better else -1
+    first = max(known, key=lambda cell: sign * (cell.value or 0.0)).model
+    decided = ("better", "worse")
+    pairs = [pair for pair in row.pairs if first in (pair.first, pair.second) and pair.verdict not in decided]
+    return [first, *(pair.second if pair.first == first else pair.first for pair in pairs)]
+
+
+def _row(row: Row, matrix: Matrix, values: Scale, deltas: Scale, paired: bool) -> Markup:
+    digits = places(*(cell.interval for cell in row.cells))
+    out = isinstance(row, MatrixRow) and not row.in_mean and matrix.mean is not None
+    small = counted(row.tasks, "task") + (", not in the mean" if out else "")
+    tied = tied_of(row, matrix.higher_is_better) if len(matrix.models) > 2 else []
+    title = _title(row)
+    cells: list[Child] = [element("th", name(title, 24), element("small", small), scope="row")]
+    cells += [
+        _cell(cell, title, values, digits, matrix.confidence, best=row.best == cell.model, tied=cell.model in tied)
+        for cell in row.cells
+    ]
+    if paired:
+        why = row.why if isinstance(row, MatrixRow) else None
+        cells += _delta(row.pairs[0] if row.pairs else None, title, deltas, matrix.confidence, why)
+    return element("tr", cells, class_="mean" if isinstance(row, MatrixMean) else None)
+
+
+def _cell(cell: Cell, title: str, scale: Scale, digits: int, confidence: float, *, best: bool, tied: bool) -> Markup:
+    if cell.value is None:
+        return element(
+            "td", element("span", plain_why(cell.why) if cell.why else "no value", class_="why"), data_model=cell.model
+        )
+    tone: Tone = "blue" if best else "grey"
+    ends = to(cell.interval, digits) if cell.interval else "no interval"
+    label = f"{cell.model} on {title}: {figure(cell.value, digits)}, {level(confidence)} {ends}"
+    shown = element("b", figure(cell.value, digits), " ▲" if best else None)
+    words = element("div", shown, element("span", ends), class_="cell")
+    axis = interval_row(cell.value, cell.interval, None, scale, label=label, tone=tone)
+    kind = "tied-cell" if tied else None
+    return element("td", words, element("div", axis, class_="strip-axis"), class_=kind, data_model=cell.model)
+
+
+def _delta(pair: PairDifference | None, title: str, scale: Scale, confidence: float, why: str | None) -> list[Child]:
+    if pair is None or pair.delta is None:
+        reason = plain_why(why or (pair.why if pair else None) or "")
+        return [
+            element("td", element("span", reason or NONE, class_="why"), class_="delta"),
+            element("td", class_="verdict-cell"),
+        ]
+    digits = places(pair.interval)
+    ends = signed_to(pair.interval, digits) if pair.interval else "no interval"
+    label = f"{title}: difference {signed(pair.delta, digits)}, {level(confidence)} {ends}, {pair.verdict}"
+    axis = interval_row(pair.delta, pair.interval, None, scale, label=label, tone=TONES.get(pair.verdict, "grey"))
+    words = element("div", element("b", signed(pair.delta, digits)), element("span", ends), class_="cell")
+    zero = element("svg", line(scale.at(0), scale.at(0), 0, "100%", "zero"), class_="zero-line", aria_hidden="true")
+    return [
+        element("td", zero, words, element("div", axis, class_="strip-axis"), class_="delta"),
+        element("td", verdict_word(pair.verdict), class_="verdict-cell"),
+    ]
+
+
+def _total(head: str, matrix: Matrix, paired: bool, said: Callable[[Sequence[Cell]], str]) -> Markup:
+    """A row below the benchmarks: something counted over all of them, for each model."""
+    cells = [
+        element("td", said([row.cells[place] for row in matrix.benchmarks]), data_model=column.name)
+        for place, column in enumerate(matrix.models)
+    ]
+    return element("tr", element("th", head, scope="row"), cells, element("td", colspan=2) if paired else None)
+
+
+def _missing(cells: Sequence[Cell]) -> str:
+    return f"{sum(cell.missing for cell in cells):,} of {sum(cell.planned for cell in cells):,}"
+
+
+def _total_cost(cells: Sequence[Cell]) -> str:
+    run = [cell for cell in cells if cell.planned]
+    spent = [cell.cost_usd for cell in run if cell.cost_usd is not None]
+    part = f" on {len(spent)} of {len(run)}" if spent and len(spent) < len(run) else ""
+    return f"{money(sum(spent))}{part}" if spent else "not recorded"
+
+
+def _note(matrix: Matrix) -> str:
+    if len(matrix.models) == 1:
+        return "Each benchmark weighs the same in the mean."
+    marks = "▲ marks a better run only where the paired test says so."
+    if len(matrix.models) > 2:
+        marks = (
+            "▲ marks a model that is better than every other by the paired tests; a bar joins models tied for first."
+        )
+    adjusted = f"Verdicts of single benchmarks are adjusted for {number(matrix.tests)} tests (Holm)"
+    return f"{marks} {adjusted}{'; the mean is one test of its own' if matrix.mean else ''}."

@@ -1,18 +1,27 @@
-"""A page of the report: sections in a grid, number cards, and the whole file with its style and scripts."""
+"""A page of the report: sections in a grid, number cards, rows of intervals, and its file with style and scripts."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
-from calipers.web.cards import NumberCard
-from calipers.web.draw import hatch
-from calipers.web.markup import Markup, element, island
+from calipers.metrics.cards import CARDS, filled
+from calipers.reports.figures import POLICY, counted, figure
+from calipers.reports.plain_words import plain_why
+from calipers.reports.sentences import MINUS, duration, level, money, places, to
+from calipers.rollouts.ledger import Ledger
+from calipers.stats.cards import CARDS as METHODS
+from calipers.stats.estimate import Estimate
+from calipers.web import draw
+from calipers.web.draw import Scale, hatch
+from calipers.web.markup import Markup, element, identifier, island
 
 STYLES = ("page.css", "what_if.css", "runs.css")
 SCRIPTS = ("page.js", "what_if.js", "differences.js")
@@ -20,6 +29,9 @@ MARK = Markup(
     '<svg class="mark" width="26" height="12" aria-hidden="true"><path d="M1 1v10M25 1v10M1 6h24"/>'
     '<circle cx="13" cy="6" r="4"/></svg>'
 )
+DIGITS = 6  # of a value on its card
+SHOWN_IN: Final[Mapping[str, Callable[[float], str]]] = {"USD": money, "s": duration}
+"""Unit -> how its numbers are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +157,238 @@ def _asset(file: str) -> str:
 
 def _hash(content: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberCard:
+    """The card of one number, or of a method."""
+
+    id: str
+    name: str
+    value: str = ""
+    definition: str = ""
+    fields: Sequence[tuple[str, str]] = ()  # label, text
+    others: Sequence[tuple[str, str]] = ()  # system, what it means by the word
+
+    def markup(self) -> Markup:
+        """The card as an article; a script moves it below the row that it belongs to."""
+        rows = [
+            (element("dt", label), element("dd", text, class_="formula" if label == "Formula" else None))
+            for label, text in self.fields
+            if text
+        ]
+        if self.others:
+            meanings = [element("p", element("b", who), f": {what}") for who, what in self.others]
+            rows.append((element("dt", "Elsewhere"), element("dd", meanings)))
+        title = element("h3", element("b", self.name), " ", element("span", self.value) if self.value else None)
+        return element(
+            "article",
+            title,
+            element("p", self.definition) if self.definition else None,
+            element("dl", rows),
+            class_="card",
+            id=self.id,
+        )
+
+
+def card_id(*names: str) -> str:
+    """The id of a card by what it is about: a metric, or a metric in a slice."""
+    return "card-" + "--".join(map(identifier, names))
+
+
+def of_estimate(
+    name: str, estimate: Estimate, ledger: Ledger, *, missing: str, confidence: float, where: Sequence[str] = ()
+) -> NumberCard:
+    """The card of a metric's value; ``where`` names a slice, as key and value."""
+    card, k = CARDS.get(estimate.made.metric), estimate.made.k
+    value = "no value" if estimate.value is None else figure(estimate.value, DIGITS)
+    shown = f"{name}, {where[0]} {where[1]}" if where else name
+    fields = [
+        ("Interval", _interval(estimate, confidence)),
+        ("Missing", _missing(estimate, ledger, missing)),
+        ("Samples", _samples(estimate)),
+    ]
+    definition = filled(card.one_line, k) if card else "A metric of an installed plugin."
+    if where:  # what the metric is, its own card says in full
+        return NumberCard(card_id(name, *where), shown, value, definition, fields)
+    what = [("Formula", filled(card.formula, k)), ("Source", filled(card.source, k))] if card else []
+    others = [(who, filled(meaning, k)) for who, meaning in card.others.items()] if card else []
+    fields = [*what, *fields, ("Signature", estimate.signature)]
+    return NumberCard(card_id(name), shown, value, definition, fields, others)
+
+
+def of_method(name: str) -> NumberCard | None:
+    """The card of an interval or a test; None for one that has none."""
+    if name not in METHODS:
+        return None
+    card = METHODS[name]
+    return NumberCard(
+        card_id(name), name, "", card.one_line, [(label.capitalize(), words) for label, words in card.parts()]
+    )
+
+
+def term(card: str, *shown: Markup | str, value: bool = False) -> Markup:
+    """A name or a value that opens its card; without scripts it leads to the card at the end of the page."""
+    return element("a", shown, href=f"#{card}", class_="term value" if value else "term")
+
+
+def once(cards: Iterable[NumberCard | None]) -> list[NumberCard]:
+    """The cards without repetitions, in their order."""
+    kept: dict[str, NumberCard] = {}
+    for card in cards:
+        if card is not None:
+            kept.setdefault(card.id, card)
+    return list(kept.values())
+
+
+def _interval(estimate: Estimate, confidence: float) -> str:
+    if estimate.interval is None:
+        return f"none: {plain_why(estimate.why)}" if estimate.why else "none"
+    cluster = next((word[8:] for word in estimate.made.drawn if word.startswith("cluster:")), "none")
+    units = "" if cluster == "none" else f", clustered by {cluster}"
+    return (
+        f"{to(estimate.interval, DIGITS)}; {level(confidence)} by {estimate.method} over "
+        f"{counted(estimate.tasks, 'task')}{units}"
+    )
+
+
+def _missing(estimate: Estimate, ledger: Ledger, missing: str) -> str:
+    parts = [f"{counted(ledger.gaps, 'rollout')} {POLICY.get(missing, missing)}" if ledger.gaps else "none"]
+    if estimate.bounds:
+        parts.append(f"{to(estimate.bounds, DIGITS)} if all failed / passed")
+    if estimate.undefined_tasks:
+        k = estimate.made.k
+        few = f"have fewer than {k} samples" if k and k > 1 else "have no value"
+        parts.append(f"{counted(estimate.undefined_tasks, 'task')} {few}")
+    return "; ".join(parts)
+
+
+def _samples(estimate: Estimate) -> str:
+    spread = estimate.samples_per_task
+    each = f", {spread[0]} to {spread[1]} per task" if spread else ""
+    return f"{estimate.samples:,}{each}"
+
+
+def interval_table(caption: str, head: str, confidence: float, scale: Scale, rows: Iterable[Markup]) -> Markup:
+    """A table of values with their intervals on one axis; all such tables of a page share their columns."""
+    columns = [
+        element("th", head, scope="col", role="columnheader", class_="name-cell"),
+        element("th", "value", scope="col", role="columnheader", class_="value-cell"),
+        element(
+            "th",
+            draw.axis_head(scale),
+            element("span", "picture", class_="hidden"),
+            scope="col",
+            role="columnheader",
+            class_="axis-cell",
+        ),
+        element("th", level(confidence), scope="col", role="columnheader", class_="interval-cell"),
+        element("th", element("span", "tasks", class_="hidden"), scope="col", role="columnheader", class_="n-cell"),
+    ]
+    return element(
+        "table",
+        element("caption", caption, class_="hidden"),
+        element("thead", element("tr", columns, role="row"), role="rowgroup"),
+        element("tbody", list(rows), role="rowgroup"),
+        class_="intervals",
+        role="table",
+    )
+
+
+def estimate_row(
+    head: Sequence[Markup | str | None],
+    estimate: Estimate,
+    ledger: Ledger,
+    scale: Scale | None,
+    digits: int,
+    *,
+    card: str | None,
+    label: str,
+    whole: float | None = None,
+    tone: draw.Tone = "blue",
+    extra: bool = False,
+) -> Markup:
+    """One row of such a table. ``extra`` rows are folded until they are asked for. Without a card no number opens one.
+
+    Without a scale the number has a unit of its own, and no place on the table's axis.
+    """
+    known = estimate.value is not None and math.isfinite(estimate.value)
+    value = estimate.value if known else None
+    why = "" if estimate.interval else no_interval(estimate)
+    said = described(label, estimate, ledger)
+    if scale is None:
+        unit = unit_of(estimate)
+        show = SHOWN_IN.get(unit, partial(figure, places=digits))
+        picture: Markup | str = "" if unit in SHOWN_IN else element("small", unit)
+    else:
+        show = partial(figure, places=digits)
+        picture = draw.interval_row(
+            value, estimate.interval, estimate.bounds, scale, label=said, whole=whole, tone=tone, why=why
+        )
+    shown = show(value) if value is not None else figure(None)
+    interval: Markup | str = element("span", why or "no value", class_="why")
+    if estimate.interval:
+        interval = " to ".join(show(end).replace("-", MINUS) for end in estimate.interval)
+    tasks: list[Markup | str] = [counted(estimate.tasks, "task")]
+    if estimate.undefined_tasks:
+        k = estimate.made.k
+        few = (
+            f"{estimate.undefined_tasks:,} have fewer than {k} samples"
+            if k and k > 1
+            else f"{estimate.undefined_tasks:,} without"
+        )
+        tasks.append(element("small", few))
+    return element(
+        "tr",
+        element("th", list(head), scope="row", role="rowheader", class_="name-cell"),
+        element("td", shown if card is None else term(card, shown, value=True), role="cell", class_="value-cell"),
+        element("td", picture, role="cell", class_="axis-cell"),
+        element("td", interval, role="cell", class_="interval-cell"),
+        element("td", tasks, role="cell", class_="n-cell"),
+        role="row",
+        class_="extra" if extra else None,
+    )
+
+
+def unit_of(estimate: Estimate) -> str:
+    """The unit of a metric, such as USD; empty for a number without one."""
+    card = CARDS.get(estimate.made.metric)
+    return card.unit if card else ""
+
+
+def bounds_words(estimate: Estimate, ledger: Ledger) -> str:
+    """What the bounds mean: ``0.422 to 0.475 if all 17 missing rollouts had failed or passed``."""
+    if not estimate.bounds:
+        return ""
+    missing = (
+        "missing samples" if estimate.undefined_tasks or not ledger.gaps else counted(ledger.gaps, "missing rollout")
+    )
+    every = f"all {missing}" if ledger.gaps != 1 else f"the {missing}"
+    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
+    ways = "had the lowest or the highest reward" if ranged else "had failed or passed"
+    return f"{to(estimate.bounds, places(estimate.interval))} if {every} {ways}"
+
+
+def described(metric: str, estimate: Estimate, ledger: Ledger) -> str:
+    """A row's picture as a sentence."""
+    if estimate.value is None:
+        return f"{metric} has no value"
+    digits = places(estimate.interval)
+    parts = [f"{metric} {figure(estimate.value, digits)}"]
+    if estimate.interval:
+        level_said = next((word[11:] for word in estimate.made.settings if word.startswith("confidence:")), "")
+        share = f"{100 * float(level_said):.6g} percent interval" if level_said else "interval"
+        parts.append(f"{share} {to(estimate.interval, digits)}")
+    else:
+        parts.append(no_interval(estimate))
+    if words := bounds_words(estimate, ledger):
+        parts.append(words)
+    return ", ".join(parts)
+
+
+def no_interval(estimate: Estimate) -> str:
+    """Why a number has no interval, in a few words."""
+    if estimate.tasks == 1:
+        return "no interval: one task"
+    why = plain_why(estimate.why) if estimate.why else ""
+    return why if why.startswith("no ") else f"no interval: {why}" if why else "no interval"

@@ -14,7 +14,6 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_difference, p_value, places, signed, signed_to
 from calipers.rollouts.record import ABSENT
 from calipers.web import draw
-from calipers.web.cards import NumberCard, card_id, of_estimate, of_method, once, term
 from calipers.web.changes import (
     WAYS,
     Change,
@@ -31,8 +30,19 @@ from calipers.web.draw import Scale, Tone, scale_of
 from calipers.web.gather import PairData, RunData, ledger_parts
 from calipers.web.island import what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import HtmlPage, Section, heading
-from calipers.web.rows import estimate_row, interval_table
+from calipers.web.page import (
+    HtmlPage,
+    NumberCard,
+    Section,
+    card_id,
+    estimate_row,
+    heading,
+    interval_table,
+    of_estimate,
+    of_method,
+    once,
+    term,
+)
 from calipers.web.run_page import (
     STATE_WORDS,
     bar_parts,

@@ -17,14 +17,27 @@ from calipers.rollouts.record import ABSENT
 from calipers.stats.estimate import Estimate
 from calipers.stats.variance import TWICE, Split
 from calipers.web import draw
-from calipers.web.cards import NumberCard, card_id, of_estimate, of_method, once, term
 from calipers.web.draw import Segment, scale_of
 from calipers.web.gather import STATES, LedgerPart, RunData, ledger_parts
 from calipers.web.island import command_words, what_if_data, what_if_section
 from calipers.web.markup import Markup, element, joined, name
-from calipers.web.page import HtmlPage, Section, heading
+from calipers.web.page import (
+    HtmlPage,
+    NumberCard,
+    Section,
+    bounds_words,
+    card_id,
+    described,
+    estimate_row,
+    heading,
+    interval_table,
+    of_estimate,
+    of_method,
+    once,
+    term,
+    unit_of,
+)
 from calipers.web.rollout_sections import curve_section, grid_section, rollout_data, rollouts_section
-from calipers.web.rows import bounds_words, described, estimate_row, interval_table, unit_of
 
 SLICES_SORTED = 8  # more slices are sorted by value, the worst first
 SLICES_SHOWN = 20

@@ -26,10 +26,9 @@ from calipers.reports.sentences import minus, percent, signed_to, to
 from calipers.stats.alarms import E_PROCESS
 from calipers.stats.bands import BAND
 from calipers.stats.best_step import BEST_STEP
-from calipers.web.cards import of_method, once
 from calipers.web.draw import CurveStep, StepMark, step_curve
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import HtmlPage, Section, heading
+from calipers.web.page import HtmlPage, Section, heading, of_method, once
 from calipers.web.run_page import command_line
 
 MOST_METRICS: Final = 14  # of a series

@@ -11,10 +11,8 @@ import calipers
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
-from calipers.analyses.certify.grow import grow
-from calipers.analyses.certify.leaves import HeldTexts, leaf_of, of_records
-from calipers.analyses.certify.proof import show_rollouts
-from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, verify
+from calipers.analyses.certify.leaves import HeldTexts, grow, leaf_of, of_records
+from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, show_rollouts, verify
 from calipers.errors import InputError
 from calipers.formats.convert import convert
 
@@ -67,8 +65,7 @@ def states(folder, *rollouts, **more):
 
 
 def root(path, **more):
-    done = scored([str(path)], CertifiedScoring(), **more)
-    return grow(SEED, done.leaves).root
+    return scored([str(path)], CertifiedScoring(), **more, seed=SEED).tree.root
 
 
 def test_a_certificate_is_verified(made):
@@ -118,23 +115,27 @@ def test_one_changed_value_is_named(made, key, value, numbers):
 
 def test_the_leaf_of_a_million_is_found_with_twenty_hashes():
     leaves = [b"%d" % index for index in range(1 << 10)]
-    grown = trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [HeldTexts(leaves)]))
+    salts = trees.salts(SEED, len(leaves))
+    grown = trees.Tree(SEED, trees.branch(salts, 0, HeldTexts(leaves)))
     leaves[700] = b"other"
-    found = trees.parting(trees.Tree(SEED, trees.branch(SEED, 0, len(leaves), [HeldTexts(leaves)])), grown)
+    found = trees.parting(trees.Tree(SEED, trees.branch(salts, 0, HeldTexts(leaves))), grown)
     assert (found.index, found.compared) == (700, 11)  # one more for each doubling: 21 of a million
     assert trees.is_consistent(grown, 700)
 
 
-@pytest.mark.parametrize("count", [12_289, 20_000, 24_577])
+DIES_AT_WORK = "import pickle, sys; [pickle.load(sys.stdin.buffer) for _ in range(2)]; raise SystemExit(9)"
+
+
+@pytest.mark.parametrize("count", [8_192, 8_193, 12_289, 24_577])
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("alive", [True, False])
-def test_the_tree_is_the_same_in_several_processes(monkeypatch, count, workers, alive):
+@pytest.mark.parametrize("child", [None, "raise SystemExit", DIES_AT_WORK])
+def test_the_tree_is_the_same_in_several_processes(monkeypatch, count, workers, child):
     leaves = of_records({"task": f"t{task}", "reward": task % 3} for task in range(count))
     alone = grow(SEED, leaves)
-    for name, value in (("processes", lambda: workers), ("WORTH_DIVIDING", 1), ("HEAD_START", 0)):
-        monkeypatch.setattr(f"calipers.analyses.certify.grow.{name}", value)
-    if not alive:  # a child that cannot start does its work here
-        monkeypatch.setattr("calipers.formats.lines._CHILD", "raise SystemExit")
+    for name, value in (("processes", lambda: workers), ("WORTH_DIVIDING", 1)):
+        monkeypatch.setattr(f"calipers.analyses.certify.leaves.{name}", value)
+    if child is not None:  # what a child took and did not do is done here
+        monkeypatch.setattr("calipers.formats.lines._CHILD", child)
     assert [*map(bytes, grow(SEED, leaves).levels)] == [*map(bytes, alone.levels)]
 
 
@@ -246,7 +247,7 @@ def test_what_is_shown_hides_the_rest(made):
     partner = json.loads((made / "run.jsonl").read_text().splitlines()[9 + 1 - 1])
     guess = leaf_of(partner)
     assert trees.leaf_hash(bytes(16), guess).hex() not in entry["path"]
-    kept = trees.read_tree(str(made / "result.tree"))
+    kept = trees.open_tree(str(made / "result.tree")).read()
     assert kept.salt(0) != kept.salt(1)
 
 

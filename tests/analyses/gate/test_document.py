@@ -2,8 +2,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from calipers.analyses.gate import ci
-from calipers.analyses.gate.document import Check, Gate, document
+from calipers.analyses.gate.document import Check, Gate, annotated, document, junit_page, message
 from calipers.reports import markdown, terminal
 from calipers.reports.untrusted_text import width
 
@@ -29,7 +28,7 @@ def test_a_value_is_shown_on_its_side_of_the_number(value, number, shown):
     assert failed.checks[0].shown == shown
     assert f" {shown} " in terminal.render(document(failed))
     assert f"| {shown} |" in markdown.render(document(failed))
-    assert f": {shown}" in ci.message(failed.checks[0])
+    assert f": {shown}" in message(failed.checks[0])
 
 
 @pytest.mark.parametrize(
@@ -49,9 +48,9 @@ def test_what_a_name_holds_stays_text_for_every_reader():
     """Newlines, per cent signs and tags in what a policy requires: XML, annotations and tables survive them."""
     nasty = 'mean_reward[level=50%\n::error::x<b>&"] >= 0.5'
     failed = Gate([check(0.4, 0.5, (0.3, 0.5), require=nasty)])
-    (case,) = Xml.fromstring(ci.render(failed)).iter("testcase")
+    (case,) = Xml.fromstring(junit_page(failed)).iter("testcase")
     assert case.attrib["name"] == nasty.replace("\n", " ")
-    (line,) = ci.annotated(failed)
+    (line,) = annotated(failed)
     assert line.startswith("::error title=")
     assert "\n" not in line
     assert "50%25 ::error::x<b>" in line

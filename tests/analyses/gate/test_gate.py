@@ -6,8 +6,7 @@ import pytest
 
 from calipers.analyses.gate.document import Check, Gate
 from calipers.analyses.gate.gate import held_against
-from calipers.analyses.gate.policy import NamedResult, Policy
-from calipers.analyses.gate.requirement import parse
+from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 
 
 def check(tier, word):

@@ -3,8 +3,7 @@
 import pytest
 
 from calipers.analyses.compare.question import metric_key
-from calipers.analyses.gate.policy import Gaps, gaps_allowed
-from calipers.analyses.gate.requirement import parse
+from calipers.analyses.gate.requirement import Gaps, gaps_allowed, parse
 from calipers.errors import InputError
 
 

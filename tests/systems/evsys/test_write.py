@@ -7,7 +7,7 @@ from tasks.given import row
 from calipers import Benchmark
 from calipers.formats.rewards import Trajectory, TrajectoryGroup
 from calipers.systems.evsys import benchmark as evsys
-from calipers.systems.evsys.write import eval_predictions, upload_eval_rollouts
+from calipers.systems.evsys.predictions import eval_predictions, upload_eval_rollouts
 
 ROW = {"kind": "eval", "task_id": "a", "reward": 1.0, "completion_token_ids": [2, 3], "metadata": {"k": 1}}
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import calipers
 from calipers.errors import InputError, UnknownName
-from calipers.systems.harbor.job_result import document, read_job
-from calipers.systems.harbor.report import render
+from calipers.systems.harbor.job_result import document, read_job, render
 
 SMALL = Path(__file__).parents[2] / "golden" / "harbor" / "job_small"
 PASS, FAIL = {"rewards": {"reward": 1.0}}, {"rewards": {"reward": 0.0}}

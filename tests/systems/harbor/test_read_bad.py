@@ -11,7 +11,7 @@ import calipers
 from calipers.errors import InputError
 from calipers.formats.read import read
 from calipers.systems.harbor.folder import LARGEST
-from calipers.systems.harbor.texts import read_groups
+from calipers.systems.harbor.read import read_groups
 
 GOOD = result("a__1", {"reward": 1})
 

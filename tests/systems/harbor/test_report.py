@@ -6,7 +6,7 @@ import pytest
 
 from calipers.reports.result import Group, Result
 from calipers.rollouts.ledger import Ledger
-from calipers.systems.harbor.report import render, render_markdown
+from calipers.systems.harbor.job_result import render, render_markdown
 
 
 def shown(how=render, who=("a", "m", "d"), **held):

@@ -9,8 +9,8 @@ import os
 import pytest
 from systems.harbor.made import GOLDEN, at, job, result, write
 
-from calipers.systems.harbor import texts as harbor_texts
-from calipers.systems.harbor.texts import texts
+from calipers.systems.harbor import read as harbor_texts
+from calipers.systems.harbor.read import texts
 
 USER = {"step_id": 1, "source": "user", "message": "Add two numbers."}
 PARTS = [{"type": "text", "text": "4"}]

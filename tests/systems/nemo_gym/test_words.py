@@ -10,8 +10,8 @@ from calipers.errors import InputError, PluginError, UnknownName
 from calipers.formats.source import BLOCK
 from calipers.systems.nemo_gym import metrics
 from calipers.systems.nemo_gym.aggregate import Hooks, aggregate, aggregate_agents, by_agent, reward_profile, stripped
-from calipers.systems.nemo_gym.dialect import NEMO_GYM
 from calipers.systems.nemo_gym.inputs import Materializing, materialize
+from calipers.systems.nemo_gym.metrics import NEMO_GYM
 from calipers.systems.nemo_gym.words import STATISTICS
 
 NAN = math.nan

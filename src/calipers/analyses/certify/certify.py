@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, private_key, sign, state
-from calipers.analyses.certify.grow import grow
-from calipers.analyses.certify.leaves import Leaves, of_parts, of_records
+from calipers.analyses.certify.leaves import Leaves, grow, growing, of_parts, of_records
 from calipers.errors import InputError
 from calipers.formats.atomic_file import atomic_file
 from calipers.formats.convert import records_of
 from calipers.formats.format import Named
 from calipers.formats.jsonl import WORDS
+from calipers.formats.lines import kept_processes
 from calipers.formats.read import Input, begin, found_format, with_folders
 from calipers.formats.run_folder import PLAN, RUN, is_run, read_plan
 from calipers.formats.source import Source
@@ -80,11 +81,12 @@ class CertifiedScoring:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRollouts:
-    """Rollouts that were scored, and their leaves."""
+    """Rollouts that were scored, their leaves, and the tree of them with the salts of a seed."""
 
     result: Result
     leaves: Leaves
     inputs: Sequence[Input]
+    tree: trees.Tree | None  # None where no seed was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,29 +108,38 @@ class Certified:
                 file.writelines(self.tree.encoded())
 
 
-def scored(paths: Sequence[str], scoring: CertifiedScoring, columns: Mapping[str, str] | None = None) -> ScoredRollouts:
+def scored(
+    paths: Sequence[str],
+    scoring: CertifiedScoring,
+    columns: Mapping[str, str] | None = None,
+    seed: bytes | None = None,
+) -> ScoredRollouts:
     """Score rollouts and take their leaves; native records are read once for both."""
     names = columns if isinstance(columns, Named) else Named(columns or {})
     settings = {name: getattr(scoring, name) for name in scoring.__dataclass_fields__ if name != "metrics"}
     metrics = list(scoring.metrics) or None
-    kinds = _kinds(paths, names)
     plan = make_plan(metrics, **settings)
     parts: list[Part] = []
-    if kinds <= HASHED_WHILE_READ and not names:
-        if plan.labels:  # a label may add a column, and no leaf depends on what was asked for
+    with kept_processes():
+        if not _kinds(paths, names) <= HASHED_WHILE_READ or names:
+            result = score(list(paths), metrics, columns=names, **settings)
+            extra = sorted({name for path in _opened(paths, names) for name in path.labels})
+            begin(paths, columns=names, labels=extra, kept=parts)
+            leaves = of_records(records_of(paths, names, parts))
+        elif plan.labels:  # a label may add a column, and no leaf depends on what was asked for
             result = score(list(paths), metrics, columns=names, **settings)
             begin(paths, labels=[WORDS], kept=parts)
-            return ScoredRollouts(result, of_parts(parts), result.inputs)
-        table, inputs = begin(paths, labels=[WORDS], kept=parts)
-        if table.unread and any("reward" in request.metric.reads for request in plan.asked):
-            raise no_reward(list(paths), table.unread)
-        leaves = of_parts(parts)
-        result = replace(score(table, metrics, **settings), inputs=inputs())
-        return ScoredRollouts(result, leaves, result.inputs)
-    result = score(list(paths), metrics, columns=names, **settings)
-    extra = sorted({name for path in _opened(paths, names) for name in path.labels})
-    begin(paths, columns=names, labels=extra, kept=parts)
-    return ScoredRollouts(result, of_records(records_of(paths, names, parts)), result.inputs)
+            leaves = of_parts(parts)
+        else:
+            table, inputs = begin(paths, labels=[WORDS], kept=parts)
+            if table.unread and any("reward" in request.metric.reads for request in plan.asked):
+                raise no_reward(list(paths), table.unread)
+            leaves = of_parts(parts)
+            with nullcontext(None) if seed is None else growing(seed, leaves) as finished:
+                result = replace(score(table, metrics, **settings), inputs=inputs())
+                del table  # as large as the tree
+                return ScoredRollouts(result, leaves, result.inputs, finished() if finished else None)
+        return ScoredRollouts(result, leaves, result.inputs, None if seed is None else grow(seed, leaves))
 
 
 def _kinds(paths: Sequence[str], names: Named) -> frozenset[str]:
@@ -201,9 +212,8 @@ def _unsigned(
 
         scoring = replace(scoring, metrics=planned_metrics(plan))
     scoring.refuse_code()
-    done = scored(given, scoring, columns)
-    tree = grow(salt_seed or os.urandom(trees.SEED), done.leaves)
-    return _certified(done.result, tree, scoring, columns or {}, given, plan, done.result.notes)
+    done = scored(given, scoring, columns, salt_seed or os.urandom(trees.SEED))
+    return _certified(done.result, done.tree, scoring, columns or {}, given, plan, done.result.notes)
 
 
 def _certified(

@@ -7,19 +7,26 @@
 
 Numbers come from the columns that a score reads, so that two files with the same leaves have the same score. Records
 in JSON Lines are hashed while they are read; those of other formats pass one by one, as `calipers convert` writes them.
+
+The tree of many leaves is grown in several processes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.tree import LeafChunk
 from calipers.errors import InputError
 from calipers.formats.canonical import (
@@ -34,15 +41,21 @@ from calipers.formats.canonical import (
 )
 from calipers.formats.carried import CARRIED
 from calipers.formats.format import Raw
+from calipers.formats.lines import ChildProcess, processes
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.packed import small
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, Labels, Part
 from calipers.rollouts.table import join_codes, join_columns, join_labels, outcomes_of
 
-CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once; twice and half of it are slower
+CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once, a power of 2; twice and half of it are slower
 COMBINATIONS: Final = 1 << 12  # of neighbouring pieces that are worth a table
 SAID: Final = ("prompt", "completion", "answer", "error", "metadata")
+WHOLE: Final = 1 << 13  # whole numbers below this are looked up in a table of texts
+SAMPLED: Final = 64  # numbers that tell whether most of a column are distinct
 HEX: Final = 64  # hexadecimal digits of a hash
+HEIGHT: Final = CHUNK.bit_length() - 1  # of the branch over a chunk of leaves, whose top is one node
+WORTH_DIVIDING: Final = 150_000  # leaves
+_OUTCOMES: Final = [b',"outcome":"%b"' % outcome.encode() for outcome in OUTCOMES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +63,14 @@ class Leaves:
     """All leaves in their order: how many, and their texts."""
 
     count: int
-    chunks: Callable[[int, int], Iterator[LeafChunk]]  # the leaves of a range, at most `CHUNK` at a time
+    chunk: Callable[[int], LeafChunk]  # the leaves from a multiple of `CHUNK` on, at most so many
     name: Callable[[int], str]  # of a leaf, for messages: the task and the sample
     find: Callable[[str, int | None], list[int]]  # the leaves of a task, of one sample or all
 
     def texts(self) -> Iterator[bytes]:
         """The texts of all leaves."""
-        for chunk in self.chunks(0, self.count):
-            yield from chunk.texts()
+        for first in range(0, self.count, CHUNK):
+            yield from self.chunk(first).texts()
 
 
 def of_parts(parts: list[Part]) -> Leaves:
@@ -74,7 +87,7 @@ def of_parts(parts: list[Part]) -> Leaves:
 
     return Leaves(
         len(order),
-        lambda first, end: (rows.take(order[start : min(start + CHUNK, end)]) for start in range(first, end, CHUNK)),
+        lambda first: rows.take(order[first : first + CHUNK]),
         lambda index: f"task {rows.tasks[int(task[index])]!r} sample {int(sample[index])}",
         find,
     )
@@ -95,13 +108,9 @@ def of_records(records: Iterator[Mapping[str, Any]]) -> Leaves:
         told = (name.encode(), None if wanted is None else wanted)
         return [index for index, (key, _) in enumerate(keyed) if key[3] == told[0] and told[1] in (None, key[4])]
 
-    def chunks(first: int, end: int) -> Iterator[LeafChunk]:
-        for start in range(first, end, CHUNK):
-            yield HeldTexts([text for _, text in keyed[start : min(start + CHUNK, end)]])
-
     return Leaves(
         len(keyed),
-        chunks,
+        lambda first: HeldTexts([text for _, text in keyed[first : first + CHUNK]]),
         lambda index: f"task {keyed[index][0][3].decode()!r} sample {keyed[index][0][4]}",
         find,
     )
@@ -265,14 +274,15 @@ class _Rows:
 
     def texts(self, heads: Sequence[bytes] = ()) -> list[bytes]:
         """The leaves of the rows, each behind its head if there are heads."""
-        pieces = [*self._labels("agent"), *self._whole("attempt"), *self._labels("dataset", "model")]
+        again = Column(self.attempt.astype(np.float64), self.attempt != 1)  # the first attempt is not said
+        attempt = [_some_numbers(b',"attempt":', again)] if again.given.any() else []
+        pieces = [*self._labels("agent"), *attempt, *self._labels("dataset", "model")]
         pieces += _object("numbers", self.numbers)
-        words, outcome = np.unique(self.outcome, return_inverse=True)
-        pieces.append(_Piece([b',"outcome":"%b"' % OUTCOMES[word].encode() for word in words.tolist()], outcome))
+        pieces.append(_Piece(_OUTCOMES, self.outcome))
         pieces += _object("rewards", self.rewards)
-        pieces += self._whole("sample")
+        pieces += _numbers(b',"sample":', self.sample)
         pieces.append(_Piece([b',"task":%b' % _quoted(task) for task in self.tasks], self.task))
-        pieces.append(self._end())
+        pieces += self._end()
         columns = [piece.expanded() for piece in _opened(_merged(pieces))]
         return [*map(b"".join, zip(*([heads] if heads else []), *columns, strict=True))]
 
@@ -286,44 +296,40 @@ class _Rows:
                 pieces.append(_Piece(table, np.where(labels.code < 0, len(labels.values), labels.code)))
         return pieces
 
-    def _whole(self, name: str) -> list[_Piece]:
-        """What a whole number adds to each leaf; the first attempt is not said."""
-        values, places = np.unique(getattr(self, name), return_inverse=True)
-        if name == "attempt" and values.tolist() == [1]:
-            return []
-        said = [b',"%b":%d' % (name.encode(), value) for value in values.tolist()]
-        return [_Piece([b"" if text == b',"attempt":1' else text for text in said], places.reshape(-1))]
-
-    def _end(self) -> _Piece:
+    def _end(self) -> list[_Piece]:
         """The hash of the words of each row, if it has any, and the end of its leaf."""
         rows = len(self.task)
         if self.words is None:
-            return _Piece([b"}"], np.zeros(rows, dtype=np.int64))
-        head, tail = b',"words":"', b'"}'
-        octets = np.empty((rows, len(head) + HEX + len(tail)), dtype=np.uint8)
-        octets[:, : len(head)] = np.frombuffer(head, dtype=np.uint8)
-        octets[:, -len(tail) :] = np.frombuffer(tail, dtype=np.uint8)
+            return [_same(b"}", rows)]
         digits = np.ascontiguousarray(self.words.values).tobytes().hex().encode()
-        octets[:, len(head) : -len(tail)] = np.frombuffer(digits, dtype=np.uint8).reshape(rows, HEX)
-        texts: list[bytes] = octets.view(f"V{octets.shape[1]}").reshape(-1).tolist()
-        if not self.words.given.all():
-            texts = [text if given else b"}" for text, given in zip(texts, self.words.given.tolist(), strict=True)]
-        return _Piece(texts, None)
+        head, tail = b',"words":"', b'"}'
+        texts: list[bytes] = np.frombuffer(digits, dtype=f"V{HEX}").tolist()
+        if self.words.given.all():
+            return [_same(head, rows), _Piece(texts, None), _same(tail, rows)]
+        given = zip(texts, self.words.given.tolist(), strict=True)
+        return [_Piece([head + text + tail if there else b"}" for text, there in given], None)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A piece of the text of each row: one of a table of texts, or the texts themselves."""
 
-    table: list[bytes]
-    codes: Ints | None
+    table: Sequence[bytes]
+    codes: NDArray[np.integer[Any]] | None
 
-    def expanded(self) -> list[bytes]:
+    def expanded(self) -> Iterable[bytes]:
         """The text of each row."""
         if self.codes is None:
             return self.table
+        if len(self.table) == 1:
+            return repeat(self.table[0], len(self.codes))
         texts: list[bytes] = np.array(self.table, dtype=object)[self.codes].tolist()
         return texts
+
+
+def _same(text: bytes, rows: int) -> _Piece:
+    """One text for every row."""
+    return _Piece([text], np.zeros(rows, dtype=np.uint8))
 
 
 def _merged(pieces: Sequence[_Piece]) -> list[_Piece]:
@@ -368,28 +374,44 @@ def _words(parts: Sequence[Part]) -> Column | None:
 
 def _object(name: str, columns: Mapping[str, Column]) -> list[_Piece]:
     """An object of numbers for each row; nothing where a row has none of them."""
-    pieces = []
-    complete = True
-    for key in sorted(columns, key=utf16):
-        values, given = columns[key].values, columns[key].given
-        head = b",%b:" % _quoted(key)
-        distinct, places = np.unique(values, return_inverse=True)
-        table = [head + text for text in number_texts(distinct)]
-        places = places.reshape(-1)
-        if not given.all():
-            complete = False
-            table.append(b"")
-            places = np.where(given, places, len(table) - 1)
-        pieces.append(_Piece(table, places))
-    if not pieces:
+    if not columns:
         return []
     start = b',"%b":{' % name.encode()
-    if complete:  # the braces go with the first and the last number
-        pieces[0] = _Piece([start + text[1:] for text in pieces[0].table], pieces[0].codes)
-        pieces[-1] = _Piece([text + b"}" for text in pieces[-1].table], pieces[-1].codes)
-        return pieces
+    complete = all(column.given.all() for column in columns.values())
+    pieces: list[_Piece] = []
+    for key in sorted(columns, key=utf16):
+        column = columns[key]
+        head = (b"," if pieces or not complete else start) + _quoted(key) + b":"
+        pieces += _numbers(head, column.values) if complete else [_some_numbers(head, column)]
+    if complete:
+        return [*pieces, _same(b"}", len(column))]
     joined = map(b"".join, zip(*(piece.expanded() for piece in _merged(pieces)), strict=True))
     return [_Piece([b"%b%b}" % (start, text[1:]) if text else b"" for text in joined], None)]
+
+
+def _numbers(head: bytes, values: NDArray[Any]) -> list[_Piece]:
+    """The numbers of all rows, each behind its head."""
+    if len(values) and values.min() >= 0 and values.max() < WHOLE:
+        whole = values.astype(np.int64)
+        if (whole == values).all():
+            return [_Piece(_whole_texts(head)[: int(whole.max()) + 1], whole)]
+    if len(np.unique(values[:SAMPLED])) > SAMPLED // 2:
+        return [_same(head, len(values)), _Piece(number_texts(values.astype(np.float64)), None)]
+    distinct, places = np.unique(values, return_inverse=True)
+    return [_Piece([head + text for text in number_texts(distinct.astype(np.float64))], places.reshape(-1))]
+
+
+def _some_numbers(head: bytes, column: Column) -> _Piece:
+    """The numbers of the rows that have one, each behind its head; nothing for the others."""
+    distinct, places = np.unique(column.values, return_inverse=True)
+    table = [*(head + text for text in number_texts(distinct)), b""]
+    return _Piece(table, np.where(column.given, places.reshape(-1), len(distinct)))
+
+
+@lru_cache(maxsize=64)
+def _whole_texts(head: bytes) -> list[bytes]:
+    """The whole numbers from 0 on, each behind its head."""
+    return [b"%b%d" % (head, value) for value in range(WHOLE)]
 
 
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -404,3 +426,80 @@ def _ranks(values: Sequence[Any]) -> Ints:
     ranks = np.zeros(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=lambda code: str(values[code]).encode())] = np.arange(len(values))
     return ranks
+
+
+Branch = tuple[int, trees.Levels]  # its first leaf, and its levels up to `HEIGHT`
+
+
+def grow(seed: bytes, leaves: Leaves) -> trees.Tree:
+    """The tree of the leaves; InputError without any."""
+    with growing(seed, leaves) as finished:
+        return finished()
+
+
+@contextmanager
+def growing(seed: bytes, leaves: Leaves) -> Iterator[Callable[[], trees.Tree]]:
+    """Let other processes grow the tree of the leaves meanwhile; the function that this gives helps them to finish."""
+    left = deque(range(0, leaves.count, CHUNK))
+    others = processes() - 1 if leaves.count >= WORTH_DIVIDING else 0
+    request = {"seed": seed, "count": leaves.count}
+    children: list[ChildProcess[list[Branch]]] = []
+
+    def finished() -> trees.Tree:
+        here = _branches(seed, leaves.count, TakenChunks(leaves, left)())
+        there = (branch for child in children for branch in child.result())
+        return trees.Tree(seed, _joined(leaves.count, chain(here, there)))
+
+    try:
+        for _ in range(others):
+            way = "calipers.analyses.certify.leaves:grow_branches"
+            children.append(ChildProcess(way, request, TakenChunks(leaves, left)))
+        yield finished
+    finally:
+        for child in children:
+            child.stop()
+
+
+class TakenChunks:
+    """The chunks of leaves that one process takes, as long as there are any left that no other has taken."""
+
+    def __init__(self, leaves: Leaves, left: deque[int]) -> None:
+        self._leaves, self._left = leaves, left
+        self._taken: list[int] = []
+
+    def __call__(self) -> Iterator[tuple[int, LeafChunk]]:
+        """Each chunk behind the number of its first leaf; called again, those of a process that died come first."""
+        yield from ((first, self._leaves.chunk(first)) for first in [*self._taken])
+        while self._left:
+            try:
+                first = self._left.popleft()
+            except IndexError:  # another process took the last one in between
+                return
+            self._taken.append(first)
+            yield first, self._leaves.chunk(first)
+
+
+def grow_branches(seed: bytes, count: int, given: Iterable[tuple[int, LeafChunk]]) -> list[Branch]:
+    """The branches over some of so many leaves, in another process."""
+    return [*_branches(seed, count, given)]
+
+
+def _branches(seed: bytes, count: int, given: Iterable[tuple[int, LeafChunk]]) -> Iterator[Branch]:
+    """The branches over some of so many leaves; over all of them, where they are one chunk, up to the root."""
+    salts = trees.salts(seed, count)
+    height = HEIGHT if count > CHUNK else None
+    for first, chunk in given:
+        yield first, trees.branch(salts, first, chunk, height)
+
+
+def _joined(count: int, branches: Iterator[Branch]) -> trees.Levels:
+    """The levels over all leaves, from those of the branches; InputError without any."""
+    if count <= CHUNK:
+        nothing: Branch = (0, [b""])
+        return trees.raised(next(branches, nothing)[1])
+    joined = [bytearray(trees.HASH * -(-count >> level)) for level in range(HEIGHT + 1)]
+    for first, levels in branches:
+        for level, (nodes, more) in enumerate(zip(joined, levels, strict=True)):
+            start = trees.HASH * (first >> level)
+            nodes[start : start + len(more)] = more
+    return trees.raised([*joined])

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 import numpy as np
 
@@ -27,6 +28,7 @@ SEED: Final = 32
 MAGIC: Final = b"calipers.tree/1\n"
 SALTS: Final = b"calipers.salts/1"
 MOST: Final = 1 << 40
+_HEAD: Final = len(MAGIC) + 8 + SEED  # bytes of a tree file before its hashes
 LEAF, NODE = 0, 1  # the first byte of what is hashed
 _STEP: Final = 1 << 14  # pairs that are hashed at once
 _sha = hashlib.sha256
@@ -102,19 +104,13 @@ class LeafChunk(Protocol):
         ...
 
 
-def branch(seed: bytes, first: int, count: int, chunks: Iterable[LeafChunk], height: int | None = None) -> Levels:
-    """The levels over so many leaves from the first on, which come in chunks; up to a height, or the root.
+def branch(stream: bytes, first: int, chunk: LeafChunk, height: int | None = None) -> Levels:
+    """The levels over some leaves from the first on, up to a height, or the root; ``stream`` are the salts of all.
 
     With a height, the first leaf is a multiple of 2^height, so that no pair has a leaf before it.
     """
-    stream, leaves, done = salts(seed, first + count), bytearray(HASH * count), 0
-    for chunk in chunks:
-        salted = _behind(LEAF, stream, SALT, first + done, len(chunk))
-        hashes = b"".join([_sha(text).digest() for text in chunk.texts(salted)])
-        leaves[HASH * done : HASH * done + len(hashes)] = hashes
-        done += len(chunk)
-    del stream
-    return raised([leaves], height)
+    salted = _behind(LEAF, stream, SALT, first, len(chunk))
+    return raised([b"".join([_sha(text).digest() for text in chunk.texts(salted)])], height)
 
 
 def raised(levels: Levels, height: int | None = None) -> Levels:
@@ -191,23 +187,51 @@ def first_difference(one: Tree, other: Tree) -> int:
     return low
 
 
-def read_tree(path: str) -> Tree:
-    """The tree in a file; InputError where it is none, is cut off, or its nodes do not fit its leaves."""
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """A tree in a file: what it is of, before all of its hashes are read."""
+
+    path: str
+    seed: bytes
+    count: int
+    root: bytes
+
+    def read(self) -> Tree:
+        """All of the tree; InputError where the file has changed."""
+        sizes = [self.count]
+        while sizes[-1] > 1:
+            sizes.append((sizes[-1] + 1) // 2)
+        with _opened(self.path) as file:
+            file.seek(_HEAD)
+            tree = Tree(self.seed, [file.read(HASH * each) for each in sizes])
+        if tree.root != self.root or tree.count != self.count:
+            raise InputError.at(self.path, "changed while it was read", "expected a file that nobody writes")
+        return tree
+
+
+def open_tree(path: str) -> TreeFile:
+    """The tree in a file; InputError where it is none, or is cut off."""
     right = "expected the file result.tree that calipers certify wrote beside the certificate"
+    with _opened(path) as file:
+        head = file.read(_HEAD)
+        if not head.startswith(MAGIC) or len(head) < _HEAD:
+            raise InputError.at(path, "is not a tree file", right)
+        count = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "big")
+        nodes = level = count
+        while level > 1:
+            level = (level + 1) // 2
+            nodes += level
+        if not 0 < count < MOST or os.fstat(file.fileno()).st_size != _HEAD + HASH * nodes:
+            raise InputError.at(path, f"does not have the hashes of {count:,} leaves", right)
+        file.seek(-HASH, os.SEEK_END)
+        return TreeFile(path, head[-SEED:], count, file.read(HASH))
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
     try:
         with open(path, "rb") as file:
-            head = file.read(len(MAGIC) + 8 + SEED)
-            if not head.startswith(MAGIC) or len(head) < len(MAGIC) + 8 + SEED:
-                raise InputError.at(path, "is not a tree file", right)
-            count = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "big")
-            seed = head[-SEED:]
-            size = os.fstat(file.fileno()).st_size - len(head)
-            sizes = [count]
-            while sizes[-1] > 1:
-                sizes.append((sizes[-1] + 1) // 2)
-            if not 0 < count < MOST or size != HASH * sum(sizes):
-                raise InputError.at(path, f"does not have the hashes of {count:,} leaves", right)
-            return Tree(seed, [file.read(HASH * each) for each in sizes])
+            yield file
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 

@@ -1,4 +1,7 @@
-"""Check a certificate: its signature, its numbers, its rollouts one by one, and the plan that it names."""
+"""Check a certificate: its signature, its numbers, its rollouts one by one, and the plan that it names.
+
+Single rollouts are shown with a proof: each has its salt and the hashes that lead from its leaf to the certified root.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -14,16 +18,115 @@ import msgspec
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, CertifiedScoring, ScoredRollouts, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
-from calipers.analyses.certify.grow import grow
-from calipers.analyses.certify.proof import PROOF, check_proof
+from calipers.analyses.certify.leaves import leaf_of, words_of
 from calipers.errors import InputError
-from calipers.reports.figures import counted
+from calipers.formats.canonical import NotCanonical, canonical, words_digest
+from calipers.formats.convert import records_of
+from calipers.formats.format import Named
+from calipers.formats.read import begin
+from calipers.reports.document import Blank, Block, Document, Name, Sentence, plain_table
+from calipers.reports.figures import counted, ends, figure
+from calipers.reports.json import encoded
 from calipers.reports.result import Result, covered
+from calipers.reports.untrusted_text import clean
 
+PROOF: Final = "calipers.proof/1"
 GOOD, WRONG, UNKNOWN = "good", "wrong", "not known"
 EXITS: Final = {GOOD: 0, WRONG: 1, UNKNOWN: 3}
 MOST: Final = 8  # differences that are named
 _KEYS: Final = ("schema", "rollouts", "result", "scoring", "columns", "plan", "preregistration")
+VERIFICATION = "calipers.verification/1"
+FIELDS = ("check", "state", "says")
+VERDICTS = {
+    GOOD: "verified: everything that the certificate says was checked, and holds",
+    WRONG: "refused: something that the certificate says does not hold",
+    UNKNOWN: "not everything could be checked; what was checked holds",
+}
+
+
+def show_rollouts(
+    paths: Sequence[str], tree: str, wanted: Sequence[str], columns: Mapping[str, str] | None = None
+) -> str:
+    """The proof of the rollouts of some tasks, ``TASK`` or ``TASK#SAMPLE``, as JSON; InputError where there is none."""
+    kept = trees.open_tree(tree).read()
+    done = scored(paths, CertifiedScoring(), columns, kept.seed)
+    if done.tree is None or done.tree.root != kept.root:
+        raise InputError.at(tree, "is the tree of other rollouts", "expected the rollouts that were certified")
+    texts = [*done.leaves.texts()]
+    indices = [index for each in wanted for index in _found(done.leaves.find, each)]
+    words = _words(paths, Named(columns or {}), {texts[index] for index in indices})
+    shown = [
+        {
+            "index": index,
+            "salt": kept.salt(index).hex(),
+            "leaf": texts[index].decode(),
+            "words": words.get(texts[index]),
+            "path": [node.hex() for node in kept.path(index)],
+        }
+        for index in dict.fromkeys(indices)
+    ]
+    return encoded({"schema": PROOF, "root": kept.root.hex(), "leaves": kept.count, "shown": shown})
+
+
+def _found(find: Any, text: str) -> list[int]:
+    task, _, sample = text.rpartition("#")
+    found: list[int] = find(text, None)
+    if not found and task and sample.isdecimal():
+        found = find(task, int(sample))
+    if not found:
+        raise InputError.at("--show", f"no rollout of task {text!r}", "expected TASK or TASK#SAMPLE")
+    return found
+
+
+def _words(paths: Sequence[str], names: Named, leaves: set[bytes]) -> dict[bytes, str | None]:
+    """What the records of some leaves say in words, as canonical JSON."""
+    parts: list[Any] = []
+    begin(paths, columns=names, kept=parts)
+    said: dict[bytes, str | None] = {}
+    for record in records_of(paths, names, parts):
+        leaf = leaf_of(record)
+        if leaf in leaves:
+            words = words_of(record)
+            said[leaf] = canonical(words).decode() if words else None
+    return said
+
+
+def check_proof(path: str, root: bytes | None, count: int) -> Iterator[CertCheck]:
+    """Whether each rollout that a file shows is in a certified tree."""
+    try:
+        if os.path.getsize(path) > 1 << 30:
+            raise InputError.at(path, "is larger than 1 GiB", "expected a proof")
+        with open(path, "rb") as file:
+            document = json.loads(file.read())
+        shown = [_rebuilt(each) for each in document["shown"]]
+        if document["schema"] != PROOF:
+            raise ValueError("its schema is another")
+    except (OSError, ValueError, KeyError, TypeError, NotCanonical) as error:
+        yield CertCheck("shown", WRONG, f"{path} is not a proof ({type(error).__name__}: {error})")
+        return
+    for index, leaf, nodes, record in shown:
+        what = f"task {record['task']!r} sample {record['sample']}"
+        if root is not None and trees.root_of(leaf, index, count, nodes) == root:
+            rewards = ", ".join(f"{name} {value}" for name, value in record.get("rewards", {}).items()) or "no reward"
+            yield CertCheck("shown", GOOD, f"{what} is certified: {record['outcome']}, {rewards}")
+        else:
+            yield CertCheck("shown", WRONG, f"{what} is not among the certified rollouts")
+
+
+def _rebuilt(entry: Mapping[str, Any]) -> tuple[int, bytes, list[bytes], dict[str, Any]]:
+    """The index, leaf hash, path and record that an entry shows; ValueError where its parts do not fit."""
+    text, words = entry["leaf"], entry["words"]
+    record = json.loads(text)
+    if canonical(record) != text.encode():
+        raise ValueError("a leaf is not canonical")
+    digest = None if words is None else words_digest(json.loads(words))
+    if words is not None and digest != record.get("words"):
+        raise ValueError("what a rollout says in words is not what its leaf has the hash of")
+    salt = bytes.fromhex(entry["salt"])
+    if len(salt) != trees.SALT:
+        raise ValueError("a salt does not have 16 bytes")
+    nodes = [bytes.fromhex(node) for node in entry["path"]]
+    return int(entry["index"]), trees.leaf_hash(salt, text.encode()), nodes, record
 
 
 class _RunRecord(msgspec.Struct):
@@ -239,7 +342,12 @@ def _rollouts(
 ) -> Iterator[CertCheck]:
     """Whether the rollouts give the certified numbers, and are the certified rollouts."""
     scoring = CertifiedScoring.of(certificate.predicate["scoring"])
-    done = _scored(files, scoring, columns, certificate.predicate["columns"])
+    beside = os.path.join(os.path.dirname(name), "result.tree")
+    if tree is None and os.path.isfile(beside):
+        tree = beside
+    kept = None if tree is None or certificate.root is None else trees.open_tree(tree)
+    seed = kept.seed if kept is not None and _is_of(kept, certificate) else None
+    done = _scored(files, scoring, columns, certificate.predicate["columns"], seed)
     mine, theirs = done.result, certificate.result
     if mine.digest == certificate.digest:
         yield CertCheck("numbers", GOOD, f"{_counted(mine)} recomputed to the same digest")
@@ -250,10 +358,7 @@ def _rollouts(
             "tree", UNKNOWN, "the certificate is of a result alone, so texts and single rollouts are not covered"
         )
         return
-    beside = os.path.join(os.path.dirname(name), "result.tree")
-    if tree is None and os.path.isfile(beside):
-        tree = beside
-    if tree is None:
+    if kept is None:
         count = (
             ""
             if done.leaves.count == certificate.leaves
@@ -262,20 +367,26 @@ def _rollouts(
         says = "without the tree file, which has the salts, no leaf can be recomputed; --tree FILE gives it"
         yield CertCheck("tree", WRONG if count else UNKNOWN, says + count)
         return
-    yield _leaves(certificate, trees.read_tree(tree), tree, done)
+    yield _leaves(kept, done)
 
 
-def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: ScoredRollouts) -> CertCheck:
-    if kept.root != certificate.root or kept.count != certificate.leaves:
-        return CertCheck("tree", WRONG, f"{path} is the tree of another certificate")
+def _is_of(tree: trees.TreeFile, certificate: Certificate) -> bool:
+    return tree.root == certificate.root and tree.count == certificate.leaves
+
+
+def _leaves(file: trees.TreeFile, done: ScoredRollouts) -> CertCheck:
+    """Whether the rollouts are those of a tree."""
+    grown = done.tree
+    if grown is None:
+        return CertCheck("tree", WRONG, f"{file.path} is the tree of another certificate")
     count = done.leaves.count
-    grown = grow(kept.seed, done.leaves)
+    if grown.root == file.root and count == file.count:
+        return CertCheck("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
+    kept = file.read()
     if count == kept.count:
-        if grown.root == kept.root:
-            return CertCheck("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
         found = trees.parting(grown, kept)
         if found is None or not trees.is_consistent(kept, found.index):
-            return CertCheck("tree", WRONG, f"the rollouts are not the certified ones, and {path} is damaged")
+            return CertCheck("tree", WRONG, f"the rollouts are not the certified ones, and {file.path} is damaged")
         more = (
             sum(grown.at(0, index) != kept.at(0, index) for index in range(found.index, count))
             if count <= 1 << 16
@@ -292,15 +403,19 @@ def _leaves(certificate: Certificate, kept: trees.Tree, path: str, done: ScoredR
 
 
 def _scored(
-    files: Sequence[str], scoring: CertifiedScoring, given: Mapping[str, str] | None, certified: Mapping[str, str]
+    files: Sequence[str],
+    scoring: CertifiedScoring,
+    given: Mapping[str, str] | None,
+    certified: Mapping[str, str],
+    seed: bytes | None,
 ) -> ScoredRollouts:
     """The rollouts scored as certified; their keys are those of the certificate, unless files have the usual ones."""
     if given is not None or not certified:
-        return scored(files, scoring, given or None)
+        return scored(files, scoring, given or None, seed)
     try:
-        return scored(files, scoring, certified)
+        return scored(files, scoring, certified, seed)
     except InputError:
-        return scored(files, scoring)
+        return scored(files, scoring, seed=seed)
 
 
 def _counted(result: Result) -> str:
@@ -417,3 +532,49 @@ def _is_proof(path: str) -> bool:
             return PROOF.encode() in file.read(200)
     except OSError:
         return False
+
+
+def document(verified: Verification) -> Document:
+    """The page of a certificate that was checked."""
+    return Document(partial(_blocks, verified), partial(data, verified), FIELDS, lambda: data(verified)["checks"])
+
+
+def data(verified: Verification) -> dict[str, Any]:
+    """The checks for programs, and the numbers of the certificate."""
+    from calipers import __version__
+
+    certificate = verified.certificate
+    return {
+        "schema": VERIFICATION,
+        "calipers": __version__,
+        "certificate": verified.path,
+        "state": verified.state,
+        "checks": [{"check": each.what, "state": each.state, "says": each.says} for each in verified.checks],
+        "digest": certificate and certificate.digest,
+        "groups": certificate.result["groups"] if certificate else [],
+    }
+
+
+def _blocks(verified: Verification) -> Iterator[Block]:
+    yield Sentence((Name(verified.path, None), f": {VERDICTS[verified.state]}"), "strong")
+    yield Blank()
+    rows = [[check.what, check.state, clean(check.says, 600)] for check in verified.checks]
+    yield plain_table(["check", "state", ""], rows, strong={1})
+    if verified.certificate is None or verified.state == WRONG:
+        return
+    yield Blank()
+    numbers = []
+    for group in verified.certificate.result["groups"]:
+        who = " · ".join(clean(part, 40) for part in (group["dataset"], group["model"], group["agent"]) if part)
+        for name, estimate in group["metrics"].items():
+            interval = estimate["interval"]
+            numbers.append(
+                [
+                    who or "-",
+                    clean(name, 40),
+                    figure(estimate["value"], 4),
+                    ends(tuple(interval), 4) if interval else "-",
+                    f"{group['ledger']['planned']:,}",
+                ]
+            )
+    yield plain_table(["run", "metric", "value", "interval", "rollouts"], numbers, numbers={2, 4}, names={0})

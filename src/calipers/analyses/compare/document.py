@@ -1,10 +1,11 @@
-"""A comparison as a Document: first the verdict in a sentence, then the numbers behind it."""
+"""A comparison as a Document: first the verdict in a sentence, then the numbers behind it; and for CI."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from calipers.analyses.compare import page
 from calipers.analyses.compare.page import LOSSES, MANY
@@ -26,6 +27,8 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
+from calipers.reports.github import Level, annotation
+from calipers.reports.junit import Case, Kind, TestSuite
 from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.untrusted_text import clean, note_line
 
@@ -36,6 +39,8 @@ _NAMED = 5  # tasks of one side that are named
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _ARROWS = {True: " ↑", False: " ↓", None: ""}
 _EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
+WORSE, UNDECIDED = "worse", "undecided"
+KINDS: Mapping[str, Kind] = {WORSE: "failure", UNDECIDED: "skipped"}
 
 
 def document(comparison: Comparison, *, pairs: bool = False, details: bool = False, losses: int = LOSSES) -> Document:
@@ -569,3 +574,38 @@ def _ends(interval: tuple[float, float], confidence: float) -> str:
 
 def _named(side: OneSide) -> str:
     return ", ".join(clean(task, 30) for task in side.ids[:_NAMED]) + (", …" if side.count > _NAMED else "")
+
+
+def suites(comparison: Comparison) -> list[TestSuite]:
+    """For JUnit: a suite for each pair of runs, a case for each finding.
+
+    `worse` is a failure; an undecided finding is skipped, so that it is visible and stops nothing.
+    """
+    cases: dict[str, list[Case]] = {}
+    for row in comparison.rows():
+        pair, verdict = _pair_name(row), row["verdict"] or ""
+        kind = KINDS.get(verdict)
+        case = Case(_case_name(row), pair, kind, _case_message(row) if kind else "", verdict)
+        cases.setdefault(pair, []).append(case)
+    return [TestSuite(pair, some) for pair, some in cases.items()]
+
+
+def annotated(comparison: Comparison) -> Iterator[str]:
+    """For GitHub: an error for each finding that is worse, a notice for each that is undecided."""
+    for row in comparison.rows():
+        if row["verdict"] in (WORSE, UNDECIDED):
+            level: Level = "error" if row["verdict"] == WORSE else "notice"
+            yield annotation(level, f"{row['verdict']}: {_case_name(row)}", f"{_pair_name(row)}: {_case_message(row)}")
+
+
+def _pair_name(row: Mapping[str, Any]) -> str:
+    return " · ".join(filter(None, (row["dataset"], f"{row['second_run']} against {row['first_run']}")))
+
+
+def _case_name(row: Mapping[str, Any]) -> str:
+    cut = f"[{row['by']}={row['slice']}]" if row.get("by") else ""
+    return f"{row['metric']}{cut}"
+
+
+def _case_message(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {row[key]:.4g}" for key in ("delta", "low", "high", "p") if row.get(key) is not None)

@@ -32,8 +32,7 @@ from calipers.analyses.gate.numbers import (
     with_filled,
     worst_of,
 )
-from calipers.analyses.gate.policy import Gaps, NamedResult, Policy, required_of
-from calipers.analyses.gate.requirement import OPS, TASK, Requirement
+from calipers.analyses.gate.requirement import OPS, TASK, Gaps, NamedResult, Policy, Requirement, required_of
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.formats.folder_of_runs import is_folder_of_runs, runs_inside
 from calipers.formats.format import Named

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
-from calipers.analyses.compare.source import ReadSource, read_source
-from calipers.analyses.judge_check.binding import COLUMN, binding_of
+from calipers.analyses.compare.source import ReadSource, read_source, settings_of
 from calipers.analyses.judge_check.document import Agreement, CheckedJudge, JudgeCheck, Shared
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.format import Named
 from calipers.formats.memory import cells_of
+from calipers.formats.read import Input
+from calipers.formats.run_folder import is_run, read_plan
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT, task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.figures import counted
@@ -40,9 +44,51 @@ from calipers.stats.judges import (
     rogan_gladen_by_task,
 )
 
+COLUMN: Final = "judge_sha256"
+"""The column of a file of labels that says which judge and rubric they are bound to."""
+
+OF_A_RUN: Final = ("judges", "verifier_code", "tasks")
+"""The parts of a run's identity that say how it was judged; the tasks have the rubrics and targets."""
+
+_ABOUT_JUDGING: Final = re.compile("judge|rubric|grader|scorer|verifier|metric|dataset|template", re.IGNORECASE)
 NEEDED = ("task", "label")
 KNOWN = ("task", "sample", "label", "rater", *GROUP, COLUMN)
 NUMBERS = "expected a number, such as 1 for good and 0 for bad"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeBinding:
+    """A judge and its rubric, as far as a run says."""
+
+    reward: str  # the reward that is the judge's
+    settings: dict[str, Any]  # of the judge; empty where the run says nothing of it
+
+    @property
+    def sha256(self) -> str:
+        """The hash of all of it."""
+        content = json.dumps([self.reward, self.settings], sort_keys=True, default=str)
+        return hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()
+
+    @property
+    def sentence(self) -> str:
+        """What the labels are bound to, for people."""
+        if not self.settings:
+            return f"Labels are bound to reward {self.reward!r}: the run does not say which judge and rubric gave it."
+        bound = f"Labels are bound to the judge of reward {self.reward!r} and its rubric by hash."
+        return f"{bound} If either changes, they expire."
+
+
+def binding_of(paths: Sequence[str], inputs: Sequence[Input], reward: str) -> JudgeBinding:
+    """The judge of a run and its rubric: from its plan, or from what the files of another system say."""
+    settings: dict[str, Any] = {}
+    for path in paths:
+        if os.path.isdir(path) and is_run(path):
+            identity = read_plan(path).identity
+            settings |= {key: identity[key] for key in OF_A_RUN if key in identity}
+    if not settings:
+        said = settings_of(inputs, None)
+        settings = {name: value for name, value in said.items() if _ABOUT_JUDGING.search(name)}
+    return JudgeBinding(reward, settings)
 
 
 class Rows(Protocol):

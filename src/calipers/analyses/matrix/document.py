@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from calipers.analyses.compare.document import KINDS, UNDECIDED, WORSE
 from calipers.analyses.matrix.result import FIELDS, MACRO_MEAN, Cell, Matrix, MatrixMean, MatrixRow, PairDifference
 from calipers.reports.document import (
     Blank,
@@ -27,6 +28,8 @@ from calipers.reports.document import (
 )
 from calipers.reports.document import Cell as TableCell
 from calipers.reports.figures import NONE, counted, figure, letters, percent
+from calipers.reports.github import Level, annotation
+from calipers.reports.junit import Case, TestSuite
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import MINUS, Answer, level, money, of_difference, places, signed, signed_to, to
 from calipers.reports.untrusted_text import clean, width, without_middle
@@ -473,3 +476,43 @@ def _turned(matrix: Matrix, room: int | None, option: str) -> Iterator[Block]:
         rows.append(Row([*line, _missing(every), _cost(every)]))
     yield Table(columns, rows, across=True)
     yield from _more(len(order) - most, "model", option)
+
+
+def suites(matrix: Matrix) -> list[TestSuite]:
+    """For JUnit: a suite for each pair of models, a case for each benchmark and for their mean.
+
+    `worse` is a failure; an undecided difference is skipped, so that it is visible and stops nothing.
+    """
+    cases: dict[str, list[Case]] = {}
+    for name, pair in _pairs(matrix):
+        kind = KINDS.get(pair.verdict)
+        case = Case(name, _called(pair), kind, _message(pair) if kind else "", pair.verdict)
+        cases.setdefault(_called(pair), []).append(case)
+    return [TestSuite(pair, some) for pair, some in cases.items()]
+
+
+def annotated(matrix: Matrix) -> Iterator[str]:
+    """For GitHub: an error for each difference that is worse, a notice for each that is undecided."""
+    for name, pair in _pairs(matrix):
+        if pair.verdict in (WORSE, UNDECIDED):
+            level: Level = "error" if pair.verdict == WORSE else "notice"
+            yield annotation(level, f"{pair.verdict}: {name}", f"{_called(pair)}: {_message(pair)}")
+
+
+def _pairs(matrix: Matrix) -> Iterator[tuple[str, PairDifference]]:
+    """Each difference with the name of its row, those of the mean first."""
+    for pair in matrix.mean.pairs if matrix.mean else ():
+        yield f"{matrix.metric} · {MACRO_MEAN}", pair
+    for row in matrix.benchmarks:
+        for pair in row.pairs:
+            yield f"{matrix.metric} · {row.benchmark}", pair
+
+
+def _called(pair: PairDifference) -> str:
+    return f"{pair.second} against {pair.first}"
+
+
+def _message(pair: PairDifference) -> str:
+    low, high = pair.interval or (None, None)
+    numbers = {"delta": pair.delta, "low": low, "high": high, "p": pair.p, "p_holm": pair.p_holm}
+    return ", ".join(f"{name} {value:.4g}" for name, value in numbers.items() if value is not None)

@@ -31,8 +31,16 @@ import numpy as np
 from msgspec import UNSET
 
 from calipers.analyses.rescore.document import Flip, Rescored
-from calipers.analyses.rescore.judging import BatchJudge, Judged
-from calipers.analyses.rescore.stored import NOTHING_CAME, Batch, Stored, Wanted, batches, open_stored
+from calipers.analyses.rescore.judging import (
+    NOTHING_CAME,
+    Batch,
+    BatchJudge,
+    Judged,
+    Stored,
+    Wanted,
+    batches,
+    open_stored,
+)
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
 from calipers.formats.atomic_file import atomic_file

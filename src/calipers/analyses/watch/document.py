@@ -1,13 +1,16 @@
-"""What a watch says: the alarms, the curves of each series with their bands, and what could not be read."""
+"""What a watch says, also to CI and trackers: alarms, curves with their bands, and what could not be read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, Raised, shown_value
+from calipers.errors import InputError
+from calipers.reports import junit
 from calipers.reports.document import (
     Block,
     Document,
@@ -25,8 +28,10 @@ from calipers.reports.document import (
 )
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.json import encoded
+from calipers.reports.junit import Case, TestSuite
 from calipers.reports.page import Page
 from calipers.reports.sentences import minus, percent, signed_to, to
+from calipers.reports.tracker import plain_name
 from calipers.reports.untrusted_text import clean
 from calipers.stats.alarms import jitter
 
@@ -39,6 +44,10 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 COLUMNS: Final = 24  # of a curve on a terminal
 MOST_ROWS: Final = 14  # metrics of a series on a page
 _MARKS: Final = {"higher": "▲ higher", "lower": "▼ lower", "undecided": "~", "": ""}
+AlarmSender = Callable[[Raised, str], str]
+"""``send(raised, path)``: hand an alarm of a watched folder to a tracker; a note that says where it is."""
+
+LONGEST = 200  # characters of a client's message
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,3 +450,46 @@ def sparkline(values: Sequence[float], columns: int = COLUMNS) -> str:
     low, high = min(means), max(means)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
+
+
+def junit_page(watched: Watched) -> str:
+    """JUnit's XML: a suite for each series, a case for each alarm; a file that was not read is an error of its own."""
+    suites = []
+    for name in dict.fromkeys([*(one.name for one in watched.series), *(alarm.series for alarm in watched.alarms)]):
+        cases = []
+        for alarm in watched.alarms:
+            if alarm.series != name:
+                continue
+            raised = next((one for one in watched.open_alarms if (one.alarm, one.series) == (alarm.alarm, name)), None)
+            if raised is not None:
+                cases.append(Case(alarm.alarm, f"watch.{name}", "failure", raised.words, "alarm"))
+            elif alarm.why:
+                cases.append(Case(alarm.alarm, f"watch.{name}", "skipped", alarm.why))
+            else:
+                cases.append(Case(alarm.alarm, f"watch.{name}"))
+        suites.append(TestSuite(name or "steps", cases))
+    if watched.unreadable:
+        broken = [Case(path, "watch.files", "error", why, "unreadable") for path, why in watched.unreadable.items()]
+        suites.append(TestSuite("files", broken))
+    return junit.render("calipers watch", suites)
+
+
+def event_name(raised: Raised) -> str:
+    """The name of an alarm's points: ``calipers_alarm/drop_pass_at_1``."""
+    kind = raised.alarm.partition(">")[0]
+    return f"calipers_alarm/{plain_name(kind.replace('(', '_').replace(')', '').strip())}"
+
+
+def sender_of(name: str, send: AlarmSender) -> AlarmSender:
+    """A sender whose client is installed, with its errors as one line; InputError where it is not."""
+    if importlib.util.find_spec(name) is None:
+        raise InputError.at(f"--log {name}", f"the package {name} is not installed", f"pip install {name}")
+
+    def explained(raised: Raised, path: str) -> str:
+        try:
+            return send(raised, path)
+        except Exception as error:
+            first = clean((str(error).strip() or "no message").splitlines()[0], LONGEST)
+            raise InputError.at(f"--log {name}", f"its client failed ({type(error).__name__}: {first})") from error
+
+    return explained

@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from calipers.clients.client import Callers, Completion, Connection, Request
-from calipers.clients.failure import cleaned
+from calipers.clients.client import Callers, Completion, Connection, Request, Scored
 from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
 from calipers.clients.huggingface.checkpoint import Checkpoint, load
 from calipers.clients.huggingface.generate import completions
@@ -22,7 +21,7 @@ from calipers.clients.huggingface.options import ADAPTER, CONFIG, DEFAULT_OPTION
 from calipers.clients.huggingface.placement import BatchPlan, place
 from calipers.clients.huggingface.score import Texts, scores
 from calipers.clients.huggingface.template import Template
-from calipers.clients.likelihood import Scored
+from calipers.clients.reply import cleaned
 from calipers.errors import ClientError, InputError
 
 Asked = TypeVar("Asked")

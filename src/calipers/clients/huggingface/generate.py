@@ -16,9 +16,8 @@ from time import perf_counter
 from typing import Any
 
 from calipers.clients.client import Completion, Price, Request
-from calipers.clients.huggingface.attention import kernels
 from calipers.clients.huggingface.batches import BatchBounds, ForwardPass, PrefixCache, Takes, Tokens, in_batches
-from calipers.clients.huggingface.checkpoint import Checkpoint
+from calipers.clients.huggingface.checkpoint import Checkpoint, kernels
 from calipers.clients.huggingface.template import Template
 from calipers.errors import ClientError
 

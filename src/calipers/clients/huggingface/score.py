@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 
+from calipers.clients.client import Continuation, Rolling, Scored
 from calipers.clients.huggingface.batches import (
     BatchBounds,
     ForwardPass,
@@ -30,7 +31,6 @@ from calipers.clients.huggingface.batches import (
 )
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.template import Template
-from calipers.clients.likelihood import Continuation, Rolling, Scored
 from calipers.errors import ClientError
 
 Tokens = tuple[int, ...]

@@ -11,9 +11,11 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
+from calipers.formats.lines import NOTHING
 from calipers.formats.source import BOM, Source
 from calipers.formats.system_rows import (
     Layout,
+    Number,
     Remembered,
     RowBlock,
     SystemLines,
@@ -29,7 +31,6 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED, Part
-from calipers.systems.every_eval_ever.wire import ROW, SaidSample, SampleData
 
 SYSTEM: Final = "every_eval_ever"
 SCORE: Final = "score"  # the reward of rows that do not say of which result they are
@@ -45,6 +46,59 @@ SPENT: Final = {
     "cached_tokens": "input_tokens_cache_read",
     "reasoning_tokens": "reasoning_tokens",
 }
+
+
+class Evaluation(msgspec.Struct, gc=False):
+    """The score of a row."""
+
+    score: Number = None
+    is_correct: Number = None
+
+
+class SampleData(msgspec.Struct, gc=False):
+    """What says which repeat a row is of; every value is text."""
+
+    epoch: str | int | None = None
+    sample: str | int | None = None
+
+
+class SampleTokens(msgspec.Struct, gc=False):
+    """The tokens of a rollout."""
+
+    input_tokens: Number = None
+    output_tokens: Number = None
+    input_tokens_cache_read: Number = None
+    reasoning_tokens: Number = None
+
+
+class Performance(msgspec.Struct, gc=False):
+    """The times of a rollout."""
+
+    latency_ms: Number = None
+
+
+class SaidSample(msgspec.Struct, gc=False):
+    """What a row says beside numbers."""
+
+    input: Any = None
+    output: Any = None
+    messages: Any = None
+    metadata: Any = None
+
+
+ROW: Final[list[tuple[str, Any, Any]]] = [
+    ("sample_id", str | int, msgspec.NODEFAULT),
+    ("evaluation", Evaluation | None, msgspec.NODEFAULT),
+    ("model_id", str | None, None),
+    ("evaluation_name", str | None, None),
+    ("evaluation_result_id", str | None, None),
+    ("error", Raw, NOTHING),
+    ("metadata", Raw, NOTHING),
+    ("token_usage", SampleTokens | None, None),
+    ("performance", Performance | None, None),
+]
+
+
 _SAID: Final = msgspec.json.Decoder(SaidSample)
 _DATA: Final = msgspec.json.Decoder(list[SampleData | None])
 

@@ -33,7 +33,7 @@ from calipers.request import Plan, make_plan
 from calipers.rollouts.record import ABSENT, GROUP, MISSING, Labels, Part, Places
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.systems.evsys.cache import evsys_lookup
-from calipers.systems.evsys.write import check_sink, eval_predictions, upload_eval_rollouts
+from calipers.systems.evsys.predictions import check_sink, eval_predictions, upload_eval_rollouts
 from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, as_task, from_task, harbor_task_from_dict
 from calipers.tasks.jsonl import CommonVerifier, NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
 from calipers.tasks.questions import Questions, questions_suite, roles_of

@@ -10,6 +10,6 @@ SYSTEM = System(
         gaps="count as 0, as Harbor counts a trial without a reward; a trial that did not end is excluded",
         words=WORDS,
     ),
-    page="calipers.systems.harbor.report:own_page",
+    page="calipers.systems.harbor.job_result:own_page",
     exports={"harbor": "calipers.systems.harbor.job_result:JobExport"},
 )

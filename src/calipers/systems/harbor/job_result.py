@@ -1,11 +1,16 @@
-"""A Harbor job as Harbor itself sums it up: the statistics of its trials, and its whole ``result.json``, of any age."""
+"""A Harbor job as Harbor itself sums it up: the statistics of its trials, and its whole ``result.json``, of any age.
+
+Printed, a job has a part for each eval: a line of numbers, how often each reward was given, each exception raised.
+Where an eval has several rewards each value stands beside the reward it is of; Harbor mixes them.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -13,7 +18,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.reports.result import Result
+from calipers.reports.markdown import code
+from calipers.reports.result import Group, Result
+from calipers.reports.untrusted_text import clean, width
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, JobFolder, UnreadableFile, contents, kind_of
 from calipers.systems.harbor.metrics import BUILT_IN, Tally, by_eval, dataset_of, ladders, metrics_of
 from calipers.systems.harbor.wire import (
@@ -27,6 +34,7 @@ from calipers.systems.harbor.wire import (
     decode_trial,
 )
 from calipers.systems.harbor.words import DEFAULT
+from calipers.systems.system import OwnPage
 
 COUNTERS: Final = (
     "n_completed_trials",
@@ -39,6 +47,11 @@ COUNTERS: Final = (
 OLD: Final = {"n_trials": "n_completed_trials", "n_errors": "n_errored_trials"}  # what `stats` once called them
 USED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
 Document = Mapping[str, Any]
+KEY: Final = "harbor"
+MOST: Final = 20  # rows of a table of counts
+
+Cells = tuple[str, ...]
+Table = Sequence[Cells]  # the head, then rows
 
 
 def load_job_result(document: Any, path: str = "result.json") -> dict[str, Any]:
@@ -296,3 +309,95 @@ class JobExport:
         written = document(job)
         notes = [note for note in job.notes if note not in result.notes]
         return [[encoded(written)]], [*notes, *lost(job, written)]
+
+
+def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> OwnPage | None:
+    """What Harbor prints of a result, beneath our own table."""
+    if shape not in ("table", "md"):
+        return None
+    return OwnPage(render_markdown(result) if shape == "md" else f"\nHarbor's own table\n{render(result)}")
+
+
+def render(result: Result) -> str:
+    """Harbor's tables of every eval, as plain lines; nothing for a result that is not Harbor's."""
+    blocks = []
+    for group in _evals(result):
+        blocks += [clean(_title(group), None), *(_lines(table) for table in _tables(group))]
+    return "".join(f"\n{block}\n" for block in blocks)
+
+
+def render_markdown(result: Result) -> str:
+    """The same as Markdown, in which no name can become anything else."""
+    blocks = []
+    for group in _evals(result):
+        blocks += [f"### {code(_title(group), None)}", *(_markdown(table) for table in _tables(group))]
+    return "".join(f"\n{block}\n" for block in blocks)
+
+
+def _evals(result: Result) -> Iterator[Group]:
+    return (group for group in result.groups if KEY in group.own)
+
+
+def _title(group: Group) -> str:
+    """Dataset, agent and model, as far as they are known, in Harbor's order."""
+    return " • ".join(part for part in (group.dataset or "adhoc", group.agent, group.model) if part)
+
+
+def _tables(group: Group) -> Iterator[Table]:
+    """The numbers, the rewards and the exceptions; of what there is none, no table."""
+    numbers = group.own[KEY]
+    metrics = [
+        (_heading(n, len(numbers["metrics"]), name), value) for n, name, value in _metric_values(numbers["metrics"])
+    ]
+    ladder = [(f"Pass@{k}", value) for k, value in numbers["pass_at_k"].items()]
+    columns = [("Trials", numbers["n_trials"]), ("Exceptions", numbers["n_errors"]), *metrics, *ladder]
+    yield [tuple(name for name, _ in columns), tuple(_figure(value) for _, value in columns)]
+    several = len(numbers["reward_stats"]) > 1
+    rewards = [
+        (f"{name} {value}" if several else value, str(count))
+        for name, values in numbers["reward_stats"].items()
+        for value, count in values.items()
+    ]
+    for title, rows in (("Reward", rewards), ("Exception", _counts(numbers["exception_stats"]))):
+        if rows:
+            more = [(f"and {len(rows) - MOST} more", "")] if len(rows) > MOST else []
+            yield [(title, "Count"), *rows[:MOST], *more]
+
+
+def _metric_values(metrics: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Any]]:
+    return ((number, name, value) for number, values in enumerate(metrics, 1) for name, value in values.items())
+
+
+def _heading(number: int, metrics: int, name: str) -> str:
+    shown = name.replace("_", " ").title()
+    return shown if metrics == 1 else f"Metric {number}: {shown}"
+
+
+def _counts(counts: Mapping[str, int]) -> list[Cells]:
+    return [(name, str(count)) for name, count in counts.items()]
+
+
+def _figure(value: Any) -> str:
+    """Three decimals for what is no integer; a dash for what is no number."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _lines(table: Table) -> str:
+    """Columns side by side: the first set to the left, numbers to the right."""
+    rows = [tuple(map(clean, row)) for row in table]
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    named = rows[0][-1] == "Count"  # its first column holds words
+    lines = []
+    for row in rows:
+        pads = [" " * (size - width(cell)) for cell, size in zip(row, widths, strict=True)]
+        cells = [pad + cell for pad, cell in zip(pads, row, strict=True)]
+        lines.append("  ".join([row[0] + pads[0], *cells[1:]] if named else cells).rstrip())
+    return "\n".join(lines)
+
+
+def _markdown(table: Table) -> str:
+    head, *rows = [tuple(map(code, row)) for row in table]
+    rule = tuple("---" if head[-1] == "`Count`" and not n else "---:" for n in range(len(head)))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))

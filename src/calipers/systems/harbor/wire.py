@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 
 from calipers.errors import InputError
+from calipers.formats.format import BAD
 
 Number = int | float
 Rewards = Mapping[str, Number]
@@ -74,9 +75,6 @@ WRITTEN: Final = "harbor.written"
 UNFINISHED: Final = "unfinished"
 READ: Final = ("agent_info", "agent_result", "verifier_result", "exception_info", "step_results", "calipers")
 """The part of a trial's result that numbers are taken from: no key may appear twice in it."""
-
-BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What bytes that are no such file raise."""
 
 ADHOC: Final = "adhoc"  # the dataset of tasks and trials that come from none
 SCRIPT: Final = "uv-script"  # the type of a metric that is a script

@@ -14,13 +14,15 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.metrics.metric import share_without
+from calipers.request import Dialect
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.systems.nemo_gym.row_builder import Cells, GymRows, order, overlaid
-from calipers.systems.nemo_gym.words import ROLLOUT, TASK
+from calipers.systems.nemo_gym.words import DEFAULT, ROLLOUT, TASK, WORDS
 
 STATISTICS: Final = ("mean", "max", "min", "median", "std")
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
 THREADS = 2
+NEMO_GYM = Dialect("nemo_gym", metrics=WORDS, default=DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
-from calipers.formats.lines import kind_of
+from calipers.formats.lines import NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
@@ -33,7 +33,6 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.record import Labels, Part
-from calipers.systems.verifiers_rl.wire import EPISODE, RunOf, Score, TaskData, TaskOf, Trace, Usage, Work
 
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"
@@ -41,6 +40,138 @@ NO_TRACE: Final = "(no trace)"  # stands for the policy's agent until that is kn
 POLICY: Final = "policy"  # what a count of traces by (agent, model) is called
 TRUNCATED: Final = frozenset({"max_turns", "context_length"})
 _FOLDERS: Final = re.compile(r"step_([0-9]+)[/\\](train|eval)[/\\]")
+
+
+class Score(msgspec.Struct, gc=False):
+    """A reward: its value is score x weight, and is not in the file."""
+
+    score: Number = None
+    weight: Number = 1.0
+
+
+class EpisodeError(msgspec.Struct, gc=False):
+    """One error; a retry leaves those of earlier attempts."""
+
+    type: str | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """The tokens of a call; ``prompt_tokens`` excludes those that were read from a cache."""
+
+    prompt_tokens: Number = None
+    completion_tokens: Number = None
+    cached_input_tokens: Number = None
+    reasoning_tokens: Number = None
+    cost: Number = None
+
+
+class Call(msgspec.Struct, gc=False):
+    """One request to the model."""
+
+    model: str | None = None
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+
+class TraceSpan(msgspec.Struct, gc=False):
+    """When something began and ended, in seconds."""
+
+    start: Number = None
+    end: Number = None
+
+
+class Timing(msgspec.Struct, gc=False):
+    """The times of a trace."""
+
+    agent: TraceSpan | None = None
+
+
+class AgentConfig(msgspec.Struct, gc=False):
+    """How an agent was set up."""
+
+    model: str | None = None
+
+
+class Agent(msgspec.Struct, gc=False):
+    """Who acted; a judge is an agent that is not trainable."""
+
+    name: str | None = None
+    config: AgentConfig | None = None
+    trainable: bool | None = True
+
+
+class Trace(msgspec.Struct, gc=False):
+    """What one agent did in an episode; an absent key is a null that the writer dropped."""
+
+    id: str | None = None
+    agent: Agent | None = None
+    rewards: dict[str, Score | Number] | None = None
+    metrics: dict[str, Any] | None = None
+    calls: list[Call] | None = None
+    stop_condition: str | None = None
+    ok: bool | None = None
+    is_timeout: bool | None = None
+    errors: list[EpisodeError] | None = None
+    timing: Timing | None = None
+
+
+class Env(msgspec.Struct, gc=False):
+    """The environment."""
+
+    id: str | None = None
+    name: str | None = None
+
+
+class TaskOf(msgspec.Struct, gc=False):
+    """The task; ``data`` is what it is made of."""
+
+    key: str | int | None = None
+    hash: str | int | None = None
+    data: Raw = NOTHING
+
+
+class TaskData(msgspec.Struct, gc=False):
+    """What names a task that has neither key nor hash."""
+
+    id: str | int | None = None
+    idx: str | int | None = None
+
+
+class PolicyRun(msgspec.Struct, gc=False):
+    """The steps of the policy at the start and the end of an episode."""
+
+    start: int | None = None
+    end: int | None = None
+
+
+class Work(msgspec.Struct, gc=False):
+    """What an episode was for: train or eval, and the training step."""
+
+    type: str | None = None
+    step: int | None = None
+    policy: PolicyRun | None = None
+
+
+class RunOf(msgspec.Struct, gc=False):
+    """The run that an episode belongs to."""
+
+    id: str | None = None
+    name: str | None = None
+    work: Work | None = None
+
+
+EPISODE: Final[list[tuple[str, Any, Any]]] = [
+    ("id", str | None, None),
+    ("env", Env | None, None),
+    ("task", TaskOf, msgspec.NODEFAULT),
+    ("run", RunOf | None, None),
+    ("ok", bool | None, None),
+    ("is_timeout", bool | None, None),
+    ("errors", list[EpisodeError] | None, None),
+    ("traces", list[Trace], msgspec.NODEFAULT),
+]
+
+
 _DATA: Final = msgspec.json.Decoder(TaskData)
 CACHED: Final = "cached_input_tokens"
 _SPENT: Final = {

@@ -12,6 +12,7 @@ from calipers.formats.lines import ABSENT, NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     Layout,
+    Number,
     RowBlock,
     SystemLines,
     beside,
@@ -24,13 +25,58 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.record import Part
-from calipers.systems.verifiers_rl.wire import RESULT, TextResult
 
 SYSTEM: Final = "verifiers_v0"
 BOOKKEEPING: Final = frozenset({"num_turns", "total_tool_calls"})  # metrics that verifiers adds by itself
 OURS: Final = frozenset({"sample", "attempt", "outcome", "rewards"})  # keys that only our own records have
 NO_ERROR: Final = (b"", b"null", b'""')
 GROUP_KEYS: Final = ("model", "env_id")  # of metadata.json: the model and the dataset
+
+
+class ResultTiming(msgspec.Struct, gc=False):
+    """The time of a rollout before 0.4, in seconds."""
+
+    total: Number = None
+
+
+class ResultUsage(msgspec.Struct, gc=False):
+    """The tokens of a rollout before 0.4."""
+
+    input_tokens: Number = None
+    output_tokens: Number = None
+
+
+class TextResult(msgspec.Struct, gc=False):
+    """A row before 0.4, as far as it says something."""
+
+    example_id: int | str
+    prompt: Raw = NOTHING
+    completion: Raw = NOTHING
+    answer: Raw = NOTHING
+
+
+RESULT: Final[list[tuple[str, Any, Any]]] = [
+    ("example_id", int | str, msgspec.NODEFAULT),
+    ("prompt", Raw, NOTHING),
+    ("completion", Raw, NOTHING),
+    ("answer", Raw, NOTHING),
+    ("info", Raw, NOTHING),
+    ("task", Raw, NOTHING),
+    ("reward", Number, ABSENT),
+    ("error", Raw, NOTHING),
+    ("error_chain", Raw, NOTHING),
+    ("timing", ResultTiming | None, None),
+    ("is_completed", bool | None, ABSENT),
+    ("is_truncated", bool | None, ABSENT),
+    ("stop_condition", str | None, ABSENT),
+    ("metrics", dict[str, Any] | None, ABSENT),
+    ("tool_defs", Raw, NOTHING),
+    ("token_usage", ResultUsage | None, None),
+    ("generation_ms", Number, ABSENT),
+    ("scoring_ms", Number, ABSENT),
+    ("total_ms", Number, ABSENT),
+]
+"""A row of verifiers before 0.4; every other key is a metric, or a column of the state."""
 
 
 class _Failure(msgspec.Struct, gc=False):

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from calipers.errors import CalipersError, InputError
 from calipers.formats.run_folder import LOG
-from calipers.web.progress import is_running
+from calipers.web.gather import is_running
 from calipers.web.viewer.index import Group, LogIndex
 from calipers.web.viewer.query import (
     GroupRows,

@@ -16,8 +16,7 @@ from calipers.errors import InputError
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED
-from calipers.web.gather import CODE as STATE
-from calipers.web.gather import STATES
+from calipers.web.gather import STATE_CODE, STATES
 from calipers.web.viewer.index import LogIndex
 from calipers.web.viewer.log import open_log
 
@@ -63,11 +62,11 @@ def group_rows(index: LogIndex, group: int) -> GroupRows:
     kept = numbers.values[numbers.given & chosen]
     outright = bool(len(kept) and ((kept == 0) | (kept == 1)).all())
     outcome = index.outcomes()
-    states = np.full(len(index), STATE["wrong" if outright else "scored"], dtype=np.uint8)
+    states = np.full(len(index), STATE_CODE["wrong" if outright else "scored"], dtype=np.uint8)
     if outright:
-        states[numbers.given & (numbers.values >= PASS_THRESHOLD)] = STATE["passed"]
-    states[numbers.given & (outcome != SCORED) & (numbers.values == 0)] = STATE["zero"]
-    states[~numbers.given] = STATE["missing"]
+        states[numbers.given & (numbers.values >= PASS_THRESHOLD)] = STATE_CODE["passed"]
+    states[numbers.given & (outcome != SCORED) & (numbers.values == 0)] = STATE_CODE["zero"]
+    states[~numbers.given] = STATE_CODE["missing"]
     return GroupRows(np.flatnonzero(chosen).astype(np.int32), states, numbers, outcome, outright)
 
 
@@ -91,7 +90,7 @@ def matching(index: LogIndex, own: GroupRows, query: Query, also: Bools | None =
     keep = np.zeros(len(index), dtype=bool)
     keep[own.rows] = True
     if query.states:
-        keep &= np.isin(own.states, [STATE[state] for state in query.states])
+        keep &= np.isin(own.states, [STATE_CODE[state] for state in query.states])
     if query.outcome:
         keep &= own.outcomes == CODE[query.outcome]
     if query.least is not None:

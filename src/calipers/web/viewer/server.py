@@ -1,4 +1,7 @@
-"""The viewer's server: pages, their data as JSON, and events. It reads; labels are all that it writes."""
+"""The viewer's server: pages, their data as JSON, and events. It reads; labels are all that it writes.
+
+A page is a shell with the same style as the report, which its script fills from the server.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,10 @@ from calipers.analyses.watch.watch import is_live
 from calipers.errors import InputError
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.rollouts.record import OUTCOMES, USAGE
+from calipers.web.draw import hatch
 from calipers.web.gather import STATES, LedgerPart
-from calipers.web.markup import visible
-from calipers.web.page import html
+from calipers.web.markup import Child, Markup, element, visible
+from calipers.web.page import MARK, html
 from calipers.web.viewer.guard import MOST_CLIENTS, ViewerGuard
 from calipers.web.viewer.labelling import Labelling
 from calipers.web.viewer.library import Library, OpenRun, View, modified, running
@@ -40,10 +44,17 @@ from calipers.web.viewer.log import (
     steps_of,
     whole_text,
 )
-from calipers.web.viewer.pages import labelling_page, pair_shell, rollouts_page, runs_page
-from calipers.web.viewer.pairs import RunPair, other_answers, run_pair
 from calipers.web.viewer.query import Query
-from calipers.web.viewer.summary import RunSummary, pair_data, pair_report, pair_summary, report_of
+from calipers.web.viewer.summary import (
+    RunPair,
+    RunSummary,
+    other_answers,
+    pair_data,
+    pair_report,
+    pair_summary,
+    report_of,
+    run_pair,
+)
 
 MOST_ROWS: Final = 200  # of a list that one request gets
 LARGEST_BODY: Final = 64 << 10
@@ -63,6 +74,7 @@ ASSETS: Final = {
 }
 LABELS_ONLY: Final = re.compile(r"/(asset/[a-z.]+|label|api/label(/\w+)?)\Z")
 """What is answered while somebody labels: anything else would show what the judge said."""
+STYLES = ("page.css", "runs.css", "viewer.css")
 
 
 class Viewer:
@@ -693,3 +705,86 @@ async def serve(
                 await asyncio.wait_for(stopped.wait(), min(stop_after or LOOK, LOOK))
             if stop_after and not viewer.pages and loop.time() - viewer.left > stop_after:
                 break
+
+
+def runs_page() -> str:
+    """The list of runs."""
+    return _page("runs", "Runs", element("main", element("h1", "Runs"), element("div", id="content")))
+
+
+def rollouts_page() -> str:
+    """The rollouts of one run, and one of them."""
+    return _page("run", "Rollouts", _panes("rollouts"), search="Search task, prompt, answer")
+
+
+def pair_shell() -> str:
+    """Two runs beside each other."""
+    return _page("pair", "Two runs", _panes("tasks"), search="Search task, prompt, answer")
+
+
+def labelling_page() -> str:
+    """Blind labelling."""
+    return _page("label", "Blind labelling", element("main", element("div", id="content")))
+
+
+def _panes(what: str) -> Markup:
+    listed = element(
+        "div",
+        element("div", id="head", class_="list-head", aria_hidden="true"),
+        element("div", id="rows", class_="list-rows", role="listbox", tabindex="0", aria_label=what.capitalize()),
+        class_="pane-list",
+    )
+    return element(
+        "main",
+        element("h1", what.capitalize(), class_="hidden", id="title"),
+        element("section", id="ledger", class_="ledger-strip", aria_label="Ledger and filters"),
+        element(
+            "div",
+            listed,
+            element("article", id="detail", class_="detail", tabindex="-1", aria_label="Rollout"),
+            class_="panes",
+        ),
+        class_="viewer",
+    )
+
+
+def _page(kind: str, title: str, main: Markup, search: str = "") -> str:
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", f"{title} · Calipers"),
+        [element("link", rel="stylesheet", href=f"/asset/{style}") for style in STYLES],
+    )
+    find: Child = None
+    if search:
+        find = element("input", type="search", id="search", placeholder=search, aria_label=search, autocomplete="off")
+    header = element(
+        "header",
+        element("a", MARK, element("b", "Calipers"), href="/?all", class_="brand"),
+        element("nav", id="path", class_="about", aria_label="Path"),
+        find,
+        element("span", id="modes", class_="modes"),
+        element("button", "Theme", type="button", id="theme", class_="control"),
+        class_="strip top-bar",
+    )
+    footer = (
+        element("footer", element("span", id="keys"), element("span", id="position"), class_="keys")
+        if kind != "label"
+        else None
+    )
+    skip = element("a", "Skip to rollouts", href="#rows", class_="skip") if kind in ("run", "pair") else None
+    body = element(
+        "body",
+        hatch(),
+        skip,
+        header,
+        main,
+        footer,
+        element("div", id="announce", class_="hidden", aria_live="polite"),
+        element("script", src="/asset/viewer.js", defer=True),
+        data_page=kind,
+    )
+    return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'

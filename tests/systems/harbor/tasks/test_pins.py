@@ -3,8 +3,7 @@ import tomllib
 from systems.harbor.tasks.given import dataset, write
 
 from calipers.systems.harbor.tasks.dataset import drift, new_document, read_dataset, refreshed
-from calipers.systems.harbor.tasks.digest import file_digest
-from calipers.systems.harbor.tasks.manifest import read_manifest
+from calipers.systems.harbor.tasks.manifest import file_digest, read_manifest
 
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 TOML = f"""\

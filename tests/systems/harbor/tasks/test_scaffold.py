@@ -8,8 +8,7 @@ from waiting import PATIENCE
 
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.dataset import examine
-from calipers.systems.harbor.tasks.digest import file_digest, task_digest
-from calipers.systems.harbor.tasks.manifest import read_manifest
+from calipers.systems.harbor.tasks.manifest import file_digest, read_manifest, task_digest
 from calipers.systems.harbor.tasks.scaffold import make_dataset, make_task
 from calipers.systems.harbor.tasks.task import read_task
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from systems.lm_eval.tasks.given import task, task_folder
 
-from calipers.clients.client import Completion
-from calipers.clients.likelihood import Continuation, Rolling, Scored, texts_of, written
+from calipers.clients.client import Completion, Continuation, Rolling, Scored, texts_of, written
 from calipers.errors import InputError, VerifierError
 from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, settings, suite

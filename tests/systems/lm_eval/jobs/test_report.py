@@ -10,7 +10,7 @@ from calipers.running.settings import jobs_of
 from calipers.systems.lm_eval.jobs.report import joined, part
 
 MODEL = """
-from calipers.clients.likelihood import Scored
+from calipers.clients.client import Scored
 
 class Model:
     async def complete(self, request):

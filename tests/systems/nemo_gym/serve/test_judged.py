@@ -11,7 +11,7 @@ from systems.nemo_gym.serve.asking import spoken
 from systems.nemo_gym.serve.running import running
 
 from calipers.errors import InputError
-from calipers.systems.nemo_gym.serve.model_servers import as_chat, as_response
+from calipers.systems.nemo_gym.serve.serving import as_chat, as_response
 
 APP = """
 from pathlib import Path

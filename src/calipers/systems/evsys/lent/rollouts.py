@@ -11,7 +11,7 @@ from typing import Any
 
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
 from calipers.systems.evsys.benchmark import Benchmark, eval_metrics
-from calipers.systems.evsys.write import eval_predictions, upload_eval_rollouts
+from calipers.systems.evsys.predictions import eval_predictions, upload_eval_rollouts
 from calipers.tasks.benchmark_row import HarborTask
 
 __all__ = [

@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from calipers.errors import InputError
 from calipers.formats.atomic_file import atomic_file
 from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
-from calipers.systems.harbor.tasks.digest import file_digest, manifest_digest
-from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, is_name, read_manifest
+from calipers.systems.harbor.tasks.manifest import (
+    DATASET_TOML,
+    Manifest,
+    file_digest,
+    is_name,
+    manifest_digest,
+    read_manifest,
+)
 from calipers.systems.harbor.tasks.task import BUILDS, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.tasks.toml import below, regular
 from calipers.systems.harbor.wire import ADHOC

@@ -18,8 +18,17 @@ import msgspec
 
 from calipers.errors import InputError, UnknownName
 from calipers.systems.harbor.tasks.dataset import METRIC, drift, read_dataset, refreshed, replace_file, wrong_names
-from calipers.systems.harbor.tasks.digest import IGNORE, PREFIX, file_digest, task_digest, task_files
-from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, manifest_of, read_manifest
+from calipers.systems.harbor.tasks.manifest import (
+    DATASET_TOML,
+    IGNORE,
+    PREFIX,
+    Manifest,
+    file_digest,
+    manifest_of,
+    read_manifest,
+    task_digest,
+    task_files,
+)
 from calipers.systems.harbor.tasks.task import HARBORIGNORE, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.tasks.toml import below, regular
 from calipers.systems.harbor.wire import SCRIPT, Located, RegistryEntry

@@ -15,8 +15,7 @@ from calipers.systems.harbor.tasks.dataset import (
     replace_file,
     wrong_names,
 )
-from calipers.systems.harbor.tasks.digest import file_digest, task_digest
-from calipers.systems.harbor.tasks.manifest import DATASET_TOML, checked_name, read_manifest
+from calipers.systems.harbor.tasks.manifest import DATASET_TOML, checked_name, file_digest, read_manifest, task_digest
 from calipers.systems.harbor.tasks.toml import regular
 
 VERSION: Final = "1.0.0"

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.digest import TASK_TOML, task_digest
-from calipers.systems.harbor.tasks.manifest import Identity, checked_name
+from calipers.systems.harbor.tasks.manifest import TASK_TOML, Identity, checked_name, task_digest
 from calipers.systems.harbor.tasks.toml import Steps, Toml, named, read_toml, regular
 
 Network = Literal["public", "no-network", "allowlist"]

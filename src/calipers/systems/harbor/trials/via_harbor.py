@@ -30,8 +30,8 @@ from calipers.formats.rewards import USAGE, Trajectory, TrajectoryGroup, Turn
 from calipers.rollouts.column import Column
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, UNSTATED, Labels, Part, Places
+from calipers.systems.harbor.read import read_groups
 from calipers.systems.harbor.rows import OUTCOME_OF
-from calipers.systems.harbor.texts import read_groups
 from calipers.systems.harbor.trials.engine import CALLING, CHAT, ROOM, find_engine, run_job
 from calipers.systems.harbor.wire import failure_cause
 from calipers.tasks.benchmark_row import HarborTask

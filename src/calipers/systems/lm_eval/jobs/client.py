@@ -18,11 +18,22 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from calipers.clients.client import Client, Completion, Request
+from calipers.clients.client import (
+    Client,
+    Completion,
+    Continuation,
+    Likelihoods,
+    Line,
+    Request,
+    Rolling,
+    Text,
+    likelihoods,
+    read_back,
+    texts_of,
+)
+from calipers.clients.client import as_prompt as texts_as_prompt
 from calipers.clients.huggingface.options import LoadOptions
 from calipers.clients.huggingface.template import Local
-from calipers.clients.likelihood import Continuation, Likelihoods, Line, Rolling, Text, likelihoods, read_back, texts_of
-from calipers.clients.likelihood import as_prompt as texts_as_prompt
 from calipers.errors import ClientError, InputError
 from calipers.running.job import Job
 from calipers.systems.lm_eval.entries import GENERATION, ROLLING

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-from calipers.clients.client import Completion, Request
-from calipers.clients.likelihood import Rolling, Scored, Text
+from calipers.clients.client import Completion, Request, Rolling, Scored, Text
 
 ANSWER: Final = "lol"
 SPEC: Final = f"python/{__name__}:DUMMY"  # as the name of a model

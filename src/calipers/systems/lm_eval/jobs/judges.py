@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers.clients.client import Completion
-from calipers.clients.likelihood import Line, read_back
+from calipers.clients.client import Completion, Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval import AVERAGED
 from calipers.systems.lm_eval.aggregations import NAMES, aggregate

@@ -24,8 +24,8 @@ import msgspec
 from yarl import URL
 
 from calipers.clients.client import Client, Completion, Request
-from calipers.clients.failure import cleaned, from_status, read_refusal
 from calipers.clients.openai import read_body
+from calipers.clients.reply import cleaned, from_status, read_refusal
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.loop import finish

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from calipers.clients.failure import cleaned
 from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
+from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts

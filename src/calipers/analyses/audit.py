@@ -1,0 +1,755 @@
+"""Audit a run: what is impossible, what is beyond chance, and what is only worth a look; and its page."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import combinations
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.formats.carried import CARRIED
+from calipers.formats.convert import records_of
+from calipers.formats.format import Named, Raw
+from calipers.formats.read import begin
+from calipers.formats.run_folder import is_run, read_plan, read_settings
+from calipers.reports.document import Blank, Block, Document, Sentence, Title, plain_table
+from calipers.reports.figures import counted
+from calipers.reports.untrusted_text import clean
+from calipers.rollouts.record import CODE, FIRST_GAP, Part
+from calipers.stats import audit as tests
+
+PASS: Final = 1.0
+STARTS, ENDS, IDS = ("started_at", "start_time"), ("finished_at", "end_time"), ("request_id", "response_id")
+LOGPROBS: Final = ("completion_logprob", "cumulative_logprob", "sum_logprob")
+GOLD: Final = ("target", "gold", "reference", "oracle")
+TWIN: Final = "perturbed_from"
+_FRACTION: Final = re.compile(r"\.(\d+)")
+SCHEMA: Final = "calipers.audit/1"
+IMPOSSIBLE, TEST, LIST = "impossible", "test", "list"
+LONG: Final = 200  # characters of a text that nobody writes twice by chance
+COMMON: Final = 0.02  # share of the tasks from which on a text is a template or a refusal
+FASTEST: Final = 10_000.0  # tokens per second of one stream
+CACHED: Final = 0.05  # seconds; what is faster comes from a cache or a replay
+STEADY: Final = 0.25  # seconds; shorter durations do not spread over 10 ms
+STRONG: Final = 8  # runs from which on agreement against a key is a finding
+MOST_PAIRS: Final = 2_000  # of equal texts of one task, beyond which no more are looked at
+NAMED: Final = 5
+FIELDS = ("rule", "kind", "count", "of", "expected", "p", "says", "examples")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """What an audit reads of one rollout; None for what is not recorded."""
+
+    group: tuple[Any, ...]  # agent, model, dataset, and split and step of a training run
+    task: str
+    sample: int
+    attempt: int
+    outcome: str
+    reward: float | None
+    text: str | None
+    plain: bool  # whether the completion is one text, not a list of messages
+    answer: Any
+    start: float | None  # seconds
+    end: float | None
+    latency: float | None  # seconds
+    tokens: float | None
+    reasoning: float | None
+    max_tokens: float | None
+    logprob: float | None
+    retries: float
+    seed: int | None
+    sent_seed: int | None  # by a run of Calipers
+    request: str | None
+    gold: str | None
+    twin: str | None
+
+    @property
+    def name(self) -> str:
+        """The rollout, for people."""
+        again = f" attempt {self.attempt}" if self.attempt != 1 else ""
+        return f"task {self.task!r} sample {self.sample}{again}"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has a number: it was scored, or counts as 0."""
+        return CODE[self.outcome] < FIRST_GAP
+
+    @property
+    def passed(self) -> bool:
+        """Whether it passed."""
+        return self.reward is not None and self.reward >= PASS
+
+    @property
+    def unit(self) -> tuple[Any, ...]:
+        """Its task, in its group."""
+        return (*self.group, self.task)
+
+
+def rows_of(records: Iterable[Mapping[str, Any]], reward: str | None = None) -> Iterator[AuditRow]:
+    """A row for each record; ``reward`` is the one to look at where there are several."""
+    for record in records:
+        yield _row({key: _decoded(value) for key, value in record.items() if key != CARRIED}, reward)
+
+
+def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
+    usage = record.get("usage") or {}
+    rewards = {"reward": record.get("reward"), **(record.get("rewards") or {})}
+    known = {name: value for name, value in rewards.items() if value is not None}
+    worth = known.get(reward) if reward else known.get("reward", next(iter(known.values()), None))
+    completion, metadata = record.get("completion"), record.get("metadata") or {}
+    call = record["request"] if isinstance(record.get("request"), dict) else {}  # of Calipers' own runs
+    seed = record.get("seed", metadata.get("seed", call.get("seed")))
+    request = _first(record, IDS) if _first(record, IDS) is not None else call.get("id")
+    start, end = _first(record, STARTS), _first(record, ENDS)
+    text = completion if isinstance(completion, str) else None if completion is None else _written(completion)
+    gold = next(
+        (value for where in (record, metadata) for name in GOLD if isinstance(value := where.get(name), str)), None
+    )
+    return AuditRow(
+        group=tuple(record.get(name) for name in ("agent", "model", "dataset", "split", "step")),
+        task=str(record["task"]),
+        sample=int(record.get("sample") or 0),
+        attempt=int(record.get("attempt") or 1),
+        outcome=record.get("outcome") or ("scored" if known else "missing"),
+        reward=None if worth is None else float(worth),
+        text=text,
+        plain=isinstance(completion, str),
+        answer=record.get("answer"),
+        start=_moment(start),
+        end=_moment(end),
+        latency=_number(usage.get("latency_s", record.get("latency_s"))),
+        tokens=_number(usage.get("output_tokens", record.get("output_tokens"))),
+        reasoning=_number(usage.get("reasoning_tokens", record.get("reasoning_tokens"))),
+        max_tokens=_number(record.get("max_tokens")),
+        logprob=_number(_first(record, LOGPROBS) if _first(record, LOGPROBS) is not None else _first(usage, LOGPROBS)),
+        retries=_number(record.get("retries")) or 0.0,
+        seed=int(seed) if isinstance(seed, (int, float)) else None,
+        sent_seed=sent if isinstance(sent := call.get("seed"), int) else None,
+        request=None if request is None else str(request),
+        gold=gold,
+        twin=metadata.get(TWIN) if isinstance(metadata.get(TWIN), str) else record.get(TWIN),
+    )
+
+
+def _decoded(value: Any) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, Raw) else value
+
+
+def _first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((record[name] for name in names if record.get(name) is not None), None)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _written(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _moment(value: Any) -> float | None:
+    """Seconds since 1970, of a number or of a text by ISO 8601; None for anything else."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(_FRACTION.sub(lambda found: f".{found[1][:6]:0<6}", value, count=1))
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """Something that an honest run does not show, or shows in at most 1 % of cases."""
+
+    rule: str
+    kind: str  # impossible or test
+    count: int
+    says: str
+    p: float | None = None  # of a test
+    expected: float | None = None  # count under the null
+    examples: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Something to look at, which has no null: it proves nothing."""
+
+    rule: str
+    count: int
+    of: int
+    says: str
+    examples: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found in a run, what is to be looked at, and what nobody can know."""
+
+    paths: Sequence[str]
+    rollouts: int
+    findings: Sequence[Anomaly]
+    lists: Sequence[Listed]
+    tried: Sequence[str]  # rules that had data and found nothing
+    unknown: Sequence[str]  # what is not recorded, and what that hides
+
+    @property
+    def exit_code(self) -> int:
+        """1 with any finding, else 0."""
+        return 1 if self.findings else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The audit, ready for strict JSON."""
+        from calipers import __version__
+
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            "paths": list(self.paths),
+            "rollouts": self.rollouts,
+            "findings": [asdict(each) for each in self.findings],
+            "lists": [asdict(each) for each in self.lists],
+            "tried": list(self.tried),
+            "unknown": list(self.unknown),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvidence:
+    """The rows of a run, and what its plan says."""
+
+    rows: Sequence[AuditRow]
+    max_tokens: float | None = None
+    planned: Mapping[str, int] | None = None  # task -> samples; None where no plan is known
+    seed: int = 0
+    concurrency: int | None = None  # requests at a time
+    planned_seed: int | None = None  # that the seed of each request is made from; None where no plan says it
+
+    @property
+    def last(self) -> list[AuditRow]:
+        """The rows that count: of several attempts the highest, with a number."""
+        best: dict[tuple[Any, ...], AuditRow] = {}
+        for row in self.rows:
+            key = (*row.unit, row.sample)
+            if key not in best or best[key].attempt < row.attempt:
+                best[key] = row
+        return [row for row in best.values() if row.counts and row.reward is not None]
+
+    def by_task(self, rows: Sequence[AuditRow]) -> list[list[AuditRow]]:
+        """The rows of each task, by sample."""
+        tasks: dict[tuple[Any, ...], list[AuditRow]] = defaultdict(list)
+        for row in rows:
+            tasks[row.unit].append(row)
+        return [sorted(some, key=lambda row: row.sample) for some in tasks.values()]
+
+
+Verdict = Anomaly | Listed | str | None
+"""What a rule comes to: a finding, a list, what is not recorded, or nothing found."""
+
+Rule = Callable[[AuditEvidence], Iterator[Verdict]]
+
+
+def audit(
+    *paths: str | os.PathLike[str],
+    columns: Mapping[str, str] | None = None,
+    reward: str | None = None,
+    rejudge: bool = False,
+    seed: int = 0,
+) -> Audit:
+    """Look for signs that the rollouts of a run are not what they seem. No model is called.
+
+    Several ``paths`` are several runs of the same tasks, which only the rule on keys uses; the first is audited.
+    With ``rejudge`` the run's own verifier judges the stored completions again.
+    """
+    given = [os.fspath(path) for path in paths]
+    if not given:
+        raise InputError("no run; expected a run or a file of rollouts")
+    names = Named(columns or {})
+    runs = [_evidence(path, names, reward, seed) for path in given]
+    done = audited(runs[0], given[:1])
+    more: list[Verdict] = []
+    if len(runs) > 1:
+        more += [*against_strong_runs(runs)]
+    if rejudge:
+        more += [_rejudged(given[0])]
+    findings = [each for each in more if isinstance(each, Anomaly)]
+    lists = [each for each in more if isinstance(each, Listed)]
+    return Audit(given, done.rollouts, [*done.findings, *findings], [*done.lists, *lists], done.tried, done.unknown)
+
+
+def audited(evidence: AuditEvidence, paths: Sequence[str] = ()) -> Audit:
+    """The rules of one run, one after the other."""
+    findings, lists, tried, unknown = [], [], [], []
+    for name, rule in RULES.items():
+        verdicts = list(rule(evidence))
+        findings += [each for each in verdicts if isinstance(each, Anomaly)]
+        lists += [each for each in verdicts if isinstance(each, Listed)]
+        unknown += [each for each in verdicts if isinstance(each, str)]
+        if None in verdicts and not any(isinstance(each, Anomaly) for each in verdicts):
+            tried.append(name)
+    return Audit(paths, len(evidence.rows), findings, lists, tried, list(dict.fromkeys(unknown)))
+
+
+def _evidence(path: str, names: Named, reward: str | None, seed: int) -> AuditEvidence:
+    parts: list[Part] = []
+    begin([path], columns=names, kept=parts)
+    rows = list(rows_of(records_of([path], names, parts), reward))
+    if not is_run(path):
+        return AuditEvidence(rows, seed=seed)
+    plan = read_plan(path)
+    most = plan.identity.get("sampling", {}).get("max_tokens")
+    planned = {task.task: plan.of(task) for task in plan.tasks}
+    limit = float(most) if isinstance(most, (int, float)) else None
+    at_once = read_settings(path).get("concurrency")
+    sampling = plan.identity.get("sampling", {})
+    own = sampling.get("seed") if "seed" not in (sampling.get("extra") or {}) else None
+    return AuditEvidence(
+        rows,
+        limit,
+        planned,
+        seed,
+        at_once if isinstance(at_once, int) else None,
+        own if isinstance(own, int) else None,
+    )
+
+
+def last_is_pass(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Samples that were added until one passed, or stopped at the first pass: the last sample passes too often."""
+    tasks = [np.array([row.passed for row in some]) for some in evidence.by_task(evidence.last)]
+    mixed = sum(0 < int(task.sum()) < len(task) for task in tasks)
+    if not mixed:
+        return
+    seen, expected, p = tests.last_is_pass(tasks)
+    if p < tests.LEVEL:
+        says = f"the last sample passes in {seen} of {mixed} mixed tasks; {expected:.1f} are expected"
+        yield Anomaly(tests.LAST_IS_PASS, TEST, seen, says, p, expected)
+    yield None
+
+
+def start_follows_outcome(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Failures that were silently run again: within a task, late samples have other rewards."""
+    rows = [row for row in evidence.last if row.start is not None and not row.retries and row.attempt == 1]
+    if not rows:
+        yield "start times are not recorded: samples that were silently run again cannot be seen"
+        return
+    tasks = evidence.by_task(rows)
+    starts = [np.array([row.start for row in some], dtype=np.float64) for some in tasks]
+    rewards = [np.array([row.reward for row in some], dtype=np.float64) for some in tasks]
+    z, p = tests.start_follows_outcome(starts, rewards, np.random.default_rng(evidence.seed))
+    if p < tests.LEVEL:
+        way = "higher" if z > 0 else "lower"
+        says = f"within tasks, samples that start later have {way} rewards (z = {z:.1f})"
+        yield Anomaly(tests.START_FOLLOWS_OUTCOME, TEST, len(rows), says, p, 0.0)
+    yield None
+
+
+def copied_records(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Records that were copied: the same text, and the same duration to the millisecond."""
+    rows = [row for row in evidence.last if row.latency is not None and row.text]
+    if not rows:
+        yield "durations are not recorded: copied records cannot be told from equal completions"
+        return
+    if not _to_the_millisecond(rows):
+        yield "durations are not recorded to the millisecond: copied records cannot be told from equal completions"
+        return
+    equal, near, examples = 0, 0, []
+    for one, other in _equal_pairs(evidence, [row for row in rows if (row.latency or 0) >= STEADY]):
+        apart = abs(round(1000 * (one.latency or 0)) - round(1000 * (other.latency or 0)))
+        if apart == 0:
+            equal += 1
+            examples.append(f"{one.name} and sample {other.sample}")
+        elif apart <= 10:
+            near += 1
+    p = tests.copied_records(equal, near) if equal else 1.0
+    if p < tests.LEVEL:
+        expected = tests.EQUAL * (equal + near)
+        says = f"{equal} pairs of equal completions took the same time to the millisecond; {expected:.1f} are expected"
+        yield Anomaly(tests.COPIED_RECORDS, TEST, equal, says, p, expected, examples[:NAMED])
+    yield None
+
+
+def _to_the_millisecond(rows: Sequence[AuditRow]) -> bool:
+    """Whether durations have a third digit: not all of them are multiples of 10 ms."""
+    odd = sum(round(1000 * (row.latency or 0)) % 10 != 0 for row in rows)
+    return odd >= len(rows) / 2  # nine of ten are, where the digit is recorded
+
+
+def _equal_pairs(evidence: AuditEvidence, rows: Sequence[AuditRow]) -> Iterator[tuple[AuditRow, AuditRow]]:
+    for some in evidence.by_task(rows):
+        texts: dict[str, list[AuditRow]] = defaultdict(list)
+        for row in some:
+            texts[row.text or ""].append(row)
+        for alike in texts.values():
+            yield from list(combinations(alike[:64], 2))[:MOST_PAIRS]
+
+
+def same_text(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Equal completions: beyond chance where log-probabilities say how many are expected, else a list."""
+    rows = [row for row in evidence.last if row.text]
+    pairs = list(_equal_pairs(evidence, rows))
+    known = [row for row in rows if row.logprob is not None]
+    if known and len(known) == len(rows):
+        expected = 0.0
+        for some in evidence.by_task(rows):
+            # of each pair, the chance that the second says what the first has said
+            expected += sum(float(np.exp(row.logprob or 0)) for row in some) * (len(some) - 1) / 2
+        p = tests.same_text(len(pairs), expected)
+        if p < tests.LEVEL:
+            says = (
+                f"{len(pairs):,} pairs of equal completions; {expected:.2f} are expected from their log-probabilities"
+            )
+            yield Anomaly(tests.SAME_TEXT, TEST, len(pairs), says, p, expected, [_pair(each) for each in pairs[:NAMED]])
+        yield None
+    elif pairs:
+        of = sum(len(some) * (len(some) - 1) // 2 for some in evidence.by_task(rows))
+        long = sum(len(one.text or "") >= LONG for one, _ in pairs)
+        says = (
+            f"pairs of equal completions of a task, {long:,} of {LONG} characters or more; without log-probabilities "
+            "the expected number is unknown"
+        )
+        yield Listed(tests.SAME_TEXT, len(pairs), of, says, [_pair(each) for each in pairs[:NAMED]])
+
+
+def _pair(pair: tuple[AuditRow, AuditRow]) -> str:
+    return f"{pair[0].name} and sample {pair[1].sample}"
+
+
+def same_text_elsewhere(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """One long completion that passes in two tasks: an answer that belongs to one of them at most."""
+    tasks: dict[str, dict[tuple[Any, ...], AuditRow]] = defaultdict(dict)
+    for row in evidence.last:
+        if row.text and row.plain and len(row.text) >= LONG:
+            tasks[row.text].setdefault((row.unit, row.passed), row)
+    every = len({row.unit for row in evidence.last})
+    if not tasks:
+        return
+    found = []
+    for text, some in tasks.items():
+        units = {unit for unit, _ in some}
+        passed = [row for (_, is_pass), row in some.items() if is_pass]
+        if len(passed) > 1 and len(units) <= max(COMMON * every, 2):
+            found.append((text, passed))
+    if found:
+        examples = [f"{passed[0].name} and {passed[1].name}" for _, passed in found]
+        says = f"a completion of {LONG} characters or more passes in several tasks"
+        yield Anomaly("same_text_elsewhere", IMPOSSIBLE, len(found), says, expected=0.0, examples=examples[:NAMED])
+    yield None
+
+
+def ledger(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Rollouts that a plan does not have, and samples whose numbers have holes."""
+    if evidence.planned is not None:
+        odd = [row for row in evidence.rows if row.sample >= evidence.planned.get(row.task, 0)]
+        if odd:
+            says = "rollouts that the plan of the run does not have"
+            yield Anomaly(
+                "ledger", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]]
+            )
+        yield None
+        return
+    holes = []
+    tasks = evidence.by_task(list({(*row.unit, row.sample): row for row in evidence.rows}.values()))
+    sizes = Counter(some[-1].sample + 1 - some[0].sample for some in tasks)
+    for some in tasks:
+        numbers = {row.sample for row in some}
+        lost = sorted(set(range(min(numbers), max(numbers) + 1)) - numbers)
+        if lost:
+            holes.append(f"task {some[0].task!r} has no sample {', '.join(map(str, lost[:3]))}")
+    if holes:
+        says = "tasks whose sample numbers have holes: rollouts were lost or removed"
+        yield Anomaly("ledger", IMPOSSIBLE, len(holes), says, expected=0.0, examples=holes[:NAMED])
+    usual = sizes.most_common(1)[0][0] if sizes else 0
+    fewer = [some[0].task for some in tasks if len(some) < usual]
+    if fewer and len(fewer) < len(tasks) / 2:
+        says = f"tasks with fewer than {usual} samples, the usual number; no plan has the planned number"
+        yield Listed("fewer_samples", len(fewer), len(tasks), says, [f"task {task!r}" for task in fewer[:NAMED]])
+    yield None
+
+
+def seeds(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Seeds other than the planned ones, or that follow each other in nearly every task and skip some in others."""
+    sent = [row for row in evidence.rows if row.sent_seed is not None]
+    if evidence.planned_seed is not None and sent:
+        from calipers.running.perform import sample_seed
+
+        base = evidence.planned_seed
+        odd = [row for row in sent if row.sent_seed != sample_seed(base, row.task, row.sample)]
+        if odd:
+            says = "rollouts whose request had another seed than the plan gives that sample"
+            examples = [row.name for row in odd[:NAMED]]
+            yield Anomaly("seeds", IMPOSSIBLE, len(odd), says, expected=0.0, examples=examples)
+        yield None
+        return
+    known = [row for row in evidence.rows if row.seed is not None]
+    if len(known) < len(evidence.rows) or not known:
+        yield "seeds are not recorded for every rollout: samples that were drawn and dropped cannot be seen"
+        return
+    tasks = [sorted({row.seed for row in some if row.seed is not None}) for some in evidence.by_task(known)]
+    several = [numbers for numbers in tasks if len(numbers) > 1]
+    holes = [numbers for numbers in several if numbers[-1] - numbers[0] + 1 != len(numbers)]
+    if several and holes and len(holes) <= len(several) / 2:
+        says = f"tasks whose seeds have holes, of {len(several):,} with several seeds, most of which have none"
+        yield Anomaly("seeds", IMPOSSIBLE, len(holes), says, expected=0.0)
+    yield None
+
+
+def attempts(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Attempts that were repeated although the earlier one had a reward."""
+    tries: dict[tuple[Any, ...], list[AuditRow]] = defaultdict(list)
+    for row in evidence.rows:
+        tries[(*row.unit, row.sample)].append(row)
+    again = [
+        sorted(some, key=lambda row: row.attempt) for some in tries.values() if len(some) > 1 or some[0].attempt > 1
+    ]
+    if not again:
+        yield "no rollout has more than one attempt on record: silent retries cannot be excluded"
+        return
+    replaced = [some for some in again if any(row.counts and row.reward is not None for row in some[:-1])]
+    if replaced:
+        better = sum(some[-1].passed and not some[-2].passed for some in replaced)
+        says = f"rollouts with a reward that were run again; {better:,} of them then passed"
+        examples = [some[-1].name for some in replaced[:NAMED]]
+        yield Anomaly("attempts", IMPOSSIBLE, len(replaced), says, expected=0.0, examples=examples)
+    yield None
+
+
+def requests(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Request ids of the provider that appear twice: with different texts nobody can have got both."""
+    known = [row for row in evidence.rows if row.request is not None]
+    if not known:
+        yield "request ids are not recorded: completions cannot be held against the provider's own log"
+        return
+    texts: dict[str, set[str | None]] = defaultdict(set)
+    counts = Counter(row.request for row in known)
+    for row in known:
+        texts[row.request or ""].add(row.text)
+    odd = [request for request, some in texts.items() if len(some) > 1]
+    if sum(counts[request] for request in odd) > len(known) / 2:
+        yield "request ids are not unique, as of a server that counts anew: they cannot be held against its own log"
+        return
+    if odd:
+        says = "request ids with several different completions"
+        yield Anomaly("requests", IMPOSSIBLE, len(odd), says, expected=0.0, examples=odd[:NAMED])
+    twice = [request for request, count in counts.items() if count > 1 and request not in odd]
+    if twice:
+        says = "request ids that appear more than once, with one completion: a cache, a replay, or copies"
+        yield Listed("requests", len(twice), len(counts), says, [str(request) for request in twice[:NAMED]])
+    yield None
+
+
+def times(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Times that cannot be: an end before its start, or more tokens per second than any server writes."""
+    timed = [row for row in evidence.rows if row.start is not None and row.end is not None]
+    backwards = [row for row in timed if (row.end or 0) < (row.start or 0)]
+    negative = [row for row in evidence.rows if row.latency is not None and row.latency < 0]
+    if backwards or negative:
+        odd = [*backwards, *negative]
+        says = "rollouts that end before they start"
+        yield Anomaly("times", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]])
+    rated = [row for row in evidence.rows if row.tokens and row.latency and row.latency > 0]
+    fast = [row for row in rated if (row.latency or 0) >= CACHED and (row.tokens or 0) / (row.latency or 1) > FASTEST]
+    if fast:
+        says = f"completions faster than {FASTEST:,.0f} tokens per second"
+        yield Anomaly(
+            "token_rate", IMPOSSIBLE, len(fast), says, expected=0.0, examples=[row.name for row in fast[:NAMED]]
+        )
+    quick = [row for row in rated if (row.latency or 0) < CACHED]
+    if quick:
+        says = f"completions in less than {1000 * CACHED:.0f} ms: a cache, a replay, or no model at all"
+        yield Listed("instant", len(quick), len(rated), says, [row.name for row in quick[:NAMED]])
+    if timed and evidence.concurrency:
+        wall = max(row.end or 0 for row in timed) - min(row.start or 0 for row in timed)
+        spent = sum((row.end or 0) - (row.start or 0) for row in timed)
+        if spent > wall * evidence.concurrency:
+            says = f"{spent:,.0f} s of rollouts in {wall:,.0f} s with {evidence.concurrency} requests at a time"
+            yield Listed("concurrency", len(timed), len(timed), says)
+    if timed or rated:
+        yield None
+
+
+def tokens(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """More tokens than a completion may have, or than its text has bytes."""
+    known = [row for row in evidence.rows if row.tokens is not None and row.plain and row.text is not None]
+    limited = [(row, most) for row in known if (most := row.max_tokens or evidence.max_tokens)]
+    over = [row for row, most in limited if (row.tokens or 0) > most]
+    if over:
+        says = "completions with more output tokens than max_tokens"
+        yield Anomaly("tokens", IMPOSSIBLE, len(over), says, expected=0.0, examples=[row.name for row in over[:NAMED]])
+    # a token has a byte at least, but for a few that are not text, such as the end; hidden reasoning is no text
+    more = [row for row in known if not row.reasoning and (row.tokens or 0) > len((row.text or "").encode()) + 8]
+    if more:
+        says = "completions with more output tokens than their text has bytes, and no hidden reasoning on record"
+        yield Listed("tokens", len(more), len(known), says, [row.name for row in more[:NAMED]])
+    if known:
+        yield None
+
+
+def empty_passes(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Tasks that are solved by doing nothing: a pass without any answer."""
+    known = [row for row in evidence.last if row.plain]
+    nothing = [row for row in known if row.passed and not (row.text or "").strip() and row.answer in (None, "")]
+    if nothing:
+        says = "rollouts that pass with an empty completion: the verifier accepts no answer, or the file has no texts"
+        yield Listed("empty_passes", len(nothing), len(known), says, [row.name for row in nothing[:NAMED]])
+    if known:
+        yield None
+
+
+def gold_text(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """The reference solution, word by word, inside a completion."""
+    known = [row for row in evidence.rows if row.gold and row.text]
+    long = [row for row in known if len((row.gold or "").strip()) >= LONG]
+    inside = [row for row in long if (row.gold or "").strip() in (row.text or "")]
+    if inside:
+        says = f"completions that have a reference solution of {LONG} characters or more word by word"
+        examples = [row.name for row in inside[:NAMED]]
+        yield Anomaly("gold_text", IMPOSSIBLE, len(inside), says, expected=0.0, examples=examples)
+    if long:
+        yield None
+    oracles = [row for row in evidence.rows if (row.group[0] or "").lower() in ("oracle", "nop", "solution")]
+    if oracles:
+        says = f"rollouts of the agent {oracles[0].group[0]!r}, which asks no model"
+        yield Listed("oracle_agent", len(oracles), len(evidence.rows), says, [row.name for row in oracles[:NAMED]])
+
+
+def twin_tasks(evidence: AuditEvidence) -> Iterator[Verdict]:
+    """Originals that are solved where their perturbed twins are not: the originals are known by heart."""
+    means = {some[0].unit: float(np.mean([row.reward for row in some])) for some in evidence.by_task(evidence.last)}
+    twins = {row.unit: (*row.group, row.twin) for row in evidence.last if row.twin}
+    pairs = [(means[original], means[task]) for task, original in twins.items() if original in means]
+    if not pairs:
+        return
+    better, worse = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
+    p = tests.twin_tasks(better, worse)
+    if p < tests.LEVEL:
+        expected = (better + worse) / 2
+        says = f"{better} originals do better than their perturbed twins and {worse} do worse"
+        yield Anomaly(tests.TWIN_TASKS, TEST, better, says, p, expected)
+    yield None
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    tests.LAST_IS_PASS: last_is_pass,
+    tests.START_FOLLOWS_OUTCOME: start_follows_outcome,
+    tests.COPIED_RECORDS: copied_records,
+    tests.SAME_TEXT: same_text,
+    "same_text_elsewhere": same_text_elsewhere,
+    "ledger": ledger,
+    "seeds": seeds,
+    "attempts": attempts,
+    "requests": requests,
+    "times": times,
+    "tokens": tokens,
+    "empty_passes": empty_passes,
+    "gold_text": gold_text,
+    tests.TWIN_TASKS: twin_tasks,
+}
+
+
+def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:
+    """Tasks where all runs of the better half give one answer, which is not the key."""
+    answers: list[dict[str, Any]] = []
+    means = []
+    for run in runs:
+        rows = run.last
+        means.append(float(np.mean([row.reward for row in rows])) if rows else 0.0)
+        answers.append({row.task: (row.answer, row.passed) for row in rows if row.answer is not None})
+    strong = sorted(range(len(runs)), key=lambda at: -means[at])[: (len(runs) + 1) // 2]
+    shared = set.intersection(*(set(answers[at]) for at in strong)) if strong else set()
+    against = sorted(
+        task
+        for task in shared
+        if len({repr(answers[at][task][0]) for at in strong}) == 1 and not any(answers[at][task][1] for at in strong)
+    )
+    if not against:
+        return
+    says = f"tasks where all of the {len(strong)} better runs give one answer, which is not the key"
+    examples = [f"task {task!r}: {answers[strong[0]][task][0]!r:.40}" for task in against[:NAMED]]
+    if len(strong) >= STRONG:
+        yield Anomaly("strong_runs", IMPOSSIBLE, len(against), says, expected=0.01, examples=examples)
+    else:
+        yield Listed("strong_runs", len(against), len(shared), says, examples)
+
+
+def _rejudged(path: str) -> Verdict:
+    """Rewards that the run's own verifier does not give again."""
+    import tempfile
+
+    from calipers.analyses.rescore.rescore import rescore
+
+    with tempfile.TemporaryDirectory(prefix="calipers-") as folder:
+        done = rescore(path, out=os.path.join(folder, "again.jsonl"), name="again")
+    changed = [flip for flip in done.flips if flip.what != "the same" and flip.count]
+    if not changed:
+        return None
+    count = sum(flip.count for flip in changed)
+    examples = [f"task {task!r} sample {sample}" for flip in changed for task, sample in flip.which]
+    says = "rewards that the run's own verifier does not give: " + ", ".join(f"{f.what} {f.count:,}" for f in changed)
+    return Anomaly("rejudged", IMPOSSIBLE, count, says, expected=0.0, examples=examples[:NAMED])
+
+
+def document(audit: Audit) -> Document:
+    """The page of an audit."""
+    return Document(partial(_blocks, audit), audit.to_dict, FIELDS, partial(rows, audit))
+
+
+def rows(audit: Audit) -> list[dict[str, Any]]:
+    """A flat row for each finding and each list."""
+    nothing = dict.fromkeys(FIELDS)
+    flat = [{**nothing, **asdict(each)} for each in audit.findings]
+    flat += [{**nothing, "kind": "list", **asdict(each)} for each in audit.lists]
+    return [{**row, "examples": "; ".join(row["examples"])} for row in flat]
+
+
+def _blocks(audit: Audit) -> Iterator[Block]:
+    count = counted(audit.rollouts, "rollout")
+    if audit.findings:
+        yield Sentence(f"{count}: {counted(len(audit.findings), 'finding')}", "strong")
+    else:
+        yield Sentence(f"{count}: nothing found that an honest run does not show", "strong")
+    if audit.findings:
+        yield Blank()
+        cells = [
+            [each.rule, f"{each.count:,}", _expected(each.expected), _p(each.p), _said(each.says, each.examples)]
+            for each in audit.findings
+        ]
+        yield plain_table(["finding", "count", "expected", "p", ""], cells, numbers={1, 2, 3}, strong={0})
+    if audit.lists:
+        yield Blank()
+        yield Title("To look at, which proves nothing")
+        cells = [
+            [each.rule, f"{each.count:,}", f"{each.of:,}", _said(each.says, each.examples)] for each in audit.lists
+        ]
+        yield plain_table(["list", "count", "of", ""], cells, numbers={1, 2})
+    yield Blank()
+    if audit.tried:
+        yield Sentence(f"Tried without a finding: {', '.join(audit.tried)}.", "note")
+    for each in audit.unknown:
+        yield Sentence(f"Not known: {each}.", "note")
+    yield Sentence(
+        "A retry on few tasks cannot be seen from outcomes; at most 5 % of honest runs have a finding.", "note"
+    )
+
+
+def _expected(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value % 1 else f"{value:.0f}"
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+def _said(says: str, examples: Any) -> str:
+    shown = f" ({clean('; '.join(examples[:2]), 160)})" if examples else ""
+    return clean(says, 300) + shown

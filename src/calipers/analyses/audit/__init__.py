@@ -1,1 +1,0 @@
-"""What a sceptic looks for in a run."""

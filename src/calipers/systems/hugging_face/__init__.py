@@ -1,1 +1,0 @@
-"""Hugging Face model cards: files of evaluation results."""

@@ -1,1 +1,0 @@
-"""MLflow: a run for each group of a result."""

@@ -1,0 +1,153 @@
+"""NeMo-RL's data files (``val_data_step10.jsonl``, ``train_data_step1.jsonl``) as rollouts.
+
+Every value of a row is a list, as a rule of one element.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
+from calipers.formats.lines import NOTHING, kind_of
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    SPLIT,
+    STEP,
+    Layout,
+    Number,
+    PromptTasks,
+    RowBlock,
+    SystemLines,
+    conversation,
+    read_rows,
+    step_in,
+    with_notes,
+)
+from calipers.rollouts.column import Ints
+from calipers.rollouts.record import Part
+
+SYSTEM: Final = "nemo_rl"
+REWARD: Final = "rewards"
+_STEP: Final = re.compile(r"_step([0-9]+)\.")
+_SPLIT: Final = re.compile(r"(train|val)(?:idation)?_data")
+_ENCODER: Final = msgspec.json.Encoder()
+_QUOTE: Final = ord('"')
+
+
+class Message(msgspec.Struct, gc=False):
+    """One turn of a conversation."""
+
+    role: str | None = None
+    content: Raw = NOTHING
+
+
+FIELDS: Final[list[tuple[str, Any, Any]]] = [
+    ("content", list[list[Message | str] | str | None], msgspec.NODEFAULT),
+    ("rewards", list[Number], msgspec.NODEFAULT),
+    ("filtered_rewards", list[Number] | None, None),  # of the rows that dynamic sampling kept
+]
+
+
+def take(rows: RowBlock) -> Ints | None:
+    """A block of rows: a rollout for each element of a row."""
+    sizes = list(map(len, rows["content"]))
+    alone = set(sizes) == {1}
+    contents = list(chain.from_iterable(rows["content"]))
+    tasks = rows.memory.setdefault("tasks", PromptTasks())
+    rows.gather.tasks(tasks.without_golds(_prompts(contents)))
+    if alone and set(map(len, rows[REWARD])) == {1}:
+        rewards = list(chain.from_iterable(rows[REWARD]))
+    else:
+        given = zip(rows[REWARD], rows["filtered_rewards"], sizes, strict=True)
+        rewards = [reward for each in given for reward in _rewards(*each)]
+    rows.gather.numbers("reward", REWARD, rewards)
+    _label(rows, len(contents))
+    return None if alone else np.repeat(np.arange(rows.size), sizes)
+
+
+def _rewards(rewards: list[Any], kept: list[Any] | None, size: int) -> list[Any]:
+    """The reward of each rollout of a row; the kept ones where a row has the rewards of its whole batch."""
+    for known in (rewards, kept):
+        if known is not None and len(known) == size:
+            return known
+    return [None] * size
+
+
+def _prompts(contents: Sequence[Any]) -> list[bytes]:
+    """The prompt of each rollout, as JSON."""
+    try:  # most are a text of the user's, and the model's first turn after it
+        if {content[1].role for content in contents} == {"assistant"}:
+            first = [content[0] for content in contents]
+            raws = [bytes(message.content) for message in first]
+            if {raw[0] for raw in raws} == {_QUOTE} and "assistant" not in {message.role for message in first}:
+                return raws
+    except (AttributeError, IndexError, TypeError):  # not all are
+        pass
+    return [_prompt(content) for content in contents]
+
+
+def _prompt(content: Any) -> bytes:
+    """What stands before the model's first turn, as JSON: messages, or the first of several texts."""
+    if isinstance(content, list) and content and isinstance(content[0], Message):
+        turns = []
+        for message in content:
+            if not isinstance(message, Message) or message.role == "assistant":
+                break
+            turns.append(message)
+        if len(turns) == 1 and kind_of(turns[0].content) == "text":
+            return bytes(turns[0].content)
+        return _ENCODER.encode(turns)
+    if isinstance(content, list):
+        return _ENCODER.encode(content[0] if content else "")
+    return _ENCODER.encode(content)
+
+
+def _label(rows: RowBlock, size: int) -> None:
+    """The step and the split, which only the file's name has."""
+    step = rows.memory.setdefault("step", step_in(os.path.basename(rows.path), _STEP))
+    split = _SPLIT.search(os.path.basename(rows.path))
+    for name, value in ((STEP, step), (SPLIT, split and split[1])):
+        if value is not None:
+            rows.labelled.add(name)
+            rows.constant(name, value, size)
+
+
+LAYOUT: Final = Layout(SYSTEM, FIELDS, take)
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of rows, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
+
+
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file."""
+    maker = "calipers.systems.nemo_rl:lines"
+    return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
+
+
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The texts of each rollout in a row."""
+    return [_said(content) for content in msgspec.json.decode(row["content"])]
+
+
+def _said(content: Any) -> dict[str, Any]:
+    if isinstance(content, list) and content and all(isinstance(text, str) for text in content):
+        return {"prompt": content[0], "completion": "".join(content[1:])}
+    return conversation(content) if isinstance(content, list) else {"prompt": content}
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether the first row is one of NeMo-RL's: ``content rewards idx``, and ``rewards`` is a list."""
+    row = start.row
+    return row is not None and {"content", REWARD, "idx"} <= row.keys() and kind_of(row[REWARD]) == "list"
+
+
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True, said=said)

@@ -1,1 +1,0 @@
-"""NeMo-RL's training and validation data."""

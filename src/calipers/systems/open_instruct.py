@@ -1,0 +1,103 @@
+"""open-instruct's rollouts (``{run}_rollouts_000000.jsonl``) as rollouts; ``{run}_metadata.jsonl`` names the model.
+
+Token ids are never decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
+from calipers.formats.lines import ABSENT, NOTHING
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    STEP,
+    Layout,
+    Number,
+    PromptTasks,
+    RowBlock,
+    SystemLines,
+    beside,
+    read_rows,
+    with_notes,
+)
+from calipers.rollouts.record import Part
+
+FIELDS: Final[list[tuple[str, Any, Any]]] = [
+    ("step", int | None, ABSENT),
+    ("prompt_tokens", Raw, msgspec.NODEFAULT),
+    ("response_tokens", Raw, NOTHING),
+    ("reward", Number, ABSENT),
+    ("advantage", Number, ABSENT),
+    ("finish_reason", str | None, ABSENT),
+    ("dataset", str | list[Any] | None, ABSENT),
+    ("ground_truth", Raw, NOTHING),
+    ("request_info", Raw, NOTHING),
+]
+SYSTEM: Final = "open_instruct"
+FILTERED: Final = "open-instruct drops groups by active sampling and zero variance before it writes: they are not here"
+_SHARD: Final = re.compile(r"([^/\\]*)_rollouts_[0-9]+\.jsonl")
+
+
+def take(rows: RowBlock) -> None:
+    """A block of rows, each a rollout."""
+    gather = rows.gather
+    tasks = rows.memory.setdefault("tasks", PromptTasks(tokens=True))
+    gather.tasks(tasks.of(rows["prompt_tokens"], rows["ground_truth"]))
+    gather.numbers("reward", "reward", rows["reward"])
+    gather.numbers("column", "advantage", rows["advantage"])
+    for name, key in (("input_tokens", "prompt_tokens"), ("output_tokens", "response_tokens")):
+        gather.numbers("column", name, [_length(bytes(raw)) for raw in rows[key]])
+    gather.labels(STEP, [None if step is ABSENT else step for step in rows[STEP]])
+    rows.labelled.update((STEP, "dataset"))
+    gather.labels("metadata.dataset", [_name(dataset) for dataset in rows["dataset"]])
+    model = rows.memory.setdefault("model", _model(rows.path))
+    if isinstance(model, str):
+        rows.constant("model", model)
+    rows.metadata(rows["request_info"])
+
+
+def _length(tokens: bytes) -> int | None:
+    """How many elements a JSON list of numbers has."""
+    if tokens[:1] != b"[":
+        return None
+    return tokens.count(b",") + 1 if tokens.strip(b"[] \t") else 0
+
+
+def _name(dataset: Any) -> str | None:
+    """The datasets of a prompt as one text; a prompt may belong to several."""
+    if isinstance(dataset, list):
+        return ", ".join(map(str, dataset))
+    return dataset if isinstance(dataset, str) else None
+
+
+def _model(path: str) -> Any:
+    shard = _SHARD.search(path)
+    return beside(path, f"{shard[1]}_metadata.jsonl").get("model_name") if shard else None
+
+
+LAYOUT: Final = Layout(SYSTEM, FIELDS, take)
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of rows, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
+
+
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file."""
+    maker = "calipers.systems.open_instruct:lines"
+    return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path, [FILTERED])
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether the first row is one of open-instruct's: ``prompt_tokens response_tokens reward prompt_idx``."""
+    keys = {"prompt_tokens", "response_tokens", "reward", "prompt_idx"}
+    return start.row is not None and keys <= start.row.keys()
+
+
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True)

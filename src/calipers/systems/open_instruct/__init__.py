@@ -1,1 +1,0 @@
-"""open-instruct's rollouts."""

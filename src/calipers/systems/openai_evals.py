@@ -1,0 +1,278 @@
+"""The logs of OpenAI evals as rollouts: a spec, events, and a final report.
+
+The events of a sample are put together, wherever in the log they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
+from calipers.formats.lines import NOTHING, kind_of
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    Layout,
+    Number,
+    RowBlock,
+    SystemLines,
+    SystemPart,
+    decoded,
+    joined,
+    ranks,
+    read_rows,
+    with_notes,
+)
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.ledger import ERROR_KIND
+from calipers.rollouts.record import CODE, UNSTATED, Labels, Part, Places
+
+
+class EvalSpec(msgspec.Struct, gc=False):
+    """What was evaluated."""
+
+    completion_fns: list[Any] | None = None
+    eval_name: str | None = None
+    run_id: str | None = None
+
+
+class Match(msgspec.Struct, gc=False):
+    """A verdict on a completion."""
+
+    correct: bool | float | None = None
+
+
+class TokenCounts(msgspec.Struct, gc=False):
+    """The tokens of a completion."""
+
+    prompt_tokens: float | None = None
+    completion_tokens: float | None = None
+
+
+class SamplingEvent(msgspec.Struct, gc=False):
+    """A completion."""
+
+    usage: TokenCounts | None = None
+
+
+class SaidData(msgspec.Struct, gc=False):
+    """What a completion says: one text for each that was asked for."""
+
+    prompt: Any = None
+    sampled: Any = None
+
+
+class Failure(msgspec.Struct, gc=False):
+    """An error."""
+
+    type: str | None = None
+
+
+LINE: Final[list[tuple[str, Any, Any]]] = [
+    ("spec", EvalSpec | None, None),
+    ("final_report", Raw, NOTHING),
+    ("sample_id", str | int | None, None),
+    ("type", str | None, None),
+    ("data", Raw, NOTHING),
+]
+
+
+SYSTEM: Final = "openai_evals"
+REWARD: Final = "correct"
+MATCH: Final = "match"  # columns of the events: a verdict, and whether there are metrics
+METRICS: Final = "metrics"
+TOKENS: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
+SPEC: Final = "spec "  # what a count of specs is called, with the model and the dataset as JSON
+ENDED: Final = "final reports"
+_SAID: Final = msgspec.json.Decoder(SaidData)
+_KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
+    MATCH: msgspec.json.Decoder(list[Match | None]),
+    METRICS: msgspec.json.Decoder(list[dict[str, Any] | None]),
+    "sampling": msgspec.json.Decoder(list[SamplingEvent | None]),
+    "error": msgspec.json.Decoder(list[Failure | None]),
+}
+
+
+def take(rows: RowBlock) -> Ints:
+    """A block of lines: a row for each event that says something; `_rollouts` puts those of a sample together."""
+    specs, reports, data = rows["spec"], rows["final_report"], rows["data"]
+    events: list[int] = []
+    of_kind: dict[str, list[int]] = {kind: [] for kind in _KINDS}
+    for line, (kind, sample) in enumerate(zip(rows["type"], rows["sample_id"], strict=True)):
+        if kind in of_kind and sample is not None and specs[line] is None and not len(reports[line]):
+            of_kind[kind].append(len(events))
+            events.append(line)
+    for spec in specs:
+        if spec is not None:
+            functions = ", ".join(map(str, spec.completion_fns or ()))
+            rows.counts[SPEC + json.dumps([functions or None, spec.eval_name])] += 1
+    rows.counts[ENDED] += sum(map(bool, reports))
+    rows.gather.tasks([rows["sample_id"][line] for line in events])
+    for kind, there in of_kind.items():
+        if there:
+            said = decoded(_KINDS[kind], [data[events[event]] for event in there])
+            _take_kind(rows, kind, len(events), np.array(there), said)
+    return np.array(events, dtype=np.int64)
+
+
+def _take_kind(rows: RowBlock, kind: str, size: int, there: Ints, said: Sequence[Any]) -> None:
+    """What some of a block's events say, all of one kind."""
+
+    def put(name: str, given: Sequence[Number]) -> None:
+        values = np.full(size, np.nan)
+        values[there] = np.array(given, dtype=np.float64)  # None becomes NaN, which JSON has not
+        rows.gather.floats("column", name, values, ~np.isnan(values))
+
+    if kind == MATCH:
+        put(MATCH, [each and each.correct for each in said])
+    elif kind == METRICS:
+        put(METRICS, [None if each is None else 1.0 for each in said])
+        tables: list[Mapping[str, Any]] = [{}] * size
+        for event, each in zip(there.tolist(), said, strict=True):
+            tables[event] = each or {}
+        rows.table("reward", tables)
+    elif kind == "sampling":
+        usages = [each and each.usage for each in said]
+        for name, key in TOKENS.items():
+            put(name, [usage and getattr(usage, key) for usage in usages])
+    else:
+        errors: list[str | None] = [None] * size
+        for event, each in zip(there.tolist(), said, strict=True):
+            errors[event] = None if each is None else each.type or "error"
+        rows.gather.labels(ERROR_KIND, errors)
+
+
+LAYOUT: Final = Layout(SYSTEM, LINE, take, headline=REWARD)
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of events, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
+
+
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a log: one for each verdict on a sample, one for a sample without a verdict."""
+    events = joined(read_rows("calipers.systems.openai_evals:lines", SYSTEM, source, names, labels, progress))
+    if not len(events):
+        return []
+    notes = []
+    several = int((_counts(events, MATCH) > 1).sum())
+    if several:
+        samples = "1 sample has" if several == 1 else f"{several:,} samples have"
+        notes.append(f"{source.path}: {samples} several match events: each is a sample of the task")
+    if not events.counts.get(ENDED):
+        notes.append(f"{source.path}: there is no final report: the run was interrupted, and its last events are lost")
+    return with_notes([_rollouts(events)], source.path, notes)
+
+
+def _given(events: SystemPart, name: str) -> Ints:
+    """The events that say something of this name."""
+    column = events.columns.get(name)
+    return np.zeros(0, dtype=np.int64) if column is None else np.flatnonzero(column.given)
+
+
+def _counts(events: SystemPart, name: str) -> Ints:
+    """How many events of each sample say something of this name."""
+    return np.bincount(events.task[_given(events, name)], minlength=len(events.tasks))
+
+
+def _rollouts(events: SystemPart) -> SystemPart:
+    """The rollouts of all events: the n-th verdict and the n-th metrics of a sample are of one rollout."""
+    judged = np.maximum(_counts(events, MATCH), _counts(events, METRICS))
+    sizes = np.maximum(judged, 1)
+    starts = np.cumsum(sizes) - sizes
+    size = int(sizes.sum())
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    errors = events.labels.get(ERROR_KIND, Labels(np.full(len(events), -1), []))
+    failed = np.flatnonzero(errors.code >= 0)
+    lost = np.full(len(sizes), -1)
+    lost[events.task[failed]] = errors.code[failed]  # the last of several
+    lost[judged > 0] = -1
+    labels = _who(events, size)
+    if (lost >= 0).any():
+        labels[ERROR_KIND] = Labels(lost[owner], errors.values)
+    first = np.empty(len(sizes), dtype=np.int64)
+    first[events.task[::-1]] = events.places.lines(len(events))[::-1]
+    return replace(
+        events,
+        places=Places(events.places.path, events.places.unit, [(0, first[owner])]),
+        task=owner,
+        sample=np.arange(size) - starts[owner],
+        attempt=np.ones(size, dtype=np.int64),
+        outcome=np.where(lost >= 0, CODE["client_failed"], UNSTATED).astype(np.uint8)[owner],
+        rewards=_rewards(events, starts, size),
+        columns={name: _summed(events, name, starts, size) for name in TOKENS if name in events.columns},
+        labels=labels,
+    )
+
+
+def _who(events: SystemPart, size: int) -> dict[str, Labels]:
+    """The model and the dataset of the last spec, for so many rollouts."""
+    specs = [key.removeprefix(SPEC) for key in events.counts if key.startswith(SPEC)]
+    named = zip(("model", "dataset"), json.loads(specs[-1]), strict=True) if specs else ()
+    return {
+        name: Labels(np.full(size, -1 if value is None else 0), [] if value is None else [value])
+        for name, value in named
+    }
+
+
+def _rewards(events: SystemPart, starts: Ints, size: int) -> dict[str, Column]:
+    """The verdict of each rollout, and its metrics."""
+    found = []
+    for kind, columns in ((MATCH, {REWARD: events.columns.get(MATCH)}), (METRICS, events.rewards)):
+        rows = _given(events, kind)
+        place = starts[events.task[rows]] + ranks(events.task[rows])
+        found += [(name, column, rows, place) for name, column in columns.items() if column is not None]
+    rewards: dict[str, Column] = {}
+    for name, column, rows, place in found:
+        values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
+        there = column.given[rows]
+        values[place[there]], given[place[there]] = column.values[rows[there]], True
+        if name in rewards and (both := np.flatnonzero(given & rewards[name].given)).size:
+            line = events.places.lines(len(events))[rows[place == both[0]][0]]
+            wrong = f"the metric {name} is there, and match events of the same sample"
+            raise InputError.at(f"{events.places.path}:{line}", wrong, "expected one of them")
+        if name in rewards:
+            values, given = np.where(given, values, rewards[name].values), given | rewards[name].given
+        rewards[name] = Column(values, given)
+    return dict(sorted(rewards.items(), key=lambda reward: (reward[0] != REWARD, int(reward[1].given.argmax()))))
+
+
+def _summed(events: SystemPart, name: str, starts: Ints, size: int) -> Column:
+    """The tokens of all completions of a sample, at its first rollout."""
+    rows = _given(events, name)
+    values, given = np.zeros(size), np.zeros(size, dtype=np.bool_)
+    values[starts] = np.bincount(events.task[rows], events.columns[name].values[rows], len(starts))
+    given[starts] = _counts(events, name) > 0
+    return Column(values, given)
+
+
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The prompt and the completion of a sample, where its first event has them."""
+    try:
+        event = _SAID.decode(row.get("data", b"{}"))
+    except BAD:
+        return [{}]
+    sampled = event.sampled
+    completion = sampled[0] if isinstance(sampled, list) and len(sampled) == 1 else sampled
+    parts = {"prompt": event.prompt, "completion": completion}
+    return [{name: part for name, part in parts.items() if isinstance(part, (str, list))}]
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether the first line is a spec, or an event of a log that was cut at its beginning."""
+    row = start.row
+    if row is None:
+        return False
+    if "spec" in row:
+        return kind_of(row["spec"]) == "object" and b'"completion_fns"' in bytes(row["spec"])
+    return {"run_id", "event_id", "sample_id", "type", "data"} <= row.keys()
+
+
+LOG: Final = Format(SYSTEM, read, recognise, in_folders=True, said=said)

@@ -1,1 +1,0 @@
-"""promptfoo's results."""

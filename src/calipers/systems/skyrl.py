@@ -1,0 +1,187 @@
+"""SkyRL's dumped evaluations (``dumped_evals/global_step_20_evals/openai_gsm8k.jsonl``) as rollouts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats.lines import ABSENT, NOTHING, kind_of
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    STEP,
+    Layout,
+    Number,
+    PromptTasks,
+    Remembered,
+    RowBlock,
+    SystemLines,
+    given,
+    raw_hash,
+    read_rows,
+    row_texts,
+    said_of,
+    step_in,
+    with_notes,
+)
+from calipers.rollouts.record import BadRow, Part
+
+SYSTEM: Final = "skyrl"
+UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null
+LAST: Final = "last_token_score"  # SkyRL's pass_at_n looks at it, and not at the score
+_STEP: Final = re.compile(r"global_step_([0-9]+)_evals\Z")
+_TAGS: Final = re.compile(r"<\|[^|>]*\|>")
+
+
+class SkyRLText(msgspec.Struct, gc=False):
+    """A row, as far as it says something."""
+
+    input_prompt: Raw = NOTHING
+    output_response: Raw = NOTHING
+    env_extras: Raw = NOTHING
+    data_source: str | None = None
+
+
+class Scored(msgspec.Struct, gc=False):
+    """The score of a row: of the whole response, or of each token."""
+
+    score: Number | list[float | None] = None
+
+
+FIELDS: Final[list[tuple[str, Any, Any]]] = [
+    ("input_prompt", Raw, msgspec.NODEFAULT),
+    ("score", Raw, NOTHING),  # as in `Scored`
+    ("stop_reason", str | None, ABSENT),
+    ("env_class", str | None, ABSENT),
+    ("env_extras", Raw, NOTHING),
+    ("data_source", str | None, ABSENT),
+]
+
+
+class _Spec(msgspec.Struct, gc=False):
+    ground_truth: Raw = Raw(b"")
+
+
+class _Extras(msgspec.Struct, gc=False):
+    reward_spec: _Spec | None = None
+
+
+_EXTRAS: Final = msgspec.json.Decoder(_Extras | None)
+_SCORED: Final = msgspec.json.Decoder(Scored)
+_PLAIN: Final = msgspec.json.Decoder(list[Number])
+
+
+def users_turn(prompt: str) -> str:
+    """A prompt without its special tokens."""
+    return _TAGS.sub(" ", prompt[-1000:]).strip()
+
+
+def take(rows: RowBlock) -> None:
+    """A block of rows, each a rollout."""
+    gather = rows.gather
+    tasks = rows.memory.setdefault("tasks", PromptTasks(users_turn))
+    gather.tasks(tasks.of(rows["input_prompt"], _golds(rows)))
+    raws = list(map(bytes, rows["score"]))
+    if any(raw[:1] == b"[" for raw in raws):
+        sums, last = zip(*[_sum_and_last(row, raw) for row, raw in enumerate(raws)], strict=True)
+        gather.numbers("reward", LAST, last)
+        gather.numbers("reward", "score", sums)
+    else:
+        gather.numbers("reward", "score", _plain(raws))
+    gather.labels("dataset", [UNNAMED if name is ABSENT or name is None else name for name in rows["data_source"]])
+    step = rows.memory.setdefault("step", step_in(rows.path, _STEP))
+    if step is not None:
+        rows.labelled.add(STEP)
+        rows.constant(STEP, step)
+    rows.metadata(rows["env_extras"])
+
+
+def _golds(rows: RowBlock) -> Sequence[Any]:
+    """The gold answer of each row, raw; the same extras are decoded once."""
+    known: Remembered = rows.memory.setdefault("golds", Remembered(_gold))
+    return known.of(map(bytes, rows["env_extras"]))
+
+
+def _gold(raw: bytes) -> bytes:
+    try:
+        extras = _EXTRAS.decode(raw) if raw else None
+    except BAD:
+        return b""
+    return bytes(extras.reward_spec.ground_truth) if extras and extras.reward_spec else b""
+
+
+def _plain(raws: Sequence[bytes]) -> Sequence[Number]:
+    """Scores of whole responses."""
+    try:
+        return _PLAIN.decode(b"[%b]" % b",".join([raw or b"null" for raw in raws]))
+    except BAD:  # one is no number: which?
+        return [_sum_and_last(row, raw)[0] for row, raw in enumerate(raws)]
+
+
+def _sum_and_last(row: int, raw: bytes) -> tuple[Number, Number]:
+    """The sum of the scores of a response's tokens, and the last of them; BadRow for what is no score."""
+    before, _, end = raw[1:-1].rpartition(b",")
+    if raw[:1] == b"[" and not before.translate(None, b"0., "):  # most are 0 up to the last
+        with suppress(ValueError):
+            last = float(end)
+            if math.isfinite(last):
+                return last + 0.0, last
+    try:
+        score = _SCORED.decode(b'{"score":%b}' % (raw or b"null")).score
+    except BAD as error:
+        raise BadRow(row, *said_of(str(error), f"expected a row as {SYSTEM} writes it")) from None
+    return (_summed(score), score[-1] if score else None) if isinstance(score, list) else (score, score)
+
+
+def _summed(scores: Sequence[Any]) -> float | None:
+    """The sum of the scores of the tokens; None where a token has none, as its score is not 0."""
+    try:
+        return sum(scores) if scores else None
+    except TypeError:
+        return None
+
+
+LAYOUT: Final = Layout(SYSTEM, FIELDS, take, headline="score")
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of rows, wherever in the file they stand."""
+    return SystemLines(path, LAYOUT, labels, start)
+
+
+def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file."""
+    maker = "calipers.systems.skyrl:lines"
+    return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
+
+
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
+    """What the rows of a file say."""
+    tasks = PromptTasks(users_turn)
+
+    def said(row: SkyRLText) -> Text:
+        gold = Raw(_gold(bytes(row.env_extras)))
+        task, dataset = tasks.of([row.input_prompt], [gold])[0], row.data_source or UNNAMED
+        return Text(None, None, dataset, task, 0, "", raw_hash(gold), row.output_response, row.input_prompt)
+
+    return row_texts(path, SkyRLText, said, wanted)
+
+
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The texts of a row, and what its environment knows of the task."""
+    metadata = given(row, metadata="env_extras") if kind_of(row.get("env_extras", NOTHING)) == "object" else {}
+    labels = given(row, stop_reason="stop_reason", env_class="env_class")
+    return [{**labels, **metadata, **given(row, prompt="input_prompt", completion="output_response")}]
+
+
+def recognise(start: Beginning) -> bool:
+    """Whether the first row is one of SkyRL's: ``input_prompt output_response score``."""
+    return start.row is not None and {"input_prompt", "output_response", "score"} <= start.row.keys()
+
+
+ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, said=said)

@@ -1,1 +1,0 @@
-"""SkyRL's dumped evaluations."""

@@ -1,1 +1,0 @@
-"""TensorBoard: alarms of a training run as events."""

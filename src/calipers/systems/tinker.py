@@ -1,0 +1,200 @@
+"""tinker-cookbook's evaluations (``trajectories.jsonl``) and rollout summaries of its RL as rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from calipers.formats.format import Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats.lines import ABSENT, NOTHING
+from calipers.formats.source import Source
+from calipers.formats.system_rows import (
+    SPLIT,
+    STEP,
+    Layout,
+    Number,
+    RowBlock,
+    SystemLines,
+    conversation,
+    decoded,
+    number,
+    raw_hash,
+    read_rows,
+    row_texts,
+    with_notes,
+)
+from calipers.rollouts.record import Part
+
+
+class Turn(msgspec.Struct, gc=False):
+    """One turn of a trajectory; that of a grader comes last."""
+
+    role: str | None = None
+    content: Any = None
+
+
+class Logs(msgspec.Struct, gc=False):
+    """What a benchmark noted of a trajectory."""
+
+    expected: Raw = NOTHING
+
+
+class TextTrajectory(msgspec.Struct, gc=False):
+    """A trajectory, as far as it says something."""
+
+    example_id: str | int | None = None
+    idx: int | None = None
+    benchmark: str | None = None
+    turns: Raw = NOTHING
+    logs: Raw = NOTHING
+    error: str | None = None
+
+
+EVALUATION: Final[list[tuple[str, Any, Any]]] = [
+    ("example_id", str | int | None, None),
+    ("idx", int | None, None),
+    ("benchmark", str | None, None),
+    ("reward", Number, ABSENT),
+    ("metrics", dict[str, Any] | None, None),
+    ("error", str | None, None),
+    ("time_seconds", Number, ABSENT),
+]
+
+SUMMARY: Final[list[tuple[str, Any, Any]]] = [
+    ("split", str | None, None),
+    ("iteration", int | None, None),
+    ("group_idx", int, msgspec.NODEFAULT),
+    ("traj_idx", int, msgspec.NODEFAULT),
+    ("tags", list[Any] | None, None),
+    ("total_reward", Number, ABSENT),
+    ("final_reward", Number, ABSENT),
+    ("trajectory_metrics", dict[str, Any] | None, None),
+]
+
+
+EVALUATIONS: Final = "tinker_eval"
+SUMMARIES: Final = "tinker_rl"
+TRUNCATIONS: Final = ("max_tokens_reached", "context_overflow")
+SPENT: Final = {"_eval_ob_tokens": "input_tokens", "_eval_ac_tokens": "output_tokens"}  # its metrics -> our usage
+MODEL: Final = "assistant"  # the role of the model's turns
+_TURNS: Final = msgspec.json.Decoder(list[list[Turn] | None])
+_LOGS: Final = msgspec.json.Decoder(list[Logs | None])
+BATCH: Final = "tinker's rollout summaries have no prompts: a task is a place in the batch of one iteration"
+
+
+def take_evaluation(rows: RowBlock) -> None:
+    """A block of trajectories, each a rollout."""
+    gather = rows.gather
+    gather.tasks(list(map(_task, rows["example_id"], rows["idx"])))
+    gather.numbers("reward", "reward", rows["reward"])
+    gather.numbers("column", "latency_s", rows["time_seconds"])
+    gather.labels("dataset", rows["benchmark"])
+    if any(rows["error"]):
+        rows.outcomes([_outcome(error) for error in rows["error"]])
+        rows.error_kinds(
+            [error.partition("(")[0].partition(":")[0].strip() if error else None for error in rows["error"]]
+        )
+    metrics: list[dict[str, Any]] = [each or {} for each in rows["metrics"]]
+    rows.table("column", metrics, names=SPENT)
+    if "truncated" in rows.labels:
+        rows.labelled.add("truncated")
+        gather.labels("truncated", [any(number(each.get(name)) for name in TRUNCATIONS) for each in metrics])
+
+
+def _task(example: str | int | None, idx: int | None) -> str | int:
+    """The id of an example, or else its place."""
+    if example is None or example == "":
+        return "" if idx is None else idx
+    return example
+
+
+def _outcome(error: str | None) -> str | None:
+    if not error:
+        return None
+    return "timed_out" if error.startswith("timeout") else "client_failed"
+
+
+def take_summary(rows: RowBlock) -> None:
+    """A block of summaries, each a rollout; samples have numbers."""
+    gather = rows.gather
+    where = zip(rows["split"], rows["iteration"], rows["group_idx"], strict=True)
+    gather.tasks([f"{split or ''} iteration {step} group {group}".strip() for split, step, group in where])
+    gather.whole("sample", rows["traj_idx"])
+    gather.numbers("reward", "total_reward", rows["total_reward"])
+    gather.numbers("reward", "final_reward", rows["final_reward"])
+    gather.labels(STEP, rows["iteration"])
+    gather.labels(SPLIT, rows["split"])
+    rows.labelled.update((STEP, SPLIT))
+    rows.named_numbers("column", rows["trajectory_metrics"])
+    if "tags" in rows.labels:
+        rows.labelled.add("tags")
+        gather.labels("tags", [", ".join(map(str, tags)) if tags else None for tags in rows["tags"]])
+
+
+EVALUATION_LAYOUT: Final = Layout(EVALUATIONS, EVALUATION, take_evaluation)
+SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=False, headline="total_reward")
+
+
+def evaluation_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of trajectories, wherever in the file they stand."""
+    return SystemLines(path, EVALUATION_LAYOUT, labels, start)
+
+
+def summary_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+    """A reader of summaries, wherever in the file they stand."""
+    return SystemLines(path, SUMMARY_LAYOUT, labels, start)
+
+
+def read_evaluation(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file of trajectories."""
+    maker = "calipers.systems.tinker:evaluation_lines"
+    return with_notes(read_rows(maker, EVALUATIONS, source, names, labels, progress), source.path)
+
+
+def read_summaries(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a file of summaries."""
+    maker = "calipers.systems.tinker:summary_lines"
+    return with_notes(read_rows(maker, SUMMARIES, source, names, labels, progress), source.path, [BATCH])
+
+
+def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
+    """The turns of a trajectory."""
+    turns = msgspec.json.decode(row.get("turns", b"null"))
+    return [conversation(turns) if isinstance(turns, list) else {}]
+
+
+def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
+    """What the trajectories of a file say: the turns before the model's first, and the model's own."""
+
+    def text_of(row: TextTrajectory) -> Text:
+        turns = decoded(_TURNS, [row.turns])[0] or []
+        roles = [turn.role for turn in turns]
+        first = roles.index(MODEL) if MODEL in roles else len(turns)
+        logs = decoded(_LOGS, [row.logs])[0]
+        return Text(
+            *(None, None, row.benchmark, str(_task(row.example_id, row.idx)), 0, ""),
+            target=raw_hash(logs.expected) if logs else "",
+            completion="\n\n".join(
+                turn.content for turn in turns if turn.role == MODEL and isinstance(turn.content, str)
+            ),
+            prompt=[{"role": turn.role, "content": turn.content} for turn in turns[:first]],
+            error=row.error,
+        )
+
+    return row_texts(path, TextTrajectory, text_of, wanted)
+
+
+def is_evaluation(start: Beginning) -> bool:
+    """Whether the first row is a trajectory of an evaluation: ``benchmark example_id turns reward``."""
+    return start.row is not None and {"benchmark", "example_id", "turns", "reward"} <= start.row.keys()
+
+
+def is_summary(start: Beginning) -> bool:
+    """Whether the first row is a rollout summary: ``schema_version group_idx traj_idx total_reward``."""
+    return start.row is not None and {"schema_version", "group_idx", "traj_idx", "total_reward"} <= start.row.keys()
+
+
+EVALUATED: Final = Format(EVALUATIONS, read_evaluation, is_evaluation, texts, in_folders=True, said=said)
+SUMMARISED: Final = Format(SUMMARIES, read_summaries, is_summary, in_folders=True)

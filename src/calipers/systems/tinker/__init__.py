@@ -1,1 +1,0 @@
-"""tinker-cookbook's evaluations and rollout summaries."""

@@ -1,1 +1,0 @@
-"""Trackio: a run for each group of a result."""

@@ -1,1 +1,0 @@
-"""TRL's tables of completions."""

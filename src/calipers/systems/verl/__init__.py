@@ -1,1 +1,0 @@
-"""verl's generation files."""

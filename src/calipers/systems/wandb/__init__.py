@@ -1,1 +1,0 @@
-"""Weights & Biases: a run for each group of a result."""
