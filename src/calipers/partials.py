@@ -35,7 +35,8 @@ from calipers.pipeline import DEFINITIONS, Progress, by_step, columns_read, scor
 from calipers.reports.result import Result
 from calipers.request import Plan, Wanted, make_plan
 from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack, small, table_of
-from calipers.rollouts.record import GROUP, Part
+from calipers.rollouts.record import GROUP
+from calipers.rollouts.table import Part
 
 Path = str | os.PathLike[str]
 PLANNED: Final = (

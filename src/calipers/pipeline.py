@@ -67,8 +67,8 @@ from calipers.rollouts.ledger import (
     zero_or_one,
 )
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
-from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, SEQUENCE, USAGE, Part, Stop, not_said
-from calipers.rollouts.table import Rollouts, assemble
+from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, SEQUENCE, USAGE, Stop, not_said
+from calipers.rollouts.table import Part, Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import (
     Estimate,

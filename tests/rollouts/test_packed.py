@@ -14,8 +14,8 @@ from calipers.rollouts import packed as packing
 from calipers.rollouts.column import Column
 from calipers.rollouts.ids import Ids, id_order, union
 from calipers.rollouts.packed import Repeated, merge, pack, table_of
-from calipers.rollouts.record import OUTCOMES, UNSTATED, Labels, Part, Places
-from calipers.rollouts.table import assemble
+from calipers.rollouts.record import OUTCOMES, UNSTATED
+from calipers.rollouts.table import Labels, Part, Places, assemble
 
 IDS = ["a", "b", "10", "9", "007", "7", "0", "00", "-3", "task-1", "task-10", "ü", "a\0", "一"]
 NUMBERS = st.sampled_from([0.0, 1.0, 0.5, 0.1, 1.0, 0.0, -0.0, 3.0, float("nan"), float("inf")])

@@ -25,7 +25,8 @@ from calipers.formats.run_folder import is_run, read_plan, read_settings
 from calipers.reports.document import Blank, Block, Document, Sentence, Title, plain_table
 from calipers.reports.figures import counted
 from calipers.reports.untrusted_text import clean
-from calipers.rollouts.record import CODE, FIRST_GAP, Part
+from calipers.rollouts.record import CODE, FIRST_GAP
+from calipers.rollouts.table import Part
 from calipers.stats import audit as tests
 
 PASS: Final = 1.0

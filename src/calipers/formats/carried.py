@@ -17,7 +17,8 @@ import numpy as np
 from calipers.formats.format import BAD
 from calipers.formats.rows import Growing, GrowingLabels
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import BadRow, Labels, Part, Stop
+from calipers.rollouts.record import Stop
+from calipers.rollouts.table import BadRow, Labels, Part
 
 CARRIED: Final = "_calipers"
 """The key of a row."""

@@ -31,7 +31,8 @@ from calipers.formats.tables import JSON_COLUMNS
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE, Labels, Part
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
+from calipers.rollouts.table import Labels, Part
 from calipers.stores.address import local, uploaded
 
 if TYPE_CHECKING:

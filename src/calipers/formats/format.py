@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from calipers.rollouts.packed import Loose, Packed
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 Raw = msgspec.Raw
 BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -15,7 +15,8 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats.carried import CarriedRows
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, BadRow, Labels, Part, Places, meant, words_hint
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, words_hint
+from calipers.rollouts.table import BadRow, Labels, Part, Places
 
 if TYPE_CHECKING:
     import polars as pl

@@ -60,7 +60,8 @@ from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.rows import Gather, with_none
 from calipers.formats.source import Source, blocks_of
 from calipers.rollouts.packed import Loose, Packed
-from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, BadRow, Outcome, Part, Places, fault, meant
+from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
+from calipers.rollouts.table import BadRow, Part, Places
 
 LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
 GIVEN_AWAY = "calipers: no key of a record: "

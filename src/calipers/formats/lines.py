@@ -37,7 +37,7 @@ from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_bl
 from calipers.names import load
 from calipers.rollouts.column import Ints
 from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack
-from calipers.rollouts.record import BadRow, Part
+from calipers.rollouts.table import BadRow, Part
 
 WORTH_DIVIDING = 45 << 20  # bytes; what one process reads while another starts and, at the end, answers
 PACE = 0.85  # of another process: this one also hashes what it reads

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from calipers.errors import InputError
 from calipers.formats.records import as_lines, plain, read_records
 from calipers.formats.tables import read_table
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 if TYPE_CHECKING:
     import polars as pl

@@ -30,7 +30,8 @@ from calipers.formats.source import Source
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ids import Ids
 from calipers.rollouts.packed import Packed, small
-from calipers.rollouts.record import GROUP, OUTCOMES, Labels, Part, Places
+from calipers.rollouts.record import GROUP, OUTCOMES
+from calipers.rollouts.table import Labels, Part, Places
 
 if TYPE_CHECKING:
     import polars as pl

@@ -24,8 +24,8 @@ from calipers.formats.run_folder import LOG, RunLog, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS, ROW_SIGNS, is_remote
 from calipers.rollouts.packed import Loose, Packed, pack
-from calipers.rollouts.record import ROLES, USAGE, Part
-from calipers.rollouts.table import Rollouts, assemble, numbered, refuse_repeated
+from calipers.rollouts.record import ROLES, USAGE
+from calipers.rollouts.table import Part, Rollouts, assemble, numbered, refuse_repeated
 from calipers.stores.address import local
 
 RIGHT = (

@@ -14,7 +14,7 @@ from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Pro
 from calipers.formats.jsonl import JsonLines, of_blocks, texts_of
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 AT_ONCE = 1 << 15  # records that are converted to lines at a time
 _ARRAY = msgspec.json.Decoder(list[Raw])

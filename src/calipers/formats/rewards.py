@@ -20,7 +20,8 @@ from calipers.formats.format import Format, Progress
 from calipers.formats.frames import shown
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.record import UNSTATED, Part, Places
+from calipers.rollouts.record import UNSTATED
+from calipers.rollouts.table import Part, Places
 
 _RIGHT = "expected a list with a list of rewards for each task"
 _NUMBER = "expected a number of at most 1.8e308 in size, or null"

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from calipers.formats.lines import ABSENT
 from calipers.rollouts.column import Bools, Column, Floats, Ints, alike
-from calipers.rollouts.record import UNSTATED, BadRow, Labels, Part, Places
+from calipers.rollouts.record import UNSTATED
+from calipers.rollouts.table import BadRow, Labels, Part, Places
 
 
 class Growing:

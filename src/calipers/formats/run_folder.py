@@ -39,7 +39,8 @@ from calipers.formats.format import Columns, Extras, Format, Progress, Raw, Sett
 from calipers.formats.jsonl import JsonLines, of_row
 from calipers.formats.source import BLOCK, Source, blocks_of
 from calipers.rollouts.column import Bools, Floats, Ints
-from calipers.rollouts.record import Part, Stop
+from calipers.rollouts.record import Stop
+from calipers.rollouts.table import Part
 
 PLAN, LOG = "plan.json", "rollouts.jsonl"
 IDENTITY = "identity.json"  # of a run of agents, whose jobs have their own plans

@@ -53,7 +53,8 @@ from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
 from calipers.rollouts.labels import STEP as STEP
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import CODE, UNSTATED, BadRow, Labels, Part, Places
+from calipers.rollouts.record import CODE, UNSTATED
+from calipers.rollouts.table import BadRow, Labels, Part, Places
 
 Number = float | bool | None
 UNREAL: Final = "values that are NaN or infinite"

@@ -45,7 +45,8 @@ from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source, ra
 from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.ids import SPARSE, Ids
 from calipers.rollouts.packed import Loose, laid_end_to_end, pack, small
-from calipers.rollouts.record import GROUP, TEXTS, Part, Places, meant
+from calipers.rollouts.record import GROUP, TEXTS, meant
+from calipers.rollouts.table import Part, Places
 
 if TYPE_CHECKING:
     import polars as pl

@@ -20,7 +20,8 @@ from calipers.errors import InputError
 from calipers.formats.convert import records_of
 from calipers.reports.result import Group
 from calipers.rollouts.ledger import contribution
-from calipers.rollouts.record import GROUP, Labels, Part
+from calipers.rollouts.record import GROUP
+from calipers.rollouts.table import Labels, Part
 
 LONGEST: Final = 80  # characters of a name
 AT_ONCE: Final = 1 << 20  # bytes

@@ -18,8 +18,8 @@ from calipers.reports.untrusted_text import clean
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import sliced
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import OUTCOMES, SCORED, Part
-from calipers.rollouts.table import Rollouts, assemble
+from calipers.rollouts.record import OUTCOMES, SCORED
+from calipers.rollouts.table import Part, Rollouts, assemble
 from calipers.stats.estimate import Estimate
 
 Kind = Literal["failure", "error", "skipped"]

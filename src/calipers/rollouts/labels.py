@@ -12,8 +12,8 @@ import numpy as np
 
 from calipers.errors import InputError, nearest
 from calipers.rollouts.column import Bools, Column, Ints
-from calipers.rollouts.record import ABSENT, GROUP, OUTCOMES, Labels, label
-from calipers.rollouts.table import Rollouts
+from calipers.rollouts.record import ABSENT, GROUP, OUTCOMES, label
+from calipers.rollouts.table import Labels, Rollouts
 
 PAIR: Final = "+"
 STEP: Final = "step"  # the training step of a rollout

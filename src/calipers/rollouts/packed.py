@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ids import Ids, union
-from calipers.rollouts.record import STOPPED_EARLY, Part, Places
+from calipers.rollouts.record import STOPPED_EARLY
 from calipers.rollouts.table import (
     NAMELESS,
+    Part,
+    Places,
     Rollouts,
     group_keys,
     headline_of,

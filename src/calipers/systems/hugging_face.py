@@ -18,7 +18,7 @@ from calipers.reports.figures import percent
 from calipers.reports.group_files import GroupFiles, safe_name
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 from calipers.stats.estimate import Estimate
 from calipers.systems.system import ExportRequest
 

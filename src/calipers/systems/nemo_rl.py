@@ -31,7 +31,7 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.column import Ints
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 SYSTEM: Final = "nemo_rl"
 REWARD: Final = "rewards"

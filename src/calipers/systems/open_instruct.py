@@ -25,7 +25,7 @@ from calipers.formats.system_rows import (
     read_rows,
     with_notes,
 )
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("step", int | None, ABSENT),

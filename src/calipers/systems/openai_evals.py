@@ -31,7 +31,8 @@ from calipers.formats.system_rows import (
 )
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import CODE, UNSTATED, Labels, Part, Places
+from calipers.rollouts.record import CODE, UNSTATED
+from calipers.rollouts.table import Labels, Part, Places
 
 
 class EvalSpec(msgspec.Struct, gc=False):

@@ -32,7 +32,7 @@ from calipers.formats.system_rows import (
     read_rows,
     with_notes,
 )
-from calipers.rollouts.record import Labels, Part, Places
+from calipers.rollouts.table import Labels, Part, Places
 
 
 class Provider(msgspec.Struct, gc=False):

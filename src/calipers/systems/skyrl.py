@@ -29,7 +29,7 @@ from calipers.formats.system_rows import (
     step_in,
     with_notes,
 )
-from calipers.rollouts.record import BadRow, Part
+from calipers.rollouts.table import BadRow, Part
 
 SYSTEM: Final = "skyrl"
 UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from calipers.reports.result import Result
-    from calipers.rollouts.record import Part
+    from calipers.rollouts.table import Part
     from calipers.running.perform import Report
 
 

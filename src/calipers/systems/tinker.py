@@ -25,7 +25,7 @@ from calipers.formats.system_rows import (
     row_texts,
     with_notes,
 )
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 
 class Turn(msgspec.Struct, gc=False):

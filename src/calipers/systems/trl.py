@@ -13,7 +13,8 @@ from calipers.formats.rows import Gather
 from calipers.formats.source import Source
 from calipers.formats.system_rows import STEP, number, own_names, prompt_task
 from calipers.formats.tables import explained, scanned
-from calipers.rollouts.record import ROLES, USAGE, Part, Places
+from calipers.rollouts.record import ROLES, USAGE
+from calipers.rollouts.table import Part, Places
 
 if TYPE_CHECKING:
     import polars as pl

@@ -38,7 +38,8 @@ from calipers.formats.system_rows import (
 )
 from calipers.metrics.metric import Metric, mean
 from calipers.rollouts.column import Column, Groups
-from calipers.rollouts.record import ROLES, USAGE, Labels, Part
+from calipers.rollouts.record import ROLES, USAGE
+from calipers.rollouts.table import Labels, Part
 
 
 class VerlText(msgspec.Struct, gc=False):

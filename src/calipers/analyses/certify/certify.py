@@ -26,7 +26,7 @@ from calipers.names import is_code
 from calipers.pipeline import score
 from calipers.reports.result import Result, covered
 from calipers.request import make_plan, no_reward
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 SCHEMA: Final = "calipers.certificate/1"
 ROOT: Final = "calipersRolloutsSha256"  # the algorithm of a digest of rollouts, in in-toto's words

@@ -44,8 +44,8 @@ from calipers.formats.format import Raw
 from calipers.formats.lines import ChildProcess, processes
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.packed import small
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, Labels, Part
-from calipers.rollouts.table import join_codes, join_columns, join_labels, outcomes_of
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES
+from calipers.rollouts.table import Labels, Part, join_codes, join_columns, join_labels, outcomes_of
 
 CHUNK: Final = 1 << 13  # leaves whose texts are in memory at once, a power of 2; twice and half of it are slower
 COMBINATIONS: Final = 1 << 12  # of neighbouring pieces that are worth a table

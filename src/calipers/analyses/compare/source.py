@@ -24,8 +24,7 @@ from calipers.formats.read import Input, begin
 from calipers.names import FORMATS
 from calipers.pipeline import Progress, Source, read
 from calipers.reports.untrusted_text import clean
-from calipers.rollouts.record import Part
-from calipers.rollouts.table import Rollouts
+from calipers.rollouts.table import Part, Rollouts
 from calipers.stores.address import local
 
 Key = tuple[str | None, ...]  # agent, model, dataset

@@ -68,20 +68,8 @@ from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import (
-    CODE,
-    FIRST_GAP,
-    FIRST_NIL,
-    GROUP,
-    MISSING,
-    OUTCOMES,
-    SCORED,
-    BadRow,
-    Labels,
-    Part,
-    Places,
-)
-from calipers.rollouts.table import Rollouts, assemble
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING, OUTCOMES, SCORED
+from calipers.rollouts.table import BadRow, Labels, Part, Places, Rollouts, assemble
 from calipers.running import provenance
 from calipers.running.job import Job
 from calipers.running.library import recorded_questions, suite_of

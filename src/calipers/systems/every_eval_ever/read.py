@@ -30,7 +30,8 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.record import CODE, UNSTATED, Part
+from calipers.rollouts.record import CODE, UNSTATED
+from calipers.rollouts.table import Part
 
 SYSTEM: Final = "every_eval_ever"
 SCORE: Final = "score"  # the reward of rows that do not say of which result they are

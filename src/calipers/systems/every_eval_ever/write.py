@@ -26,7 +26,7 @@ from calipers.names import METRICS
 from calipers.reports.figures import counted
 from calipers.reports.group_files import GroupFiles, GroupRecords, Record, key_of, numbers_of, safe_name
 from calipers.reports.result import Group, Result
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 from calipers.stats.estimate import Estimate
 from calipers.systems.system import ExportRequest
 

@@ -30,8 +30,8 @@ from calipers.names import BENCHMARK_ENGINE, VERIFIERS, is_code, load
 from calipers.pipeline import quietly, score_rollouts
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
-from calipers.rollouts.record import ABSENT, GROUP, MISSING, Labels, Part, Places
-from calipers.rollouts.table import Rollouts, assemble
+from calipers.rollouts.record import ABSENT, GROUP, MISSING
+from calipers.rollouts.table import Labels, Part, Places, Rollouts, assemble
 from calipers.systems.evsys.cache import evsys_lookup
 from calipers.systems.evsys.predictions import check_sink, eval_predictions, upload_eval_rollouts
 from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, as_task, from_task, harbor_task_from_dict

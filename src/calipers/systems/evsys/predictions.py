@@ -16,7 +16,7 @@ from calipers.formats.jsonl import JsonLines, of_lines, texts
 from calipers.formats.lines import Block, read_lines
 from calipers.formats.rewards import TrajectoryGroup
 from calipers.formats.source import Source
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 from calipers.tasks.benchmark_row import HarborTask, WrongType
 
 NAMES: Mapping[str, str] = {

@@ -19,7 +19,7 @@ from calipers.formats.format import BAD, Columns, Extras, Format, Progress, Text
 from calipers.formats.jsonl import placed
 from calipers.formats.repeated_keys import refuse_twice
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 from calipers.systems.harbor.folder import (
     CONFIG,
     LOCK,

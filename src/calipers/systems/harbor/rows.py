@@ -19,7 +19,8 @@ from calipers.formats.lines import MOST_COLUMNS
 from calipers.formats.rows import Gather
 from calipers.rollouts.column import Floats
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import CODE, GROUP, Part, Places
+from calipers.rollouts.record import CODE, GROUP
+from calipers.rollouts.table import Part, Places
 from calipers.systems.harbor.folder import JobFolder
 from calipers.systems.harbor.wire import (
     ADHOC,

@@ -23,7 +23,7 @@ from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source, read_up_to
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import Labels, Part, Places
+from calipers.rollouts.table import Labels, Part, Places
 from calipers.systems.inspect.wire import (
     FullLog,
     FullSample,

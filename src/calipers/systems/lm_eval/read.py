@@ -21,7 +21,7 @@ from calipers.formats.lines import LineError
 from calipers.formats.repeated_keys import once_by_raws, refuse_twice, said_twice, twice
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.rollouts.column import Column
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 LIKELIHOODS: Final = {
     "perplexity": "",

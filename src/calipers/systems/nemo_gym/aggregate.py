@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import UNSET
 
 from calipers.errors import InputError, PluginError
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 from calipers.systems.nemo_gym.metrics import Frame, frame, over, pooled
 from calipers.systems.nemo_gym.report import Expected, GymEntry, encoded, flat, groups, merged
 from calipers.systems.nemo_gym.row_builder import GymPart, GymRows, agent_of, from_records, joined

@@ -9,7 +9,7 @@ from typing import Any, Final
 from calipers.errors import InputError
 from calipers.formats.source import Source
 from calipers.reports.result import Result
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 from calipers.systems.nemo_gym.aggregate import (
     Hooks,
     aggregate_agents,

@@ -27,7 +27,8 @@ from calipers.formats.repeated_keys import Ends, once_by_raws
 from calipers.formats.rows import Gather, Growing, GrowingLabels
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
 from calipers.rollouts.column import Bools, Column, Ints
-from calipers.rollouts.record import CODE, UNSTATED, BadRow, Labels, Part, Places
+from calipers.rollouts.record import CODE, UNSTATED
+from calipers.rollouts.table import BadRow, Labels, Part, Places
 from calipers.systems.nemo_gym.row_builder import (
     Cells,
     GymPart,

@@ -32,7 +32,7 @@ from calipers.formats.system_rows import (
     with_notes,
 )
 from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.record import Labels, Part
+from calipers.rollouts.table import Labels, Part
 
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"

@@ -24,7 +24,7 @@ from calipers.formats.system_rows import (
     row_texts,
     with_notes,
 )
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 
 SYSTEM: Final = "verifiers_v0"
 BOOKKEEPING: Final = frozenset({"num_turns", "total_tool_calls"})  # metrics that verifiers adds by itself

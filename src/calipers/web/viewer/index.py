@@ -31,19 +31,8 @@ from calipers.formats.lines import LineError, read_lines, read_range
 from calipers.formats.run_folder import whole
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.rollouts.column import Bools, Column, Ints
-from calipers.rollouts.record import (
-    FIRST_GAP,
-    FIRST_NIL,
-    GROUP,
-    MISSING,
-    SCORED,
-    UNSTATED,
-    USAGE,
-    Labels,
-    Part,
-    Places,
-    label,
-)
+from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, GROUP, MISSING, SCORED, UNSTATED, USAGE, label
+from calipers.rollouts.table import Labels, Part, Places
 
 SCHEMA: Final = "calipers.index/1"
 SUFFIX: Final = ".calipers-index"

@@ -29,7 +29,8 @@ from calipers.errors import HarborError, InputError
 from calipers.formats.rewards import USAGE, Trajectory, TrajectoryGroup, Turn
 from calipers.rollouts.column import Column
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import CODE, UNSTATED, Labels, Part, Places
+from calipers.rollouts.record import CODE, UNSTATED
+from calipers.rollouts.table import Labels, Part, Places
 from calipers.systems.harbor.read import read_groups
 from calipers.systems.harbor.rows import OUTCOME_OF
 from calipers.systems.harbor.trials.engine import CALLING, CHAT, ROOM, find_engine, run_job

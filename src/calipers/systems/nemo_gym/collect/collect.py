@@ -23,7 +23,7 @@ from calipers.pipeline import score_plan
 from calipers.reports.figures import counted
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
-from calipers.rollouts.record import Part
+from calipers.rollouts.table import Part
 from calipers.systems.nemo_gym.aggregate import by_agent, entries_of, one_table, stripped
 from calipers.systems.nemo_gym.collect.agents import TARGETS, Reach, Server, SimpleAgent, checked, head_agents
 from calipers.systems.nemo_gym.collect.files import Files
