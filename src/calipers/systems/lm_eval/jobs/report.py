@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from calipers.analyses.compare.document_table import DocumentValues, Summed, lines
-from calipers.clients.huggingface.template import Local
+from calipers.clients.huggingface.checkpoint import Local
 from calipers.errors import CalipersError, InputError
 from calipers.formats.run_plan import LOG, PLAN, is_run, read_plan, read_settings, whole
 from calipers.running import provenance
