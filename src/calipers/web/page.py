@@ -21,7 +21,7 @@ from calipers.stats.cards import CARDS as METHODS
 from calipers.stats.estimate import Estimate
 from calipers.web import draw
 from calipers.web.draw import Scale, hatch
-from calipers.web.markup import Markup, element, identifier, island
+from calipers.web.markup import Child, Markup, element, identifier, island
 
 STYLES = ("page.css", "what_if.css", "runs.css")
 SCRIPTS = ("page.js", "what_if.js", "differences.js")
@@ -271,19 +271,18 @@ def _samples(estimate: Estimate) -> str:
 
 def interval_table(caption: str, head: str, confidence: float, scale: Scale, rows: Iterable[Markup]) -> Markup:
     """A table of values with their intervals on one axis; all such tables of a page share their columns."""
+    return axis_table(caption, (head, "value", draw.axis_head(scale), level(confidence), "tasks"), rows)
+
+
+def axis_table(caption: str, heads: tuple[str, str, Markup, str, str], rows: Iterable[Markup]) -> Markup:
+    """A table with a picture in the third column, under its axis; the last head is for readers of the page alone."""
+    name, value, axis, interval, last = heads
+    kinds = ("name-cell", "value-cell", "axis-cell", "interval-cell", "n-cell")
+    picture = [axis, element("span", "picture", class_="hidden")]
+    inner: list[Child] = [name, value, picture, interval, element("span", last, class_="hidden")]
     columns = [
-        element("th", head, scope="col", role="columnheader", class_="name-cell"),
-        element("th", "value", scope="col", role="columnheader", class_="value-cell"),
-        element(
-            "th",
-            draw.axis_head(scale),
-            element("span", "picture", class_="hidden"),
-            scope="col",
-            role="columnheader",
-            class_="axis-cell",
-        ),
-        element("th", level(confidence), scope="col", role="columnheader", class_="interval-cell"),
-        element("th", element("span", "tasks", class_="hidden"), scope="col", role="columnheader", class_="n-cell"),
+        element("th", words, scope="col", role="columnheader", class_=kind)
+        for words, kind in zip(inner, kinds, strict=True)
     ]
     return element(
         "table",

@@ -34,6 +34,7 @@ from calipers.web.page import (
     HtmlPage,
     NumberCard,
     Section,
+    axis_table,
     card_id,
     estimate_row,
     heading,
@@ -323,26 +324,8 @@ def _slice_row(finding: Finding, scale: Scale) -> Markup:
 
 def difference_table(caption: str, head: str, confidence: float, scale: Scale, rows: Iterable[Markup]) -> Markup:
     """A table of differences on one axis with a zero line."""
-    kinds = ("name-cell", "value-cell", "axis-cell", "interval-cell", "n-cell")
-    inner: list[Child] = [
-        head,
-        "B − A",
-        [draw.axis_head(scale, signed=True), element("span", "picture", class_="hidden")],
-        level(confidence),
-        element("span", "verdict", class_="hidden"),
-    ]
-    columns = [
-        element("th", words, scope="col", role="columnheader", class_=kind)
-        for words, kind in zip(inner, kinds, strict=True)
-    ]
-    return element(
-        "table",
-        element("caption", caption, class_="hidden"),
-        element("thead", element("tr", columns, role="row"), role="rowgroup"),
-        element("tbody", list(rows), role="rowgroup"),
-        class_="intervals",
-        role="table",
-    )
+    axis = draw.axis_head(scale, signed=True)
+    return axis_table(caption, (head, "B − A", axis, level(confidence), "verdict"), rows)
 
 
 def difference_row(

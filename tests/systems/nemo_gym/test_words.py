@@ -8,11 +8,9 @@ from gym import exported, plainly, put, row
 import calipers
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.formats.source import BLOCK
-from calipers.systems.nemo_gym import metrics
 from calipers.systems.nemo_gym.aggregate import Hooks, aggregate, aggregate_agents, by_agent, reward_profile, stripped
 from calipers.systems.nemo_gym.inputs import Materializing, materialize
 from calipers.systems.nemo_gym.metrics import NEMO_GYM
-from calipers.systems.nemo_gym.words import STATISTICS
 
 NAN = math.nan
 
@@ -94,7 +92,6 @@ def test_what_is_no_metric_here(tmp_path, name, said):
 
 
 def test_its_words():
-    assert STATISTICS == metrics.STATISTICS  # written twice, so that a glossary need not load arithmetic
     assert NEMO_GYM.metrics["max/output_tokens"] == "max(column=output_tokens)"
     assert [name in NEMO_GYM.metrics for name in ("std/a/b", "std/", "p90/x", "reward")] == [True, False, False, False]
     with pytest.raises(UnknownName):

@@ -15,12 +15,11 @@ import msgspec
 
 from calipers.clients.client import Callers, Completion, Connection, Request, Scored
 from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
-from calipers.clients.huggingface.checkpoint import Checkpoint, load
+from calipers.clients.huggingface.checkpoint import Checkpoint, Template, load
 from calipers.clients.huggingface.generate import completions
 from calipers.clients.huggingface.options import ADAPTER, CONFIG, DEFAULT_OPTIONS, LoadOptions, folder_of
 from calipers.clients.huggingface.placement import BatchPlan, place
 from calipers.clients.huggingface.score import Texts, scores
-from calipers.clients.huggingface.template import Template
 from calipers.clients.reply import cleaned
 from calipers.errors import ClientError, InputError
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from calipers.clients.client import Completion, Price, Request
 from calipers.clients.huggingface.batches import BatchBounds, ForwardPass, PrefixCache, Takes, Tokens, in_batches
-from calipers.clients.huggingface.checkpoint import Checkpoint, kernels
-from calipers.clients.huggingface.template import Template
+from calipers.clients.huggingface.checkpoint import Checkpoint, Template, kernels
 from calipers.errors import ClientError
 
 TAKEN = ("do_sample", "min_p", "top_k", "top_p", "truncate")  # what --gen-kwargs may say to hf/

@@ -29,8 +29,7 @@ from calipers.clients.huggingface.batches import (
     WantedTokens,
     in_batches,
 )
-from calipers.clients.huggingface.checkpoint import Checkpoint
-from calipers.clients.huggingface.template import Template
+from calipers.clients.huggingface.checkpoint import Checkpoint, Template
 from calipers.errors import ClientError
 
 Tokens = tuple[int, ...]

@@ -1,7 +1,41 @@
-"""Harbor: its jobs, tasks, datasets, agents and metric scripts."""
+"""Harbor: its jobs, tasks, datasets, agents and metric scripts; its names for metrics, light enough for a glossary."""
 
-from calipers.systems.harbor.words import DEFAULT, WORDS
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
 from calipers.systems.system import DialectCard, System
+
+STATISTICS: Final = ("mean", "sum", "min", "max")
+FAMILY: Final = "pass@{k}"
+
+
+class HarborWords(Mapping[str, str]):
+    """``mean`` and its like, ``pass@2`` and every other k, and what each is here; all k listed once.
+
+    >>> WORDS["mean"], WORDS["pass@4"], "pass_rate" in WORDS
+    ('pooled_mean', 'pass@4', False)
+    """
+
+    def __getitem__(self, name: str) -> str:
+        if name in STATISTICS:
+            return f"pooled_{name}"
+        head, _, tail = FAMILY.partition("{k}")
+        if name == FAMILY or (name.startswith(head) and name[len(head) :].isdecimal() and not tail):
+            return name
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*STATISTICS, FAMILY])
+
+    def __len__(self) -> int:
+        return len(STATISTICS) + 1
+
+
+WORDS: Final = HarborWords()
+DEFAULT: Final = ("mean",)
+
 
 SYSTEM = System(
     DialectCard(

@@ -16,10 +16,10 @@ from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED
 from calipers.rollouts.table import Rollouts
+from calipers.systems.harbor import DEFAULT, WORDS
 from calipers.systems.harbor.job_result import asked_metrics
 from calipers.systems.harbor.metrics import STATISTICS, counted, evals_key, ladder, statistic
 from calipers.systems.harbor.wire import ADHOC, EXCEPTION, UNFINISHED, VERIFIED, WRITTEN
-from calipers.systems.harbor.words import DEFAULT, WORDS
 
 RAISED: Final = (
     *("refused", "timed_out", "broke_verifier", "tampered"),

@@ -21,6 +21,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.reports.markdown import code
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean, width
+from calipers.systems.harbor import DEFAULT
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, JobFolder, UnreadableFile, contents, kind_of
 from calipers.systems.harbor.metrics import BUILT_IN, Tally, by_eval, dataset_of, ladders, metrics_of
 from calipers.systems.harbor.wire import (
@@ -33,7 +34,6 @@ from calipers.systems.harbor.wire import (
     decode_job,
     decode_trial,
 )
-from calipers.systems.harbor.words import DEFAULT
 from calipers.systems.system import OwnPage
 
 COUNTERS: Final = (

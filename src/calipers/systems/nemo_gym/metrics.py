@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.systems.nemo_gym.row_builder import Cells, GymRows, order, overlaid
 from calipers.systems.nemo_gym.words import DEFAULT, ROLLOUT, TASK, WORDS
 
-STATISTICS: Final = ("mean", "max", "min", "median", "std")
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
 THREADS = 2
 NEMO_GYM = Dialect("nemo_gym", metrics=WORDS, default=DEFAULT)

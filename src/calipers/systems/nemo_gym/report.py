@@ -15,9 +15,9 @@ from msgspec import UNSET
 from calipers.errors import PluginError
 from calipers.formats.lines import odd_key
 from calipers.rollouts.column import Bools, Floats
-from calipers.systems.nemo_gym.metrics import STATISTICS, Described, Frame, per_task
+from calipers.systems.nemo_gym.metrics import Described, Frame, per_task
 from calipers.systems.nemo_gym.row_builder import Cells
-from calipers.systems.nemo_gym.words import REWARD, ROLLOUT, TASK
+from calipers.systems.nemo_gym.words import REWARD, ROLLOUT, STATISTICS, TASK
 
 SAMPLE: Final = {"agent_ref": {"name": "agent"}}
 """What NeMo Gym shows as a group's sample when it is not told the inputs: always this."""

@@ -32,8 +32,8 @@ from calipers.clients.client import (
     texts_of,
 )
 from calipers.clients.client import as_prompt as texts_as_prompt
+from calipers.clients.huggingface.checkpoint import Local
 from calipers.clients.huggingface.options import LoadOptions
-from calipers.clients.huggingface.template import Local
 from calipers.errors import ClientError, InputError
 from calipers.running.job import Job
 from calipers.systems.lm_eval.entries import GENERATION, ROLLING

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.clients.huggingface.template import Local
+from calipers.clients.huggingface.checkpoint import Local
 from calipers.errors import CalipersError, InputError
 from calipers.formats.run_folder import (
     LOG,

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from calipers.formats.format import BAD
 from calipers.systems.nemo_gym.report import encoded
 
 JSON: Final = "application/json"
@@ -149,8 +150,6 @@ class BodyLimits:
 
 
 LIMITS: Final = BodyLimits()
-BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What the strict decoder says of what it cannot read."""
 
 
 def too_large(limits: BodyLimits) -> ServerRefusal:

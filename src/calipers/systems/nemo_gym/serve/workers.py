@@ -24,10 +24,11 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from calipers.errors import CalipersError, InputError, PluginError
+from calipers.formats.format import BAD
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate
 from calipers.systems.nemo_gym.report import encoded
 from calipers.systems.nemo_gym.serve.configuration import own_settings
-from calipers.systems.nemo_gym.serve.guard import BAD, BodyLimits, ServerRefusal, decode_loosely, deeper, too_deep
+from calipers.systems.nemo_gym.serve.guard import BodyLimits, ServerRefusal, decode_loosely, deeper, too_deep
 from calipers.systems.nemo_gym.wire import AggregateRequest
 from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 

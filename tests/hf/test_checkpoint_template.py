@@ -13,7 +13,7 @@ from hf.tiny import TEMPLATE
 from running.scene import records
 
 from calipers.clients.client import Continuation
-from calipers.clients.huggingface.template import NO_NAMES, NO_SYSTEM, Local, Template
+from calipers.clients.huggingface.checkpoint import NO_NAMES, NO_SYSTEM, Local, Template
 from calipers.errors import ClientError
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
