@@ -128,9 +128,6 @@ class Beginning:
         return "task" in self.columns or (self.row is not None and "task" in self.row)
 
 
-Pack = Loose | Packed
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """How one kind of files is recognised, read, and asked for what it says beside numbers."""

@@ -282,7 +282,6 @@ def read_table(
 
 
 PACKED_BATCH = 1 << 18  # rows that are packed at once
-MOST_HASHED = 1 << 32  # rows whose numbers fit four bytes
 
 
 def packed_parquet(

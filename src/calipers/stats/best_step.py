@@ -18,7 +18,6 @@ from calipers.stats.intervals import Interval, spread_of, strength_of, t_quantil
 from calipers.stats.ranks import standard_normals
 
 BEST_STEP = "best_step"
-BEST_SET = "best_set"
 DRAWS = 1_000  # of the noise of all step means together
 AGAIN = 5  # members of the set that are worth another evaluation
 
