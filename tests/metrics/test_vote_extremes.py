@@ -35,9 +35,7 @@ def every_filling(samples, missing, k):
     """What maj@k is for each filling; each is a task of one table."""
     new = range(3, 3 + missing)
     fillings = list(product(product([NONE, 0, 1, 2, *new], [0.0, 1.0]), repeat=missing))
-    pairs = np.array(
-        [[*samples, *filling] for filling in fillings], dtype=float
-    )  # [filling, sample, 2]
+    pairs = np.array([[*samples, *filling] for filling in fillings], dtype=float)  # [filling, sample, 2]
     answers, worth = pairs[..., 0].ravel(), pairs[..., 1].ravel()
     by = Groups.of(np.repeat(np.arange(len(fillings)), pairs.shape[1]), len(fillings))
     found = maj_at_k(Column.of(worth), Column(np.maximum(answers, 0), answers >= 0), by, k)
