@@ -6,7 +6,8 @@ import gc
 import ipaddress
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +66,21 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have a worker of xdist tell only what is shown: of a test that passes its call, and neither start nor clean-up.
+
+    Six messages for each of 15,000 tests take both sides longer than many of the tests.
+    """
+    told_in_full = config.get_verbosity() > 0 or config.getoption("durations") or config.getoption("xmlpath")
+    for plugin in () if told_in_full else config.pluginmanager.get_plugins():
+        if type(plugin).__name__ == "WorkerInteractor":
+            plugin.sendevent = partial(_tell, plugin.sendevent)
+
+
+def _tell(send: Callable[..., None], name: str, **details: Any) -> None:
+    report = details.get("data") or {}
+    quiet = name == "testreport" and report["when"] != "call" and report["outcome"] == "passed"
+    if not quiet and name not in ("logstart", "logfinish"):
+        send(name, **details)

@@ -108,9 +108,8 @@ class Index:
             self.add(point.name, thing)
 
     def _points(self) -> list[EntryPoint]:
-        from importlib.metadata import entry_points
-
-        by_group = (sorted(entry_points(group=group), key=_package) for group in self._groups)
+        installed = _installed()
+        by_group = (sorted(installed.select(group=group), key=_package) for group in self._groups)
         return [point for points in by_group for point in points]
 
     def _only(self, points: list[EntryPoint]) -> EntryPoint | None:
@@ -244,6 +243,28 @@ def _module(file: str) -> ModuleType:
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise PluginError(f"{where}: {message}") from error
     return module
+
+
+def _installed() -> Any:
+    """The entry points of all installed packages; they are read again when a folder of packages has changed."""
+    from importlib.metadata import entry_points
+
+    folders = tuple((folder, _changed(folder)) for folder in sys.path)
+    if folders not in _POINTS:
+        _POINTS.clear()
+        _POINTS[folders] = entry_points()
+    return _POINTS[folders]
+
+
+_POINTS: dict[tuple[tuple[str, int], ...], Any] = {}  # at most one, by where it was read; its type is Python's affair
+
+
+def _changed(folder: str) -> int:
+    """When the list of files in a folder changed, in nanoseconds; 0 where there is none."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _package(point: EntryPoint) -> str:

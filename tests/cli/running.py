@@ -1,4 +1,4 @@
-"""The command as a user runs it: another process, in an empty folder."""
+"""The command as a user runs it: in an empty folder, with an environment, input, output and an exit code of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,31 @@ from typing import Any
 from forks import FORKS, Forked
 from waiting import PATIENCE
 
+from calipers.cli import execute
+
 ARITH = str(files("calipers") / "examples" / "arith.jsonl")
 REWARDS = [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]]
 MAIN = "from calipers.cli import main; main()"
 SECONDS = PATIENCE
+READERS = (
+    "audit",
+    "certify",
+    "compare",
+    "convert",
+    "curve",
+    "explain",
+    "gate",
+    "items",
+    "judge-check",
+    "leaderboard",
+    "list",
+    "merge",
+    "plan",
+    "preregister",
+    "report",
+    "score",
+    "verify",
+)  # commands that only read files and print: a process of their own would change nothing but its price
 
 
 def _interpreter(environment: Mapping[str, str]) -> dict[str, str]:
@@ -31,12 +54,72 @@ AS_FORKED = _interpreter(os.environ)
 def calipers(
     *arguments: str, cwd: Path, stdin: str | bytes = b"", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end; text in, text out."""
+    """Run the command to its end; text in, text out. In a process of its own, unless it only reads and prints."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
+    if reads(arguments, environment):
+        return here(*arguments, cwd=cwd, stdin=given, **environment)
     if _interpreter({**os.environ, **environment}) != AS_FORKED:  # also where a test has set one
         return started(*arguments, cwd=cwd, stdin=given, **environment)
     code, out, err = FORKS.run(arguments, cwd, {**os.environ, **environment}, given)
     return subprocess.CompletedProcess([*arguments], code, out.decode(), err.decode())
+
+
+def reads(arguments: tuple[str, ...], environment: Mapping[str, str]) -> bool:
+    """Whether a command can run in this process: it only reads, and loads no module of a user's, which would stay.
+
+    Not for help, of which click keeps the names that it had when it was first asked for.
+    """
+    apart = any(
+        argument.endswith(".py") or ".py:" in argument or argument in ("-h", "--help") for argument in arguments
+    )
+    alone = threading.current_thread() is threading.main_thread()
+    return alone and arguments[:1] != () and arguments[0] in READERS and not apart and not _interpreter(environment)
+
+
+def here(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, with input, output and errors that are files, as a child of this process has."""
+    before, folder = dict(os.environ), Path.cwd()
+    with standard(stdin) as printed:
+        try:
+            os.chdir(cwd)
+            os.environ.update(environment)
+            code = execute(arguments)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            os.chdir(folder)
+    out, err = (data.decode() for data in printed)
+    return subprocess.CompletedProcess([*arguments], code, out, err)
+
+
+@contextmanager
+def standard(stdin: bytes) -> Iterator[list[bytes]]:
+    """The three standard streams of a process, from new files; afterwards what was printed, output and errors."""
+    ours = [os.dup(number) for number in range(3)]
+    theirs = [os.memfd_create(name) for name in ("input", "output", "errors")]
+    streams, printed = (sys.stdin, sys.stdout, sys.stderr), list[bytes]()
+    os.write(theirs[0], stdin)
+    os.lseek(theirs[0], 0, os.SEEK_SET)
+    for number, file in enumerate(theirs):
+        os.dup2(file, number)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+        for number in range(3)
+    )
+    try:
+        yield printed
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        sys.stdin, sys.stdout, sys.stderr = streams
+        for number, file in enumerate(ours):
+            os.dup2(file, number)
+            os.close(file)
+        for number, file in enumerate(theirs):
+            if number:
+                printed.append(os.pread(file, os.fstat(file).st_size, 0))
+            os.close(file)
 
 
 def started(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:

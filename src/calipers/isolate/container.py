@@ -155,17 +155,21 @@ while os.read(0, 1):
 all others when asked, since it alone needs no place for a new process to do so."""
 
 ENTER = """
-import _signal, ctypes, os, sys, warnings  # all before the room's own modules could come in their place
-pid, kinds, most, variables, *rest = sys.argv[1:]  # signal and json would take as long as all else here
+import _ctypes, _signal, os, sys, warnings  # all before the room's own modules could come in their place
+pid, kinds, most, variables, *rest = sys.argv[1:]  # ctypes, signal and json would take as long as all else here
 env = dict(variable.split("=", 1) for variable in rest[:int(variables)])
 command = rest[int(variables):]
-libc = ctypes.CDLL(None, use_errno=True)
+class Int(_ctypes._SimpleCData):
+    _type_ = "i"
+class Call(_ctypes.CFuncPtr):
+    _flags_, _restype_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO, Int
+setns, prctl, capset = (Call(_ctypes.dlsym(_ctypes.dlopen(None, 0), name)) for name in ("setns", "prctl", "capset"))
 def call(done):
     if done:
-        sys.exit("nsenter: " + os.strerror(ctypes.get_errno()))
+        sys.exit("nsenter: " + os.strerror(_ctypes.get_errno()))
 spaces = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds.split(",")]
 for space in spaces:
-    call(libc.setns(space, 0))
+    call(setns(space, 0))
 try:
     child = os.fork()
 except OSError as error:
@@ -175,10 +179,12 @@ if child:
     os._exit(ended if ended >= 0 else 128 - ended)
 kept = int(most)
 for number in range(64):
-    if not kept >> number & 1 and libc.prctl(24, number, 0, 0, 0):  # PR_CAPBSET_DROP
+    if not kept >> number & 1 and prctl(24, number, 0, 0, 0):  # PR_CAPBSET_DROP
         break  # the kernel knows no more of them
-header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-call(libc.capset(header, (ctypes.c_uint32 * 6)(kept & 0xFFFFFFFF, kept & 0xFFFFFFFF, 0, kept >> 32, kept >> 32, 0)))
+low, high = kept & 0xFFFFFFFF, kept >> 32
+header, sets = (b"".join(number.to_bytes(4, sys.byteorder) for number in numbers) for numbers in
+                ((0x20080522, 0), (low, low, 0, high, high, 0)))
+call(capset(header, sets))
 os.environ.clear()
 os.environ.update(env)
 for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # which Python ignores

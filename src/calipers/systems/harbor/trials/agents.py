@@ -77,11 +77,8 @@ class Oracle:
         script = solution_script(turn.task, turn.step) or solution_script(turn.task)
         if script is None:
             raise FileNotFoundError(f"{turn.task.path / 'solution'}: {UNSOLVED}")
-        bring(turn.container, turn.task, script.parent, "/solution")
+        bring(turn.container, turn.task, script.parent, "/solution", script)
         env = {**turn.env, **resolve_env(turn.task.config.solution.env, os.environ, "solution.env")}
-        turn.container.run(
-            f"chmod +x /solution/{script.name}", cwd="/"
-        )  # not as the agent's user, whose file it is not
         run = f"/solution/{script.name} 2>&1"
         ran = turn.container.run(run, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
         if ran.code and not ran.timed_out:  # as in Harbor, what it solved is for the tests to say
@@ -128,13 +125,15 @@ def unsolved(task: TaskDirectory) -> str | None:
     return UNSOLVED
 
 
-def bring(container: Container, task: TaskDirectory, folder: Path, target: str) -> None:
-    """Copy what of a task's folder an environment is given to a place in the room."""
+def bring(container: Container, task: TaskDirectory, folder: Path, target: str, script: Path | None = None) -> None:
+    """Copy what of a task's folder an environment is given to a place in the room; ``script`` is made executable."""
     with TemporaryDirectory() as scratch:
         for path in uploaded(task.path, folder):
             copy = Path(scratch, path.relative_to(folder))
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
+            if script and path.name == script.name and path.parent == folder:
+                copy.chmod(copy.stat().st_mode | 0o111)
         Path(scratch).chmod(0o755)
         container.put(scratch, target)
 

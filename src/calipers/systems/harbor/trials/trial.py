@@ -609,7 +609,7 @@ class _Trial:
         script = verifier_script(task, step)
         for folder in () if room.bundled else dict.fromkeys((task.path / "tests", script.parent)):
             if folder.is_dir():
-                bring(container, task, folder, TESTS)
+                bring(container, task, folder, TESTS, script)
         wanted = {**task.config.verifier.env, **(step.verifier.env if step else {})}
         env = {**room.env, **resolve_env(wanted, os.environ, "verifier.env")}
         if room.image:
@@ -617,7 +617,8 @@ class _Trial:
         else:  # the machine's own is not ours to remove, and may be another Python's
             env["PYTHONPYCACHEPREFIX"] = "/tmp/.pyc"
         limit = verifier_timeout(task, step)
-        container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
+        if room.bundled:
+            container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
         run = f"{TESTS}/{script.name} 2>&1"
         named = verifier_user(task, step)
         user = room.user if named is None else named
