@@ -205,7 +205,7 @@ class TreeFile:
             file.seek(_HEAD)
             tree = Tree(self.seed, [file.read(HASH * each) for each in sizes])
         if tree.root != self.root or tree.count != self.count:
-            raise InputError.at(self.path, "changed while it was read", "run the same command again")
+            raise InputError.at(self.path, "changed while it was read", "expected a file that does not change")
         return tree
 
 
