@@ -96,10 +96,10 @@ demo: $(READY) ## show an offline tour
 	@$(BIN)/calipers demo
 
 test: $(READY) ## run the tests; ARGS='tests/metrics -k pass' runs some of them
-	@$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-fast: $(READY) ## run the tests that usually fail first, in a minute on two cores: laws, golden numbers, commands
-	@$(BIN)/python -m pytest -q -n $(WORKERS) $(FAST) $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(FAST) $(ARGS)
 
 check: check-format check-lint check-spelling check-types check-imports check-docs test ## run everything that a change must pass: format, lint, spelling, types, imports, docs, tests
 

@@ -32,16 +32,22 @@ def extremes(samples, gaps, k):
 
 
 def every_filling(samples, missing, k):
+    """What maj@k is for each filling; each is a task of one table."""
     new = range(3, 3 + missing)
-    for filling in product(product([NONE, 0, 1, 2, *new], [0.0, 1.0]), repeat=missing):
-        yield float(maj_at_k(*table([*samples, *filling]), k).values[0])
+    fillings = list(product(product([NONE, 0, 1, 2, *new], [0.0, 1.0]), repeat=missing))
+    pairs = np.array([[*samples, *filling] for filling in fillings], dtype=float)  # [filling, sample, 2]
+    answers, worth = pairs[..., 0].ravel(), pairs[..., 1].ravel()
+    by = Groups.of(np.repeat(np.arange(len(fillings)), pairs.shape[1]), len(fillings))
+    found = maj_at_k(Column.of(worth), Column(np.maximum(answers, 0), answers >= 0), by, k)
+    assert found.given.all()
+    return found.values.tolist()
 
 
 @settings(max_examples=60, deadline=None)
 @given(samples=SAMPLES, gaps=st.integers(0, 2), k=st.integers(1, 3))
 def test_no_filling_leaves_the_extremes_and_some_reach_them(samples, gaps, k):
     missing = max(len(samples) + gaps, k) - len(samples)
-    found = list(every_filling(samples, missing, k))
+    found = every_filling(samples, missing, k)
     assert extremes(samples, gaps, k) == (pytest.approx(min(found)), pytest.approx(max(found)))
 
 

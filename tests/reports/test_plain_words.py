@@ -34,8 +34,9 @@ def literals(path):
     tree = ast.parse(path.read_text())
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    apart = bare | inside
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in bare | inside:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in apart:
             yield node.value if " " in node.value else ""
         if isinstance(node, ast.JoinedStr):
             parts = [part.value if isinstance(part, ast.Constant) else "7" for part in node.values]

@@ -274,6 +274,8 @@ def note_places(
 def without_unreal(block: Block) -> tuple[Block, int]:
     """Text with null in the place of NaN and infinities, which Python writes and JSON does not have; how many."""
     text, count = bytes(block), 0
+    if b"NaN" not in text and b"Infinity" not in text:
+        return text, 0
 
     def real(match: re.Match[bytes]) -> bytes:
         nonlocal count

@@ -428,9 +428,9 @@ def _load(name: str) -> Format:
 
 
 def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
-    for text in (line, without_unreal(line)[0]):
+    for real in (False, True):
         try:
-            return _ROW.decode(text)
+            return _ROW.decode(without_unreal(line)[0] if real else line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # left to the reader, which says it better
             continue
     return None
