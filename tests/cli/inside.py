@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-
-from calipers.cli import main
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Run the command to its end; its exit code."""
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    return int(str(stop.value.code))
+from cli.running import run
 
 
 class Inside:

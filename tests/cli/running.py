@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 from forks import FORKS, Forked
 from waiting import PATIENCE
 
-from calipers.cli import execute
+from calipers.cli import main
 
 ARITH = str(files("calipers") / "examples" / "arith.jsonl")
 REWARDS = [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]]
@@ -76,6 +76,15 @@ def reads(arguments: tuple[str, ...], environment: Mapping[str, str]) -> bool:
     return alone and arguments[:1] != () and arguments[0] in READERS and not apart and not _interpreter(environment)
 
 
+def run(arguments: Sequence[str]) -> int:
+    """Run the command in this process, and return its exit code."""
+    try:
+        main(arguments)
+    except SystemExit as stop:
+        return int(str(stop.code))
+    raise AssertionError("the command did not exit")
+
+
 def here(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
     """The same in this process, with input, output and errors that are files, as a child of this process has."""
     before, folder = dict(os.environ), Path.cwd()
@@ -83,7 +92,7 @@ def here(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) -> 
         try:
             os.chdir(cwd)
             os.environ.update(environment)
-            code = execute(arguments)
+            code = run(arguments)
         finally:
             os.environ.clear()
             os.environ.update(before)

@@ -4,8 +4,7 @@ import json
 import sys
 
 import pytest
-from cli.inside import run
-from cli.running import ARITH, calipers, lines, refused, rewards
+from cli.running import ARITH, calipers, lines, refused, rewards, run
 
 import calipers as cal
 from calipers.reports.plain_words import plain_why

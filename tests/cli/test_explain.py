@@ -1,8 +1,7 @@
 import json
 
 import pytest
-from cli.inside import run
-from cli.running import lines
+from cli.running import lines, run
 
 from calipers.glossary import words as glossary
 from calipers.metrics.cards import CARDS

@@ -1,7 +1,7 @@
 from importlib.resources import files
 
 import pytest
-from cli.inside import run
+from cli.running import run
 from click.testing import CliRunner
 
 from calipers.cli.list import KINDS, list_names

@@ -5,8 +5,7 @@ from types import ModuleType
 
 import click
 import pytest
-from cli.inside import run
-from cli.running import ARITH, MAIN, SECONDS, calipers, refused
+from cli.running import ARITH, MAIN, SECONDS, calipers, refused, run
 
 import calipers as library
 from calipers.cli import BUG, COMMANDS, INTERRUPTED, NOBODY_READS

@@ -4,8 +4,8 @@ import json
 import re
 
 import pytest
-from cli.inside import run
 from cli.pages import documents, write_files
+from cli.running import run
 
 from calipers.reports import markdown, terminal
 from calipers.reports.document import Name, Styled, Table

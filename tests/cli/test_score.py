@@ -3,8 +3,7 @@ import json
 import os
 
 import pytest
-from cli.inside import run
-from cli.running import ARITH, calipers, lines, refused, rewards, scored
+from cli.running import ARITH, calipers, lines, refused, rewards, run, scored
 
 from calipers.reports.result import canonical
 

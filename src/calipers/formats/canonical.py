@@ -182,8 +182,11 @@ class WordHashes:
             hashes = [sha256(b"{%b}" % text[1:]).digest() if text else _NO_HASH for text in texts]
             given = np.fromiter(map(bool, texts), dtype=np.bool_, count=rows)
         else:
-            hashes = [sha256(b"".join(row)).digest() for row in zip(*columns, repeat(b"}", rows), strict=True)]
             given = np.ones(rows, dtype=np.bool_)
+            if len(named) == 1 and len(columns) > 1:
+                hashes = _hashes(head, values)
+            else:
+                hashes = [sha256(b"".join(row)).digest() for row in zip(*columns, repeat(b"}", rows), strict=True)]
         lanes = np.frombuffer(b"".join(hashes), dtype=np.float64).reshape(rows, len(LANES))
         return [np.ascontiguousarray(lanes[:, lane]) for lane in range(len(LANES))], given
 
@@ -204,6 +207,17 @@ class WordHashes:
             if raw[:1] != b'"':  # texts are seldom the same
                 known[raw] = pieces[row]
         return pieces
+
+
+def _hashes(head: bytes, raws: Sequence[Any]) -> list[bytes]:
+    """The hash of each row with one text, as it is written, behind its key; nothing is joined before."""
+    begun, hashes = sha256(head), []
+    for raw in raws:
+        row = begun.copy()
+        row.update(raw)
+        row.update(b"}")
+        hashes.append(row.digest())
+    return hashes
 
 
 def _texts(raws: Sequence[Any]) -> list[bytes]:

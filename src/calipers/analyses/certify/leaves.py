@@ -14,6 +14,7 @@ The tree of many leaves is grown in several processes.
 from __future__ import annotations
 
 import json
+from binascii import hexlify
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -301,13 +302,16 @@ class _Rows:
         rows = len(self.task)
         if self.words is None:
             return [_same(b"}", rows)]
-        digits = np.ascontiguousarray(self.words.values).tobytes().hex().encode()
         head, tail = b',"words":"', b'"}'
-        texts: list[bytes] = np.frombuffer(digits, dtype=f"V{HEX}").tolist()
+        octets = np.empty((rows, HEX + len(tail)), dtype=np.uint8)
+        digits = hexlify(np.ascontiguousarray(self.words.values))
+        octets[:, :HEX] = np.frombuffer(digits, dtype=np.uint8).reshape(rows, HEX)
+        octets[:, HEX:] = np.frombuffer(tail, dtype=np.uint8)
+        texts: list[bytes] = octets.view(f"V{HEX + len(tail)}").reshape(-1).tolist()
         if self.words.given.all():
-            return [_same(head, rows), _Piece(texts, None), _same(tail, rows)]
+            return [_same(head, rows), _Piece(texts, None)]
         given = zip(texts, self.words.given.tolist(), strict=True)
-        return [_Piece([head + text + tail if there else b"}" for text, there in given], None)]
+        return [_Piece([head + text if there else b"}" for text, there in given], None)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +327,7 @@ class _Piece:
             return self.table
         if len(self.table) == 1:
             return repeat(self.table[0], len(self.codes))
-        texts: list[bytes] = np.array(self.table, dtype=object)[self.codes].tolist()
+        texts: list[bytes] = np.asarray(self.table, dtype=object)[self.codes].tolist()
         return texts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from cli.inside import run
+from cli.running import run
 
 TASK = """\
 task: made
