@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import repeat
 from typing import Any, Final
@@ -32,6 +33,7 @@ _DIGITS: Final = 21  # ECMAScript writes a number without an exponent up to so m
 _ZEROS: Final = -6  # and from so many zeros after it
 _NUMBERS: Final = re.compile(rb"[:\[,]\s*-?\d")
 _ENCODE: Final = msgspec.json.Encoder(order="sorted").encode
+_MESSAGES: Final = msgspec.json.Decoder(list[dict[str, str]]).decode  # of a chat, the most frequent prompt
 _NULL: Final = b"null"
 _UNREAL: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 _NO_HASH: Final = bytes(32)
@@ -140,13 +142,18 @@ def canonical_raw(raw: bytes) -> bytes:
     """The canonical form of JSON text; NotCanonical also for a key that appears twice in one object."""
     if raw[:1] == b'"' and b"\\u" not in raw and b"\\/" not in raw:
         return raw  # all other escapes are those of the canonical form
+    plain = raw.isascii() and b"\\u" not in raw
+    if plain and raw[:1] == b"[":
+        with suppress(msgspec.DecodeError):  # what is no message, or none at all: see below
+            messages: bytes = _ENCODE(_MESSAGES(raw))
+            if raw.count(b":") == messages.count(b":"):  # else a key may appear twice
+                return messages
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotCanonical(
             f"it has no canonical form ({error})", "expected whole characters and finite numbers"
         ) from None
-    plain = raw.isascii() and b"\\u" not in raw
     if plain and not _NUMBERS.search(raw) and raw[:1] in b'"[{tfn':
         text: bytes = _ENCODE(value)
     else:

@@ -207,10 +207,12 @@ def begin(
     labels: Collection[str] = (),
     progress: Progress | None = None,
     kept: list[Part] | None = None,
+    keep: Collection[str] | None = None,
 ) -> tuple[Rollouts, Callable[[], list[Input]]]:
     """As `read`, but the files are still being hashed: the second answer waits for that.
 
-    ``kept`` gets the parts too, for who needs more of a file than rollouts.
+    ``kept`` gets the parts too, for who needs more of a file than rollouts. With ``keep``, the rollouts have no other
+    columns than these, beside rewards.
     """
     check_keys(columns, labels)
     paths = local(paths) if any(map(is_remote, paths)) else paths
@@ -250,15 +252,20 @@ def begin(
         parts[0] = replace(parts[0], notes=[*parts[0].notes, *notes, *more])
         for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
             parts[:] = join(parts)
-        rollouts = assemble(parts if WORDS not in labels else [_without_words(part) for part in parts])
+        rollouts = assemble(
+            [
+                replace(part, columns={name: each for name, each in part.columns.items() if _stays(name, keep)})
+                for part in parts
+            ]
+        )
     return rollouts, lambda: [
         Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen
     ]
 
 
-def _without_words(part: Part) -> Part:
-    """A part without the columns that hold the hashes of its words, which no score reads."""
-    return replace(part, columns={name: each for name, each in part.columns.items() if not name.startswith(WORDS)})
+def _stays(column: str, keep: Collection[str] | None) -> bool:
+    """Whether a table has a column: not those that hold the hashes of a row's words, which no score reads."""
+    return not column.startswith(WORDS) if keep is None else column in keep
 
 
 def read_packed(

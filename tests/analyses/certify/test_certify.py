@@ -379,3 +379,27 @@ def test_a_result_alone_is_saved_without_a_tree(tmp_path):
     calipers.certify(tmp_path / "result.json").save(tmp_path / "c.json")
     assert calipers.verify(tmp_path / "c.json").certificate.root is None
     assert not (tmp_path / "result.tree").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"metrics": ["pass@2", "mean(column=f1)", "mean_reward"], "cluster": "task"},
+        {"metrics": ["mean_reward"], "by": ["sample"], "missing": "zero"},
+        {"dialect": "evsys"},
+        {"dialect": "nemo_gym"},
+    ],
+)
+def test_what_is_certified_is_the_score(tmp_path, settings):
+    """A certificate reads only the columns that its metrics need, and the numbers are those of all columns."""
+    rows = [
+        {"task": f"t{task}", "sample": sample, "reward": (task + sample) % 2, "f1": task / 7, "output_tokens": task}
+        for task in range(6)
+        for sample in range(3)
+    ]
+    path = write(tmp_path / "run.jsonl", rows)
+    metrics = settings.get("metrics")
+    others = {name: value for name, value in settings.items() if name != "metrics"}
+    certified = calipers.certify(path, metrics or (), **others)
+    assert certified.result.digest == calipers.score(path, metrics, **others).digest

@@ -23,7 +23,7 @@ from calipers.formats.read import Input, begin, found_format, with_folders
 from calipers.formats.run_folder import PLAN, RUN, is_run, read_plan
 from calipers.formats.source import Source
 from calipers.names import is_code
-from calipers.pipeline import score
+from calipers.pipeline import columns_read, score
 from calipers.reports.result import Result, covered
 from calipers.request import make_plan, no_reward
 from calipers.rollouts.table import Part
@@ -131,7 +131,7 @@ def scored(
             begin(paths, labels=[WORDS], kept=parts)
             leaves = of_parts(parts)
         else:
-            table, inputs = begin(paths, labels=[WORDS], kept=parts)
+            table, inputs = begin(paths, labels=[WORDS], kept=parts, keep=columns_read(plan))
             if table.unread and any("reward" in request.metric.reads for request in plan.asked):
                 raise no_reward(list(paths), table.unread)
             leaves = of_parts(parts)

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, repeat
+from json.encoder import encode_basestring
 from typing import Any, Final
 
 import msgspec
@@ -304,7 +305,7 @@ class _Rows:
             return [_same(b"}", rows)]
         head, tail = b',"words":"', b'"}'
         octets = np.empty((rows, HEX + len(tail)), dtype=np.uint8)
-        digits = hexlify(np.ascontiguousarray(self.words.values))
+        digits = hexlify(np.ascontiguousarray(self.words.values).data)
         octets[:, :HEX] = np.frombuffer(digits, dtype=np.uint8).reshape(rows, HEX)
         octets[:, HEX:] = np.frombuffer(tail, dtype=np.uint8)
         texts: list[bytes] = octets.view(f"V{HEX + len(tail)}").reshape(-1).tolist()
@@ -418,11 +419,8 @@ def _whole_texts(head: bytes) -> list[bytes]:
     return [b"%b%d" % (head, value) for value in range(WHOLE)]
 
 
-_ENCODE: Final = json.JSONEncoder(ensure_ascii=False).encode
-
-
 def _quoted(text: str) -> bytes:
-    return _ENCODE(text).encode()
+    return encode_basestring(text).encode()
 
 
 def _ranks(values: Sequence[Any]) -> Ints:
