@@ -515,7 +515,7 @@ ALARM_TRACKERS = Index(
         "tensorboard": "calipers.systems.tensorboard:sender",
     },
 )
-"""Trackers of experiments that get the alarms of a watch, see `analyses.watch.alarm_event`."""
+"""Trackers of experiments that get the alarms of a watch, see `analyses.watch.document`."""
 
 
 ENGINES = {"ray": "calipers.engines.ray.rollouts:remote"}
