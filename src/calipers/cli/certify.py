@@ -97,13 +97,14 @@ def certify(
     files = [path, beside, *([request] if request else [])]
     targets = {name: _target(name, paths, force) for name in files}
     from calipers.analyses.certify.certify import certify
+    from calipers.reports.figures import counted
 
     done = certify(paths, columns=names or None, key=key, plan=plan, **settings)
     targets[path].write(done.envelope.encoded())
     click.echo(f"{clean(path, None)}: {clean(done.result.headline(), 200)}")
     if done.tree is not None:
         targets[beside].write_all(done.tree.encoded())
-        click.echo(f"{clean(beside, None)}: the salts and hashes of {done.tree.count:,} rollouts")
+        click.echo(f"{clean(beside, None)}: the salts and hashes of {counted(done.tree.count, 'rollout')}")
     if request:
         from calipers.analyses.certify.time_stamp import request_for
 

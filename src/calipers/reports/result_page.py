@@ -738,7 +738,7 @@ def headline(result: Result) -> str:
     decimals = digits(group.metrics.values())
     first = [f"{clean(name)} {_brackets(estimate, decimals)}" for name, estimate in list(group.metrics.items())[:1]]
     ledger = group.ledger
-    missing = f"{ledger.gaps:,} of {ledger.planned:,} missing" if ledger.gaps else f"{ledger.planned:,} rollouts"
+    missing = f"{ledger.gaps:,} of {ledger.planned:,} missing" if ledger.gaps else counted(ledger.planned, "rollout")
     return f"{_about(result, group)}: {', '.join([*first, counted(ledger.tasks, 'task'), missing])}"
 
 

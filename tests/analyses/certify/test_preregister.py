@@ -2,6 +2,7 @@
 
 import json
 import time
+from base64 import b64decode
 
 import pytest
 from cli.running import calipers, refused
@@ -87,6 +88,57 @@ def test_what_differs_is_said(ran, tmp_path, change, says):
     verified = calipers("verify", "c.json", run, "--plan", "plan.cert.json", cwd=tmp_path)
     assert verified.returncode == 3, verified.stdout
     assert "not as planned" in verified.stdout
+
+
+@pytest.mark.parametrize("planned", ["metrics: [mean_reward]\n", ""])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "as planned"),
+        (("--metric", "pass@2"), "pass@2 was not planned"),
+        (("--dialect", "evsys"), "dialect is evsys, planned native"),
+        (("--seed", "7"), "seed is 7, planned 0"),
+        (("--confidence", "0.9"), "confidence is 0.9, planned 0.95"),
+        (("--missing", "zero"), "missing is zero, planned gap"),
+        (("--interval", "bootstrap"), "interval is bootstrap, planned not set"),
+        (("--cluster", "task"), "cluster is task, planned not set"),
+        (("--by", "sample"), "by is sample, planned not set"),
+        (("--range", "0,2"), "range is 0, 2, planned not set"),
+        (("--exclude", "task=2c953257df79b7f9"), "exclude is task=2c953257df79b7f9, planned not set"),
+    ],
+)
+def test_a_score_of_another_kind_is_not_as_planned(tmp_path, planned, options, says):
+    """Whoever may choose a metric, a slice or an interval after the run has planned nothing."""
+    suite(tmp_path)
+    text = (tmp_path / "suite.yaml").read_text()
+    (tmp_path / "suite.yaml").write_text(text.replace("metrics: [mean_reward]\n", planned))
+    assert calipers("preregister", "suite.yaml", cwd=tmp_path).returncode == 0
+    assert calipers("run", "suite.yaml", cwd=tmp_path).returncode == 0
+    run = str(run_in(tmp_path))
+    done = calipers("certify", run, "-o", "c.json", "--plan", "plan.cert.json", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plan = [line for line in done.stdout.splitlines() if line.startswith("plan: ")]
+    assert any(line.endswith(says) for line in plan), plan
+    assert (plan == ["plan: as planned"]) is (not options)
+    verified = calipers("verify", "c.json", run, "--plan", "plan.cert.json", "--format", "json", cwd=tmp_path)
+    checks = {each["check"]: each for each in json.loads(verified.stdout)["checks"]}
+    assert checks["plan"]["state"] == "good"  # the certificate says truthfully what differs
+    assert checks["plan"]["says"].startswith("as planned" if not options else "not as planned")
+
+
+def test_a_run_is_certified_as_it_was_planned(tmp_path):
+    """What the plan says of scoring holds where no option says otherwise."""
+    suite(tmp_path)
+    text = (tmp_path / "suite.yaml").read_text()
+    (tmp_path / "suite.yaml").write_text(f"{text}seed: 5\nconfidence: 0.9\ndialect: evsys\nmissing: zero\n")
+    assert calipers("preregister", "suite.yaml", cwd=tmp_path).returncode == 0
+    assert calipers("run", "suite.yaml", cwd=tmp_path).returncode == 0
+    run = str(run_in(tmp_path))
+    done = calipers("certify", run, "-o", "c.json", "--plan", "plan.cert.json", cwd=tmp_path)
+    assert "plan: as planned\n" in done.stdout, done.stderr
+    certified = json.loads(b64decode(json.loads((tmp_path / "c.json").read_bytes())["payload"]))
+    result = json.loads((tmp_path / run / "result.json").read_text())
+    assert certified["predicate"]["result"]["digest"] == result["digest"]
 
 
 def test_a_certificate_that_hides_a_difference_is_refused(ran, tmp_path):

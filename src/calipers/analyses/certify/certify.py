@@ -207,10 +207,10 @@ def _unsigned(
         if scoring != CertifiedScoring() or columns:
             raise InputError.at(given[0], "is a result, whose numbers are made", "expected rollouts with these options")
         return _certified(alone, None, scoring, {}, given, plan, [NO_ROOT])
-    if plan is not None and not scoring.metrics:
-        from calipers.analyses.certify.preregister import planned_metrics
+    if plan is not None:
+        from calipers.analyses.certify.preregister import as_planned
 
-        scoring = replace(scoring, metrics=planned_metrics(plan))
+        scoring = as_planned(plan, scoring)
     scoring.refuse_code()
     done = scored(given, scoring, columns, salt_seed or os.urandom(trees.SEED))
     return _certified(done.result, done.tree, scoring, columns or {}, given, plan, done.result.notes)
@@ -250,7 +250,8 @@ def _certified(
     if plan is not None:
         from calipers.analyses.certify.preregister import bound
 
-        predicate["preregistration"], differences = bound(plan, result, made)
+        how = None if tree is None else predicate["scoring"]
+        predicate["preregistration"], differences = bound(plan, result, made, how)
     return Certified(state(CERTIFICATE, subject, predicate), tree, result, notes, differences)
 
 

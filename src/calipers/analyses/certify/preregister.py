@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -18,14 +18,18 @@ from calipers.errors import InputError
 from calipers.formats.atomic_file import atomic_file
 from calipers.reports.figures import counted
 from calipers.reports.result import covered
+from calipers.request import NATIVE, make_plan
 
 if TYPE_CHECKING:
+    from calipers.analyses.certify.certify import CertifiedScoring
     from calipers.reports.result import Result
 
 SCHEMA: Final = "calipers.preregistration/1"
 SUITE: Final = "calipersSuiteSha256"
 COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifier_code", "model_args")
 """What a plan and a run must have in common, of what makes two runs the same run."""
+SCORED: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed")
+"""How a run is scored, by its plan."""
 
 
 class _PlannedRun(msgspec.Struct):
@@ -92,7 +96,11 @@ def _planned(path: str) -> Preregistration:
                 "samples": job.samples,
                 "metrics": [str(metric) for metric in job.metrics or ()],
                 "dialect": job.dialect,
+                "by": list(job.by),
+                "cluster": job.cluster,
+                "reward": job.reward,
                 "missing": job.missing,
+                "interval": job.interval,
                 "confidence": job.confidence,
                 "seed": job.seed,
                 "identity": {name: made[name] for name in COMPARED if name in made},
@@ -123,21 +131,37 @@ def read_preregistration(path: str) -> Preregistration:
     return Preregistration(envelope, predicate)
 
 
-def planned_metrics(path: str) -> tuple[str, ...]:
-    """The metrics that all runs of a plan have in common, where they have the same; else none."""
-    several = {tuple(run["metrics"]) for run in read_preregistration(path).predicate["runs"]}
-    return several.pop() if len(several) == 1 else ()
+def as_planned(path: str, scoring: CertifiedScoring) -> CertifiedScoring:
+    """The scoring, where it is as usual with the settings that all runs of a plan have in common."""
+    usual, planned = type(scoring)(), dict[str, Any]()
+    runs = read_preregistration(path).predicate["runs"]
+    for name in SCORED:
+        value = runs[0].get(name) if runs else None
+        agreed = all(run.get(name) == value for run in runs)
+        if value and agreed and getattr(scoring, name) == getattr(usual, name):
+            planned[name] = tuple(value) if isinstance(value, list) else value
+    return replace(scoring, **planned)
 
 
-def bound(path: str, result: Result, plans: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+def bound(
+    path: str, result: Result, plans: Sequence[Mapping[str, Any]], scoring: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], list[str]]:
     """What a certificate says of a plan: its hash, and what differs."""
     plan = read_preregistration(path)
-    found = differences(plan.predicate, json.loads(covered(result)), plans)
+    found = differences(plan.predicate, json.loads(covered(result)), plans, scoring)
     return {"sha256": plan.envelope.digest, "differences": found}, found
 
 
-def differences(plan: Mapping[str, Any], result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What of a plan was done in another way, from the numbers of a result and how its runs were made."""
+def differences(
+    plan: Mapping[str, Any],
+    result: Mapping[str, Any],
+    runs: Sequence[Mapping[str, Any]],
+    scoring: Mapping[str, Any] | None,
+) -> list[str]:
+    """What of a plan was done in another way, from the numbers of a result, how its runs were made and scored.
+
+    ``scoring`` is None for a result alone, which does not say all of it.
+    """
     planned = {(run["dataset"], run["model"]): run for run in plan["runs"]}
     made = {(run["dataset"], run["model"]): run for run in runs}
     found: list[str] = []
@@ -148,17 +172,7 @@ def differences(plan: Mapping[str, Any], result: Mapping[str, Any], runs: Sequen
             found.append(f"{name}: the plan has no such run")
             continue
         wanted, run = planned[who], made.get(who)
-        for key in ("missing", "confidence", "seed"):
-            usual = {"missing": "gap", "confidence": 0.95, "seed": 0}[key] if wanted[key] is None else wanted[key]
-            if result[key] != usual:
-                found.append(f"{name}: {key} is {result[key]}, planned {usual}")
-        metrics = wanted["metrics"]
-        found += [
-            f"{name}: {metric} was planned and is not there" for metric in metrics if metric not in group["metrics"]
-        ]
-        found += [
-            f"{name}: {metric} was not planned" for metric in group["metrics"] if metrics and metric not in metrics
-        ]
+        found += [f"{name}: {difference}" for difference in _of_scoring(wanted, result, group["metrics"], scoring)]
         if group["ledger"]["planned"] != wanted["tasks"] * wanted["samples"]:
             rollouts = wanted["tasks"] * wanted["samples"]
             found.append(f"{name}: {group['ledger']['planned']:,} rollouts, planned {rollouts:,}")
@@ -167,6 +181,35 @@ def differences(plan: Mapping[str, Any], result: Mapping[str, Any], runs: Sequen
             continue
         found += _of_run(name, wanted, run, plan["created_at"])
     return found
+
+
+def _of_scoring(
+    wanted: Mapping[str, Any], result: Mapping[str, Any], numbers: Collection[str], scoring: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """What of the scoring of a run was done in another way; ``numbers`` are the metrics that it has."""
+    usual = make_plan(None, dialect=wanted.get("dialect"))
+    expected = {"dialect": usual.dialect.name, "missing": usual.missing, "confidence": 0.95, "seed": 0}
+    for key, value in expected.items():
+        planned = value if wanted.get(key) is None else wanted[key]
+        if result[key] != planned:
+            yield f"{key} is {result[key]}, planned {planned}"
+    requested = scoring or {}
+    for key in () if scoring is None else ("by", "cluster", "reward", "interval", "range", "exclude"):
+        now, planned = requested.get(key) or None, wanted.get(key) or None
+        if now != planned:
+            yield f"{key} is {_words(now)}, planned {_words(planned)}"
+    metrics = wanted["metrics"]
+    yield from (f"{metric} was planned and is not there" for metric in metrics if metric not in numbers)
+    if not metrics and (requested.get("metrics") or usual.dialect.name == NATIVE.name):
+        metrics = [request.text for request in usual.asked]  # what a score has if nobody asks for another
+    yield from (f"{metric} was not planned" for metric in numbers if metrics and metric not in metrics)
+
+
+def _words(value: Any) -> str:
+    """A setting in a sentence; a number is the same text before and after it was in a file."""
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return "not set" if value is None else f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def _of_run(name: str, wanted: Mapping[str, Any], run: Mapping[str, Any], registered: str) -> list[str]:

@@ -487,7 +487,9 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
     registered = read_preregistration(plan)
     if registered.envelope.digest != stated["sha256"]:
         return [CertCheck("plan", WRONG, f"{plan} is not the plan that the certificate names")]
-    found = differences(registered.predicate, certificate.result, certificate.predicate["plan"])
+    predicate = certificate.predicate
+    scoring = None if certificate.root is None else predicate["scoring"]
+    found = differences(registered.predicate, certificate.result, predicate["plan"], scoring)
     if found != changed:
         return [
             CertCheck(
