@@ -4,6 +4,7 @@ from gym import row
 
 from calipers.systems.nemo_gym import metrics
 from calipers.systems.nemo_gym.row_builder import from_records
+from calipers.systems.nemo_gym.words import STATISTICS
 
 
 def described(*tasks, threads=False, monkeypatch=None):
@@ -18,7 +19,7 @@ def described(*tasks, threads=False, monkeypatch=None):
     table = from_records(rows)
     found = metrics.per_task(metrics.frame(table, np.arange(len(table))))["x"]
     return [
-        {name: float(found.values[name][task]) for name in metrics.STATISTICS if found.given[name][task]}
+        {name: float(found.values[name][task]) for name in STATISTICS if found.given[name][task]}
         for task in range(len(tasks))
     ]
 
