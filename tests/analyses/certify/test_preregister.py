@@ -141,6 +141,27 @@ def test_a_run_is_certified_as_it_was_planned(tmp_path):
     assert certified["predicate"]["result"]["digest"] == result["digest"]
 
 
+def test_a_certificate_of_some_planned_runs_says_so(tmp_path):
+    """Of several planned runs the best one alone is not all that was planned."""
+    suite(tmp_path)
+    (tmp_path / "other.py").write_text("def answer(messages):\n    return '4'\n")
+    text = (tmp_path / "suite.yaml").read_text()
+    (tmp_path / "suite.yaml").write_text(
+        text.replace('"python/answers.py:answer"', '"python/answers.py:answer", "python/other.py:answer"')
+    )
+    assert calipers("preregister", "suite.yaml", cwd=tmp_path).returncode == 0
+    assert calipers("run", "suite.yaml", cwd=tmp_path).returncode == 0
+    runs = sorted(str(path.parent.relative_to(tmp_path)) for path in (tmp_path / "runs").rglob("plan.json"))
+    some = "the certificate has 1 of 2 planned runs"
+    for chosen, told in ((runs[:1], True), (runs, False)):
+        done = calipers("certify", *chosen, "-o", "c.json", "--plan", "plan.cert.json", "--force", cwd=tmp_path)
+        assert "plan: as planned\n" in done.stdout
+        assert (some in done.stderr) is told
+        verified = calipers("verify", "c.json", *chosen, "--plan", "plan.cert.json", "--format", "json", cwd=tmp_path)
+        checks = {each["check"]: each for each in json.loads(verified.stdout)["checks"]}
+        assert (checks["plan"]["state"], some in checks["plan"]["says"]) == ("good", told)
+
+
 def test_a_certificate_that_hides_a_difference_is_refused(ran, tmp_path):
     from calipers.analyses.certify.certify import certify
     from calipers.analyses.certify.envelope import CERTIFICATE, state

@@ -248,10 +248,13 @@ def _certified(
     }
     differences = None
     if plan is not None:
-        from calipers.analyses.certify.preregister import bound
+        from calipers.analyses.certify.preregister import bound, others_planned
 
         how = None if tree is None else predicate["scoring"]
-        predicate["preregistration"], differences = bound(plan, result, made, how)
+        stated, differences = bound(plan, result, made, how)
+        predicate["preregistration"] = stated
+        others = others_planned(stated, len(result.groups))
+        notes = [*notes, *([others] if others else [])]
     return Certified(state(CERTIFICATE, subject, predicate), tree, result, notes, differences)
 
 

@@ -149,7 +149,14 @@ def bound(
     """What a certificate says of a plan: its hash, and what differs."""
     plan = read_preregistration(path)
     found = differences(plan.predicate, json.loads(covered(result)), plans, scoring)
-    return {"sha256": plan.envelope.digest, "differences": found}, found
+    runs = len(plan.predicate["runs"])
+    return {"sha256": plan.envelope.digest, "differences": found, "runs": runs}, found
+
+
+def others_planned(stated: Mapping[str, Any], groups: int) -> str:
+    """That a certificate of so many runs has not all of the planned ones; nothing where it has."""
+    planned = stated.get("runs", groups)
+    return f"the certificate has {groups:,} of {planned:,} planned runs" if groups < planned else ""
 
 
 def differences(

@@ -140,6 +140,7 @@ class _RunRecord(msgspec.Struct):
 class _Registered(msgspec.Struct):
     sha256: str
     differences: list[str]
+    runs: int | None = None
 
 
 class _Predicate(msgspec.Struct):
@@ -478,12 +479,14 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
         return []
     if stated is None:
         return [CertCheck("plan", WRONG, "the certificate names no plan that was registered before the run")]
+    from calipers.analyses.certify.preregister import differences, others_planned, read_preregistration
+
     changed = stated["differences"]
     says = "as planned" if not changed else f"not as planned, as the certificate says: {'; '.join(changed[:MOST])}"
+    if others := others_planned(stated, len(certificate.result["groups"])):
+        says += f"; {others}"
     if plan is None:
         return [CertCheck("plan", UNKNOWN, f"it says: {says}; --plan FILE checks that")]
-    from calipers.analyses.certify.preregister import differences, read_preregistration
-
     registered = read_preregistration(plan)
     if registered.envelope.digest != stated["sha256"]:
         return [CertCheck("plan", WRONG, f"{plan} is not the plan that the certificate names")]
@@ -496,6 +499,11 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
                 "plan", WRONG, "the certificate does not say what differs from the plan: " + "; ".join(found[:MOST])
             )
         ]
+    runs = len(registered.predicate["runs"])
+    if stated.get("runs", runs) != runs:
+        return [
+            CertCheck("plan", WRONG, f"the certificate says that {stated['runs']:,} runs were planned, not {runs:,}")
+        ]
     if key is not None and not is_signed_by(registered.envelope, public_key(key)):
         says += f"; {plan} itself is not signed by the key of {key}"
     return [CertCheck("plan", GOOD, says)]
@@ -504,13 +512,18 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
 def planned_as(path: str) -> str:
     """What a certificate says of the plan that was registered before its run, in a sentence; its form is checked."""
     try:
-        stated = read_certificate(path).predicate["preregistration"]
+        certificate = read_certificate(path)
+        stated = certificate.predicate["preregistration"]
     except InputError:
         return "the certificate beside the run is damaged; calipers verify shows how"
     if stated is None:
         return "no plan was registered before the run"
+    from calipers.analyses.certify.preregister import others_planned
+
     changed = stated["differences"]
-    return f"not as planned: {'; '.join(changed)}" if changed else "as planned"
+    says = f"not as planned: {'; '.join(changed)}" if changed else "as planned"
+    others = others_planned(stated, len(certificate.result["groups"]))
+    return f"{says}; {others}" if others else says
 
 
 def _stamped(certificate: Certificate, stamp: str | None, authority: str | None) -> CertCheck:
