@@ -162,7 +162,10 @@ def test_a_certificate_of_some_planned_runs_says_so(tmp_path):
         assert (checks["plan"]["state"], some in checks["plan"]["says"]) == ("good", told)
 
 
-def test_a_certificate_that_hides_a_difference_is_refused(ran, tmp_path):
+@pytest.mark.parametrize(
+    ("hidden", "where"), [({"differences": []}, "plan"), ({"runs": 9}, "plan"), ({"runs": None}, "form")]
+)
+def test_a_certificate_that_hides_a_difference_is_refused(ran, tmp_path, hidden, where):
     from calipers.analyses.certify.certify import certify
     from calipers.analyses.certify.envelope import CERTIFICATE, state
     from calipers.analyses.certify.verify import WRONG, verify
@@ -171,11 +174,11 @@ def test_a_certificate_that_hides_a_difference_is_refused(ran, tmp_path):
     assert calipers("preregister", "suite.yaml", cwd=tmp_path).returncode == 0
     run, plan = str(ran / run_in(ran)), str(tmp_path / "plan.cert.json")
     statement = json.loads(certify(run, plan=plan).envelope.payload)
-    statement["predicate"]["preregistration"]["differences"] = []
+    statement["predicate"]["preregistration"] |= hidden
     forged = state(CERTIFICATE, statement["subject"], statement["predicate"])
     (tmp_path / "c.json").write_bytes(forged.encoded())
     checks = {check.what: check for check in verify(tmp_path / "c.json", [run], plan=plan).checks}
-    assert checks["plan"].state == WRONG
+    assert checks[where].state == WRONG
 
 
 def test_a_changed_reward_is_found_by_judging_again(ran, tmp_path):

@@ -140,7 +140,7 @@ class _RunRecord(msgspec.Struct):
 class _Registered(msgspec.Struct):
     sha256: str
     differences: list[str]
-    runs: int | None = None
+    runs: int = 0
 
 
 class _Predicate(msgspec.Struct):
@@ -501,9 +501,8 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
         ]
     runs = len(registered.predicate["runs"])
     if stated.get("runs", runs) != runs:
-        return [
-            CertCheck("plan", WRONG, f"the certificate says that {stated['runs']:,} runs were planned, not {runs:,}")
-        ]
+        says = f"the certificate says that {stated['runs']:,} runs were planned, not {runs:,}"
+        return [CertCheck("plan", WRONG, says)]
     if key is not None and not is_signed_by(registered.envelope, public_key(key)):
         says += f"; {plan} itself is not signed by the key of {key}"
     return [CertCheck("plan", GOOD, says)]
