@@ -611,10 +611,13 @@ def read_range(
 def child() -> None:
     """What a child process does: call functions, and answer each call on standard output."""
     calls, answers = sys.stdin.buffer, sys.stdout.buffer
+    answer: Any = None
     with suppress(EOFError):
         while True:
             way, request, streams = pickle.load(calls)  # our own parent's words
+            answer = None  # not earlier: most processes have one call, and taking its rows apart takes time
             given = {"given": iter(partial(pickle.load, calls), None)} if streams else {}
-            pickle.dump(load(way)(**request, **given), answers, protocol=5)
+            answer = load(way)(**request, **given)
+            pickle.dump(answer, answers, protocol=5)
             answers.flush()
-    os._exit(0)  # somebody waits for the end of this process, and taking its rows apart takes time
+    os._exit(0)
