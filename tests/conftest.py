@@ -84,3 +84,16 @@ def _tell(send: Callable[..., None], name: str, **details: Any) -> None:
     quiet = name == "testreport" and report["when"] != "call" and report["outcome"] == "passed"
     if not quiet and name not in ("logstart", "logfinish"):
         send(name, **details)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop patterns after a fifth of a second: those that never end would only burn the rest of the real limit."""
+    from calipers.systems.lm_eval import pipelines
+    from calipers.text import patterns
+
+    run = patterns._run
+    monkeypatch.setattr(
+        patterns, "_run", lambda action, pattern, text, case, limit: run(action, pattern, text, case, min(limit, 0.2))
+    )
+    monkeypatch.setattr(pipelines, "SECONDS", 0.2)

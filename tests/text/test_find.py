@@ -59,6 +59,7 @@ def test_many_texts_get_the_answers_that_each_gets_alone(name, pattern):
     assert one.over(texts) == [one.find(text) for text in texts]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_pattern_that_finds_no_end_is_no_answer_and_stops_nothing():
     slow, good = filtered(chain("regex=(a+)+$", "lower"), ["a" * 60 + "!", "aaa"])
     assert isinstance(slow, RegexTimeout)

@@ -35,6 +35,7 @@ def test_many_at_once(verifier, targets, params, times):
     assert answers == [verdict.answer or None for verdict in verdicts]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_pattern_out_of_time_is_an_error_of_its_own_row():
     tasks = [Task("a", "?", "regex_match", "(a+)+$"), Task("b", "?", "regex_match", "a")]
     rewards, answers = REGEX_MATCH.verify_many(tasks, ["a" * 60 + "!", "a"])

@@ -237,6 +237,7 @@ def test_each_reward_contributes_what_it_would_alone(tmp_path, outcome):
     assert (found.before["mean_reward"].value, found.after["mean_reward"].value) == (own.value, 0.5)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_filter_that_finds_nothing_counts_zero_and_one_out_of_time_is_a_gap(tmp_path):
     rollouts = [("a", "no number", 1), ("b", "5", 1), ("c", "a" * 60 + "!", 1)]
     suite, run = files(tmp_path, {"a": "4", "b": "5", "c": "6"}, rollouts)

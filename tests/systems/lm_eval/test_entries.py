@@ -215,6 +215,7 @@ def test_any_of_several_references_is_right_and_no_answer_is_none():
     assert matches(None, [None], Rules.of(ignore_case=True)) == 0.0
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_exploding_pattern_is_stopped():
     with pytest.raises(RegexTimeout):
         matches("a" * 60 + "!", ["b"], Rules.of(regexes_to_ignore=["(a+)+$"]))
@@ -231,6 +232,7 @@ def test_many_at_once_are_as_one_by_one(rules):
     assert match_all(texts, others, held) == [matches(text, [other], held) for text, other in zip(texts, others)]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_an_exploding_pattern_is_stopped_in_a_thread_too():
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(matches, "$1,200", ["1200"], Rules.of(regexes_to_ignore=[",", "\\$"])).result() == 1.0

@@ -68,12 +68,14 @@ def test_answers_and_what_the_ledger_says(steps, resps, values, outcomes):
     assert found.all_outcomes() == outcomes
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_pattern_without_end_leaves_a_gap_and_spares_the_others():
     found = run([EXPLODING, {"function": "lowercase"}], [[FATAL, "aa"], ["aaa"]])
     assert found.values == [[None, "aa"], ["aaa"]]
     assert words(found) == [["filter_timeout", "scored"], ["scored"]]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_ran_out_of_time_does_not_vote():
     found = run([EXPLODING, {"function": "majority_vote"}, FIRST], [[FATAL, FATAL, "a"], [FATAL]])
     assert found.values == ["a", None]
@@ -225,6 +227,7 @@ def test_a_plugin_takes_one_text(monkeypatch):
         ("(Q|Q)*!", "Q"),  # the pattern's own letters are tried
     ],
 )
+@pytest.mark.usefixtures("impatient")
 def test_a_repetition_in_a_repetition(pattern, character):
     if character is None:
         check_ends(pattern)

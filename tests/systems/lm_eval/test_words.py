@@ -66,6 +66,7 @@ def test_all_at_once_is_as_one_by_one():
     assert one.outcomes.count("unparsed") == 1
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_pattern_without_end_is_a_gap_and_no_zero():
     steps = [{"function": "regex", "regex_pattern": "(a+)+$"}, "take_first"]
     found = scored([["aa"], [FATAL], ["b"]], ["aa", "a", "b"], filter_list=listed(*steps))
@@ -74,6 +75,7 @@ def test_a_pattern_without_end_is_a_gap_and_no_zero():
     assert found.numbers(0).sample_len == 2
 
 
+@pytest.mark.usefixtures("impatient")
 def test_so_is_one_among_what_exact_match_ignores():
     found = scored(
         [["aa"], [FATAL]], ["aa", "b"], metric_list=[{"metric": "exact_match", "regexes_to_ignore": ["(a+)+$"]}]
@@ -82,6 +84,7 @@ def test_so_is_one_among_what_exact_match_ignores():
     assert found.values() == {"exact_match,none": [1.0]}
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_repeat_without_an_answer_in_time_is_left_out_of_the_mean():
     steps = [{"function": "regex", "regex_pattern": "(a+)+$"}]
     assert scored([["aa", FATAL]], ["aa"], filter_list=listed(*steps)).values() == {"exact_match,p": [1.0]}

@@ -65,6 +65,7 @@ def test_a_metric_of_all_documents_is_taken_over_this_one():
     assert found.fields == {"bleu,none": pytest.approx(100.0)}
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_pattern_that_does_not_end_is_a_gap():
     steps = [{"function": "regex", "regex_pattern": "answer: ((?:z|z)*)!"}, FIRST]  # one that no probe finds out
     with pytest.raises(VerifierError) as caught:

@@ -65,6 +65,7 @@ def test_a_function_that_adds_up_documents_is_taken_over_this_one():
         ),
     ],
 )
+@pytest.mark.usefixtures("impatient")
 def test_what_would_fail_after_the_run_is_refused_before_it(fields, said):
     with pytest.raises(InputError, match=said):
         verdict("a0", **fields)

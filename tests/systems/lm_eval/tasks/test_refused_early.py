@@ -43,6 +43,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("what", CASES)
+@pytest.mark.usefixtures("impatient")
 def test_one_line_with_file_and_key_before_any_call(home, capsys, what):
     change, said = CASES[what]
     found = refused(home, capsys, change(TASK))
