@@ -382,7 +382,8 @@ def _leaves(file: trees.TreeFile, done: ScoredRollouts) -> CertCheck:
         return CertCheck("tree", WRONG, f"{file.path} is the tree of another certificate")
     count = done.leaves.count
     if grown.root == file.root and count == file.count:
-        return CertCheck("tree", GOOD, f"all {count:,} rollouts are the certified ones, texts included")
+        same = "the rollout is the certified one" if count == 1 else f"all {count:,} rollouts are the certified ones"
+        return CertCheck("tree", GOOD, f"{same}, texts included")
     kept = file.read()
     if count == kept.count:
         found = trees.parting(grown, kept)
