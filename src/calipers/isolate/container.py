@@ -29,11 +29,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
+from .inside import LOAD_FILES, compiled
 from .limits import (
     CONTAINER,
     INODES,
@@ -72,12 +72,12 @@ HIDDEN = ("/run", "/mnt", "/media", "/srv", "/var/tmp")
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # where an image's programs are
 ORIGIN = 9  # the descriptor by which process 1 keeps the layers of an image as they were
 
-BEGIN = """
+BEGIN = f"""
 import marshal, sys
 channel = int(sys.argv[1])
-code, settings = marshal.load(open(channel, "rb", closefd=False))
-exec(code)
-main(channel, settings)
+files, settings = marshal.load(open(channel, "rb", closefd=False))
+{LOAD_FILES}
+sys.modules[name].main(channel, settings)
 """
 CAPABILITY_NUMBERS = {
     "chown": 0,
@@ -183,7 +183,7 @@ class Container:
                 start_new_session=True,
             )
         with suppress(OSError):  # it has ended, and says why
-            self._channel.sendall(marshal.dumps((_supervisor_code(), settings)))
+            self._channel.sendall(marshal.dumps((compiled("libc", "supervisor"), settings)))
         out, errors = self._supervisor.stdout, self._supervisor.stderr
         if not out or out.readline() != b"ready\n":
             message = errors.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:] if errors else ""
@@ -462,13 +462,6 @@ class StartedCommand:
     def close(self) -> None:
         """Forget it."""
         os.close(self._told)
-
-
-@cache
-def _supervisor_code() -> Any:
-    """The file `supervisor`, compiled for an interpreter like this one."""
-    source = Path(__file__).with_name("supervisor.py").read_bytes()
-    return compile(source, "<supervisor>", "exec", dont_inherit=True)
 
 
 def _quoted(text: str) -> str:

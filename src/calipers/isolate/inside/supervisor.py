@@ -8,14 +8,13 @@ Every command is a fork of the supervisor too, which enters the container: an in
 than most commands do. It has given up all rights but a container's before a program of the container runs, since that
 may be anybody's, and before that it holds nothing of ours any more that somebody inside could use.
 
-`container` sends this file, compiled, to an interpreter that has not even `site`. So nothing is imported that takes
-long to load (ctypes, signal, socket), and nothing after the start, where a module of the container's could come in its
+`container` sends this file, compiled, to an interpreter that has not even `site`. Nothing is imported that takes long
+to load (ctypes, signal, socket), and nothing after the start, where a module of the container's could come in its
 place.
 """
 
 from __future__ import annotations
 
-import _ctypes
 import _signal  # type: ignore[import-not-found]
 import _socket
 import fcntl
@@ -25,6 +24,8 @@ import resource
 import select
 import sys
 import warnings  # noqa: F401  # execvpe imports it, which is too late there
+
+from calipers.isolate.inside.libc import Long, check, function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,36 +52,9 @@ NOT_JOINED, NOT_STARTED = 125, 1  # exit codes
 LENGTH = 8  # bytes before a message that say how long it is
 
 
-class Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    """What most calls return."""
-
-    _type_ = "i"
-
-
-class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    """The flags of mount(2)."""
-
-    _type_ = "L"
-
-
-class Call(_ctypes.CFuncPtr):
-    """A function of the C library."""
-
-    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
-    _restype_ = Int
-
-
-LIBC = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # which is this program itself
-c_mount, c_umount, c_unshare, c_setns, c_prctl, c_capset, c_syscall = (
-    Call(_ctypes.dlsym(LIBC, name)) for name in ("mount", "umount2", "unshare", "setns", "prctl", "capset", "syscall")
+c_mount, c_umount, c_unshare, c_setns, c_prctl, c_capset, c_syscall = map(
+    function, ("mount", "umount2", "unshare", "setns", "prctl", "capset", "syscall")
 )
-
-
-def check(what: str, result: Any) -> None:
-    """OSError for a call that failed."""
-    if result:
-        number = _ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, options: str = "") -> None:
