@@ -26,6 +26,13 @@ for variable in ("COLUMNS", "FORCE_COLOR", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
     os.environ.pop(variable, None)
 os.environ["NO_COLOR"] = "1"
 os.environ.setdefault("CALIPERS_IMAGES", "none")  # no test fetches packages, but those of make test-docker
+# Images of Docker have apt's cache turned off: then each process that asks for the mirror reads a list of all packages.
+APT = Path(__file__).parents[1] / ".pytest_cache" / "apt"
+APT_SETTINGS = f'Dir::Etc::main "{APT}/conf";\nDir::Cache::pkgcache "{APT}/pkgcache.bin";\n'
+APT.mkdir(parents=True, exist_ok=True)
+if not (APT / "conf").is_file() or (APT / "conf").read_text() != APT_SETTINGS:
+    (APT / "conf").write_text(APT_SETTINGS)
+os.environ["APT_CONFIG"] = str(APT / "conf")  # which apt reads at first, and as its main file once more at the end
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of hundreds compiles everything for itself
 sys.dont_write_bytecode = False
 

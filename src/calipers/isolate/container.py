@@ -11,11 +11,15 @@ Of the standard library alone, with imports that name no package: Harbor's inter
 
 from __future__ import annotations
 
+import marshal
+import math
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -25,9 +29,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from .inside import LOAD_FILES, compiled
 from .limits import (
     CONTAINER,
     INODES,
@@ -40,17 +46,24 @@ from .limits import (
     process_limits,
     tidy,
 )
-from .namespaces import unshare_options
 from .tamper_check import tampered
 
-TOOLS = ("unshare", "nsenter", "setpriv", "prlimit", "pivot_root", "mount")
+TOOLS = ("setpriv",)  # for commands of other users than root
 KEPT = "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,sys_chroot,setfcap,audit_write"
 CAPABILITIES = "-all," + ",".join(f"+{name}" for name in KEPT.split(","))
 MOST_TOLD = 100  # commands of those that were left running
 FULL = re.compile(rb"(sh|nsenter): [^\n]*fork[^\n]*\n", re.IGNORECASE)
+SWITCH = (
+    f"exec setpriv --bounding-set {CAPABILITIES} --inh-caps -all"
+    ' --reuid "$0" --regid "$(id -g "$0")" --init-groups "$@"'
+)
+PACK = (
+    'if [ -d "$0" ]; then cd "$0" && set -- .; else cd "$1" && shift; fi && exec tar --hard-dereference -cf - -- "$1"'
+)
 START = '(:) && exec "$1" -c "$0"'  # where nothing can be forked sh says so at once, and bash only after many tries
 CLEARINGS = 5  # of a full room, before a command that finds no place in it has failed
 CROWD = PROCESSES * 9 // 10  # processes that leave no place for those who come from outside
+LONGEST_WAIT = 1e6  # seconds that poll(2) can be asked for at once
 PATIENCE = 10.0  # seconds for what was killed to be gone
 LONGEST_MESSAGE = 4000  # characters of what went wrong that are worth telling
 MOST_HEARD = 16 << 20  # bytes kept of what a command prints
@@ -59,140 +72,13 @@ HIDDEN = ("/run", "/mnt", "/media", "/srv", "/var/tmp")
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # where an image's programs are
 ORIGIN = 9  # the descriptor by which process 1 keeps the layers of an image as they were
 
-SETUP = r"""
-set -eu
-base=$1; files=$2; numbers=$3; python=$4; attend=$5; network=$6; kept=$7; shift 7
-mount -t tmpfs -o "mode=755,$files" room "$base"
-mkdir "$base/upper" "$base/work" "$base/root" "$base/tmp"
-chmod 1777 "$base/tmp"
-root=$base/root
-layers() { mount -t overlay -o "$4lowerdir=$1,upperdir=$base/$2,workdir=$base/$3" overlay "$root$1"; }
-lower=; count=0
-for asked in "$@"; do
-  case $asked in layer:*)
-    ln -s "${asked#layer:}" "$base/$count"; lower=$count${lower:+:$lower}; count=$((count + 1));;
-  esac
-done
-# What an image holds may be a link that leads out of it: nothing below it is touched before that is known.
-plain() { [ ! -L "$root$1" ] || rm "$root$1"; [ -d "$root$1" ] || mkdir "$root$1"; }
-if [ "$lower" ]; then
-  mkdir "$base/origin" "$base/none"
-  ln -s "${kept:-$base}" "$base/kept"
-  cd "$base"  # the layers' names are short: all of them must fit into one page
-  mount -t overlay -o "lowerdir=$lower,upperdir=kept/upper,workdir=kept/work" overlay root
-  mount -t overlay -o "ro,lowerdir=$lower:none" overlay origin
-  exec 9< origin
-  for place in /dev /proc /sys /tmp /etc /logs /logs/agent /logs/verifier /logs/artifacts /app; do
-    case $kept,$place in ?*,/logs*|?*,/app) continue;; esac
-    plain "$place"
-  done
-  for file in resolv.conf hosts; do
-    rm -f "$root/etc/$file"; [ ! -e "/etc/$file" ] || cat "/etc/$file" > "$root/etc/$file"
-  done
-else
-# Without root, a folder with mounts in it, as / is, cannot be a layer: then each folder below it is one by itself.
-layers / upper work "" 2>/dev/null || mount --bind "$root" "$root"
-[ -e "$root/usr" ] || for place in /*; do
-  case $place in /proc|/sys|/dev|/tmp|/run) mkdir "$root$place"; continue;; esac
-  if [ -L "$place" ]; then cp -P "$place" "$root$place"
-  elif [ -d "$place" ]; then
-    mkdir -p "$root$place" "$base/uppers$place" "$base/works$place"
-    layers "$place" "uppers$place" "works$place" userxattr, 2>/dev/null || true
-  fi
-done
-[ -e "$root/usr/bin" ] || { echo "overlay: /usr cannot be a layer" >&2; exit 1; }
-for asked in "$@"; do
-  place=${asked#*:}
-  case $asked in
-    hide:*) [ ! -d "$root$place" ] || mount -t tmpfs -o mode=755,size=64m hidden "$root$place";;
-    show:*) mkdir -p "$root$place"; mount --bind "$place" "$root$place"; mount -o remount,bind,ro "$root$place";;
-  esac
-done
-mount --bind "$base/tmp" "$root/tmp"
-mkdir -p "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts" "$root/app"
-fi
-mount -t tmpfs -o mode=755,size=64k dev "$root/dev"
-for device in null zero full random urandom tty; do
-  : > "$root/dev/$device"; mount --bind "/dev/$device" "$root/dev/$device"
-done
-mkdir "$root/dev/shm" "$root/dev/pts"
-mount -t tmpfs -o mode=1777,size=256m shm "$root/dev/shm"
-mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts" && ln -s pts/ptmx "$root/dev/ptmx"
-ln -s /proc/self/fd "$root/dev/fd"; ln -s fd/0 "$root/dev/stdin"; ln -s fd/1 "$root/dev/stdout"
-ln -s fd/2 "$root/dev/stderr"
-mount -t proc proc "$root/proc"
-[ -z "$numbers" ] || echo "$numbers" > "$root/proc/sys/kernel/pid_max"
-for place in sys sysrq-trigger irq bus fs; do
-  [ ! -e "$root/proc/$place" ] || mount --bind -o ro "$root/proc/$place" "$root/proc/$place"
-  [ ! -e "$root/proc/$place" ] || mount -o remount,bind,ro "$root/proc/$place"
-done
-mount -t tmpfs -o mode=755,size=0 sys "$root/sys" 2>/dev/null || true
-[ "$kept" ] || chmod 777 "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts"
-cd "$root"
-exec "$python" -ISc "$attend" "$network"  # from outside the room, where it may not be seen
+BEGIN = f"""
+import marshal, sys
+channel = int(sys.argv[1])
+files, settings = marshal.load(open(channel, "rb", closefd=False))
+{LOAD_FILES}
+sys.modules[name].main(channel, settings)
 """
-
-ATTEND = """
-import ctypes, fcntl, os, signal, socket, struct, sys
-if sys.argv[1] == "own":  # a network of its own has a loopback, which is down at first
-    with socket.socket() as any_socket:
-        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
-libc = ctypes.CDLL(None, use_errno=True)  # and no program: it would be one of the room's, with all our rights
-pivot_root = {"x86_64": 155, "i686": 217, "ppc64le": 203, "s390x": 217}.get(os.uname().machine, 41)
-if libc.syscall(pivot_root, b".", b".") or libc.umount2(b".", 2):  # the old root lay above the new
-    raise SystemExit("cannot leave the host's root folder: " + os.strerror(ctypes.get_errno()))
-os.chdir("/")
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whose parent has gone is buried at once, and takes no place
-os.write(1, b"ready\\n")
-while os.read(0, 1):
-    try:
-        os.kill(-1, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    os.write(1, b"done\\n")
-"""
-"""Process 1: it ends, and with it every other, when whoever holds the other end of its input does. Until then it ends
-all others when asked, since it alone needs no place for a new process to do so."""
-
-ENTER = """
-import _ctypes, _signal, os, sys, warnings  # all before the room's own modules could come in their place
-pid, kinds, most, variables, *rest = sys.argv[1:]  # ctypes, signal and json would take as long as all else here
-env = dict(variable.split("=", 1) for variable in rest[:int(variables)])
-command = rest[int(variables):]
-class Int(_ctypes._SimpleCData):
-    _type_ = "i"
-class Call(_ctypes.CFuncPtr):
-    _flags_, _restype_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO, Int
-setns, prctl, capset = (Call(_ctypes.dlsym(_ctypes.dlopen(None, 0), name)) for name in ("setns", "prctl", "capset"))
-def call(done):
-    if done:
-        sys.exit("nsenter: " + os.strerror(_ctypes.get_errno()))
-spaces = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds.split(",")]
-for space in spaces:
-    call(setns(space, 0))
-try:
-    child = os.fork()
-except OSError as error:
-    sys.exit(f"nsenter: fork failed: {error.strerror}")
-if child:
-    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os._exit(ended if ended >= 0 else 128 - ended)
-kept = int(most)
-for number in range(64):
-    if not kept >> number & 1 and prctl(24, number, 0, 0, 0):  # PR_CAPBSET_DROP
-        break  # the kernel knows no more of them
-low, high = kept & 0xFFFFFFFF, kept >> 32
-header, sets = (b"".join(number.to_bytes(4, sys.byteorder) for number in numbers) for numbers in
-                ((0x20080522, 0), (low, low, 0, high, high, 0)))
-call(capset(header, sets))
-os.environ.clear()
-os.environ.update(env)
-for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # which Python ignores
-    _signal.signal(number, _signal.SIG_DFL)
-os.execvp(command[0], command)
-"""
-"""What nsenter does, and more: whoever enters has given up all rights but a container's before a program of the room
-runs, since that may be anybody's. So has its environment no effect out here."""
 CAPABILITY_NUMBERS = {
     "chown": 0,
     "dac_override": 1,
@@ -228,7 +114,7 @@ def lacking() -> str | None:
     if sys.platform != "linux":
         return "the environment 'room' needs Linux namespaces; run the job on Linux, or with a container engine"
     missing = [tool for tool in TOOLS if shutil.which(tool, path=search_path()) is None]
-    return f"{', '.join(missing)} not found; install util-linux and mount" if missing else None
+    return f"{', '.join(missing)} not found; install util-linux" if missing else None
 
 
 class Container:
@@ -257,8 +143,10 @@ class Container:
         self._loopback = switched or not network  # whether there is a network namespace to put commands in
         self._memory, self._files = memory_mb(memory), files_mb(files)
         self._cgroups: ContainerCgroups | None = None
-        self._asking = threading.Lock()
-        self._first: subprocess.Popen[bytes] | None = None
+        self._asking, self._sending = threading.Lock(), threading.Lock()
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._numbers = count()  # of the commands
         self._pid, self._made = 0, 0.0
         self._closed = False
         self._folder = ""
@@ -270,33 +158,39 @@ class Container:
         tidy(Path(tempfile.gettempdir()), CONTAINER)
         self._folder = tempfile.mkdtemp(prefix=f"{CONTAINER}{os.getpid()}-")
         self._cgroups = ContainerCgroups(self._memory + self._files)
-        files, numbers = f"size={self._files}m,nr_inodes={INODES}", str(PROCESSES) if own_numbers() else ""
-        seen = [*(f"hide:{path}" for path in self._hidden), *(f"show:{path}" for path in shown())]
-        if self._layers:
-            seen = [f"layer:{path}" for path in self._layers]
-        network = "own" if self._loopback else "shared"
-        kept = os.path.realpath(self._kept) if self._kept else ""
-        started = [self._folder, files, numbers, sys.executable, ATTEND, network, kept]
-        laid_out = ["sh", "-c", SETUP, "room", *started, *seen]
-        self._first = subprocess.Popen(
-            [
-                "unshare",
-                *unshare_options("mount", "pid", "ipc", *(("net",) if self._loopback else ())),
-                *laid_out,
-            ],  # not bound by what is to bind those whom it ends
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"PATH": search_path(), "LC_ALL": "C"},
-            start_new_session=True,
-        )
-        out, errors = self._first.stdout, self._first.stderr
+        settings = {
+            "base": self._folder,
+            "files": f"size={self._files}m,nr_inodes={INODES}",
+            "numbers": PROCESSES if own_numbers() else 0,
+            "loopback": self._loopback,
+            "layers": self._layers,
+            "kept": os.path.realpath(self._kept) if self._kept else "",
+            "origin": ORIGIN,
+            "hidden": self._hidden,
+            "shown": shown(),
+            "groups": self._cgroups.doors,
+            "rights": sum(1 << CAPABILITY_NUMBERS[name] for name in KEPT.split(",")),
+        }
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-ISc", BEGIN, str(theirs.fileno())],  # the settings are nothing for /proc/1/cmdline
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={"PATH": search_path(), "LC_ALL": "C"},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        with suppress(OSError):  # it has ended, and says why
+            self._channel.sendall(marshal.dumps((compiled("libc", "supervisor"), settings)))
+        out, errors = self._supervisor.stdout, self._supervisor.stderr
         if not out or out.readline() != b"ready\n":
             message = errors.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:] if errors else ""
             self.stop()
             why = message or "no error message"
             raise ContainerError(f"cannot create a room ({why}); run as root, or allow namespaces")
-        self._pid = children(self._first.pid)[0]
+        self._pid = children(self._supervisor.pid)[0]
         self._made = time.time()
         if self._closed:  # by somebody who would not wait for the end of this
             self.stop()
@@ -340,30 +234,56 @@ class Container:
         user: str | int | None,
         timeout: float | None,
     ) -> CommandResult:
-        drop = f"exec {' '.join(process_limits(self._memory))} setpriv --bounding-set {CAPABILITIES} --inh-caps -all"
-        if user not in (None, 0, "root"):
-            drop += ' --reuid "$1" --regid "$(id -g "$1")" --init-groups'
         script = f"cd {_quoted(cwd or '/app')} && {{ {command}\n}}"
         inside = self._inside(env)
-        shell_name = self._shell(inside["PATH"])
-        shell = ["sh", "-c", f"{drop} sh -c '{START}' \"$0\" {shell_name}", script, str(user)]
-        process = subprocess.Popen(
-            [*self._enter(inside), *shell],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self._outside(inside),
-            start_new_session=True,
-        )
-        printed = [CappedOutput(stream) for stream in (process.stdout, process.stderr) if stream]
-        try:
-            code, late = process.wait(timeout), False
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+        shell = ["sh", "-c", START, script, self._shell(inside["PATH"])]
+        if user not in (None, 0, "root"):
+            shell = ["sh", "-c", SWITCH, str(user), *shell]
+        printed = CappedOutput(), CappedOutput()
+        with open(os.devnull, "r+b", 0) as nothing:
+            streams = (nothing.fileno(), *(heard.descriptor for heard in printed))
+            started = self._start(shell, inside, streams, process_limits(self._memory))
+        for heard in printed:
+            heard.listen()
+        code, late = started.wait(timeout), False
+        if code is None:
+            self._send((started.number, None))
+            started.wait()
             self.sweep()
-            code, late = process.wait() and -signal.SIGKILL, True
+            code, late = -signal.SIGKILL, True
+        started.close()
         out, err = (heard.so_far() for heard in printed)
         return CommandResult(code, out, err, late)
+
+    def _start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        streams: Sequence[int],
+        limits: Sequence[tuple[int, int]] = (),
+    ) -> StartedCommand:
+        """Have the supervisor start a command inside; a room too full for another process is cleared."""
+        if len(self._alive()) > CROWD:
+            self.sweep()
+        request = {"argv": list(argv), "env": dict(env), "network": self._network, "limits": list(limits)}
+        number = next(self._numbers)
+        told, tell = os.pipe()
+        if not self._send((number, request), (*streams, tell)):
+            os.write(streams[2], b"the room is closed\n")
+        os.close(tell)
+        return StartedCommand(number, told)
+
+    def _send(self, message: tuple[int, Any], descriptors: Sequence[int] = ()) -> bool:
+        """Whether a message could be sent to the supervisor; it is lost where that has ended."""
+        data = marshal.dumps(message)
+        data = len(data).to_bytes(8, "little") + data
+        with self._sending, suppress(OSError):
+            channel = self._channel
+            if channel is not None:
+                sent = socket.send_fds(channel, [data], descriptors)
+                channel.sendall(data[sent:])
+                return True
+        return False
 
     def put(self, source: str | Path, target: str) -> None:
         """Copy a file, or the content of a folder, into the room."""
@@ -373,33 +293,40 @@ class Container:
         unpack = f"mkdir -p {_quoted(into)} && tar -C {_quoted(into)} --no-same-owner -xf -"
         if not source.is_dir() and os.path.basename(target) != part:
             unpack += f" && mv -f {_quoted(f'{into}/{part}')} {_quoted(target)}"
-        with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=subprocess.PIPE) as packing:
-            command = [*self._enter(), "sh", "-c", unpack]
-            done = subprocess.run(command, stdin=packing.stdout, capture_output=True, env=self._outside())
-        if packing.returncode or done.returncode:
-            raise OSError(f"{source} could not be copied to {target}: {done.stderr.decode(errors='replace')[-300:]}")
+        printed = CappedOutput()
+        read, write = os.pipe()
+        with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=write) as packing:
+            os.close(write)
+            streams = (read, printed.descriptor, printed.descriptor)
+            started = self._start(["sh", "-c", unpack], self._inside(), streams)
+            os.close(read)  # which ends the packing when nobody inside reads any more
+            printed.listen()
+            code = started.result()
+            message = printed.so_far().decode(errors="replace")[-300:]
+        if packing.returncode or code:
+            raise OSError(f"{source} could not be copied to {target}: {message}")
 
     def take(self, source: str, target: str | Path) -> None:
         """Copy a file, or the content of a folder, out of the room, except links."""
         target = Path(target)
-        folder = self.run(f"test -d {_quoted(source)}", cwd="/").code == 0
-        inner, part = (source, ".") if folder else (os.path.dirname(source) or "/", os.path.basename(source))
+        inner, part = os.path.dirname(source) or "/", os.path.basename(source)
         with tempfile.TemporaryDirectory() as scratch:
-            archive = Path(scratch, "out.tar")
-            command = [*self._enter(), "tar", "-C", inner, "--hard-dereference", "-cf", "-", "--", part]
-            complaints = Path(scratch, "complaints")
-            with (
-                complaints.open("wb") as errors,
-                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=self._outside()) as packing,
-            ):
-                whole = packing.stdout is not None and stored(packing.stdout, archive)
-                if not whole:
-                    packing.kill()
+            archive, complaints = Path(scratch, "out.tar"), CappedOutput()
+            read, write = os.pipe()
+            with open(os.devnull, "r+b", 0) as nothing, os.fdopen(read, "rb") as packed:
+                streams = (nothing.fileno(), write, complaints.descriptor)
+                started = self._start(["sh", "-c", PACK, source, inner, part], self._inside(), streams)
+                os.close(write)
+                complaints.listen()
+                whole = stored(packed, archive)
+            if not whole:
+                self._send((started.number, None))
+            code = started.result()
             if not whole:
                 raise OSError(f"{source} contains more than {MOST_TAKEN >> 20} MB; it is not copied out of the room")
-            if packing.returncode:
-                raise FileNotFoundError(f"{source}: {complaints.read_text(errors='replace')[-300:]}")
-            unpack(archive, Path(scratch, "out"))
+            if code:
+                raise FileNotFoundError(f"{source}: {complaints.so_far().decode(errors='replace')[-300:]}")
+            folder = unpack(archive, Path(scratch, "out"))
             unpacked = Path(scratch, "out") if folder else Path(scratch, "out", part)
             if folder:
                 shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True)
@@ -410,7 +337,7 @@ class Container:
     def sweep(self) -> list[str]:
         """End every process inside; returns the commands of those that were still running."""
         left = self._commands()
-        first, reply = self._first, b""
+        first, reply = self._supervisor, b""
         with self._asking, suppress(OSError, ValueError):  # somebody may close the room meanwhile
             if first is not None and first.stdin and first.stdout:
                 first.stdin.write(b".")
@@ -468,11 +395,19 @@ class Container:
     def stop(self) -> None:
         """Remove the room: every process ends, and every file is deleted. Concurrent calls are safe."""
         self._closed = True
-        first, self._first = self._first, None
-        if first is not None:
-            if first.poll() is None:
-                os.killpg(first.pid, signal.SIGKILL)  # --kill-child takes the room's process 1 along
-            first.communicate()
+        supervisor, self._supervisor = self._supervisor, None
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with suppress(OSError):  # it has ended already
+                channel.shutdown(socket.SHUT_RDWR)  # at which the supervisor ends, and all others before it
+            with self._sending:
+                channel.close()
+        if supervisor is not None:
+            try:
+                supervisor.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                os.killpg(supervisor.pid, signal.SIGKILL)  # which process 1 does not survive either
+                supervisor.communicate()
         if self._cgroups is not None:
             self._cgroups.remove()
         if self._folder:
@@ -497,26 +432,36 @@ class Container:
             return "bash" if os.path.lexists(f"/proc/{self._pid}/fd/{ORIGIN}/bin/bash") else "sh"
         return "bash" if shutil.which("bash", path=path) else "sh"
 
-    def _enter(self, env: Mapping[str, str] | None = None) -> list[str]:
-        """A command's beginning that has the rest happen inside; a room too full for another process is cleared."""
-        if len(self._alive()) > CROWD:
-            self.sweep()
-        entrance = self._cgroups.entrance if self._cgroups else []
-        if os.geteuid():
-            user, net = ["--user", "--preserve-credentials"], [] if self._network else ["--net"]
-            return [*entrance, "nsenter", "--target", str(self._pid), *user, *net, "--mount", "--pid", "--ipc", "--"]
-        spaces = ",".join((*(() if self._network else ("net",)), "ipc", "pid", "mnt"))
-        rights = sum(1 << CAPABILITY_NUMBERS[name] for name in KEPT.split(","))
-        given = [f"{name}={value}" for name, value in (env or self._inside()).items()]
-        return [*entrance, sys.executable, "-ISc", ENTER, str(self._pid), spaces, str(rights), str(len(given)), *given]
-
     def _inside(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a command inside finds in its environment."""
         return {"PATH": self._path, "HOME": self._home, "LANG": "C.UTF-8", **(env or {})}
 
-    def _outside(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The environment of what enters the room: nothing of ours, and nothing of the room's as far as that can be."""
-        return self._inside(env) if os.geteuid() else {"PATH": search_path(), "LC_ALL": "C"}
+
+class StartedCommand:
+    """A command inside, by its number, and the pipe on which the supervisor says how it ended."""
+
+    def __init__(self, number: int, told: int) -> None:
+        self.number, self._told = number, told
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit code, that of a kill when the room ended before it; None when it runs longer than the timeout."""
+        ready = select.poll()
+        ready.register(self._told, select.POLLIN)
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not ready.poll(1000 * max(0.0, min(until - time.monotonic(), LONGEST_WAIT))):
+            if time.monotonic() >= until:
+                return None
+        return int(os.read(self._told, 16) or 128 + signal.SIGKILL)
+
+    def result(self) -> int:
+        """Its exit code, once it has ended; nothing is asked after that."""
+        code = self.wait()
+        self.close()
+        return 1 if code is None else code
+
+    def close(self) -> None:
+        """Forget it."""
+        os.close(self._told)
 
 
 def _quoted(text: str) -> str:
@@ -546,11 +491,16 @@ def search_path() -> str:
 
 
 class CappedOutput:
-    """What a process prints, up to a limit; a child that outlives it may hold the pipe open for ever."""
+    """What a command prints, up to a limit; a child that outlives it may hold the pipe open for ever."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._data = stream, bytearray()
+    def __init__(self) -> None:
+        read, self.descriptor = os.pipe()  # which the command is given
+        self._stream, self._data = os.fdopen(read, "rb", 0), bytearray()
         self._thread = threading.Thread(target=self._listen, daemon=True)
+
+    def listen(self) -> None:
+        """Begin to, once the command has the pipe."""
+        os.close(self.descriptor)
         self._thread.start()
 
     def _listen(self) -> None:
@@ -576,15 +526,18 @@ def stored(stream: IO[bytes], target: Path) -> bool:
     return True
 
 
-def unpack(archive: Path, target: Path) -> None:
+def unpack(archive: Path, target: Path) -> bool:
     """Unpack the folders and plain files of an archive into a new folder; links and devices are left out.
 
+    Whether it is the archive of a folder, which is itself the first in it.
     By hand, as the filters of `tarfile` are younger than the oldest Python that may run this.
     """
     target.mkdir()
+    folder = None
     with tarfile.open(archive) as tar:
         for member in tar:
             steps = [step for step in member.name.split("/") if step not in ("", ".")]
+            folder = not steps if folder is None else folder
             path = target.joinpath(*steps)
             if ".." in steps:
                 continue
@@ -595,3 +548,4 @@ def unpack(archive: Path, target: Path) -> None:
                 with content, path.open("wb") as file:
                     shutil.copyfileobj(content, file)
                 path.chmod(0o644 | member.mode & 0o111)
+    return bool(folder)

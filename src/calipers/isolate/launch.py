@@ -26,6 +26,7 @@ from threading import Event
 from typing import IO, Any, Literal, cast
 
 from calipers.errors import InputError, SandboxError
+from calipers.isolate.inside import LOAD_FILES, compiled
 from calipers.isolate.limits import Cause, Limits, Meter, children, group
 from calipers.isolate.namespaces import ENVIRONMENT, NAMES, Entry, Mechanism, Name, find, interpreter, view
 
@@ -291,8 +292,8 @@ Work = Literal["program", "calls"]
 GRACE = 10.0  # seconds beyond its own deadline before process 1 is killed from outside
 READY = b"ready\n"
 REPORT_BYTES = 64 << 20
-BEGIN = """
-import marshal, os, sys, types
+BEGIN = f"""
+import marshal, os, sys
 control, report, proc, *door = map(int, sys.argv[1:])
 for group in door:
     try:
@@ -301,11 +302,7 @@ for group in door:
         pass
     os.close(group)
 files, job = marshal.load(open(control, "rb", closefd=False))
-for name in ("calipers", "calipers.isolate", "calipers.isolate.inside"):
-    sys.modules[name] = types.ModuleType(name)
-for name, code in files:
-    sys.modules[name] = types.ModuleType(name)
-    exec(code, sys.modules[name].__dict__)
+{LOAD_FILES}
 sys.modules["calipers.isolate.inside.first"].main(job, sys.modules[name].work, control, report, proc)
 """
 
@@ -374,7 +371,8 @@ def launch(
         control.close()
         report.close()
         pipes = Pipes(outer)
-        pipes.write_to(order, marshal.dumps((_files(work), whole)), keep=True)  # process 1 ends when this pipe does
+        files = compiled("libc", "attend", "program", "first", work)
+        pipes.write_to(order, marshal.dumps((files, whole)), keep=True)  # process 1 ends when this pipe does
         pipes.write_to(outer.stdin, stdin)
         streams = [
             pipes.read_from(outer.stdout, limits.output_bytes),
@@ -399,20 +397,6 @@ def launch(
         stopped,
         seconds,
     )
-
-
-@cache
-def _files(work: Work) -> list[tuple[str, Any]]:
-    """The files of `inside` that a job needs, compiled, in an order in which each finds what it imports."""
-    here = Path(__file__).with_name("inside")
-    names = ["attend", "program", "first", work]
-    return [
-        (
-            f"calipers.isolate.inside.{name}",
-            compile((here / f"{name}.py").read_bytes(), f"<{name}>", "exec", dont_inherit=True),
-        )
-        for name in names
-    ]
 
 
 def _pipe(stack: ExitStack) -> tuple[IO[bytes], IO[bytes]]:

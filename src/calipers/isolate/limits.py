@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -41,13 +42,8 @@ LARGEST_MB = 8192  # of a container's memory, on a machine that has four times a
 FILES_MB = 4096  # of a container's files, on a machine that has eight times as much memory
 INODES = 500_000
 CONTROLLERS = ("cpu", "memory", "pids")
+JOIN = 'echo 0 > "$0"'
 SHARES = ("cpu.shares", "cpu.weight")  # by being in one group, a container's processes have together the time of one
-JOIN = r"""
-while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done
-shift
-{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null
-exec "$@"
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +342,10 @@ def own_numbers() -> bool:
     return _kernel() >= (6, 14)
 
 
-def process_limits(memory: int) -> list[str]:
-    """A command's beginning that limits each process by itself; the number of a user's is one only without root."""
-    counted = [f"--nproc={PROCESSES}"] if os.geteuid() and _kernel() >= (5, 14) else []
-    return ["prlimit", "--core=0", f"--data={memory * MB}", *counted, "--"]
+def process_limits(memory: int) -> list[tuple[int, int]]:
+    """The limits of each process by itself, as setrlimit(2) takes them; a user's processes count only without root."""
+    counted = [(resource.RLIMIT_NPROC, PROCESSES)] if os.geteuid() and _kernel() >= (5, 14) else []
+    return [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, memory * MB), *counted]
 
 
 class ContainerCgroups:
@@ -359,9 +355,9 @@ class ContainerCgroups:
         self._paths = [path for parent in container_parents(*_texts()) if (path := _bounded(parent, memory))]
 
     @property
-    def entrance(self) -> list[str]:
-        """A command's beginning that has the rest of it happen within these groups."""
-        return ["sh", "-c", JOIN, "join", *(f"{path}/cgroup.procs" for path in self._paths), "--"]
+    def doors(self) -> list[str]:
+        """The files that a process writes 0 to in order to join these groups."""
+        return [f"{path}/cgroup.procs" for path in self._paths]
 
     def remove(self) -> None:
         """Take them down; whoever is still inside is ended already."""
@@ -390,13 +386,23 @@ def _bounded(parent: Path, memory: int) -> Path | None:
         for file in limited:
             if file in amounts:
                 _write(path / file, amounts[file])
-        joined = subprocess.run(["sh", "-c", JOIN, "join", f"{path}/cgroup.procs", "--", "true"], capture_output=True)
-        if limited and joined.returncode == 0:
+        if limited and _lets_in(parent):
             return path
     except OSError:
         pass
     _removed(path)
     return None
+
+
+@cache
+def _lets_in(parent: Path) -> bool:
+    """Whether a process of ours may join a group below this one; found out once in the life of a process."""
+    path = _made(parent, CONTAINER)
+    if path is None:
+        return False
+    joined = subprocess.run(["sh", "-c", JOIN, f"{path}/cgroup.procs"], capture_output=True)
+    _remove_all([path])
+    return joined.returncode == 0
 
 
 def _machine_mb() -> int:

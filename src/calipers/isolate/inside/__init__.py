@@ -1,4 +1,32 @@
-"""What runs inside the sandbox, as its process 1. Only the standard library exists there.
+"""What runs in processes of ours without Calipers: process 1 of a sandbox, and the supervisor of a container.
 
-These files are compiled outside and sent through a pipe, so nothing of Calipers need be visible inside.
+These files are compiled outside and sent through a pipe, so nothing of Calipers need be visible inside, where only the
+standard library exists.
 """
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LOAD_FILES = """
+for name in ("calipers", "calipers.isolate", "calipers.isolate.inside"):
+    sys.modules[name] = type(sys)(name)
+for name, code in files:
+    sys.modules[name] = type(sys)(name)
+    exec(code, sys.modules[name].__dict__)
+"""
+"""The lines of a program that make modules of ``files``, as `compiled` has them; ``name`` is the last one's."""
+
+
+@cache
+def compiled(*names: str) -> list[tuple[str, Any]]:
+    """Files of this package for an interpreter like this one, in an order in which each finds what it imports."""
+    return [
+        (
+            f"calipers.isolate.inside.{name}",
+            compile(Path(__file__).with_name(f"{name}.py").read_bytes(), f"<{name}>", "exec", dont_inherit=True),
+        )
+        for name in names
+    ]

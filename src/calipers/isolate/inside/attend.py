@@ -5,12 +5,13 @@ Nothing is imported here that takes long to load (typing, signal, contextlib): e
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import select
 import time
 from fcntl import F_DUPFD, fcntl
+
+from calipers.isolate.inside.libc import Unsigned, function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SIGINT, SIGKILL, SIGPIPE, SIGXFSZ = 2, 9, 13, 25
 REAP_EVERY = 0.1  # seconds; orphans count as processes until then
 CLOSE_RANGE = 436  # the same number on every architecture, as for all calls of its age
 
-LIBC = ctypes.CDLL(None)
+c_signal, c_syscall = function("signal"), function("syscall")
 
 
 class Keeper:
@@ -31,7 +32,7 @@ class Keeper:
 
     def __init__(self, control: int, report: int, apart: bool) -> None:
         self.control, self.report, self.apart = control, report, apart
-        LIBC.signal(SIGINT, None)  # Python would end of it; process 1 without a handler hears nothing from inside
+        c_signal(SIGINT, None)  # Python would end of it; process 1 without a handler hears nothing from inside
 
     def start(self, limits: Mapping[str, Any], child: Callable[[], object], streams: Sequence[int] = (0, 1, 2)) -> int:
         """Fork a child that holds these streams, as 0, 1, 2 and on, and nothing else; it ends where ``child`` does."""
@@ -40,7 +41,7 @@ class Keeper:
             return pid
         try:
             for number in (SIGPIPE, SIGXFSZ):  # which Python ignores
-                LIBC.signal(number, None)
+                c_signal(number, None)
             for descriptor, copy in enumerate([fcntl(stream, F_DUPFD, len(streams)) for stream in streams]):
                 os.dup2(copy, descriptor)
             close_from(len(streams))
@@ -120,7 +121,7 @@ def restrict(limits: Mapping[str, Any], apart: bool) -> None:
 
 def close_from(first: int) -> None:
     """Close this descriptor and every one above it, whatever their numbers: ours are as high as the run is wide."""
-    if LIBC.syscall(CLOSE_RANGE, first, ctypes.c_uint(0xFFFFFFFF), 0) < 0:  # a kernel too old for a sandbox
+    if c_syscall(CLOSE_RANGE, first, Unsigned(0xFFFFFFFF), 0) < 0:  # a kernel too old for a sandbox
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         os.closerange(first, 1 << 20 if most == resource.RLIM_INFINITY else most)
 

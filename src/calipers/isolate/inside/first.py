@@ -6,10 +6,11 @@ it gives up every right it has: nobody, in a user namespace of its own, without 
 
 from __future__ import annotations
 
-import ctypes
 import os
+import sys
 
 from calipers.isolate.inside.attend import Keeper
+from calipers.isolate.inside.libc import Address, Long, check, function
 from calipers.isolate.inside.program import send
 
 TYPE_CHECKING = False  # typing takes long to load
@@ -30,7 +31,9 @@ AMBIENT_CLEAR_ALL, MODE_FILTER = 4, 2
 CAPABILITY_VERSION = 0x20080522
 SIGKILL = 9
 
-LIBC = ctypes.CDLL(None, use_errno=True)
+c_mount, c_umount, c_unshare, c_prctl, c_capset, c_syscall = map(
+    function, ("mount", "umount2", "unshare", "prctl", "capset", "syscall")
+)
 
 
 def enter(job: dict[str, Any], proc: int) -> None:
@@ -75,13 +78,13 @@ def build(view: list[tuple[str, str, str]]) -> None:
     _mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, "mode=755,size=1m")
     os.mkdir("/tmp/new")
     os.mkdir("/tmp/old")
-    _call("pivot_root", LIBC.syscall(PIVOT_ROOT[os.uname().machine], b"/tmp", b"/tmp/old"))
+    check("pivot_root", c_syscall(PIVOT_ROOT[os.uname().machine], b"/tmp", b"/tmp/old"))
     _mount("tmpfs", "/new", "tmpfs", NOSUID | NODEV, "mode=755,size=1m")
     for kind, source, target in view:
         _show(kind, source, f"/new{target}")
     os.chdir("/new")
-    _call("pivot_root", LIBC.syscall(PIVOT_ROOT[os.uname().machine], b".", b"."))  # the old root lies above the new
-    _call("umount", LIBC.umount2(b".", DETACH))
+    check("pivot_root", c_syscall(PIVOT_ROOT[os.uname().machine], b".", b"."))  # the old root lies above the new
+    check("umount", c_umount(b".", DETACH))
     os.chdir("/")
     _restrict("/", ATTR_RDONLY, 0)
 
@@ -108,26 +111,20 @@ def _show(kind: str, source: str, target: str) -> None:
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
-    done = LIBC.mount(
+    done = c_mount(
         source.encode(),
         target.encode(),
         kind.encode() if kind else None,
-        ctypes.c_ulong(flags),
+        Long(flags),
         options.encode() or None,
     )
-    _call(f"mount {target}", done)
+    check(f"mount {target}", done)
 
 
 def _restrict(target: str, attributes: int, flags: int) -> None:
-    wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
-    done = LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, target.encode(), flags, ctypes.byref(wanted), ctypes.sizeof(wanted))
-    _call(f"mount_setattr {target}", done)
-
-
-class Program(ctypes.Structure):
-    """A filter of system calls, as prctl(2) wants it."""
-
-    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+    wanted = attributes.to_bytes(8, sys.byteorder) + bytes(24)
+    done = c_syscall(MOUNT_SETATTR, AT_FDCWD, target.encode(), flags, wanted, len(wanted))
+    check(f"mount_setattr {target}", done)
 
 
 def give_up(proc: int, root: bool, filter: bytes) -> None:
@@ -142,7 +139,7 @@ def give_up(proc: int, root: bool, filter: bytes) -> None:
         os.setresuid(NOBODY, NOBODY, NOBODY)
     _prctl(DUMPABLE, 1)  # else the maps below belong to root
     user, group = os.geteuid(), os.getegid()
-    _call("unshare", LIBC.unshare(NEWUSER))
+    check("unshare", c_unshare(NEWUSER))
     _write(proc, "self/setgroups", "deny")
     _write(proc, "self/uid_map", f"{NOBODY} {user} 1")
     _write(proc, "self/gid_map", f"{NOBODY} {group} 1")
@@ -150,14 +147,15 @@ def give_up(proc: int, root: bool, filter: bytes) -> None:
     _prctl(DUMPABLE, 0)  # so that the program can neither trace process 1 nor open its pipes
     _prctl(CAP_AMBIENT, AMBIENT_CLEAR_ALL)
     for capability in range(64):
-        if LIBC.prctl(CAPBSET_DROP, capability, 0, 0, 0) < 0:
+        if c_prctl(CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # the kernel knows no more of them
-    header, none = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
-    _call("capset", LIBC.capset(header, none))
+    header, none = CAPABILITY_VERSION.to_bytes(4, sys.byteorder) + bytes(4), bytes(24)
+    check("capset", c_capset(header, none))
     _prctl(NO_NEW_PRIVS, 1)
     _prctl(PDEATHSIG, SIGKILL)  # a change of user has cleared it
-    program = Program(len(filter) // 8, filter)
-    _call("prctl seccomp", LIBC.prctl(SECCOMP, MODE_FILTER, ctypes.byref(program), 0, 0))
+    steps = Address(filter)
+    program = (len(filter) // 8).to_bytes(2, sys.byteorder) + bytes(6) + bytes(memoryview(steps))  # sock_fprog
+    check("prctl seccomp", c_prctl(SECCOMP, MODE_FILTER, program, 0, 0))
 
 
 def _write(proc: int, name: str, text: str) -> None:
@@ -171,10 +169,4 @@ def _write(proc: int, name: str, text: str) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    _call(f"prctl {option}", LIBC.prctl(option, value, 0, 0, 0))
-
-
-def _call(what: str, result: int) -> None:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+    check(f"prctl {option}", c_prctl(option, value, 0, 0, 0))

@@ -23,9 +23,6 @@ import json, os, sys, urllib.request
 from pathlib import Path
 from systems.harbor.made import job, result, write
 
-if "--version" in sys.argv:
-    print("0.25.0")
-    sys.exit()
 config = json.loads(Path(sys.argv[sys.argv.index("-c") + 1]).read_text())
 server = config["agents"][0]["kwargs"].get("server") or os.environ["OPENAI_BASE_URL"]
 place = Path(config["jobs_dir"], config["job_name"])
@@ -64,7 +61,8 @@ def run(tmp_path):
     (tmp_path / "harbor.py").write_text(HARBOR)
     program = tmp_path / "harbor"
     path = ":".join(place for place in sys.path if place)
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} {tmp_path}/harbor.py "$@"\n')
+    version = '[ "$1" = --version ] && exec echo 0.25.0'
+    program.write_text(f'#!/bin/sh\n{version}\nPYTHONPATH={path} exec {sys.executable} {tmp_path}/harbor.py "$@"\n')
     program.chmod(0o755)
     write_dataset(tmp_path / "set", 2)
 

@@ -147,7 +147,6 @@ def base_image(image: str, vendors: Sequence[str] = ()) -> BaseImage | None:
     'python:3.11-slim-bookworm: built from packages (Debian bookworm, Python 3.11)'
     >>> base_image("postgres:16", ["debian"])
     """
-    vendors = vendors or list(mirrors()) or ["debian"]
     folder, slash, rest = image.partition("@")[0].rpartition("/")
     name, _, tag = rest.partition(":")
     if folder + slash == BENCH:  # the names contain the version, the tags the date
@@ -157,10 +156,11 @@ def base_image(image: str, vendors: Sequence[str] = ()) -> BaseImage | None:
 
 
 def _base(image: str, name: str, tag: str, vendors: Sequence[str], more: tuple[str, ...] = ()) -> BaseImage | None:
+    if name != "python" and name not in TAGS:
+        return None
+    vendors = vendors or list(mirrors()) or ["debian"]  # apt is asked only now: it may take half a second
     if name == "python":
         return _python_base(image, tag, vendors, more)
-    if name not in TAGS:
-        return None
     vendor = name if name in vendors else vendors[0]
     version = tag.removesuffix("-slim").partition("-")[0]
     suite = TAGS[name].get(version, version)

@@ -31,7 +31,7 @@ PATIENCE: Final = 30.0  # seconds for Harbor to stop its trials after a signal
 LOOK_EVERY: Final = 0.5  # seconds between two checks of a job's progress
 LAST_LINES: Final = 3  # of Harbor's output before it failed
 ROOM: Final = "calipers_harbor.environment:RoomEnvironment"
-CONTAINER: Final = ("container", "limits", "namespaces", "tamper_check")  # the files of `isolate` that make one
+CONTAINER: Final = ("container", "limits", "tamper_check")  # the files of `isolate` that make one
 CHAT: Final = "calipers_harbor.agent:ChatAgent"
 CALLING: Final = "calipers_harbor.verifier:CallingVerifier"
 
@@ -223,6 +223,9 @@ def lent() -> Iterator[str]:
         (package / "isolate").mkdir()
         for name in CONTAINER:
             shutil.copy(isolate / f"{name}.py", package / "isolate")
+        shutil.copytree(
+            isolate / "inside", package / "isolate" / "inside", ignore=shutil.ignore_patterns("__pycache__")
+        )
         yield folder
 
 
