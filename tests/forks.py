@@ -53,9 +53,13 @@ class Ended(NamedTuple):
 
 
 class Forks:
-    """The process that forks, from the side of whoever asks; started by the first question."""
+    """The process that forks, from the side of whoever asks; started by the first question.
 
-    def __init__(self) -> None:
+    It loads the command and the programs of the tests, or only the modules that are named.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._lock = threading.Lock()
         self._asks: socket.socket | None = None
 
@@ -138,7 +142,7 @@ class Forks:
     def _forking(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-c", START, str(theirs.fileno())]
+            command = [sys.executable, "-c", START, *self._modules, str(theirs.fileno())]
             process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
         def end() -> None:
@@ -209,7 +213,12 @@ class Forked:
 def serve() -> None:
     """The process itself: fork when asked to start, wait when asked to wait, until nobody is there to ask."""
     asked = socket.socket(fileno=int(sys.argv.pop()))
-    _load()
+    if named := sys.argv[1:]:
+        for name in named:
+            importlib.import_module(name)
+    else:
+        _load()
+    gc.freeze()
     while True:
         data, pipes, _, _ = socket.recv_fds(asked, LARGEST, 3)
         if not data:
@@ -238,7 +247,6 @@ def _load() -> None:
                 importlib.import_module(module.name)
     for name in (*BESIDES, *PROGRAMS):
         importlib.import_module(name)
-    gc.freeze()
 
 
 def _live(module: str, arguments: list[str], cwd: str, environment: dict[str, str], pipes: list[int]) -> NoReturn:
