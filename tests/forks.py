@@ -32,14 +32,16 @@ import calipers.cli
 TESTS = str(Path(__file__).parent)
 START = f"import sys; sys.path.insert(1, {TESTS!r}); from forks import serve; serve()"
 COMMAND = "calipers.cli"
+PROGRAM = "-c"  # in the place of a module: the first argument is the text of a program
 PROGRAMS = (
     "clients.likely",
     "clients.weather",
     "running.lives",
+    "running.stopping",
     "systems.nemo_gym.agents",
     "systems.nemo_gym.collect.lives",
 )  # the tests' own
-BESIDES = ("aiohttp", "numpy", "scipy.special", "scipy.stats", "yaml")  # what our modules load only when they need it
+BESIDES = ("aiohttp", "numpy", "scipy.special", "yaml")  # what our modules load only when they need it
 RUNS = 1 << 16  # in the place of the exit code of a process that has not ended
 LARGEST = 1 << 18  # bytes of a question: arguments and an environment
 
@@ -95,11 +97,13 @@ class Forks:
             raise AssertionError(f"{arguments} did not end")
         return Ended(self._ask(["wait", child], []), found[out], found[err])
 
-    def begin(self, arguments: tuple[str, ...], cwd: Path, environment: dict[str, str]) -> Forked:
-        """Start the command, with nothing to read, and let it run."""
+    def begin(
+        self, arguments: tuple[str, ...], cwd: Path, environment: dict[str, str], module: str = COMMAND
+    ) -> Forked:
+        """Start the command, or a program of the tests, with nothing to read, and let it run."""
         (out, printed), (err, said) = (os.pipe() for _ in range(2))
         nothing = os.open(os.devnull, os.O_RDONLY)
-        return Forked(self, self._start(COMMAND, arguments, cwd, environment, [nothing, printed, said]), out, err)
+        return Forked(self, self._start(module, arguments, cwd, environment, [nothing, printed, said]), out, err)
 
     def poll(self, child: int) -> int | None:
         """The exit code of a process that was begun; None while it runs."""
@@ -261,7 +265,10 @@ def _live(module: str, arguments: list[str], cwd: str, environment: dict[str, st
     sys.path.remove(TESTS)
     code = 0
     try:
-        sys.modules[module].main()
+        if module == PROGRAM:
+            exec(sys.argv.pop(1), {"__name__": "__main__"})
+        else:
+            sys.modules[module].main()
     except SystemExit as end:
         code = int(end.code or 0)
     except BaseException:
