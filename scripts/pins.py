@@ -163,12 +163,17 @@ def listed(pins: Mapping[str, str]) -> dict[str, Files]:
         return dict(zip(pins, pool.map(_files, pins.keys(), pins.values()), strict=True))
 
 
+def pip(*arguments: str) -> tuple[int, str, str]:
+    """Run pip: its exit code, its output and its errors."""
+    ended = subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
 def _files(name: str, version: str) -> Files:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-vvv", "index", "versions", "--pre", name]
     # Its exit code says whether this interpreter could take any version; that is not the question.
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    code, printed, errors = pip("--disable-pip-version-check", "-vvv", "index", "versions", "--pre", name)
     found: Files = {}
-    for address in ADDRESS.finditer(ended.stdout):
+    for address in ADDRESS.finditer(printed):
         file = unquote(address[1])
         if _version(name, file) != Version(version):
             continue
@@ -176,7 +181,7 @@ def _files(name: str, version: str) -> Files:
         if found.setdefault(file, digest) != digest:
             sys.exit(f"pip finds two files {file} that are not the same; expected one")
     if not found:
-        raise NotThere(f"{ended.stderr if ended.returncode else ''}pip finds no file of {name} {version}")
+        raise NotThere(f"{errors if code else ''}pip finds no file of {name} {version}")
     return found
 
 

@@ -32,14 +32,16 @@ import calipers.cli
 TESTS = str(Path(__file__).parent)
 START = f"import sys; sys.path.insert(1, {TESTS!r}); from forks import serve; serve()"
 COMMAND = "calipers.cli"
+PROGRAM = "-c"  # in the place of a module: the first argument is the text of a program
 PROGRAMS = (
     "clients.likely",
     "clients.weather",
     "running.lives",
+    "running.stopping",
     "systems.nemo_gym.agents",
     "systems.nemo_gym.collect.lives",
 )  # the tests' own
-BESIDES = ("aiohttp", "numpy", "scipy.special", "scipy.stats", "yaml")  # what our modules load only when they need it
+BESIDES = ("aiohttp", "numpy", "scipy.special", "yaml")  # what our modules load only when they need it
 RUNS = 1 << 16  # in the place of the exit code of a process that has not ended
 LARGEST = 1 << 18  # bytes of a question: arguments and an environment
 
@@ -53,9 +55,13 @@ class Ended(NamedTuple):
 
 
 class Forks:
-    """The process that forks, from the side of whoever asks; started by the first question."""
+    """The process that forks, from the side of whoever asks; started by the first question.
 
-    def __init__(self) -> None:
+    It loads the command and the programs of the tests, or only the modules that are named.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._lock = threading.Lock()
         self._asks: socket.socket | None = None
 
@@ -91,11 +97,13 @@ class Forks:
             raise AssertionError(f"{arguments} did not end")
         return Ended(self._ask(["wait", child], []), found[out], found[err])
 
-    def begin(self, arguments: tuple[str, ...], cwd: Path, environment: dict[str, str]) -> Forked:
-        """Start the command, with nothing to read, and let it run."""
+    def begin(
+        self, arguments: tuple[str, ...], cwd: Path, environment: dict[str, str], module: str = COMMAND
+    ) -> Forked:
+        """Start the command, or a program of the tests, with nothing to read, and let it run."""
         (out, printed), (err, said) = (os.pipe() for _ in range(2))
         nothing = os.open(os.devnull, os.O_RDONLY)
-        return Forked(self, self._start(COMMAND, arguments, cwd, environment, [nothing, printed, said]), out, err)
+        return Forked(self, self._start(module, arguments, cwd, environment, [nothing, printed, said]), out, err)
 
     def poll(self, child: int) -> int | None:
         """The exit code of a process that was begun; None while it runs."""
@@ -138,7 +146,7 @@ class Forks:
     def _forking(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-c", START, str(theirs.fileno())]
+            command = [sys.executable, "-c", START, *self._modules, str(theirs.fileno())]
             process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
         def end() -> None:
@@ -209,7 +217,12 @@ class Forked:
 def serve() -> None:
     """The process itself: fork when asked to start, wait when asked to wait, until nobody is there to ask."""
     asked = socket.socket(fileno=int(sys.argv.pop()))
-    _load()
+    if named := sys.argv[1:]:
+        for name in named:
+            importlib.import_module(name)
+    else:
+        _load()
+    gc.freeze()
     while True:
         data, pipes, _, _ = socket.recv_fds(asked, LARGEST, 3)
         if not data:
@@ -238,7 +251,6 @@ def _load() -> None:
                 importlib.import_module(module.name)
     for name in (*BESIDES, *PROGRAMS):
         importlib.import_module(name)
-    gc.freeze()
 
 
 def _live(module: str, arguments: list[str], cwd: str, environment: dict[str, str], pipes: list[int]) -> NoReturn:
@@ -253,7 +265,10 @@ def _live(module: str, arguments: list[str], cwd: str, environment: dict[str, st
     sys.path.remove(TESTS)
     code = 0
     try:
-        sys.modules[module].main()
+        if module == PROGRAM:
+            exec(sys.argv.pop(1), {"__name__": "__main__"})
+        else:
+            sys.modules[module].main()
     except SystemExit as end:
         code = int(end.code or 0)
     except BaseException:

@@ -10,19 +10,16 @@ import re
 import subprocess
 import sys
 import tomllib
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from source import FILES, SOURCE, facts
 from waiting import PATIENCE
 
 import calipers
 from calipers import names
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "calipers"
-FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
 
 MAY_WAIT = re.compile(
     r"(clients|engines|verifiers|running)/|systems/\w+/(collect|jobs|serve|lent|trials)/|systems/nemo_gym/hooks\.py$|systems/evsys/benchmark\.py$|web/viewer/"
@@ -33,36 +30,6 @@ HEAVY = {"aiohttp", "numpy", "polars", "rich", "scipy"}
 # Written so that this file does not match itself.
 REGISTRY = re.compile(r"pypi\.(?:org|python\.org)|pythonhosted\.org|(?:npmjs|anaconda|yarnpkg)\.(?:org|com)|crates\.io")
 MACHINE = re.compile(r"(?<![\w.)}\]/-])/(?:work|root|farm)(?![\w-])")
-
-
-WAITS = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-class Facts(NamedTuple):
-    """What the rules ask of one file; its syntax tree is a hundred times as large."""
-
-    waits: bool
-    strings: list[str]
-    named: list[tuple[str, int]]  # each use of a name, and its line
-    defined: list[tuple[str, int, int]]  # each function and class of the module, with its first and its last line
-
-
-@cache
-def facts() -> dict[str, Facts]:
-    """What every file of the source has."""
-    return {name: facts_of(ast.parse(path.read_text())) for name, path in FILES.items()}
-
-
-def facts_of(tree: ast.Module) -> Facts:
-    waits, strings, named = False, [], []
-    for node in ast.walk(tree):
-        waits = waits or isinstance(node, WAITS)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            strings.append(node.value)
-        named += [(word, getattr(node, "lineno", 0)) for word in named_by(node)]
-    inner = [node for node in tree.body if isinstance(node, DEFINITIONS)]
-    return Facts(waits, strings, named, [(node.name, node.lineno, node.end_lineno or 0) for node in inner])
 
 
 def test_only_some_rooms_wait():
@@ -215,19 +182,6 @@ def test_every_function_and_class_is_named_somewhere_else_in_the_house():
         and all(where == name and first <= line <= last for where, line in places.get(inner, ()))
     }
     assert unreached == UNREACHED.keys()
-
-
-def named_by(node: ast.AST) -> list[str]:
-    """The names that a node of a syntax tree uses; a string may name an object, as ``module:object``."""
-    if isinstance(node, ast.Name):
-        return [node.id]
-    if isinstance(node, ast.Attribute):
-        return [node.attr]
-    if isinstance(node, ast.ImportFrom):
-        return [alias.name for alias in node.names if alias.asname]  # used by its other name
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return [node.value.rpartition(":")[2]]
-    return []
 
 
 def test_systems_do_not_name_each_other():

@@ -11,12 +11,11 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
 from calipers.metrics.metric import Metric, MetricSpec, Opaque, own_name, settle
 from calipers.names import DIALECTS, METRICS, is_code, load_code, match
-from calipers.reports.result import Result
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import PAIR, answers
 from calipers.rollouts.ledger import Missing, contributed
@@ -24,8 +23,11 @@ from calipers.rollouts.record import MISSING, USAGE, label
 from calipers.rollouts.table import Rollouts
 from calipers.stats.cards import DEFAULT, canonical
 
+if TYPE_CHECKING:
+    from calipers.reports.result import Result
+
 Given = TypeVar("Given")
-Afterwards = Callable[[Result, Rollouts], Result]
+Afterwards = Callable[["Result", Rollouts], "Result"]
 """A last step over a result and its rollouts, such as metric scripts of other systems."""
 
 

@@ -1,6 +1,5 @@
 """What is printed is plain English: no phrase that users did not understand, and no option text that is a fragment."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -9,14 +8,13 @@ import pytest
 from cli.inside import Inside
 from cli.pages import write_files
 from cli.running import ARITH
+from source import SOURCE, facts
 
-import calipers as package
 from calipers.cli import COMMANDS, commands
 from calipers.cli.options import GENERAL, GroupedCommand, GroupedOption
 from calipers.names import load
 from calipers.systems.lm_eval.command_line import read_command
 
-SOURCE = Path(package.__file__).parent
 COLUMNS = 80
 GROUPED = ("run", "score", "compare", "gate")
 NOT_UNDERSTOOD = (
@@ -271,16 +269,9 @@ def test_what_a_command_prints(files, monkeypatch, capsys, page):
 
 def texts_in(path):
     """Every text of a file that may be printed or read: literals and docstrings of code, all lines of other files."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix != ".py":
-        yield from ((number, line) for number, line in enumerate(text.splitlines(), 1))
-        return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.lineno, node.value
-        elif isinstance(node, ast.JoinedStr):
-            parts = (part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
-            yield node.lineno, "".join(map(str, parts))
+    if path.suffix == ".py":
+        return facts()[path.relative_to(SOURCE).as_posix()].texts
+    return enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
 
 
 def test_no_text_of_the_source_has_them():

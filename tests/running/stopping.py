@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,9 @@ def stopped(folder: Path, **more: Any) -> Report:
     report = perform(job(folder, **{"until": RULE, **more}))
     (folder / "slow").unlink()
     return report
+
+
+def main() -> None:
+    """A run in a process of its own: its folder, its model and its rule."""
+    folder, spec, rule = sys.argv[1:]
+    perform(job(Path(folder), model=spec, until=rule))

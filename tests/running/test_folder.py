@@ -5,9 +5,9 @@ import random
 import signal
 import stat
 import subprocess
-import sys
 
 import pytest
+from forks import FORKS, PROGRAM
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -222,9 +222,8 @@ asyncio.run(main())
 
 
 def appending(path):
-    command = [sys.executable, "-c", APPENDING, str(path)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "begun\n"
+    child = FORKS.begin((APPENDING, str(path)), path.parent, dict(os.environ), PROGRAM)
+    assert child.stdout.readline() == b"begun\n"
     return child
 
 
@@ -236,7 +235,7 @@ def test_killed_at_any_moment_nothing_finished_is_lost(tmp_path):
             finished = max(finished, int(child.stdout.readline()))
         child.send_signal(signal.SIGKILL)
         said, _ = child.communicate()
-        finished = max([finished, *(int(line) for line in said.split("\n")[:-1])])
+        finished = max([finished, *(int(line) for line in said.split(b"\n")[:-1])])
         with Folder.open(path, {}, {"samples": 1, "tasks": []}, untouched) as folder:
             history = folder.history
         assert len(history) >= finished

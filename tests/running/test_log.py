@@ -4,10 +4,10 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 
 import pytest
+from forks import FORKS, PROGRAM
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE
@@ -210,9 +210,9 @@ asyncio.run(main())
 
 
 def filled(path, batch, limit=0):
-    command = [sys.executable, "-c", FILLING, str(path), str(batch), str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
+    arguments = (FILLING, str(path), str(batch), str(limit))
+    done = FORKS.run(arguments, path.parent, dict(os.environ), module=PROGRAM)
+    assert done.code == 0, done.stderr
     return json.loads(done.stdout)
 
 

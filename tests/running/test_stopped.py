@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from forks import FORKS
 from running.scene import records
 from running.stopping import RULE, TASKS, job, model, stopped
+from waiting import until
 
 import calipers
 from calipers.analyses.gate.gate import held_against
@@ -263,28 +261,15 @@ def test_the_same_command_again_asks_nothing_and_says_the_same(tmp_path):
     assert fewer.result["pass@1"].method == "beta_mixture"
 
 
-LIFE = "import sys; from pathlib import Path; from running.stopping import job; "
-LIFE += "from calipers.running.perform import perform; "
-LIFE += "perform(job(Path(sys.argv[1]), model=sys.argv[2], until=sys.argv[3]))"
-
-
 def test_a_run_that_is_killed_after_the_rule_was_reached_was_stopped_all_the_same(tmp_path):
     (tmp_path / "hangs").write_text("60")  # calls after these never end, so that the run cannot either
     spec, rule = model(tmp_path, 1.0), "lower(pass@1) > 0.87"
     job(tmp_path, model=spec)  # which makes the tasks
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
-    life = subprocess.Popen(
-        [sys.executable, "-c", LIFE, str(tmp_path), spec, rule], env={**os.environ, "PYTHONPATH": path}
-    )
-    try:
-        for _ in range(6_000):
-            if (tmp_path / "run" / "stopped.json").exists():
-                break
-            assert life.poll() is None
-            time.sleep(0.01)
-    finally:
-        life.send_signal(signal.SIGKILL)
-        life.wait()
+    with FORKS.begin((str(tmp_path), spec, rule), tmp_path, dict(os.environ), "running.stopping") as life:
+        stop = tmp_path / "run" / "stopped.json"
+        until(lambda: stop.exists() or life.poll() is not None, "the file of the stop")
+        assert life.poll() is None
+        life.kill()
     assert not kept(tmp_path / "run")["finished"]
     assert not (tmp_path / "run" / "result.json").exists()
     found = calipers.score(tmp_path / "run", METRICS)

@@ -1,5 +1,6 @@
 import hashlib
 import importlib.util
+import os
 import re
 import sys
 import tarfile
@@ -8,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from forks import Forks
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -127,9 +129,26 @@ def archive(folder, name):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+PIP = "pip._internal.cli.main"
+FORKS = Forks(PIP, "pip._internal.commands.index")
+
+
+def forked(*arguments):
+    code, printed, errors = FORKS.run(arguments, Path.cwd(), dict(os.environ), module=PIP)
+    return code, printed.decode(), errors.decode()
+
+
+def test_pip_starts_in_a_process_of_its_own():
+    """Which the other tests fork."""
+    started, ended = script.pip("--version"), forked("--version")
+    assert started == ended
+    assert (started[0], started[1].split()[0], started[2]) == (0, "pip", "")
+
+
 @pytest.fixture
 def shelf(tmp_path, monkeypatch):
-    """A folder of packages, so that nobody else is asked."""
+    """A folder of packages, so that nobody else is asked; pip is forked, as most of its time is that of its start."""
+    monkeypatch.setattr(script, "pip", forked)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     for variable in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(variable, raising=False)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import gammaincc, ndtr
-from scipy.stats import binom, rankdata
 
 from calipers.rollouts.column import Bools, Floats
 
@@ -47,6 +46,8 @@ def start_follows_outcome(
     T = sum over tasks of (rank of the start - mean rank)(reward - mean); its variance under exchangeability is
     sum rank'^2 sum reward'^2 / (n - 1). Two-sided. Near the level, permutations within tasks are counted instead.
     """
+    from scipy.stats import rankdata
+
     ranks, worths = [], []
     for start, reward in zip(starts, rewards, strict=True):
         if len(start) > 1 and np.ptp(reward) > 0 and np.ptp(start) > 0:
@@ -74,6 +75,8 @@ def copied_records(equal: int, near: int) -> float:
     >>> [round(copied_records(*pair), 6) for pair in ((6, 20), (2, 1), (1, 0))]
     [0.007869, 0.013923, 0.069767]
     """
+    from scipy.stats import binom
+
     return float(binom.sf(equal - 1, equal + near, EQUAL))
 
 
@@ -92,4 +95,6 @@ def twin_tasks(better: int, worse: int) -> float:
     >>> twin_tasks(9, 1)
     0.0107421875
     """
+    from scipy.stats import binom
+
     return float(binom.sf(better - 1, better + worse, 0.5))

@@ -4,7 +4,8 @@ import logging
 import pytest
 from systems.nemo_gym.serve.asking import HEADERS, HERE, asked
 
-from calipers.systems.nemo_gym.serve.guard import LIMITS, QUICK, BodyLimits, Door, Guard
+from calipers.systems.nemo_gym.serve.guard import QUICK, Door, Guard
+from calipers.systems.nemo_gym.serve.limits import LIMITS, BodyLimits
 
 
 async def echo(scope, receive, send):

@@ -1,6 +1,6 @@
 import pytest
 
-from calipers.systems.nemo_gym.serve.guard import BodyLimits, ServerRefusal, decode, deeper
+from calipers.systems.nemo_gym.serve.limits import BodyLimits, ServerRefusal, decode, deeper
 
 LIMITS = BodyLimits(depth=4)
 

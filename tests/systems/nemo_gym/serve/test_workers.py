@@ -9,7 +9,7 @@ from systems.nemo_gym.serve.asking import server_file
 from waiting import PATIENCE
 
 from calipers.systems.nemo_gym.serve import workers
-from calipers.systems.nemo_gym.serve.guard import LIMITS
+from calipers.systems.nemo_gym.serve.limits import LIMITS
 from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
 
 BODY = json.dumps({"verify_responses": [row(0, 0)]}).encode()
@@ -22,6 +22,12 @@ READS = """def compute_metrics(self, tasks):
         import subprocess, sys
         heard = subprocess.run([sys.executable, "-c", "import sys; print(sys.stdin.read())"], capture_output=True)
         return {"heard": len(sys.stdin.read()) + len(heard.stdout.strip())}
+"""
+LOADS = """def compute_metrics(self, tasks):
+        import sys
+        found = sorted({"aiohttp", "fastapi", "polars", "starlette"} & {*sys.modules})
+        assert not found, found
+        return {}
 """
 KILLED = """def compute_metrics(self, tasks):
         import os
@@ -101,6 +107,16 @@ def test_a_hook_that_reads_standard_input_finds_nothing_there(tmp_path):
             return [await asyncio.wait_for(aggregated(pool), PATIENCE) for _ in range(2)]
 
     assert asyncio.run(work()) == [1.0, 1.0]
+
+
+def test_a_worker_loads_no_web_framework(tmp_path):
+    """It would take longer to load than all else together, at every start."""
+
+    async def work():
+        async with Workers(settings(server_file(tmp_path, LOADS)), most=1) as pool:
+            return await aggregated(pool)
+
+    assert asyncio.run(work()) == 1.0
 
 
 def test_whoever_stops_waiting_stops_the_work(tmp_path, capfd):

@@ -21,7 +21,7 @@ from calipers.systems.nemo_gym.lent.models import (
     ReverifyMode,
 )
 from calipers.systems.nemo_gym.lent.reward_profile import AggregateMetricsMixin
-from calipers.systems.nemo_gym.lent.server_utils import Sessions
+from calipers.systems.nemo_gym.lent.sessions import Sessions
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

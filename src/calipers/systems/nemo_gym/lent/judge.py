@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from calipers.systems.nemo_gym.lent.server_utils import get_response_json, raise_for_status
 from calipers.systems.nemo_gym.words import FAILURE
 
 __all__ = ["JudgeError", "call_judge", "judge_failsafe", "reraise_judge_errors"]
@@ -37,6 +36,8 @@ async def call_judge(
     server_client: Any, *, server_name: str, url_path: str, json: Any, response_model: type[Reply]
 ) -> Reply:
     """Ask a model server, and read its reply in the class of the route. JudgeError when that fails."""
+    # Loads a web client, which a server without a judge does not need.
+    from calipers.systems.nemo_gym.lent.server_utils import get_response_json, raise_for_status
 
     async def reply() -> Reply:
         response = await server_client.post(server_name=server_name, url_path=url_path, json=json)

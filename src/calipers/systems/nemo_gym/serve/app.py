@@ -24,18 +24,15 @@ from calipers.systems.nemo_gym.lent.models import AggregateMetrics, output_text
 from calipers.systems.nemo_gym.serve.guard import (
     DOCUMENTED,
     JSON,
-    LIMITS,
-    BodyLimits,
     Door,
     Guard,
     Health,
-    ServerRefusal,
     StatusDocument,
     StrictJSON,
     respond,
-    too_large,
     word,
 )
+from calipers.systems.nemo_gym.serve.limits import LIMITS, BodyLimits, ServerRefusal, too_large
 from calipers.systems.nemo_gym.serve.workers import Workers, no_room
 from calipers.systems.nemo_gym.words import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.tasks.task import Prompt, Task

@@ -39,7 +39,8 @@ from calipers.systems.nemo_gym.serve.configuration import (
     own_settings,
     read_configuration,
 )
-from calipers.systems.nemo_gym.serve.guard import LIMITS, Door
+from calipers.systems.nemo_gym.serve.guard import Door
+from calipers.systems.nemo_gym.serve.limits import LIMITS
 from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
 from calipers.verifiers.find import verifier as find_verifier
 from calipers.verifiers.verifier import ready

@@ -27,8 +27,7 @@ from calipers.errors import CalipersError, InputError, PluginError
 from calipers.formats.format import BAD
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate
 from calipers.systems.nemo_gym.report import encoded
-from calipers.systems.nemo_gym.serve.configuration import own_settings
-from calipers.systems.nemo_gym.serve.guard import BodyLimits, ServerRefusal, decode_loosely, deeper, too_deep
+from calipers.systems.nemo_gym.serve.limits import BodyLimits, ServerRefusal, decode_loosely, deeper, too_deep
 from calipers.systems.nemo_gym.wire import AggregateRequest
 from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 
@@ -87,7 +86,8 @@ def _questions(questions: BinaryIO) -> Iterator[bytes]:
 def _hooks(settings: WorkerSettings) -> Hooks:
     if settings.server is None:
         return NO_HOOKS
-    from calipers.systems.nemo_gym.hooks import load_server
+    from calipers.systems.nemo_gym.hooks import load_server  # which loads the libraries of a server
+    from calipers.systems.nemo_gym.serve.configuration import own_settings
 
     given = own_settings() if settings.configured else None
     return load_server(settings.server, settings.host, settings.port, given).hooks
