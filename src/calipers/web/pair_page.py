@@ -88,7 +88,7 @@ def pair_page(data: PairData) -> HtmlPage:
         *_slices(pair, finding, comparison),
         _tasks(pair, changes),
         _changed(data, shown, len(changes), names),
-        _mcnemar(finding, names),
+        _mcnemar(finding),
         _cost(data, finding),
         what_if_section(data),
         _notes(pair, comparison),
@@ -400,7 +400,7 @@ def _changed(data: PairData, shown: Sequence[Change], total: int, names: tuple[s
     return Section("What changed", table, note, "changed")
 
 
-def _mcnemar(finding: Finding, names: tuple[str, str]) -> Section | None:
+def _mcnemar(finding: Finding) -> Section | None:
     """Both, one, neither: where each task has one pass or fail in each run."""
     test = finding.mcnemar
     if test is None or finding.first is None or finding.by is not None:

@@ -198,7 +198,6 @@ def watched_of(
     path: str,
     monitor: Monitor,
     *,
-    files: int,
     unreadable: Mapping[str, str],
     rewrites: int,
     notes: Sequence[str],
@@ -436,7 +435,7 @@ def _evidence(watched: Watched) -> Table:
     return Table(columns, rows)
 
 
-def sparkline(values: Sequence[float], columns: int = COLUMNS) -> str:
+def sparkline(values: Sequence[float]) -> str:
     """A curve as a line of bars; longer ones are averaged over neighbours.
 
     >>> sparkline([0.0, 0.5, 1.0])
@@ -444,7 +443,7 @@ def sparkline(values: Sequence[float], columns: int = COLUMNS) -> str:
     """
     if not values:
         return ""
-    size = min(columns, len(values))
+    size = min(COLUMNS, len(values))
     cuts = [values[len(values) * at // size : len(values) * (at + 1) // size] for at in range(size)]
     means = [sum(cut) / len(cut) for cut in cuts]
     low, high = min(means), max(means)
