@@ -44,6 +44,14 @@ class Page(ABC):
     def headline(self) -> str:
         """Its main finding, in one line."""
 
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
     def glance(self) -> Glance:
         """The report in three parts, for a notebook: the sentence, one table, and a line below it."""
         table = next((block for block in self.page().blocks() if isinstance(block, Table)), None)
@@ -105,6 +113,11 @@ class Page(ABC):
         if kind is not cls:
             raise InputError(f"the document is {document.get('schema')!r}; expected the document of a {cls.__name__}")
         return cls.from_dict(document)
+
+
+def encoded(data: Mapping[str, Any]) -> str:
+    """Strict indented JSON with a final newline."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def load(path: str | os.PathLike[str]) -> Page:

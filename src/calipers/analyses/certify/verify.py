@@ -26,7 +26,7 @@ from calipers.formats.format import Named
 from calipers.formats.read import begin
 from calipers.reports.document import Blank, Block, Document, Name, Sentence, plain_table
 from calipers.reports.figures import counted, ends, figure
-from calipers.reports.json import encoded
+from calipers.reports.page import encoded
 from calipers.reports.result import Result, covered
 from calipers.reports.untrusted_text import clean
 

@@ -27,7 +27,6 @@ from calipers.reports.document import (
     spaced,
 )
 from calipers.reports.figures import NONE, counted, figure
-from calipers.reports.json import encoded
 from calipers.reports.junit import Case, TestSuite
 from calipers.reports.page import Page
 from calipers.reports.sentences import minus, percent, signed_to, to
@@ -174,10 +173,6 @@ class Watched(Page):
             "advice": list(self.advice),
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each step of each metric."""
