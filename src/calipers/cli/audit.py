@@ -6,7 +6,7 @@ import click
 
 from calipers.cli import options
 from calipers.cli.output import Target, show
-from calipers.reports.json import encoded
+from calipers.reports.page import encoded
 from calipers.reports.untrusted_text import safe_json
 
 

@@ -50,7 +50,7 @@ class FolderPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; InputError for an address."""
         if is_remote(value):
-            raise not_local(value, "the log of a run")
+            raise not_local(value)
         return super().convert(value, param, ctx)
 
 

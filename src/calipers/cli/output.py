@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from calipers.reports.document import Document
     from calipers.reports.junit import TestSuite
     from calipers.reports.result import Result
+    from calipers.running.notify import Listener
     from calipers.systems.system import OwnPage
 
 PATIENCE = 2.0  # seconds
@@ -272,3 +273,12 @@ def _bar(stream: TextIO, unit: str) -> Bar:
     count = MofNCompleteColumn() if unit else DownloadColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
     return Bar(*columns, console=Console(file=stream), transient=True)
+
+
+def listeners_of(texts: Sequence[str]) -> list[Listener]:
+    """Whom --notify names; what cannot be one is an error before any work."""
+    if not texts:
+        return []
+    from calipers.running.notify import listener
+
+    return [listener(text) for text in texts]

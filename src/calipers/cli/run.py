@@ -17,6 +17,7 @@ from calipers.cli.matrix import FOR_PEOPLE, folder_of, matrix_of, show_matrix
 from calipers.cli.output import (
     PageOptions,
     Progress,
+    listeners_of,
     notes,
     plugins_loaded,
     show_page,
@@ -127,7 +128,7 @@ def run(
     cache_requests = settings.pop("cache_requests") or ""
     folders = run_export(export) if export is not None else {}
     given = options.given_options(ctx, settings)
-    listeners = _listeners(notify)
+    listeners = listeners_of(notify)
     page = PageOptions(details=details, economics=economics, every=every)
     with plugins_loaded(plugins):
         suite = _suite(benchmarks, given)
@@ -175,15 +176,6 @@ class RunEnding:
 
     reports: list[Any] = field(default_factory=list)  # of models or of agents
     complete: bool = False
-
-
-def _listeners(texts: Sequence[str]) -> list[Listener]:
-    """Whom --notify names; what cannot be one is an error before the run."""
-    if not texts:
-        return []
-    from calipers.running.notify import listener
-
-    return [listener(text) for text in texts]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, show, tell, tell_notes, write
+from calipers.cli.output import Target, listeners_of, show, tell, tell_notes, write
 from calipers.errors import InputError, UnknownName
 from calipers.reports.untrusted_text import clean, is_terminal, safe_json
 
@@ -177,7 +177,7 @@ def watch(
     from calipers.formats.format import Named
 
     command = _evaluation(evaluation)
-    listeners = _listeners(notify)
+    listeners = listeners_of(notify)
     senders = _trackers(trackers)
     settings = {
         "alarms": alarms_of(alarms) if alarms else None,
@@ -232,14 +232,6 @@ def _evaluation(text: str | None) -> Any:
     from calipers.running.checkpoints import evaluation_command
 
     return evaluation_command(text)
-
-
-def _listeners(texts: Sequence[str]) -> list[Any]:
-    if not texts:
-        return []
-    from calipers.running.notify import listener
-
-    return [listener(text) for text in texts]
 
 
 def _trackers(texts: Sequence[str]) -> list[Any]:

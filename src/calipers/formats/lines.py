@@ -384,26 +384,11 @@ def read_lines(
     ``maker`` is the ``module:function`` that makes a reader, so that a child finds it, too.
     """
     make: Maker[P] = load(maker)
-    count = processes()
-    divided = source.divisible and source.size >= WORTH_DIVIDING and count > 1
-    ranges = _ranges(source, count) if divided else []
-    request = {
-        "maker": maker,
-        "path": source.path,
-        "names": dict(names),
-        "labels": sorted(labels),
-        "words": dict(worths(names)),
-    }
-    children: list[ChildProcess[Any]] = [
-        ChildProcess("calipers.formats.lines:read_range", {**request, "start": start, "end": end})
-        for start, end in ranges[1:]
-    ]
-    bom = len(BOM) if source.head.startswith(BOM) else 0
-    source.head = source.head[bom:]
+    request = {"maker": maker, "names": dict(names), "labels": sorted(labels), "words": dict(worths(names))}
+    ranges, children, readinto, bom = _divided("calipers.formats.lines:read_range", source, request)
     reader = make(source.path, names, labels, bom if source.divisible else None)
-    readinto = source.readinto_hashed if divided and not bom else source.readinto
     try:
-        parts = [_drive(reader, readinto, ranges[0][1] - bom if divided else sys.maxsize, progress)]
+        parts = [_drive(reader, readinto, ranges[0][1] - bom if ranges else sys.maxsize, progress)]
         lines = reader.lines
         for child, (start, end) in zip(children, ranges[1:], strict=True):
             part, part_lines = child.result()
@@ -420,6 +405,23 @@ def read_lines(
     return parts
 
 
+def _divided(
+    function: str, source: Source, request: Mapping[str, Any]
+) -> tuple[list[tuple[int, int]], list[ChildProcess[Any]], Callable[[memoryview], int], int]:
+    """The ranges of a source that is worth dividing, a child process at work on each but the first, and how to read
+    the first, or all of it, after how many bytes of a mark.
+    """
+    count = processes()
+    ranges = _ranges(source, count) if source.divisible and source.size >= WORTH_DIVIDING and count > 1 else []
+    children: list[ChildProcess[Any]] = [
+        ChildProcess(function, {**request, "path": source.path, "start": start, "end": end})
+        for start, end in ranges[1:]
+    ]
+    bom = len(BOM) if source.head.startswith(BOM) else 0
+    source.head = source.head[bom:]
+    return ranges, children, source.readinto_hashed if ranges and not bom else source.readinto, bom
+
+
 def read_packed(
     maker: str,
     source: Source,
@@ -429,19 +431,10 @@ def read_packed(
     progress: Progress,
 ) -> list[Loose | Packed]:
     """As `read_lines`, packed: a few bytes a rollout. NotPackable where that saves nothing."""
-    count = processes()
-    ranges = _ranges(source, count) if source.divisible and source.size >= WORTH_DIVIDING and count > 1 else []
-    kept = None if keep is None else sorted(keep)
-    request: dict[str, Any] = {"maker": maker, "path": source.path, "names": dict(names), "labels": sorted(labels)}
-    request |= {"words": dict(worths(names)), "keep": kept}
-    children: list[ChildProcess[Any]] = [
-        ChildProcess("calipers.formats.lines:packed_range", {**request, "start": start, "end": end})
-        for start, end in ranges[1:]
-    ]
-    bom = len(BOM) if source.head.startswith(BOM) else 0
-    source.head = source.head[bom:]
+    request: dict[str, Any] = {"maker": maker, "names": dict(names), "labels": sorted(labels)}
+    request |= {"words": dict(worths(names)), "keep": None if keep is None else sorted(keep)}
+    ranges, children, readinto, bom = _divided("calipers.formats.lines:packed_range", source, request)
     reader = load(maker)(source.path, names, labels, bom if source.divisible else None)
-    readinto = source.readinto_hashed if ranges and not bom else source.readinto
     try:
         left = ranges[0][1] - bom if ranges else sys.maxsize
         parts = [packed_lines(reader, line_blocks(readinto, left), keep, progress)]

@@ -49,6 +49,7 @@ from calipers.formats.lines import (
 )
 from calipers.formats.rows import Gather
 from calipers.formats.source import Source
+from calipers.names import load
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
 from calipers.rollouts.labels import STEP as STEP
@@ -92,6 +93,10 @@ class Layout:
     extras: bool = False  # whether any other key of a row may be a column
     unnumbered: bool = True  # whether rows have no sample numbers
     headline: str = ""  # the reward to read where nobody picks one
+
+    def __call__(self, path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
+        """A reader of rows, wherever in the file they stand."""
+        return SystemLines(path, self, labels, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,11 +482,21 @@ def said_of(message: str, right: str) -> tuple[str, str]:
 
 
 def read_rows(
-    maker: str, system: str, source: Source, names: Columns, labels: Collection[str], progress: Progress
+    layout: str, source: Source, names: Columns, labels: Collection[str], progress: Progress
 ) -> list[SystemPart]:
-    """The rollouts of a file of rows; InputError for ``--columns``, since the system's own keys are known."""
-    own_names(names, system)
-    return read_lines(maker, source, {}, labels, progress)
+    """The rollouts of a file of rows; InputError for ``--columns``, since the system's own keys are known.
+
+    ``layout`` is the ``module:object`` of a `Layout`, so that a child finds it, too.
+    """
+    own_names(names, load(layout).system)
+    return read_lines(layout, source, {}, labels, progress)
+
+
+def read_noted(
+    layout: str, notes: Sequence[str], source: Source, names: Columns, labels: Collection[str], progress: Progress
+) -> list[Part]:
+    """The rollouts of a file of rows with nothing to join, and what is to be said of every such file."""
+    return with_notes(read_rows(layout, source, names, labels, progress), source.path, notes)
 
 
 def given(row: Mapping[str, Raw], **keys: str) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def read_table(
     _check_keys(path, keys, names)
     wanted_columns = [each for each in meanings(keys, names, labels) if _readable(each.what, columns[each.at].dtype)]
     carried = [leaf for leaf in columns if leaf.key == CARRIED and leaf.dtype == pl.String]
-    as_json = [leaf for leaf in columns if leaf.key == keys_of_role(names, "metadata") and leaf.dtype == pl.String]
+    as_json = [leaf for leaf in columns if leaf.key == metadata_key(names) and leaf.dtype == pl.String]
     as_json = as_json if labels else []
     wanted = sorted({columns[meaning.at].at for meaning in wanted_columns} | {leaf.at for leaf in (*carried, *as_json)})
     frames = Frames(Places(path, "row "), worths(names))
@@ -302,7 +302,7 @@ def packed_parquet(
     wanted = [each for each in wanted if each.what != "column" or keep is None or each.name in keep]
     (task,) = [columns[each.at] for each in wanted if each.what == "task"]
     nested = any(columns[each.at].at != each.at for each in wanted)
-    if nested or CARRIED in keys or (labels and keys_of_role(names, "metadata") in keys):
+    if nested or CARRIED in keys or (labels and metadata_key(names) in keys):
         raise NotPackable("it has columns inside columns")
     ids: NumberIds | TextIds = TextIds(rows)
     if task.dtype.is_integer():
@@ -475,9 +475,9 @@ class TextIds:
         return Ids(np.frombuffer(b"".join(pieces), dtype=np.uint8), starts)
 
 
-def keys_of_role(names: Mapping[str, str], role: str) -> str | None:
-    """The key of a role in a file; None where --columns gives it away."""
-    return {role: key for key, role in meant(names).items()}.get(role)
+def metadata_key(names: Mapping[str, str]) -> str | None:
+    """The key of the metadata in a file; None where --columns gives it away."""
+    return {role: key for key, role in meant(names).items()}.get("metadata")
 
 
 def _inside(metadata: pl.Series, labels: Collection[str]) -> Iterator[tuple[str, pl.Series]]:

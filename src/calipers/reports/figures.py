@@ -226,13 +226,13 @@ def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], out
         return (
             f"sample counts depend on results: tasks with more samples have {way} rewards "
             f"(score test over {counted(evidence.tasks, 'task')}: z = {evidence.z:.2f}, p = {evidence.p:.1g}), "
-            f"so {_listed([clean(metric.text) for metric in metrics])} may be biased"
+            f"so {listed([clean(metric.text) for metric in metrics])} may be biased"
         )
     wrong = [metric for metric in metrics if not _answered(metric, evidence.most)]
     if not wrong:
         return ""
     instead = dict.fromkeys(k for metric in wrong if (k := _tries(metric, outright)) and k <= evidence.most)
-    names = _listed([f"any_of_first_{k}" for k in sorted(instead)])
+    names = listed([f"any_of_first_{k}" for k in sorted(instead)])
     right = f"{names} {'is' if len(instead) == 1 else 'are'} not, because a stopped task is known to have passed"
     if not instead:
         right = f"any_of_first_k, for k up to {evidence.most}, is not, because a stopped task is known to have passed"
@@ -251,7 +251,7 @@ def heavy(metrics: Mapping[str, Estimate], clustered: bool) -> Iterator[str]:
             named.setdefault((task, f"{100 * part:.0f} %"), []).append(clean(name))
     for (task, share), names in named.items():
         unit = f"{'the cluster of ' if clustered else ''}task {clean(task)}"
-        yield f"{unit} has {share} of the variance of {_listed(names)}: the interval depends mostly on it"
+        yield f"{unit} has {share} of the variance of {listed(names)}: the interval depends mostly on it"
 
 
 def _answered(metric: RewardMetric, most: int) -> bool:
@@ -269,13 +269,13 @@ def _tries(metric: RewardMetric, outright: bool) -> int | None:
 
 def _are(metrics: Sequence[RewardMetric]) -> str:
     names = [clean(metric.text) for metric in metrics]
-    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'}"
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``.
 
-    >>> _listed(["a", "b", "c"])
+    >>> listed(["a", "b", "c"])
     'a, b and c'
     """
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

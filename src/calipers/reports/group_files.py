@@ -25,21 +25,22 @@ from calipers.rollouts.table import Labels, Part
 
 LONGEST: Final = 80  # characters of a name
 AT_ONCE: Final = 1 << 20  # bytes
+UNNAMED: Final = "unnamed"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def safe_name(text: str | None, instead: str = "unnamed") -> str:
+def safe_name(text: str | None) -> str:
     """A text as the name of a file or a folder on any system; a text that had to be changed keeps a hash.
 
     >>> safe_name("tiny-1"), safe_name("../etc"), safe_name(None), safe_name(".")
     ('tiny-1', 'etc-f7f9121f', 'unnamed', 'unnamed-cdb4ee2a')
     """
     if not text:
-        return instead
+        return UNNAMED
     name = _UNSAFE.sub("_", text).strip("._-")[:LONGEST].rstrip("._-")
     if name == text:
         return name
-    return f"{name or instead}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return f"{name or UNNAMED}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 class OutFile:

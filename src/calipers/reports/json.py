@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 from calipers.reports.document import Document
+from calipers.reports.page import encoded
 from calipers.reports.untrusted_text import safe_json
 
 
 def render(document: Document) -> str:
     """The data as JSON that is safe to print: harmful characters in it are written as escapes."""
     return safe_json(encoded(document.data()))
-
-
-def encoded(data: Mapping[str, Any]) -> str:
-    """Strict indented JSON with a final newline."""
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -44,6 +44,14 @@ class Page(ABC):
     def headline(self) -> str:
         """Its main finding, in one line."""
 
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
     def glance(self) -> Glance:
         """The report in three parts, for a notebook: the sentence, one table, and a line below it."""
         table = next((block for block in self.page().blocks() if isinstance(block, Table)), None)
@@ -107,6 +115,11 @@ class Page(ABC):
         return cls.from_dict(document)
 
 
+def encoded(data: Mapping[str, Any]) -> str:
+    """Strict indented JSON with a final newline."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def load(path: str | os.PathLike[str]) -> Page:
     """The report in a file that a command or ``to_json`` wrote: a result, a comparison, a gate and so on."""
     try:
@@ -138,28 +151,28 @@ NAME = 48  # columns of a name
 TEXT = 400  # characters of the sentence, and of the line below the table
 WIDTH = 180  # pixels of a picture
 BLUE = "#2E78D6"  # reads on white and on black
-MORE = "result.to_pandas()"
+MORE = "result.to_pandas()"  # how to get all rows
 _CELL = "text-align:left;border:0;padding:3px 20px 3px 0;white-space:nowrap"
 _DIM = "opacity:.65;font-weight:400"
 _LINE = "border-bottom:1px solid rgba(128,128,128,.3)"
 
 
-def glance_html(glance: Glance, more: str = MORE) -> str:
-    """The report as one ``<div>`` of less than 6 KB; ``more`` is how to get all rows."""
+def glance_html(glance: Glance) -> str:
+    """The report as one ``<div>`` of less than 6 KB."""
     for detail in (3, 2, 1, 0):  # with wide cells, with all lines of the pictures, intervals alone, numbers alone
-        page = _page(glance, more, detail, MOST_ROWS)
+        page = _page(glance, detail, MOST_ROWS)
         if len(page.encode()) < MOST_BYTES:
             return page
     rows = len(glance.table.rows) if glance.table else 0
     for most in range(min(rows, MOST_ROWS) - 1, -1, -1):
-        page = _page(glance, more, 0, most)
+        page = _page(glance, 0, most)
         if len(page.encode()) < MOST_BYTES:
             return page
     return page
 
 
-def _page(glance: Glance, more: str, detail: int, most: int) -> str:
-    table = "".join(_table(glance.table, more, detail, most)) if glance.table else ""
+def _page(glance: Glance, detail: int, most: int) -> str:
+    table = "".join(_table(glance.table, detail, most)) if glance.table else ""
     foot = f'<div style="{_DIM};font-size:.9em">{_words(glance.foot)}</div>' if glance.foot else ""
     sentence = f'<div style="font-weight:600;margin:.3em 0">{_words(glance.sentence)}</div>'
     return f'<div style="font-variant-numeric:tabular-nums">{sentence}{table}{foot}</div>'
@@ -169,7 +182,7 @@ def _words(text: str) -> str:
     return escape(clean(text, TEXT))
 
 
-def _table(table: Table, more: str, detail: int, most: int) -> Iterator[str]:
+def _table(table: Table, detail: int, most: int) -> Iterator[str]:
     places = [
         number
         for number, column in enumerate(table.columns)
@@ -192,7 +205,7 @@ def _table(table: Table, more: str, detail: int, most: int) -> Iterator[str]:
     yield "</tbody></table>"
     left = len(table.rows) - most
     if left > 0:
-        yield f'<div style="{_DIM}">… {left:,} more row{"" if left == 1 else "s"}: {escape(more)}</div>'
+        yield f'<div style="{_DIM}">… {left:,} more row{"" if left == 1 else "s"}: {escape(MORE)}</div>'
 
 
 def _drawn(table: Table, number: int) -> bool:

@@ -14,7 +14,6 @@ import msgspec
 from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
 from calipers.reports.document import Block, Document, Glance
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import Stop
@@ -140,10 +139,6 @@ class Result(Page):
             **({"stopped": self.stopped} if self.stopped else {}),
         }
 
-    def to_json(self) -> str:
-        """The result document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
-
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per number: group, slice, metric, and every field of its estimate."""
         flat = []
@@ -180,7 +175,7 @@ def _group(group: Group) -> dict[str, Any]:
         },
         "economics": {
             **{name: _estimate(estimate) for name, estimate in group.economics.items()},
-            "total": {name: _finite(amount) for name, amount in group.totals.items()},
+            "total": {name: finite(amount) for name, amount in group.totals.items()},
         },
         "variance": _variance(group.variance),
         **({"warnings": list(group.warnings)} if group.warnings else {}),
@@ -232,7 +227,7 @@ def _slice(part: Slice) -> dict[str, Any]:
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     return {
-        "value": _finite(estimate.value),
+        "value": finite(estimate.value),
         "stderr": estimate.stderr,
         "interval": estimate.interval and list(estimate.interval),
         "method": estimate.method,
@@ -313,7 +308,8 @@ def _flat(estimate: Estimate) -> dict[str, Any]:
     return fields
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
+    """What strict JSON can write of a number: None for one that is not finite."""
     return value if value is not None and math.isfinite(value) else None
 
 

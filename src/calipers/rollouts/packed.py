@@ -306,7 +306,7 @@ def merge(parts: Sequence[Loose | Packed]) -> Packed:
     if slots is not None:
         starts, sample, code = slots
     else:
-        starts, sample, code, kinds, tries = _sorted(parts, of_kind, unit_of, tasks, most, kinds, tries, ids, units)
+        starts, sample, code, kinds, tries = _sorted(parts, of_kind, unit_of, tasks, kinds, tries, ids, units)
     return Packed(kinds, tries, ids, units, starts, sample, code, parts[0].inputs if len(parts) == 1 else "")
 
 
@@ -410,7 +410,6 @@ def _sorted(
     of_kind: Sequence[Ints],
     unit_of: UnitOf,
     tasks: int,
-    most: int,
     kinds: Part,
     tries: Ints,
     ids: Ids,

@@ -120,16 +120,16 @@ def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
         key = keys.get(role)
         if key in row and not good(row[key]):
             hint = words_hint(row[key]) if role == "reward" else ""
-            return f"{key} is {_show(row[key])}", f"expected {right}{hint}"
+            return f"{key} is {show(row[key])}", f"expected {right}{hint}"
     for role in ("rewards", "usage"):
         for key, value in (row.get(keys.get(role)) or {}).items():
             if not (value is None or _number(value)):
-                name = f"{role}.{key if key.isprintable() else _show(key)}"
-                return f"{name} is {_show(value)}", "expected a number or null"
+                name = f"{role}.{key if key.isprintable() else show(key)}"
+                return f"{name} is {show(value)}", "expected a number or null"
     for name in USAGE:
         key = names.get(name, name)
         if name in names and key in row and not (row[key] is None or _number(row[key])):
-            return f"{key} is {_show(row[key])}", "expected a number or null"
+            return f"{key} is {show(row[key])}", "expected a number or null"
     return None
 
 
@@ -163,13 +163,14 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value as JSON, for a message: the first characters of a long one."""
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _advice(row: Mapping[str, Any]) -> str:
-    keys = ", ".join(key if key.isprintable() else _show(key) for key in list(row)[:8]) or "none"
+    keys = ", ".join(key if key.isprintable() else show(key) for key in list(row)[:8]) or "none"
     return f"name it with --columns task=KEY (keys here: {keys[:120]})"
 
 

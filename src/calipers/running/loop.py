@@ -141,7 +141,7 @@ class Loop:
                 for _ in range(self._limits.concurrency - 1):
                     workers.create_task(self._worker())
         except BaseExceptionGroup as errors:
-            raise _root(errors) from None
+            raise root_of(errors) from None
         finally:
             looking.cancel()
             await self._log.flush()
@@ -303,10 +303,10 @@ class _Failed(Exception):
         self.error, self.retries = error, retries
 
 
-def _root(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+def root_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error that ended the workers; the errors of the other workers only follow from it."""
     first = errors.exceptions[0]
-    return _root(first) if isinstance(first, BaseExceptionGroup) else first
+    return root_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 T = TypeVar("T")

@@ -293,7 +293,7 @@ def setting(where: str, name: str, value: Any) -> Any:
     if name != "out":
         return converted
     if is_remote(converted):
-        raise not_local(converted, "the log of a run")
+        raise not_local(converted)
     return Path(converted)
 
 

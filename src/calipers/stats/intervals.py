@@ -162,11 +162,9 @@ def effective_tasks(spread: Spread) -> float:
 
 def strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
     """The effective number of tasks, the quantile that goes with it, and the name of the pair."""
-    effective = effective_tasks(spread)
-    steady = spread.effective_units / effective  # r: 1 when all values are 0 or 1
-    if steady >= 1 - 1e-9:
+    effective, freedom = strength_of(spread)
+    if math.isinf(freedom):
         return effective, _normal_quantile(confidence), "wilson"
-    freedom = max(1.0, (spread.effective_units - 1) / (1 - steady))
     return effective, _t_quantile(confidence, freedom), "wilson_t"
 
 
@@ -231,7 +229,7 @@ def strength_of(spread: Spread) -> tuple[float, float]:
     Infinite where that number is the number of units: the variance of 0/1 values follows from their mean.
     """
     tasks = effective_tasks(spread)
-    steady = spread.effective_units / tasks
+    steady = spread.effective_units / tasks  # r: 1 when all values are 0 or 1
     if steady >= 1 - 1e-9:
         return tasks, math.inf
     return tasks, max(1.0, (spread.effective_units - 1) / (1 - steady))

@@ -358,8 +358,6 @@ class SignFlip:
     """How often a random choice of signs brings a difference as large as the one seen."""
 
     p: float  # two-sided
-    p_greater: float  # one-sided, against a positive difference
-    p_less: float
     patterns: int  # of signs looked at
     exact: bool  # all there are
     units: int  # whose difference is not 0; the others have no sign to flip
@@ -382,10 +380,8 @@ def sign_flip(pulls: Floats, *, seed: int = 0, draws: int = DRAWS) -> SignFlip:
     else:
         sums, observed = _some_patterns(whole, seed, draws), 1
     patterns = len(sums) + observed
-    greater = int(np.count_nonzero(sums >= seen - slack)) + observed
-    less = int(np.count_nonzero(sums <= seen + slack)) + observed
     two_sided = int(np.count_nonzero(np.abs(sums) >= abs(seen) - slack)) + observed
-    return SignFlip(two_sided / patterns, greater / patterns, less / patterns, len(sums), observed == 0, len(whole))
+    return SignFlip(two_sided / patterns, len(sums), observed == 0, len(whole))
 
 
 def _integers(pulls: Floats) -> tuple[Ints, int, int]:

@@ -121,16 +121,15 @@ def assumed_pair(run: Split, correlation: float) -> PairVariance:
     return PairVariance(2 * (1 - correlation) * run.tasks, run.sampling, run.sampling)
 
 
-def quantiles(power: float = POWER, confidence: float = CONFIDENCE, *, one_sided: bool = False) -> float:
+def quantiles(power: float = POWER, confidence: float = CONFIDENCE) -> float:
     """``z_(a/2) + z_b``, the standard errors by which a difference must exceed 0 to be shown so often.
 
-    >>> round(quantiles(), 6), round(quantiles(one_sided=True), 6)
-    (2.801585, 2.486475)
+    >>> round(quantiles(), 6)
+    2.801585
     """
     if not (0 < power < 1 and 0 < confidence < 1):
         raise ValueError(f"a power of {power} at a confidence of {confidence}; expected both between 0 and 1")
-    level = confidence if one_sided else (1 + confidence) / 2
-    return t_quantile(level, math.inf) + t_quantile(power, math.inf)
+    return t_quantile((1 + confidence) / 2, math.inf) + t_quantile(power, math.inf)
 
 
 def tasks_by_formula(variance: float, difference: float, power: float = POWER, confidence: float = CONFIDENCE) -> int:

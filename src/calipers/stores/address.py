@@ -66,10 +66,10 @@ def check_target(target: str) -> None:
         raise InputError.at(shown(target), "is a folder", "expected the address of a file")
 
 
-def not_local(address: object, what: str) -> InputError:
-    """The error for an address where a path must be on this machine."""
+def not_local(address: object) -> InputError:
+    """The error for an address where the log of a run must be on this machine."""
     right = "copy it to the store when it is complete"
-    return InputError.at(shown(str(address)), f"{what} needs a local folder", right)
+    return InputError.at(shown(str(address)), "the log of a run needs a local folder", right)
 
 
 def checked(address: str) -> None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
+from calipers.formats.format import Beginning, Format, Raw
 from calipers.formats.lines import NOTHING, kind_of
-from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
     STEP,
@@ -24,14 +24,11 @@ from calipers.formats.system_rows import (
     Number,
     PromptTasks,
     RowBlock,
-    SystemLines,
     conversation,
-    read_rows,
+    read_noted,
     step_in,
-    with_notes,
 )
 from calipers.rollouts.column import Ints
-from calipers.rollouts.table import Part
 
 SYSTEM: Final = "nemo_rl"
 REWARD: Final = "rewards"
@@ -122,17 +119,6 @@ def _label(rows: RowBlock, size: int) -> None:
 LAYOUT: Final = Layout(SYSTEM, FIELDS, take)
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of rows, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
-def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file."""
-    maker = "calipers.systems.nemo_rl:lines"
-    return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
-
-
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The texts of each rollout in a row."""
     return [_said(content) for content in msgspec.json.decode(row["content"])]
@@ -150,4 +136,6 @@ def recognise(start: Beginning) -> bool:
     return row is not None and {"content", REWARD, "idx"} <= row.keys() and kind_of(row[REWARD]) == "list"
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True, said=said)
+ROLLOUTS: Final = Format(
+    SYSTEM, partial(read_noted, "calipers.systems.nemo_rl:LAYOUT", ()), recognise, in_folders=True, said=said
+)

@@ -6,26 +6,22 @@ Token ids are never decoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
+from calipers.formats.format import Beginning, Format, Raw
 from calipers.formats.lines import ABSENT, NOTHING
-from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     STEP,
     Layout,
     Number,
     PromptTasks,
     RowBlock,
-    SystemLines,
     beside,
-    read_rows,
-    with_notes,
+    read_noted,
 )
-from calipers.rollouts.table import Part
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("step", int | None, ABSENT),
@@ -83,21 +79,12 @@ def _model(path: str) -> Any:
 LAYOUT: Final = Layout(SYSTEM, FIELDS, take)
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of rows, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
-def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file."""
-    maker = "calipers.systems.open_instruct:lines"
-    return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path, [FILTERED])
-
-
 def recognise(start: Beginning) -> bool:
     """Whether the first row is one of open-instruct's: ``prompt_tokens response_tokens reward prompt_idx``."""
     keys = {"prompt_tokens", "response_tokens", "reward", "prompt_idx"}
     return start.row is not None and keys <= start.row.keys()
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, in_folders=True)
+ROLLOUTS: Final = Format(
+    SYSTEM, partial(read_noted, "calipers.systems.open_instruct:LAYOUT", [FILTERED]), recognise, in_folders=True
+)

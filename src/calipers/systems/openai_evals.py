@@ -21,7 +21,6 @@ from calipers.formats.system_rows import (
     Layout,
     Number,
     RowBlock,
-    SystemLines,
     SystemPart,
     decoded,
     joined,
@@ -152,14 +151,9 @@ def _take_kind(rows: RowBlock, kind: str, size: int, there: Ints, said: Sequence
 LAYOUT: Final = Layout(SYSTEM, LINE, take, headline=REWARD)
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of events, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a log: one for each verdict on a sample, one for a sample without a verdict."""
-    events = joined(read_rows("calipers.systems.openai_evals:lines", SYSTEM, source, names, labels, progress))
+    events = joined(read_rows("calipers.systems.openai_evals:LAYOUT", source, names, labels, progress))
     if not len(events):
         return []
     notes = []

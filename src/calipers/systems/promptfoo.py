@@ -243,11 +243,6 @@ def _threw(grading: Grading | None) -> bool:
 LAYOUT: Final = Layout(SYSTEM, ROW, take, headline="pass")
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of rows, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a results file."""
     if CSV_HEADER in source.head.partition(b"\n")[0]:
@@ -257,7 +252,7 @@ def read(source: Source, names: Columns, labels: Collection[str], progress: Prog
         own_names(names, SYSTEM)
         parts = [_read_file(source, labels, progress)]
     else:
-        parts = read_rows("calipers.systems.promptfoo:lines", SYSTEM, source, names, labels, progress)
+        parts = read_rows("calipers.systems.promptfoo:LAYOUT", source, names, labels, progress)
     return with_notes(_told_apart(parts), source.path, _notes(parts, source.path)) if parts and len(parts[0]) else []
 
 

@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats.format import BAD, Beginning, Columns, Format, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
-from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     STEP,
     Layout,
@@ -20,16 +20,14 @@ from calipers.formats.system_rows import (
     PromptTasks,
     Remembered,
     RowBlock,
-    SystemLines,
     given,
     raw_hash,
-    read_rows,
+    read_noted,
     row_texts,
     said_of,
     step_in,
-    with_notes,
 )
-from calipers.rollouts.table import BadRow, Part
+from calipers.rollouts.table import BadRow
 
 SYSTEM: Final = "skyrl"
 UNNAMED: Final = "unknown"  # what SkyRL calls a data source that is null
@@ -149,17 +147,6 @@ def _summed(scores: Sequence[Any]) -> float | None:
 LAYOUT: Final = Layout(SYSTEM, FIELDS, take, headline="score")
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of rows, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
-def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file."""
-    maker = "calipers.systems.skyrl:lines"
-    return with_notes(read_rows(maker, SYSTEM, source, names, labels, progress), source.path)
-
-
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
     """What the rows of a file say."""
     tasks = PromptTasks(users_turn)
@@ -184,4 +171,6 @@ def recognise(start: Beginning) -> bool:
     return start.row is not None and {"input_prompt", "output_response", "score"} <= start.row.keys()
 
 
-ROLLOUTS: Final = Format(SYSTEM, read, recognise, texts, in_folders=True, said=said)
+ROLLOUTS: Final = Format(
+    SYSTEM, partial(read_noted, "calipers.systems.skyrl:LAYOUT", ()), recognise, texts, in_folders=True, said=said
+)

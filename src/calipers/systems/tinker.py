@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats.format import Beginning, Columns, Format, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING
-from calipers.formats.source import Source
 from calipers.formats.system_rows import (
     SPLIT,
     STEP,
     Layout,
     Number,
     RowBlock,
-    SystemLines,
     conversation,
     decoded,
     number,
     raw_hash,
-    read_rows,
+    read_noted,
     row_texts,
-    with_notes,
 )
-from calipers.rollouts.table import Part
 
 
 class Turn(msgspec.Struct, gc=False):
@@ -137,28 +134,6 @@ EVALUATION_LAYOUT: Final = Layout(EVALUATIONS, EVALUATION, take_evaluation)
 SUMMARY_LAYOUT: Final = Layout(SUMMARIES, SUMMARY, take_summary, unnumbered=False, headline="total_reward")
 
 
-def evaluation_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of trajectories, wherever in the file they stand."""
-    return SystemLines(path, EVALUATION_LAYOUT, labels, start)
-
-
-def summary_lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of summaries, wherever in the file they stand."""
-    return SystemLines(path, SUMMARY_LAYOUT, labels, start)
-
-
-def read_evaluation(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file of trajectories."""
-    maker = "calipers.systems.tinker:evaluation_lines"
-    return with_notes(read_rows(maker, EVALUATIONS, source, names, labels, progress), source.path)
-
-
-def read_summaries(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
-    """The rollouts of a file of summaries."""
-    maker = "calipers.systems.tinker:summary_lines"
-    return with_notes(read_rows(maker, SUMMARIES, source, names, labels, progress), source.path, [BATCH])
-
-
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:
     """The turns of a trajectory."""
     turns = msgspec.json.decode(row.get("turns", b"null"))
@@ -196,5 +171,14 @@ def is_summary(start: Beginning) -> bool:
     return start.row is not None and {"schema_version", "group_idx", "traj_idx", "total_reward"} <= start.row.keys()
 
 
-EVALUATED: Final = Format(EVALUATIONS, read_evaluation, is_evaluation, texts, in_folders=True, said=said)
-SUMMARISED: Final = Format(SUMMARIES, read_summaries, is_summary, in_folders=True)
+EVALUATED: Final = Format(
+    EVALUATIONS,
+    partial(read_noted, "calipers.systems.tinker:EVALUATION_LAYOUT", ()),
+    is_evaluation,
+    texts,
+    in_folders=True,
+    said=said,
+)
+SUMMARISED: Final = Format(
+    SUMMARIES, partial(read_noted, "calipers.systems.tinker:SUMMARY_LAYOUT", [BATCH]), is_summary, in_folders=True
+)

@@ -24,7 +24,6 @@ from calipers.formats.system_rows import (
     Number,
     PromptTasks,
     RowBlock,
-    SystemLines,
     SystemPart,
     extra_columns,
     given,
@@ -116,15 +115,9 @@ def _take_ids(rows: RowBlock) -> None:
 LAYOUT: Final = Layout(SYSTEM, FIELDS, take, extras=True, headline=HEADLINE)
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of rows, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file: of several outputs of one session, the last."""
-    maker = "calipers.systems.verl:lines"
-    parts = read_rows(maker, SYSTEM, source, names, labels, progress)
+    parts = read_rows("calipers.systems.verl:LAYOUT", source, names, labels, progress)
     parts, dropped = last_outputs(parts)
     notes = []
     if dropped:

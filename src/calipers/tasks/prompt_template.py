@@ -38,7 +38,7 @@ def is_template_file(written: str) -> bool:
     )
 
 
-def prompt_template(written: str, columns: Collection[str], origin: str = "--template") -> PromptTemplate:
+def prompt_template(written: str, columns: Collection[str]) -> PromptTemplate:
     """A template over these columns; InputError for an unknown column or an invalid template.
 
     >>> prompt_template("Q: {question}", ["question"]).fill({"question": "2 + 2?"})
@@ -46,10 +46,11 @@ def prompt_template(written: str, columns: Collection[str], origin: str = "--tem
     """
     if is_template_file(written):
         return _jinja(written, columns)
-    return _plain(written, columns, origin)
+    return _plain(written, columns)
 
 
-def _plain(text: str, columns: Collection[str], origin: str) -> PromptTemplate:
+def _plain(text: str, columns: Collection[str]) -> PromptTemplate:
+    origin = "--template"
     pieces: list[tuple[str, str | None]] = []
     plain = "expected column names such as {question}; write {{ for a literal brace"
     try:

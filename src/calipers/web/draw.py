@@ -110,7 +110,6 @@ def glyph(
     scale: Scale,
     *,
     tone: Tone = "blue",
-    hollow: bool = False,
     large: bool = False,
     y: float = 0,
 ) -> Markup:
@@ -133,8 +132,7 @@ def glyph(
             )
         )
     if value is not None:
-        plain = hollow or interval is None
-        kind = f"point {tone if interval is not None or hollow else 'grey'}{size}{' hollow' if plain else ''}"
+        kind = f"point {f'grey{size} hollow' if interval is None else f'{tone}{size}'}"
         marks.append(Markup(f'<circle class="{kind}" cx="{pc(scale.at(value))}" cy="{y}" r="{radius}"/>'))
     return Markup("".join(marks))
 
@@ -147,7 +145,6 @@ def interval_row(
     *,
     label: str,
     tone: Tone = "blue",
-    hollow: bool = False,
     zero: bool = False,
     whole: float | None = None,
     why: str = "",
@@ -162,7 +159,7 @@ def interval_row(
         marks.append(line(scale.at(0), scale.at(0), 0, "100%", "zero"))
     if whole is not None:
         marks.append(line(scale.at(whole), scale.at(whole), 0, "100%", "whole"))
-    marks.append(centred(glyph(value, interval, bounds, scale, tone=tone, hollow=hollow)))
+    marks.append(centred(glyph(value, interval, bounds, scale, tone=tone)))
     if why and value is not None and interval is None:
         place = scale.at(value)
         right = place < 55

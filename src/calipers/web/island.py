@@ -37,7 +37,7 @@ from calipers.formats.format import worths
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
-from calipers.reports.result import Group, Result
+from calipers.reports.result import Group, Result, finite
 from calipers.request import NATIVE, Dialect
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import has, slices
@@ -250,11 +250,6 @@ def _counts(run: Rollouts, column: Column) -> dict[str, Any]:
     }
 
 
-def _finite(value: float | None) -> float | None:
-    """What JSON can write: a value that is no number is none."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _number(value: float) -> int | float:
     """Whole numbers as integers: they are shorter in JSON."""
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
@@ -284,7 +279,7 @@ def _of_tasks(run: Rollouts, key: str, label: Callable[[Any], str]) -> tuple[lis
 def _metric_of_run(text: str, estimate: Estimate, reward: str | None) -> dict[str, Any]:
     return {
         **_metric(text, estimate.made, reward),
-        "value": _finite(estimate.value),
+        "value": finite(estimate.value),
         "interval": estimate.interval and list(estimate.interval),
         "why": estimate.why,
     }
@@ -295,7 +290,7 @@ def _metric_of_pair(finding: Finding, made: Signature, reward: str | None, confi
     metric = _metric(finding.metric, made, reward)
     return {
         **metric,
-        "value": _finite(finding.delta),
+        "value": finite(finding.delta),
         "interval": finding.interval and list(finding.interval),
         "p": finding.p,
         "verdict": finding.verdict,

@@ -28,7 +28,7 @@ from calipers.web.gather import ManyData, RunData, ledger_parts
 from calipers.web.island import command_words
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, heading
-from calipers.web.pair_page import TONES, badge, spent_of, verdict_word
+from calipers.web.pair_page import TONES, badge, options_of, spent_of, verdict_word
 from calipers.web.rollout_sections import as_table, curve_section, task_scores
 from calipers.web.run_page import (
     bar_parts,
@@ -309,17 +309,7 @@ def _command(report: Leaderboard | Matrix, paths: Sequence[str]) -> str:
     ranked = isinstance(report, Leaderboard)
     words = ["calipers", "leaderboard" if ranked else "report", *paths]
     words += ["--metric", report.boards[0].metric if isinstance(report, Leaderboard) else report.metric]
-    if report.cluster:
-        words += ["--cluster", report.cluster]
-    if report.dialect != "native":
-        words += ["--dialect", report.dialect]
-    if report.missing != "gap":
-        words += ["--missing", report.missing]
-    if report.confidence != 0.95:
-        words += ["--confidence", f"{report.confidence:g}"]
-    if report.seed:
-        words += ["--seed", str(report.seed)]
-    return shlex.join(words)
+    return shlex.join([*words, *options_of(report)])
 
 
 def board_table(board: Board, confidence: float) -> Markup:

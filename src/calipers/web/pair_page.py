@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from calipers.analyses.compare.page import at_step
 from calipers.analyses.compare.result import Comparison, Contest, Finding, Pair
@@ -54,6 +54,10 @@ from calipers.web.run_page import (
     state_counts,
 )
 
+if TYPE_CHECKING:
+    from calipers.analyses.leaderboard.document import Leaderboard
+    from calipers.analyses.matrix.result import Matrix
+
 BADGES: Final = {
     "better": "▲ Better",
     "worse": "▼ Worse",
@@ -88,7 +92,7 @@ def pair_page(data: PairData) -> HtmlPage:
         *_slices(pair, finding, comparison),
         _tasks(pair, changes),
         _changed(data, shown, len(changes), names),
-        _mcnemar(finding, names),
+        _mcnemar(finding),
         _cost(data, finding),
         what_if_section(data),
         _notes(pair, comparison),
@@ -400,7 +404,7 @@ def _changed(data: PairData, shown: Sequence[Change], total: int, names: tuple[s
     return Section("What changed", table, note, "changed")
 
 
-def _mcnemar(finding: Finding, names: tuple[str, str]) -> Section | None:
+def _mcnemar(finding: Finding) -> Section | None:
     """Both, one, neither: where each task has one pass or fail in each run."""
     test = finding.mcnemar
     if test is None or finding.first is None or finding.by is not None:
@@ -522,19 +526,20 @@ def _command(data: PairData) -> str:
         words += ["--metric", metric]
     for key in dict.fromkeys(finding.by for finding in pair.findings if finding.by):
         words += ["--by", key]
-    if comparison.cluster:
-        words += ["--cluster", comparison.cluster]
-    if comparison.dialect != "native":
-        words += ["--dialect", comparison.dialect]
-    if comparison.missing != "gap":
-        words += ["--missing", comparison.missing]
-    if comparison.margin is not None:
-        words += ["--margin", f"{comparison.margin:g}"]
-    if comparison.confidence != 0.95:
-        words += ["--confidence", f"{comparison.confidence:g}"]
-    if comparison.seed:
-        words += ["--seed", str(comparison.seed)]
-    return shlex.join(words)
+    return shlex.join([*words, *options_of(comparison, comparison.margin)])
+
+
+def options_of(report: Comparison | Leaderboard | Matrix, margin: float | None = None) -> list[str]:
+    """The options of the command that prints the numbers of a report, where they are not the defaults."""
+    given = {
+        "--cluster": report.cluster,
+        "--dialect": report.dialect if report.dialect != "native" else None,
+        "--missing": report.missing if report.missing != "gap" else None,
+        "--margin": None if margin is None else f"{margin:g}",
+        "--confidence": f"{report.confidence:g}" if report.confidence != 0.95 else None,
+        "--seed": str(report.seed) if report.seed else None,
+    }
+    return [word for option, value in given.items() if value for word in (option, value)]
 
 
 def _cards(data: PairData, finding: Finding, names: tuple[str, str]) -> list[NumberCard]:

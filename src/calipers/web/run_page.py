@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counted, decimals, figure
+from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counted, decimals, figure, listed
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.sentences import duration, level, money, money_per, of_run, of_running, percent, places
 from calipers.rollouts.ledger import Ledger
@@ -349,7 +349,7 @@ def cost_words(group: Group) -> tuple[str, str]:
         parts.append(money(totals["cost_usd"]))
     if "latency_s" in totals:
         parts.append(duration(totals["latency_s"]))
-    first = f"{_listed(parts)} in total." if parts else ""
+    first = f"{listed(parts)} in total." if parts else ""
     sentences = []
     solved = [
         show(value)
@@ -362,7 +362,7 @@ def cost_words(group: Group) -> tuple[str, str]:
             price = money_per(cheap, "solved task")
             sentences.append(f"{price[:1].upper()}{price[1:]}{f'; {solved[1]} each' if len(solved) > 1 else ''}.")
         else:
-            sentences.append(f"Per solved task: {_listed(solved)}.")
+            sentences.append(f"Per solved task: {listed(solved)}.")
     half, most = _value(economics, "latency_p50"), _value(economics, "latency_p90")
     if half is not None and most is not None:
         sentences.append(f"Half of the rollouts took under {duration(half)}, nine in ten under {duration(most)}.")
@@ -373,10 +373,6 @@ def _value(economics: Mapping[str, Estimate], metric: str) -> float | None:
     estimate = economics.get(metric)
     value = estimate.value if estimate else None
     return value if value is not None and math.isfinite(value) else None
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def slice_sections(run: RunData, *, among: bool = False) -> list[Section]:

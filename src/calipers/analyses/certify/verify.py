@@ -26,7 +26,7 @@ from calipers.formats.format import Named
 from calipers.formats.read import begin
 from calipers.reports.document import Blank, Block, Document, Name, Sentence, plain_table
 from calipers.reports.figures import counted, ends, figure
-from calipers.reports.json import encoded
+from calipers.reports.page import encoded
 from calipers.reports.result import Result, covered
 from calipers.reports.untrusted_text import clean
 
@@ -302,7 +302,7 @@ def verify(
     if files:
         checks += _rollouts(name, certificate, files, tree, columns)
         if rerun_verifier:
-            checks.append(_judged_again(certificate, files))
+            checks.append(_judged_again(files))
     else:
         checks.append(_not_given(certificate, bool(shown)))
         if rerun_verifier:
@@ -454,7 +454,7 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)[:60]
 
 
-def _judged_again(certificate: Certificate, files: Sequence[str]) -> CertCheck:
+def _judged_again(files: Sequence[str]) -> CertCheck:
     """Whether the stored completions get the same rewards from the run's own verifier."""
     import tempfile
 

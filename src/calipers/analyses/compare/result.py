@@ -10,7 +10,6 @@ from typing import Any
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
 from calipers.reports.document import Document, Glance
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.result import canonical
 from calipers.stats.paired import Difference, McNemar
@@ -262,10 +261,6 @@ class Comparison(Page):
             "notes": list(self.notes),
             "digest": self.digest,
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per finding: both runs, and every number of it."""

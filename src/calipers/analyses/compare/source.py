@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from calipers.analyses.compare.document_table import DocumentTable, table_of
 from calipers.errors import display
@@ -22,9 +23,13 @@ from calipers.formats.convert import texts_of_rows
 from calipers.formats.format import BAD, Format, Raw, Text
 from calipers.formats.read import Input, begin
 from calipers.names import FORMATS
-from calipers.pipeline import Progress, Source, read
+from calipers.pipeline import Progress, Source, read, score_rollouts
+from calipers.reports.page import load
+from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
+from calipers.request import Plan, RequestedMetric
 from calipers.rollouts.table import Part, Rollouts
+from calipers.stats.estimate import Estimate
 from calipers.stores.address import local
 
 Key = tuple[str | None, ...]  # agent, model, dataset
@@ -297,3 +302,41 @@ def read_source(
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
         return ReadSource(display(" ".join(paths)), rollouts, digests, columns, cache(inputs))
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedResult:
+    """A result that was given instead of rollouts."""
+
+    path: str  # "" for one in memory
+    result: Result
+
+
+def finished_results(sources: Sequence[Source]) -> tuple[list[FinishedResult], list[Source]]:
+    """Results that are finished, and what has rollouts to read; of a folder of runs, what is inside."""
+    from calipers.formats.folder_of_runs import is_result, unfolded
+
+    finished, others = [], []
+    for source in unfolded(sources):
+        if isinstance(source, Result):
+            finished.append(FinishedResult("", source))
+        elif isinstance(source, (str, os.PathLike)) and is_result(os.fspath(source)):
+            result = load(source)
+            assert isinstance(result, Result)
+            finished.append(FinishedResult(os.fspath(source), result))
+        else:
+            others.append(source)
+    return finished, others
+
+
+def on_tasks(rollouts: Rollouts, tasks: Collection[str]) -> Rollouts:
+    """The rollouts of some tasks."""
+    there = np.array([task in tasks for task in rollouts.tasks], dtype=np.bool_)
+    return rollouts if there.all() else rollouts.where(there[rollouts.task])
+
+
+def estimate_of(part: Rollouts, request: RequestedMetric, plan: Plan) -> Estimate:
+    """A metric of some rollouts as `score` has it; what is missing was looked for before."""
+    policy = "gap" if plan.missing == "fail" else plan.missing
+    result = score_rollouts(part, replace(plan, asked=[request], by=(), missing=policy, afterwards=None))
+    return next(iter(result.groups[0].metrics.values()))

@@ -17,7 +17,6 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
@@ -150,10 +149,6 @@ class Curves(Page):
             "groups": [asdict(group) for group in self.groups],
             "digest": self.digest,
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per metric and k; pass@k carries what it takes to reach a first pass."""

@@ -24,7 +24,6 @@ from calipers.reports.document import (
 )
 from calipers.reports.figures import counted, figure
 from calipers.reports.github import annotation
-from calipers.reports.json import encoded
 from calipers.reports.junit import Case, TestSuite
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
@@ -205,10 +204,6 @@ class Gate(Page):
             "checks": [asdict(check) for check in self.checks],
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
 
 def document(gate: Gate) -> Document:

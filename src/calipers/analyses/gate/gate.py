@@ -38,7 +38,7 @@ from calipers.formats.folder_of_runs import is_folder_of_runs, runs_inside
 from calipers.formats.format import Named
 from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure
-from calipers.reports.result import Result
+from calipers.reports.result import Result, finite
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.multiplicity import holm
 from calipers.stats.paired import below
@@ -443,7 +443,7 @@ def _check(
     if part is None or number is None:
         return replace(start, why=f"there is no slice {wanted.by}={wanted.slice}; {_slices(wanted, group)}")
     tasks = None if wanted.missing else number.tasks
-    start = replace(start, estimate=_finite(number.value), interval=number.interval, tasks=tasks)
+    start = replace(start, estimate=finite(number.value), interval=number.interval, tasks=tasks)
     if number.interval is not None:
         start = replace(start, confidence=numbers.confidence)
     too_many = _gaps(part, most, "")
@@ -576,7 +576,7 @@ def _number(
 
 def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | None]:
     """The value to compare with the number; or why there is none."""
-    if _finite(number.value) is None:
+    if finite(number.value) is None:
         return (
             None,
             f"{'no difference' if wanted.delta else 'no value'}: {number.why or 'no reason is given'}",
@@ -636,7 +636,3 @@ def _unread(wanted: Requirement, named: NamedResult, why: str) -> Check:
         wanted.text, wanted.tier, named.name, wanted.agent, wanted.model, wanted.dataset, "undefined",
         op=wanted.op, number=wanted.number, why=why,
     )  # fmt: skip
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -11,7 +11,6 @@ from calipers.errors import UnknownName
 from calipers.formats.read import Input
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, letters
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.untrusted_text import clean
 from calipers.stats.variance import Split
@@ -133,10 +132,6 @@ class ItemReport(Page):
             "tables": [self._table(table) for table in self.tables],
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per task; the values of the runs are in one cell, by name."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from calipers.formats.read import Input
 from calipers.reports.document import Block, Document, Name, Sentence, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, ends, figure, percent
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import places, signed_to, to
@@ -123,10 +122,6 @@ class JudgeCheck(Page):
             "groups": [asdict(group) for group in self.groups],
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per number: the scores, the judge's rates, the agreements."""

@@ -419,7 +419,7 @@ def checked_judge(group: Rated, threshold: float, confidence: float) -> CheckedJ
         int(use.sum()),
         [rater for column, rater in enumerate(group.raters) if rater and group.rated[:, column].any()],
         told_apart,
-        _agreement(group, use, label, binary),
+        _agreement(group, use, binary),
         _pairs(group, use, threshold),
         _mean("judge", judged, part, limits, confidence),
         _mean("bias", Column(judged.values - label, use), part, limits and (-1.0, 1.0), confidence),
@@ -456,7 +456,7 @@ def _mean(
     return Corrected(float(means.mean()), estimate.stderr, estimate.ends, name, 1.0, labelled, len(means), estimate.why)
 
 
-def _agreement(group: Rated, use: Bools, label: Floats, binary: bool) -> list[Agreement]:
+def _agreement(group: Rated, use: Bools, binary: bool) -> list[Agreement]:
     level = NOMINAL if binary else INTERVAL
     ratings, rated = group.ratings[use], group.rated[use]
     judged = group.judged.values[use][:, None]

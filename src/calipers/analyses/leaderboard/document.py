@@ -28,7 +28,6 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import NONE, counted, figure, percent
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
@@ -183,10 +182,6 @@ class Leaderboard(Page):
             "notes": list(self.notes),
             "digest": self.digest,
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per model."""

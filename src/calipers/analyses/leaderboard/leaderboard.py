@@ -8,9 +8,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Final, cast
 
@@ -21,16 +20,21 @@ from calipers.analyses.compare.checks import check_gaps, check_sources, source_n
 from calipers.analyses.compare.compare import CommonValues, common_values, ranked_runs
 from calipers.analyses.compare.measure import metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
-from calipers.analyses.compare.source import ReadSource, read_source
+from calipers.analyses.compare.source import (
+    FinishedResult,
+    ReadSource,
+    estimate_of,
+    finished_results,
+    on_tasks,
+    read_source,
+)
 from calipers.analyses.leaderboard.document import Board, Leaderboard, Rivals, Standing
 from calipers.errors import InputError, UnknownName
-from calipers.formats.folder_of_runs import is_result, unfolded
 from calipers.formats.format import Named
 from calipers.formats.read import Input
 from calipers.metrics.metric import Metric
-from calipers.pipeline import Progress, Source, quietly, score_rollouts
-from calipers.reports.page import load
-from calipers.reports.result import Group, Result
+from calipers.pipeline import Progress, Source, quietly
+from calipers.reports.result import Group
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.column import total
 from calipers.rollouts.ledger import Ledger
@@ -85,7 +89,7 @@ def leaderboard(
     plan = replace(plan, asked=[mean_metric(plan, named=wanted is not None)])
     question = make_question(plan, test="default", adjust=SIDAK, margin=None, baseline=baseline, flips=0, tables=[])
     check_sources(sources)
-    finished, others = _finished(unfolded(sources))
+    finished, others = finished_results(sources)
     read = [
         read_source(source, Named(columns or {}, truth, input_format or ""), plan.labels, progress) for source in others
     ]
@@ -104,35 +108,14 @@ def leaderboard(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _FinishedResult:
-    path: str
-    result: Result
-
-
-def _finished(sources: Sequence[Source]) -> tuple[list[_FinishedResult], list[Source]]:
-    """Results that are finished, and what has rollouts to read."""
-    finished, others = [], []
-    for source in sources:
-        if isinstance(source, Result):
-            finished.append(_FinishedResult("", source))
-        elif isinstance(source, (str, os.PathLike)) and is_result(os.fspath(source)):
-            result = load(source)
-            assert isinstance(result, Result)
-            finished.append(_FinishedResult(os.fspath(source), result))
-        else:
-            others.append(source)
-    return finished, others
-
-
-def _inputs(read: Sequence[ReadSource], finished: Sequence[_FinishedResult]) -> list[list[Input]]:
+def _inputs(read: Sequence[ReadSource], finished: Sequence[FinishedResult]) -> list[list[Input]]:
     """The files of each source, in an order that does not depend on theirs."""
     every = [*(source.hashed() for source in read), *(list(result.result.inputs) for result in finished)]
     return sorted(every, key=lambda files: [(file.path, file.sha256) for file in files])
 
 
 def _boards(
-    sources: Sequence[ReadSource], finished: Sequence[_FinishedResult], question: Question
+    sources: Sequence[ReadSource], finished: Sequence[FinishedResult], question: Question
 ) -> tuple[list[Board], list[str]]:
     runs = [
         replace(run, parts={dataset: part})
@@ -206,7 +189,7 @@ def _baseline(contest: Sequence[ReadRun], wanted: str | None) -> str | None:
 def _of_contest(
     dataset: str | None,
     contest: Sequence[ReadRun],
-    documents: Sequence[tuple[_FinishedResult, Group]],
+    documents: Sequence[tuple[FinishedResult, Group]],
     baseline: str | None,
     question: Question,
 ) -> tuple[list[Board], list[str]]:
@@ -260,29 +243,16 @@ def _scored(runs: Sequence[ReadRun], known: CommonValues, plan: Plan) -> tuple[l
     wanted = set(known.ids)
     standings, notes = [], []
     for run, request in zip(runs, known.requests, strict=True):
-        part = _on(run.rollouts, wanted)
-        if part is None:
+        if wanted.isdisjoint(run.rollouts.tasks):
             standings.append(_standing(run, run.rollouts, None))
             continue
+        part = on_tasks(run.rollouts, wanted)
         cost = part.columns.get(COST)
         unpriced = 0 if cost is None else int(((part.outcome == SCORED) & ~cost.given).sum())
         if cost is not None and cost.given.any() and unpriced:
             notes.append(f"the cost of {run.name} is incomplete: {unpriced:,} scored rollouts have no {COST}")
-        standings.append(_standing(run, part, _estimate(part, request, plan)))
+        standings.append(_standing(run, part, estimate_of(part, request, plan)))
     return standings, notes
-
-
-def _on(rollouts: Rollouts, tasks: set[str]) -> Rollouts | None:
-    there = np.array([task in tasks for task in rollouts.tasks], dtype=np.bool_)
-    if not there.any():
-        return None
-    return rollouts if there.all() else rollouts.where(there[rollouts.task])
-
-
-def _estimate(part: Rollouts, request: RequestedMetric, plan: Plan) -> Estimate:
-    policy = "gap" if plan.missing == "fail" else plan.missing  # what is missing was looked for before
-    result = score_rollouts(part, replace(plan, asked=[request], by=(), missing=policy, afterwards=None))
-    return next(iter(result.groups[0].metrics.values()))
 
 
 def _standing(run: ReadRun, part: Rollouts, estimate: Estimate | None, why: str | None = None) -> Standing:
@@ -307,10 +277,10 @@ def _unranked(run: ReadRun, request: RequestedMetric, plan: Plan, why: str) -> S
     (asked,) = plan.asked
     pairs = metrics_of([asked], (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)[0]
     own_request = next((first for first, _ in pairs if first.text == request.text), pairs[0][0])
-    return _standing(run, run.rollouts, _estimate(run.rollouts, own_request, plan), why)
+    return _standing(run, run.rollouts, estimate_of(run.rollouts, own_request, plan), why)
 
 
-def _of_result(source: _FinishedResult, group: Group, metric: str, plan: Plan) -> Standing:
+def _of_result(source: FinishedResult, group: Group, metric: str, plan: Plan) -> Standing:
     estimate = group.metrics.get(metric)
     known = estimate is not None and source.result.confidence == plan.confidence
     return Standing(

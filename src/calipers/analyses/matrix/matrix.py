@@ -26,16 +26,22 @@ from calipers.analyses.compare.checks import check_gaps, source_notes, unrelated
 from calipers.analyses.compare.compare import common_tasks, pair_columns, untested
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
-from calipers.analyses.compare.source import ReadSource, read_source, settings_differ
+from calipers.analyses.compare.source import (
+    FinishedResult,
+    ReadSource,
+    estimate_of,
+    finished_results,
+    on_tasks,
+    read_source,
+    settings_differ,
+)
 from calipers.analyses.matrix.result import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
 from calipers.errors import InputError, UnknownName
-from calipers.formats.folder_of_runs import is_result, unfolded
 from calipers.formats.format import Named
 from calipers.formats.read import Input
 from calipers.metrics.metric import Metric
-from calipers.pipeline import Progress, Source, quietly, score_rollouts
-from calipers.reports.page import load
-from calipers.reports.result import Group, Result
+from calipers.pipeline import Progress, Source, quietly
+from calipers.reports.result import Group, finite
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.column import total
 from calipers.rollouts.labels import without
@@ -132,28 +138,14 @@ def _shown(
         return _matrix(read, finished, question, chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class _FinishedCells:
-    path: str
-    result: Result
-
-
 def _read(
     sources: Sequence[Source], named: Named, plan: Plan, progress: Progress | None
-) -> tuple[list[ReadSource], list[_FinishedCells]]:
+) -> tuple[list[ReadSource], list[FinishedResult]]:
     """What has rollouts, and results that are finished."""
     if not sources:
         raise InputError("nothing to show; expected a folder of runs, or runs")
-    read, finished = [], []
-    for source in unfolded(sources):
-        if isinstance(source, Result):
-            finished.append(_FinishedCells("", source))
-        elif isinstance(source, (str, os.PathLike)) and is_result(os.fspath(source)):
-            result = load(source)
-            assert isinstance(result, Result)
-            finished.append(_FinishedCells(os.fspath(source), result))
-        else:
-            read.append(read_source(source, named, plan.labels, progress))
+    finished, others = finished_results(sources)
+    read = [read_source(source, named, plan.labels, progress) for source in others]
     if plan.exclude and finished:
         wrong = f"{finished[0].path or 'a result'} has no rollouts to exclude"
         raise InputError.at("--exclude", wrong, "expected rollouts, such as the folder of its run")
@@ -173,7 +165,7 @@ class _Entry:
     confidence: float = 0.95  # of a finished result
 
 
-def _entries(read: Sequence[ReadSource], finished: Sequence[_FinishedCells]) -> Iterator[_Entry]:
+def _entries(read: Sequence[ReadSource], finished: Sequence[FinishedResult]) -> Iterator[_Entry]:
     for index, source in enumerate(read):
         for run in runs_of(index, source.path, source.rollouts):
             who = run.who if any(run.who) else (None, _stem(source.path, index))
@@ -239,7 +231,7 @@ def _unknown(name: str, known: Sequence[str]) -> UnknownName:
 
 
 def _matrix(
-    read: Sequence[ReadSource], finished: Sequence[_FinishedCells], question: Question, chosen: Sequence[str] | None
+    read: Sequence[ReadSource], finished: Sequence[FinishedResult], question: Question, chosen: Sequence[str] | None
 ) -> Matrix:
     plan = question.plan
     table = _table(_entries(read, finished))
@@ -288,7 +280,7 @@ def _matrix(
     )
 
 
-def _inputs(finished: _FinishedCells) -> list[Input]:
+def _inputs(finished: FinishedResult) -> list[Input]:
     return list(finished.result.inputs)
 
 
@@ -331,7 +323,7 @@ def _row(
                 for first, second in combinations(range(len(runs)), 2)
             ]
     estimates = {
-        model: _estimate(parts[model], requests[model], plan) if entry.run is not None else _finished(entry, plan)
+        model: estimate_of(parts[model], requests[model], plan) if entry.run is not None else _finished(entry, plan)
         for model, entry in entries.items()
     }
     if any(entry.run is None for entry in entries.values()) and len(entries) > 1:
@@ -402,7 +394,7 @@ def _aligned(
         kept &= {task for task, given in zip(common.first.tasks, there.tolist(), strict=True) if given}
     if not kept:
         return None, [*notes, "no task has a value in every run"], NO_COMMON
-    return _Aligned([_on(part, kept) for part in parts], requests, kept, every), notes, None
+    return _Aligned([on_tasks(part, kept) for part in parts], requests, kept, every), notes, None
 
 
 def _measured(aligned: _Aligned, first: int, second: int, runs: Sequence[ReadRun], question: Question) -> Measured:
@@ -420,17 +412,6 @@ def _pair_of(
     codes = units(common, plan.cluster)[0] if plan.cluster else None
     columns = pair_columns(metric, common, names, zero=plan.missing == "zero")
     return measure(MetricPair(metric, common, columns, codes, question))
-
-
-def _on(rollouts: Rollouts, tasks: set[str]) -> Rollouts:
-    there = np.array([task in tasks for task in rollouts.tasks], dtype=np.bool_)
-    return rollouts if there.all() else rollouts.where(there[rollouts.task])
-
-
-def _estimate(part: Rollouts, request: RequestedMetric, plan: Plan) -> Estimate:
-    policy = "gap" if plan.missing == "fail" else plan.missing  # what is missing was looked for before
-    result = score_rollouts(part, replace(plan, asked=[request], by=(), missing=policy, afterwards=None))
-    return next(iter(result.groups[0].metrics.values()))
 
 
 def _finished(entry: _Entry, plan: Plan) -> Estimate | None:
@@ -457,8 +438,8 @@ def _cell(model: str, entry: _Entry | None, estimate: Estimate | None, parts: Ma
         return Cell(model, None, None, None, None, 0, 0, ledger.gaps, ledger.planned, cost, entry.path, why)
     return Cell(
         model,
-        _finite(estimate.value),
-        _finite(estimate.stderr),
+        finite(estimate.value),
+        finite(estimate.stderr),
         estimate.interval,
         estimate.method,
         estimate.tasks,
@@ -469,10 +450,6 @@ def _cell(model: str, entry: _Entry | None, estimate: Estimate | None, parts: Ma
         entry.path,
         estimate.why,
     )
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None
 
 
 def _equivalent(differences: Sequence[Difference], question: Question) -> list[bool]:
@@ -556,7 +533,7 @@ def _mean(rows: Sequence[_Row], columns: Sequence[MatrixColumn], better: bool, q
 
 def _has_value(row: _Row, name: str) -> bool:
     estimate = row.estimates.get(name)
-    return estimate is not None and _finite(estimate.value) is not None
+    return estimate is not None and finite(estimate.value) is not None
 
 
 def _difference(row: _Row, first: str, second: str) -> Difference:
@@ -569,7 +546,7 @@ def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> C
     totals = sum(cell.missing for cell in cells), sum(cell.planned for cell in cells), sum(costs) if costs else None
     if estimate is None:
         return Cell(name, None, None, None, None, 0, 0, *totals, why="no benchmark that every model has")
-    numbers = _finite(estimate.value), _finite(estimate.stderr), estimate.interval, estimate.method
+    numbers = finite(estimate.value), finite(estimate.stderr), estimate.interval, estimate.method
     return Cell(name, *numbers, estimate.tasks, estimate.samples, *totals, why=estimate.why)
 
 

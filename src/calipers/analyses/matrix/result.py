@@ -10,7 +10,6 @@ from typing import Any, Final
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
 from calipers.reports.document import Document, Glance
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.result import canonical
 
@@ -166,10 +165,6 @@ class Matrix(Page):
             "notes": list(self.notes),
             "digest": self.digest,
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per cell; beside a second model, its difference from the first."""

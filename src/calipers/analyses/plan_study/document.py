@@ -21,7 +21,6 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import counted, figure, percent
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.sentences import money
 from calipers.reports.untrusted_text import clean
@@ -119,10 +118,6 @@ class Study(Page):
         from calipers import __version__
 
         return {"schema": SCHEMA, "calipers": __version__, **asdict(self)}
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
 
 def document(study: Study) -> Document:

@@ -12,7 +12,6 @@ import msgspec
 from calipers.errors import InputError
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn, Text, Title
 from calipers.reports.figures import counted, decimals, ends, figure
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.result import Result, Slice
 from calipers.reports.result_page import named, title
@@ -74,10 +73,6 @@ class Rescored(Page):
         """What it says, in a line."""
         changed = sum(flip.count for flip in self.flips)
         return f"{self.judged} of {self.rollouts} rollouts judged again, {changed} changed"
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison, ready for strict JSON."""

@@ -17,7 +17,6 @@ from calipers.formats.format import Named
 from calipers.formats.run_folder import is_run
 from calipers.reports.document import Block, Document, Glance, Name, Row, Sentence, Table, TableColumn, Title, spaced
 from calipers.reports.figures import NONE, counted, figure
-from calipers.reports.json import encoded
 from calipers.reports.page import Page
 from calipers.reports.sentences import minus, to
 from calipers.reports.untrusted_text import clean
@@ -99,10 +98,6 @@ class BestSteps(Page):
             "picks": [asdict(pick) for pick in self.picks],
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
 
 
 def best_of(watching: RunWatch, metric: str | None) -> BestSteps:

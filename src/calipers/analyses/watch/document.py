@@ -27,7 +27,6 @@ from calipers.reports.document import (
     spaced,
 )
 from calipers.reports.figures import NONE, counted, figure
-from calipers.reports.json import encoded
 from calipers.reports.junit import Case, TestSuite
 from calipers.reports.page import Page
 from calipers.reports.sentences import minus, percent, signed_to, to
@@ -175,10 +174,6 @@ class Watched(Page):
             "notes": list(self.notes),
         }
 
-    def to_json(self) -> str:
-        """The document as indented JSON with a final newline."""
-        return encoded(self.to_dict())
-
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each step of each metric."""
         rows = []
@@ -198,7 +193,6 @@ def watched_of(
     path: str,
     monitor: Monitor,
     *,
-    files: int,
     unreadable: Mapping[str, str],
     rewrites: int,
     notes: Sequence[str],
@@ -436,7 +430,7 @@ def _evidence(watched: Watched) -> Table:
     return Table(columns, rows)
 
 
-def sparkline(values: Sequence[float], columns: int = COLUMNS) -> str:
+def sparkline(values: Sequence[float]) -> str:
     """A curve as a line of bars; longer ones are averaged over neighbours.
 
     >>> sparkline([0.0, 0.5, 1.0])
@@ -444,7 +438,7 @@ def sparkline(values: Sequence[float], columns: int = COLUMNS) -> str:
     """
     if not values:
         return ""
-    size = min(columns, len(values))
+    size = min(COLUMNS, len(values))
     cuts = [values[len(values) * at // size : len(values) * (at + 1) // size] for at in range(size)]
     means = [sum(cut) / len(cut) for cut in cuts]
     low, high = min(means), max(means)

@@ -434,7 +434,6 @@ class RunWatch:
         return watched_of(
             self.path,
             self.monitor,
-            files=sum(bool(known.keys) for known in self.files.values()),
             unreadable=wrong,
             rewrites=len(self.rewrites),
             notes=[*self.notes, *self.monitor.notes],

@@ -18,7 +18,6 @@ from calipers.formats.system_rows import (
     Number,
     Remembered,
     RowBlock,
-    SystemLines,
     SystemPart,
     conversation,
     decoded,
@@ -142,19 +141,13 @@ def _repeat(said: tuple[str | int | None, str | int | None]) -> int:
 LAYOUT: Final = Layout(SYSTEM, ROW, take, unnumbered=False)
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of rows, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file of samples; InputError for the aggregate beside it, which has results only."""
     own_names(names, SYSTEM)
     if is_aggregate(source.head):
         right = "expected the file of its samples, {uuid}_samples.jsonl"
         raise InputError.at(source.path, "is a result of Every Eval Ever, without rollouts", right)
-    maker = "calipers.systems.every_eval_ever.read:lines"
-    rows = joined(read_rows(maker, SYSTEM, source, names, labels, progress))
+    rows = joined(read_rows("calipers.systems.every_eval_ever.read:LAYOUT", source, names, labels, progress))
     if not len(rows):
         return []
     rollouts = _rollouts(rows)

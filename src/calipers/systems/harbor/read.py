@@ -19,6 +19,7 @@ from calipers.formats.format import BAD, Columns, Extras, Format, Progress, Text
 from calipers.formats.jsonl import placed
 from calipers.formats.repeated_keys import refuse_twice
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
+from calipers.rollouts.record import show
 from calipers.rollouts.table import Part
 from calipers.systems.harbor.folder import (
     CONFIG,
@@ -284,7 +285,7 @@ class _JobReading:
         if row.odd:
             name, value = next(iter(row.odd.items()))
             path = self._folder.of(row.directory, RESULT)
-            note = f"{path}: reward {name!r} is {_shown(value)}; expected a finite number"
+            note = f"{path}: reward {name!r} is {show(value)}; expected a finite number"
             self._odd.append((row.directory, note))
         if row.disowned and row.exception:
             self._disowned[row.exception] += 1
@@ -369,11 +370,6 @@ def _few(names: Sequence[str]) -> str:
 
 def _trials(count: int) -> str:
     return "1 trial" if count == 1 else f"{count:,} trials"
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=True)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[TrajectoryGroup]:

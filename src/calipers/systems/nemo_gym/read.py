@@ -464,13 +464,8 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
         if role not in (REWARD, "answer"):
             wrong = f"{role} has a fixed key in NeMo Gym's rollouts"
             raise InputError.at("--columns", wrong, "expected reward=KEY or answer=KEY")
-    parts: list[GymPart] = read_lines("calipers.systems.nemo_gym.read:lines", source, names, labels, progress)
+    parts: list[GymPart] = read_lines("calipers.systems.nemo_gym.read:GymLines", source, names, labels, progress)
     return with_companions(source.path, parts)
-
-
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> GymLines:
-    """A reader of NeMo Gym's rows, which remembers where in the file each stands."""
-    return GymLines(path, names, labels, start)
 
 
 _TEXT_MARKS = [b'"responses_create_params"', b'"response"']

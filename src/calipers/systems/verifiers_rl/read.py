@@ -23,7 +23,6 @@ from calipers.formats.system_rows import (
     Layout,
     Number,
     RowBlock,
-    SystemLines,
     SystemPart,
     beside,
     hashed,
@@ -356,15 +355,10 @@ def _truncated(trace: Trace) -> bool:
 LAYOUT: Final = Layout(SYSTEM, EPISODE, take)
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of episodes, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file, and `not_run` for those that verifiers planned and the file does not have."""
-    maker = "calipers.systems.verifiers_rl.read:lines"
-    parts, agent, model = _with_policy(read_rows(maker, SYSTEM, source, names, labels, progress))
+    maker = "calipers.systems.verifiers_rl.read:LAYOUT"
+    parts, agent, model = _with_policy(read_rows(maker, source, names, labels, progress))
     notes = []
     if _is_effective(source.path):
         notes.append(

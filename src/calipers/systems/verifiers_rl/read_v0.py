@@ -14,7 +14,6 @@ from calipers.formats.system_rows import (
     Layout,
     Number,
     RowBlock,
-    SystemLines,
     beside,
     extra_columns,
     given,
@@ -155,15 +154,9 @@ def _text(raw: Raw) -> str | None:
 LAYOUT: Final = Layout(SYSTEM, RESULT, take, extras=True)
 
 
-def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> SystemLines:
-    """A reader of rows, wherever in the file they stand."""
-    return SystemLines(path, LAYOUT, labels, start)
-
-
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file, and `not_run` for those that were planned and are not in it."""
-    maker = "calipers.systems.verifiers_rl.read_v0:lines"
-    parts = read_rows(maker, SYSTEM, source, names, labels, progress)
+    parts = read_rows("calipers.systems.verifiers_rl.read_v0:LAYOUT", source, names, labels, progress)
     companion = beside(source.path, "metadata.json")
     group = {"model": companion.get("model"), "dataset": companion.get("env_id")}
     texts = {role: name if isinstance(name, str) else None for role, name in group.items()}

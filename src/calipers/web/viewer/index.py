@@ -314,9 +314,9 @@ class LogIndex:
             rewarded |= self.number("reward", name).given
         return np.where(unstated, np.where(rewarded, SCORED, MISSING), outcome).astype(np.uint8)
 
-    def contributions(self, reward: str = "") -> Column:
-        """What each row contributes to a reward metric, [R], as `ledger.contributed` has it."""
-        outcome, column = self.outcomes(), self.number("reward", reward or self.usual_reward)
+    def contributions(self) -> Column:
+        """What each row contributes to the usual reward metric, [R], as `ledger.contributed` has it."""
+        outcome, column = self.outcomes(), self.number("reward", self.usual_reward)
         numbered = outcome < FIRST_GAP
         nil = numbered & (outcome >= FIRST_NIL)
         zero = numbered & (outcome != SCORED) & (~column.given | nil)

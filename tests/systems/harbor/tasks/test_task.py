@@ -191,7 +191,6 @@ def test_what_a_valid_task_may_do_without(tmp_path):
     bare = ("environment/Dockerfile",)
     assert read_task(task(tmp_path / "a", "[environment]\ndocker_image = 'x'", without=bare))
     none = ("tests/test.sh",)
-    assert read_task(task(tmp_path / "b", without=none), verified=False)
     bundled = "[verifier.environment]\ndocker_image = 'judge'"
     assert read_task(task(tmp_path / "c", bundled, without=none))
     own = "[verifier]\nenvironment_mode = 'separate'"

@@ -78,7 +78,7 @@ def is_dataset(directory: str | os.PathLike[str]) -> bool:
     return os.path.lexists(root / DATASET_TOML) or is_task(root) or any(map(is_task, _subdirectories(root)))
 
 
-def read_dataset(directory: str | os.PathLike[str], verified: bool = True) -> TaskDataset:
+def read_dataset(directory: str | os.PathLike[str]) -> TaskDataset:
     """The dataset in a directory, or the one task that the directory is.
 
     A subdirectory with a task.toml means to be a task; one that is no valid task is among the
@@ -89,7 +89,7 @@ def read_dataset(directory: str | os.PathLike[str], verified: bool = True) -> Ta
     if not os.path.isdir(root):
         raise InputError.at(str(root), "no such directory", "expected a directory of tasks")
     if is_task(root):
-        return TaskDataset(root, ADHOC, (read_task(root, verified),), (), (), None)
+        return TaskDataset(root, ADHOC, (read_task(root),), (), (), None)
     manifest = read_manifest(root)
     tasks: list[TaskDirectory] = []
     faults: list[str] = []
@@ -103,7 +103,7 @@ def read_dataset(directory: str | os.PathLike[str], verified: bool = True) -> Ta
             faults.append(f"{folder}: is a link; expected a real directory")
         else:
             try:
-                tasks.append(read_task(folder, verified))
+                tasks.append(read_task(folder))
             except InputError as error:
                 faults.append(str(error))
     name = manifest.name if manifest else Path(os.path.abspath(root)).name
@@ -262,14 +262,14 @@ def refreshed(
     return _spaced(tomlkit.dumps(document))
 
 
-def new_document(name: str, version: str, description: str = "") -> str:
+def new_document(name: str, version: str) -> str:
     """A dataset.toml without tasks."""
     import tomlkit
 
     document = tomlkit.document()
     document["schema_version"] = "1.0"
     head = tomlkit.table()
-    head.update({"name": name, "version": version, "description": description, "authors": [], "keywords": []})
+    head.update({"name": name, "version": version, "description": "", "authors": [], "keywords": []})
     document["dataset"] = head
     return tomlkit.dumps(document)
 

@@ -356,12 +356,11 @@ def is_task(directory: Path) -> bool:
     return os.path.lexists(directory / TASK_TOML)
 
 
-def read_task(directory: str | os.PathLike[str], verified: bool = True) -> TaskDirectory:
+def read_task(directory: str | os.PathLike[str]) -> TaskDirectory:
     """The task in a directory; InputError for what makes it no valid one.
 
     A valid task has a task.toml that can be read, an environment (or an image's name), an
-    instruction and a test script for its system. ``verified=False`` is for a run without
-    verification, which needs no test script.
+    instruction and a test script for its system.
     """
     root = Path(directory)
     if not is_task(root):
@@ -379,8 +378,7 @@ def read_task(directory: str | os.PathLike[str], verified: bool = True) -> TaskD
         task = TaskDirectory(root, _name(root, made), made, "", instructions, tuple(unknown))
     else:
         task = TaskDirectory(root, _name(root, made), made, instruction(root, root), {}, tuple(unknown))
-    if verified:
-        _scripts(task)
+    _scripts(task)
     return task
 
 

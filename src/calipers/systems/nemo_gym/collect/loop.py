@@ -17,7 +17,7 @@ from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
 from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
-from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts
+from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts, root_of
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.row import (
     Row,
@@ -149,7 +149,7 @@ class Collector:
                 for _ in range(self._concurrency):
                     workers.create_task(self._worker())
         except BaseExceptionGroup as errors:
-            raise _root(errors) from None
+            raise root_of(errors) from None
         finally:
             looking.cancel()
             await self._files.flush()
@@ -287,9 +287,3 @@ def _most_tries(error: ClientError) -> float:
 
 def _longest(tried: int) -> float:
     return float(min(LONGEST_WAIT, FIRST_WAIT * 2**tried))
-
-
-def _root(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error that ended the workers; those of the others only follow from it."""
-    first = errors.exceptions[0]
-    return _root(first) if isinstance(first, BaseExceptionGroup) else first
