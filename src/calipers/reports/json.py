@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from calipers.reports.document import Document
 from calipers.reports.untrusted_text import safe_json
 
@@ -17,4 +19,8 @@ def render(document: Document) -> str:
 
 def encoded(data: Mapping[str, Any]) -> str:
     """Strict indented JSON with a final newline."""
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        plain = json.dumps(data, ensure_ascii=False, allow_nan=False)
+        return msgspec.json.format(plain, indent=1) + "\n"  # the indentation of `json`, which is written in Python
+    except UnicodeEncodeError:  # half of a character stands alone
+        return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

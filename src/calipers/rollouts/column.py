@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
@@ -129,8 +128,10 @@ def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floa
     1.0
     """
     if add is _ADD_LAST and values.ndim == 1 and values.size <= FEW:
-        with suppress(ValueError, OverflowError):  # infinities of both signs; sums beyond the floats on the way
+        try:
             return np.asarray(math.fsum(values.tolist()) + 0.0)
+        except (ValueError, OverflowError):  # infinities of both signs; sums beyond the floats on the way
+            pass
     biggest = _size(values)
     if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK and biggest <= _HUGE:
         chunks = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))
