@@ -10,7 +10,7 @@ import zstandard
 from formats.given import written
 
 from calipers.errors import InputError
-from calipers.formats.source import LONGEST_LINE, LongLine, Source, line_blocks, next_line
+from calipers.formats.source import BLOCK, LONGEST_LINE, LongLine, Source, line_blocks, next_line
 
 TEXT = b"".join(b'{"task": %d, "reward": %d}\n' % (n, n % 2) for n in range(20_000))
 PACKED = {"gzip": gzip.compress(TEXT, mtime=0), "zstd": zstandard.compress(TEXT), "": TEXT}
@@ -87,6 +87,14 @@ def test_a_file_that_opens_but_cannot_be_read():
 def test_a_file_larger_than_asked_for_is_refused(tmp_path):
     with Source(written(tmp_path, TEXT)) as source, pytest.raises(InputError, match="larger than 0 MiB"):
         source.everything(len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK, BLOCK + 1, (1 << 20) + 1])
+def test_a_file_is_hashed_whole_at_once_or_in_the_background(tmp_path, size):
+    content = (b"0123456789\n" * (size // 11 + 1))[:size]
+    with Source(written(tmp_path, content)) as source:
+        source.start_hashing()
+        assert source.sha256() == hashlib.sha256(content).hexdigest()
 
 
 def test_standard_input_is_hashed_as_it_passes(monkeypatch):

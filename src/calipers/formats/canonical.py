@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import repeat
+from json.encoder import encode_basestring
 from typing import Any, Final
 
 import msgspec
@@ -123,7 +124,7 @@ def canonical(value: Any) -> bytes:
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return encode_basestring(value)
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (int, float)):
@@ -131,8 +132,9 @@ def _text(value: Any) -> str:
     if isinstance(value, Raw):
         return canonical_raw(bytes(value)).decode()
     if isinstance(value, dict):
-        pairs = sorted(value.items(), key=lambda pair: utf16(pair[0]))
-        return f"{{{','.join(f'{_text(key)}:{_text(inner)}' for key, inner in pairs)}}}"
+        plain = all(map(str.isascii, value))  # the order of code units is that of characters then
+        keys = sorted(value) if plain else sorted(value, key=utf16)
+        return f"{{{','.join([f'{encode_basestring(key)}:{_text(value[key])}' for key in keys])}}}"
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_text, value))}]"
     raise NotCanonical(f"a {type(value).__name__} is no JSON", "expected JSON")

@@ -288,13 +288,13 @@ class RunLog(Source):
         if self._hashing is None:
             self.start_hashing()
         if self._hashing is not None:
-            self._hashing.join()
+            self._hashing()
             if self._hashed < self.size:
                 raise InputError.at(self.path, "changed while it was read", "expected a log that only grows")
         return self._hash.hexdigest()
 
     def _hash_file(self) -> None:
-        room = memoryview(bytearray(1 << 20))
+        room = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
         with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # gone: `sha256` sees it too
             while size := file.readinto(room[: self.size - self._hashed]):
                 self._hash.update(room[:size])

@@ -43,7 +43,7 @@ class Source:
         self.packing = ""
         self._hash = hashlib.sha256()
         self._hashed = 0  # bytes, from the first; the others are hashed in the background
-        self._hashing: threading.Thread | None = None
+        self._hashing: Callable[[], None] | None = None  # waits until the file is hashed
         self._unpacked_bytes = 0
         self._file: Any = _open(path)
         self._lasting = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
@@ -115,10 +115,19 @@ class Source:
         return b"".join(pieces)
 
     def start_hashing(self) -> None:
-        """Hash the file in the background: hashing holds no lock, so it costs a core that idles, not time."""
-        if self._lasting and ranged_tag(self.path) is None:
-            self._hashing = threading.Thread(target=self._hash_file, daemon=True)
-            self._hashing.start()
+        """Hash the file in the background: hashing holds no lock, so it costs a core that idles, not time.
+
+        A file of one block is hashed at once, which takes less than a thread does.
+        """
+        if not self._lasting or ranged_tag(self.path) is not None:
+            return
+        if self.size > BLOCK:
+            thread = threading.Thread(target=self._hash_file, daemon=True)
+            thread.start()
+            self._hashing = thread.join
+        else:
+            self._hash_file()
+            self._hashing = _nothing_to_wait_for
 
     def sha256(self) -> str:
         """The hash of the bytes as they lie on disk; InputError when they changed since they were opened.
@@ -130,7 +139,7 @@ class Source:
         if self._hashing is None:
             self.start_hashing()
         if self._hashing is not None:
-            self._hashing.join()
+            self._hashing()
             if self._state != _state(self.path):
                 raise InputError.at(self.path, "changed while it was read", "expected a file that does not change")
         return self._hash.hexdigest()
@@ -138,7 +147,7 @@ class Source:
     def _hash_file(self) -> None:
         with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # gone: `sha256` sees it too
             file.seek(self._hashed)
-            room = memoryview(bytearray(1 << 20))
+            room = memoryview(bytearray(min(max(self.size, 1 << 12), 1 << 20)))
             while size := file.readinto(room):
                 self._hash.update(room[:size])
 
@@ -169,6 +178,10 @@ class Source:
             wrong = f"unpacks to more than {MOST_RATIO} times its size"
             raise InputError.at(self.path, wrong, "expected rollouts, not a decompression bomb")
         return data
+
+
+def _nothing_to_wait_for() -> None:
+    """What waits for a file that was hashed at once."""
 
 
 def ranged_tag(path: str) -> str | None:

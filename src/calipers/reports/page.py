@@ -117,7 +117,11 @@ class Page(ABC):
 
 def encoded(data: Mapping[str, Any]) -> str:
     """Strict indented JSON with a final newline."""
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        plain = json.dumps(data, ensure_ascii=False, allow_nan=False)
+        return msgspec.json.format(plain, indent=1) + "\n"  # the indentation of `json`, which is written in Python
+    except UnicodeEncodeError:  # half of a character stands alone
+        return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def load(path: str | os.PathLike[str]) -> Page:

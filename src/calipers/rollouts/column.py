@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
@@ -129,8 +128,10 @@ def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floa
     1.0
     """
     if add is _ADD_LAST and values.ndim == 1 and values.size <= FEW:
-        with suppress(ValueError, OverflowError):  # infinities of both signs; sums beyond the floats on the way
+        try:
             return np.asarray(math.fsum(values.tolist()) + 0.0)
+        except (ValueError, OverflowError):  # infinities of both signs; sums beyond the floats on the way
+            pass
     biggest = _size(values)
     if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK and biggest <= _HUGE:
         chunks = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))
@@ -162,7 +163,7 @@ def _folds(values: Floats, most: int, add: Add, biggest: float) -> list[Floats]:
         high -= sigma
         folds.append(add(high))
         rest = rest - high
-        biggest = float(np.maximum(rest.max(initial=0.0), -rest.min(initial=0.0)))
+        biggest = max(float(rest.max(initial=0.0)), -float(rest.min(initial=0.0)))
     return folds
 
 
@@ -198,17 +199,22 @@ class Groups:
         """T, the number of tasks."""
         return len(self.starts) - 1
 
+    @property
+    def sizes(self) -> Ints:
+        """The rows of each task, [T]."""
+        return self.starts[1:] - self.starts[:-1]
+
     def count(self, mask: Bools) -> Ints:
         """How many rows of each task the mask marks, [T]."""
         if mask.all():
-            return np.diff(self.starts)
+            return self.sizes
         counts: Ints = _add(self.starts, mask).astype(np.int64)
         return counts
 
     def sum(self, column: Column) -> Floats:
         """The exact sum of each task's given values, [T]; 0 for a task without any."""
         values = column.values if column.given.all() else np.where(column.given, column.values, 0.0)
-        most = int(np.diff(self.starts).max(initial=0))
+        most = int(self.sizes.max(initial=0))
         step = max(1, CHUNK // max(most, 1))  # tasks at a time; each task's sum stands for itself
         sums = np.empty(self.size)
         for first in range(0, self.size, step):
@@ -247,9 +253,11 @@ NO_ROWS = Groups(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
 def _add(starts: Ints, values: Bools | Floats) -> Floats:
     """Plain sums of the stretches that begin at ``starts``, the last of which is the end."""
-    sums = np.zeros(len(starts) - 1)
     filled = starts[:-1] < starts[1:]  # reduceat knows no empty stretches
+    kind = np.int64 if values.dtype == bool else np.float64
+    if len(filled) and filled.all():
+        return np.add.reduceat(values, starts[:-1], dtype=kind).astype(np.float64, copy=False)
+    sums = np.zeros(len(starts) - 1)
     if filled.any():
-        kind = np.int64 if values.dtype == bool else np.float64
         sums[filled] = np.add.reduceat(values, starts[:-1][filled], dtype=kind)
     return sums

@@ -1,6 +1,7 @@
 import json
 import os
 import random
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,13 @@ def test_the_leaf_of_a_million_is_found_with_twenty_hashes():
     assert trees.is_consistent(grown, 700)
 
 
+@cache
+def counted(count):
+    """The leaves of so many rollouts, and their tree as one process grows it."""
+    leaves = of_records({"task": f"t{task}", "reward": task % 3} for task in range(count))
+    return leaves, [*map(bytes, grow(SEED, leaves).levels)]
+
+
 DIES_AT_WORK = "import pickle, sys; [pickle.load(sys.stdin.buffer) for _ in range(2)]; raise SystemExit(9)"
 
 
@@ -130,13 +138,12 @@ DIES_AT_WORK = "import pickle, sys; [pickle.load(sys.stdin.buffer) for _ in rang
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("child", [None, "raise SystemExit", DIES_AT_WORK])
 def test_the_tree_is_the_same_in_several_processes(monkeypatch, count, workers, child):
-    leaves = of_records({"task": f"t{task}", "reward": task % 3} for task in range(count))
-    alone = grow(SEED, leaves)
+    leaves, alone = counted(count)  # made before more processes are allowed
     for name, value in (("processes", lambda: workers), ("WORTH_DIVIDING", 1)):
         monkeypatch.setattr(f"calipers.analyses.certify.leaves.{name}", value)
     if child is not None:  # what a child took and did not do is done here
         monkeypatch.setattr("calipers.formats.lines._CHILD", child)
-    assert [*map(bytes, grow(SEED, leaves).levels)] == [*map(bytes, alone.levels)]
+    assert [*map(bytes, grow(SEED, leaves).levels)] == alone
 
 
 def test_a_lost_rollout_is_named(made):

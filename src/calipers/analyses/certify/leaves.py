@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, repeat
 from json.encoder import encode_basestring
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -181,7 +182,8 @@ def _keyed(record: Mapping[str, Any]) -> tuple[tuple[bytes, bytes, bytes, bytes,
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers by name; one that is not finite is the text that stands for it."""
-    return {name: json.loads(number(float(value))) for name, value in values.items()}
+    numbers = {name: float(value) for name, value in values.items()}
+    return {name: value if isfinite(value) else json.loads(number(value)) for name, value in numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)
