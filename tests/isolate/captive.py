@@ -41,7 +41,10 @@ def as_ordinary_user(code: str, name: str) -> list[str]:
     whole = f"from calipers.isolate.launch import attempt\nhow = attempt({name!r})\nprint(how)\n{dedent(code)}"
     with tempfile.TemporaryDirectory() as home:
         os.chmod(home, 0o755)
-        shutil.copytree(Path(calipers.__file__).parent, Path(home, "calipers"))
+        source, target = Path(calipers.__file__).parent, Path(home, "calipers")
+        shutil.copytree(source / "isolate", target / "isolate")
+        for name in ("__init__.py", "errors.py"):
+            shutil.copy(source / name, target)
         subprocess.run(["chmod", "-R", "a+rX", home], check=True)
         done = subprocess.run(
             [python, "-c", whole], env={"PATH": os.environ["PATH"], "PYTHONPATH": home, "PYTHONDONTWRITEBYTECODE": "1"},

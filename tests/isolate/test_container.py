@@ -1,16 +1,20 @@
 """Rooms: what is seen in them, what is not, and that nothing is left of them."""
 
 import os
+import shlex
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from isolate.captive import as_ordinary_user
 from rooms import needs_rooms
+from waiting import until
 
 from calipers.isolate import container as containers
 from calipers.isolate import limits
-from calipers.isolate.container import MOST_HEARD, Container
+from calipers.isolate.container import CAPABILITY_NUMBERS, MOST_HEARD, Container
 from calipers.isolate.limits import CONTAINER, tidy
 
 pytestmark = needs_rooms
@@ -74,6 +78,114 @@ def test_what_is_hidden_is_hidden(tmp_path):
 def test_rights_are_those_of_a_container(container):
     for command in ("mount -t tmpfs x /mnt", "mknod /dev/disk b 8 0", "echo 1 > /proc/sys/kernel/panic"):
         assert said(container, f"{command} 2>/dev/null")[0] != 0, command
+
+
+STATUS = "grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs)' /proc/self/status | cut -f2 | tr '\\n' ' '"
+NONE, OURS = "0" * 16, f"{sum(1 << number for number in CAPABILITY_NUMBERS.values()):016x}"
+
+
+@pytest.mark.parametrize(("user", "held"), [(None, OURS), ("nobody", NONE)])
+def test_a_command_has_these_rights_and_can_get_no_others(container, user, held):
+    assert said(container, STATUS, cwd="/", user=user) == (0, f"{NONE} {held} {held} {OURS} {NONE} 0")
+
+
+def test_a_command_holds_nothing_of_ours(container):
+    """Neither a pipe of another command, nor the channel to the supervisor, nor a way out by a folder."""
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(container.run, "until [ -e /tmp/end ]; do sleep 0.01; done") for _ in range(3)]
+        until(lambda: sum("/tmp/end" in command for command in container._commands()) == 3)
+        assert said(container, "ls /proc/$$/fd; touch /tmp/end", cwd="/") == (0, "0\n1\n2")
+        assert [one.result().code for one in waiting] == [0, 0, 0]
+
+
+def test_process_1_hears_nothing_from_inside_and_tells_nothing(tmp_path):
+    container = Container(hidden=[tmp_path])
+    container.start()
+    try:
+        assert said(container, "for number in 1 2 3 9 15 19; do kill -$number 1; done; echo here") == (0, "here")
+        assert str(tmp_path) not in container.run("cat /proc/1/cmdline").stdout.decode()
+        for look in (
+            "head -c 1 /proc/1/environ",
+            "head -c 1 /proc/1/maps",
+            "head -c 1 /proc/1/fd/0",
+            "ls /proc/1/cwd/",
+        ):
+            assert b"Permission denied" in container.run(look).stderr, look
+    finally:
+        container.stop()
+
+
+SPY = """
+import os
+seen, got = set(), []
+def words(number):
+    with open(f"/proc/{number}/cmdline", "rb") as file:
+        return file.read()
+ours = words(1)
+looks = {
+    "memory": lambda number: open(f"/proc/{number}/mem", "rb").close(),
+    "environment": lambda number: open(f"/proc/{number}/environ", "rb").read(),
+    "descriptors": lambda number: os.readlink(f"/proc/{number}/fd/0"),
+    "files": lambda number: os.listdir(f"/proc/{number}/cwd"),
+}
+while len(seen) < 3:
+    for number in os.listdir("/proc"):
+        for name, look in looks.items() if number.isdecimal() and number != "1" else ():
+            try:
+                if words(number) == ours:
+                    seen.add(number)
+                    look(number)
+                    got += [name] if words(number) == ours else []
+            except OSError:
+                pass
+print(got)
+"""
+
+
+def test_who_starts_a_command_cannot_be_looked_at(container):
+    """Until it is the command it is a copy of the supervisor, in whose memory are the commands of others."""
+    with ThreadPoolExecutor(1) as pool:
+        spy = pool.submit(said, container, f"python3 -ISc {shlex.quote(SPY)}")
+        slow = {"PATH": "/none:" * 1500 + "/usr/bin:/bin"}  # to search takes a while, with no rights left
+        until(lambda: spy.done() or container.run("true", env=slow).code)
+        assert spy.result() == (0, "[]")
+
+
+def test_commands_side_by_side_have_each_their_own_end(container):
+    with ThreadPoolExecutor(8) as pool:
+        ended = list(pool.map(lambda number: said(container, f"echo {number}; exit {number}"), range(40)))
+    assert ended == [(number, str(number)) for number in range(40)]
+
+
+def test_a_room_that_is_stopped_ends_its_commands(container):
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(container.run, "sleep 1000")
+        until(lambda: "sleep 1000" in container._commands())
+        container.stop()
+        assert waiting.result().code == 137
+    assert container.run("true").stderr == b"the room is closed\n"
+
+
+ORDINARY = """
+from calipers.isolate.container import Container
+container = Container(network=False, memory=200, files=8)
+container.start()
+for command in (STATUS, "ulimit -c; ulimit -d; cat /proc/self/oom_score_adj", "grep -c : /proc/net/dev",
+                "mount -t tmpfs x /mnt", "echo x > /proc/sys/kernel/panic", "head -c 9M /dev/zero > /tmp/a"):
+    ran = container.run(command, cwd="/")
+    print(ran.code, *ran.stdout.decode().split())
+print(container.run("sleep 1000", timeout=0.1).timed_out, container.sweep(), container.tampered())
+container.stop()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are those of an ordinary user already")
+def test_an_ordinary_user_has_rooms_too():
+    rights, bounds, network, *refused, last = as_ordinary_user(ORDINARY.replace("STATUS", repr(STATUS)), "unshare")
+    assert rights == f"0 {NONE} {OURS} {OURS} {OURS} {NONE} 0"
+    assert (bounds, network) == (f"0 0 {200 << 10} 1000", "0 1")
+    assert [line.split()[0] != "0" for line in refused] == [True, True, True]
+    assert last == "True [] []"
 
 
 def test_no_network_is_none():
@@ -199,9 +311,11 @@ def test_files_are_limited():
         container.stop()
 
 
-def test_more_than_can_be_kept_is_not_brought_out(container, tmp_path):
+def test_more_than_can_be_kept_is_not_brought_out(container, tmp_path, monkeypatch):
+    assert containers.MOST_TAKEN == 1024 << 20
+    monkeypatch.setattr(containers, "MOST_TAKEN", 16 << 20)  # a thousand would slow down every other test
     container.run("mkdir /data; truncate -s 1T /data/endless; yes | head -c 20000000")
-    with pytest.raises(OSError, match="/data contains more than 1024 MB; it is not copied out of the room"):
+    with pytest.raises(OSError, match="/data contains more than 16 MB; it is not copied out of the room"):
         container.take("/data", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -15,7 +15,7 @@ from isolate.captive import alive, captive, said
 
 from calipers.isolate import Limits, run
 
-SHORT = Limits(seconds=0.5)
+SHORT = Limits(seconds=0.25)  # for programs that would never end: however slow the machine is, they are still there
 
 
 @pytest.fixture

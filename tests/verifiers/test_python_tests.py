@@ -16,6 +16,11 @@ from calipers.isolate.launch import attempt, forgo
 from calipers.tasks.task import Task
 from calipers.verifiers.python_tests import PYTHON_TESTS, python_in, same, same_text
 
+SOONER = {  # what these do from their first moment they would do until the usual limit too
+    "fork_bomb": {"seconds": 0.25},
+    "kill_parent_late": {"seconds": 0.25},
+    "recursion": {"memory_mb": 128},
+}
 CHEATS = sorted((Path(__file__).parent / "cheats").glob("*.txt"))
 ADD = [{"input": "1 2\n", "output": "3\n"}, {"input": "40 2\n", "output": "42"}]
 TOTAL = [{"args": [[1, 2]], "expected": 3}, {"args": [[]], "kwargs": {"start": 5}, "expected": 5}]
@@ -62,7 +67,7 @@ def judged(text, target, **params):
     ],
 )
 def test_scripts(code, passed):
-    verdict = judged(f"```python\n{code}\n```", ADD, seconds=1 if "while" in code else 10)
+    verdict = judged(f"```python\n{code}\n```", ADD, seconds=0.25 if "while" in code else 10)
     assert verdict.fields == {"passed": passed, "tests": 2}
     assert verdict.reward == float(passed == 2)
     assert verdict.outcome == ""
@@ -157,7 +162,7 @@ def test_without_a_sandbox_it_can_be_forgone(monkeypatch, tmp_path):
     forgo()
     try:
         assert judged("print(sum(map(int, input().split())))", ADD).reward == 1
-        assert judged("while True: pass", ADD, seconds=0.5).reward == 0
+        assert judged("while True: pass", ADD, seconds=0.25).reward == 0
         assert judged("import os\nwhile os.fork(): os.wait()\nos.kill(-os.getpgrp(), 9)", ADD).reward == 0
     finally:
         forgo(False)
@@ -169,13 +174,14 @@ def test_without_a_sandbox_it_can_be_forgone(monkeypatch, tmp_path):
 @pytest.mark.parametrize("entry_point", [None, "solve"])
 def test_no_cheat_pays(cheat, entry_point):
     """What is right cannot be computed, so whatever scores has forged it."""
+    limits = {"seconds": 0.5, **SOONER.get(cheat.stem, {})}
     tokens = [f"TOKEN-{secrets.token_hex(16)}" for _ in range(3)]
     if entry_point:
         target = [{"args": [number], "expected": token} for number, token in enumerate(tokens)]
-        verdict = judged(cheat.read_text(), target, entry_point=entry_point, seconds=0.5)
+        verdict = judged(cheat.read_text(), target, entry_point=entry_point, **limits)
     else:
         target = [{"input": f"{number}\n", "output": token} for number, token in enumerate(tokens)]
-        verdict = judged(cheat.read_text(), target, seconds=0.5)
+        verdict = judged(cheat.read_text(), target, **limits)
     assert (verdict.reward, verdict.fields) == (0.0, {"passed": 0, "tests": 3})
 
 

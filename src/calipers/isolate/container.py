@@ -171,9 +171,10 @@ class Container:
             "groups": self._cgroups.doors,
             "rights": sum(1 << CAPABILITY_NUMBERS[name] for name in KEPT.split(",")),
         }
-        self._channel, theirs = socket.socketpair()
+        channel, theirs = socket.socketpair()
+        self._channel = channel
         with theirs:
-            self._supervisor = subprocess.Popen(
+            self._supervisor = supervisor = subprocess.Popen(
                 [sys.executable, "-ISc", BEGIN, str(theirs.fileno())],  # the settings are nothing for /proc/1/cmdline
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -183,18 +184,21 @@ class Container:
                 start_new_session=True,
             )
         with suppress(OSError):  # it has ended, and says why
-            self._channel.sendall(marshal.dumps((compiled("libc", "supervisor"), settings)))
-        out, errors = self._supervisor.stdout, self._supervisor.stderr
-        if not out or out.readline() != b"ready\n":
-            message = errors.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:] if errors else ""
-            self.stop()
-            why = message or "no error message"
-            raise ContainerError(f"cannot create a room ({why}); run as root, or allow namespaces")
-        self._pid = children(self._supervisor.pid)[0]
-        self._made = time.time()
+            channel.sendall(marshal.dumps((compiled("libc", "supervisor"), settings)))
+        ready, message = b"", ""
+        with suppress(ValueError):  # somebody has closed the room meanwhile
+            ready = supervisor.stdout.readline() if supervisor.stdout else b""
+            if not ready and supervisor.stderr:
+                message = supervisor.stderr.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:]
+        first = children(supervisor.pid) if ready else []
         if self._closed:  # by somebody who would not wait for the end of this
             self.stop()
             raise ContainerError("the room was closed before it was ready")
+        if not first:
+            self.stop()
+            why = message or "no error message"
+            raise ContainerError(f"cannot create a room ({why}); run as root, or allow namespaces")
+        self._pid, self._made = first[0], time.time()
 
     def connect(self, network: bool) -> None:
         """Give later commands the machine's network, or only a loopback; running commands keep theirs.

@@ -52,8 +52,9 @@ def tampered(
     for file in checked:
         by_folder.setdefault(os.path.dirname(file), []).append(file)
     changed = dict[str, str]()  # what is told of each file that is not as it was
+    known = {"": "", "/": ""}
     for folder, files in by_folder.items():
-        moved = _moved(root, folder, since)
+        moved = _moved(root, folder, since, known)
         for file in files if moved else _newer(root, folder, files, since, origin):
             changed[file] = moved or file
     return list(dict.fromkeys(changed[file] for file in checked if file in changed))[:MOST_TOLD]
@@ -187,14 +188,15 @@ def _runners(root: str, path: str, origin: str, home: str) -> Iterator[str]:
                 yield f"{lib}/site-packages/{name}"
 
 
-def _moved(root: str, folder: str, since: float) -> str:
-    """The first part of a path that is now a link, and was none: what lies behind it is another's."""
-    path = ""
-    for part in folder.strip("/").split("/"):
-        path += f"/{part}"
-        if os.path.islink(root + path) and os.lstat(root + path).st_ctime >= since:
-            return path
-    return ""
+def _moved(root: str, folder: str, since: float, known: dict[str, str]) -> str:
+    """The first part of a path that is now a link, and was none: what lies behind it is another's.
+
+    ``known`` is what this said of other folders, or is about to say.
+    """
+    if folder not in known:
+        linked = os.path.islink(root + folder) and os.lstat(root + folder).st_ctime >= since
+        known[folder] = _moved(root, os.path.dirname(folder), since, known) or (folder if linked else "")
+    return known[folder]
 
 
 def _newer(root: str, folder: str, files: Sequence[str], since: float, origin: str) -> Iterator[str]:

@@ -364,7 +364,7 @@ def _why(error: Exception) -> str:
     """What went wrong, and where if that is known."""
     if not isinstance(error, OSError):
         return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 def _say(told: int, code: int) -> None:
