@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def trees() -> dict[str, tuple[Path, ast.Module]]:
             gc.enable()
 
 
-def imports_of(name: str, tree: ast.Module, known: dict[str, tuple[Path, ast.Module]]) -> Iterator[str]:
+def imports_of(name: str, tree: ast.Module, known: Collection[str]) -> Iterator[str]:
     """The modules of the house that a module imports, in a string too: an index names modules as "module:object"."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -9,12 +9,13 @@ do not import each other. An import that is also reachable through another packa
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections import defaultdict
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from house import ROOT, imports_of, trees
+from house import ROOT, SOURCE, imports_of, module_of
 
 PAGE = ROOT / "docs" / "house.svg"
 WIDTH, FLOOR, GAP, BOX = 940, 70, 24, (200, 36)  # the picture, from floor to floor, between boxes, a box
@@ -45,11 +46,12 @@ SAYS = {
 
 def graph() -> dict[str, set[str]]:
     """Which room imports which; the systems are one."""
-    known = trees()
+    known = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
     uses: dict[str, set[str]] = {room: set() for room in SAYS}
-    for name, (_, tree) in known.items():
+    for name, path in known.items():
         room = room_of(name)
         if room and room != "names":  # names.py holds where things are as text, and imports none of them
+            tree = ast.parse(path.read_text(), str(path))
             uses[room] |= {room_of(target) for target in imports_of(name, tree, known)} - {"", room}
     return uses
 

@@ -43,19 +43,40 @@ def rollouts():
 
 
 @pytest.fixture
-def parts(tmp_path, rollouts):
-    """The shipped rollouts dealt out to three files, and a partial of each."""
-    files = written(tmp_path, [rollouts[start::3] for start in range(3)])
+def files(tmp_path, rollouts):
+    """The shipped rollouts dealt out to three files."""
+    return written(tmp_path, [rollouts[start::3] for start in range(3)])
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory, rollouts):
+    """The same, and a partial of each; tests only read them."""
+    return made(tmp_path_factory.mktemp("parts"), rollouts)
+
+
+@pytest.fixture
+def own_parts(tmp_path, rollouts):
+    """The same for a test that changes them."""
+    return made(tmp_path, rollouts)
+
+
+def made(folder, rollouts):
+    files = written(folder, [rollouts[start::3] for start in range(3)])
     paths = [path.with_suffix(".partial") for path in files]
     for file, partial in zip(files, paths, strict=True):
         write_partial(file, partial, METRICS, **SETTINGS)
     return files, paths
 
 
+@pytest.fixture(scope="module")
+def whole():
+    """The score of all rollouts in one file."""
+    return calipers.score(ARITH, METRICS, **SETTINGS)
+
+
 @settings(phases=[Phase.generate], max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 5), st.randoms(use_true_random=False))
-def test_any_order_and_any_split(tmp_path, rollouts, shards, random):
-    whole = calipers.score(ARITH, METRICS, **SETTINGS)
+def test_any_order_and_any_split(tmp_path, rollouts, whole, shards, random):
     some = list(rollouts)
     random.shuffle(some)
     files = written(tmp_path, [some[start::shards] for start in range(shards)])
@@ -67,7 +88,7 @@ def test_any_order_and_any_split(tmp_path, rollouts, shards, random):
     merged = merge_partials(paths)
     assert merged.digest == whole.digest
     assert [group.economics for group in merged.groups] == [group.economics for group in whole.groups]
-    assert {each.sha256 for each in merged.inputs} == {each.sha256 for each in calipers.score(files, METRICS).inputs}
+    assert {each.sha256 for each in merged.inputs} == {each.sha256 for each in calipers.score(files).inputs}
 
 
 def test_metrics_may_be_chosen_when_merging(parts):
@@ -138,14 +159,14 @@ class TestRefused:
         ):
             merge_partials([paths[0], tmp_path / "other.partial"])
 
-    def test_other_definitions(self, parts):
-        _, paths = parts
+    def test_other_definitions(self, own_parts):
+        _, paths = own_parts
         changed(paths[1], definitions=1)
         with pytest.raises(InputError, match=r"part-1\.partial: was made with definitions 1, and this version has"):
             merge_partials(paths)
 
-    def test_another_schema(self, parts):
-        _, paths = parts
+    def test_another_schema(self, own_parts):
+        _, paths = own_parts
         changed(paths[1], schema="calipers.partial/9")
         with pytest.raises(InputError, match=r"part-1\.partial: is of schema 'calipers\.partial/9'; expected"):
             merge_partials(paths)
@@ -174,8 +195,8 @@ class TestRefused:
 
     @settings(phases=[Phase.generate], max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.data())
-    def test_damage(self, parts, data):
-        _, paths = parts
+    def test_damage(self, own_parts, data):
+        _, paths = own_parts
         whole = paths[0].read_bytes()
         damaged = paths[0].with_name("damaged.partial")
         if data.draw(st.booleans()):
@@ -203,8 +224,7 @@ def changed(path, **values):
 
 
 class TestCache:
-    def test_it_gives_the_same_score_and_reads_new_files_only(self, parts, tmp_path, monkeypatch):
-        files, _ = parts
+    def test_it_gives_the_same_score_and_reads_new_files_only(self, files, tmp_path, monkeypatch):
         expected = calipers.score(files, METRICS, **SETTINGS).digest
         assert score_cached(files[:2], METRICS, cache=tmp_path / "kept", **SETTINGS).digest != expected
         read_again = []
@@ -213,8 +233,7 @@ class TestCache:
         assert score_cached(files, METRICS, cache=tmp_path / "kept", **SETTINGS).digest == expected
         assert read_again == [str(files[2])]
 
-    def test_a_changed_file_is_read_again(self, parts, tmp_path, rollouts):
-        files, _ = parts
+    def test_a_changed_file_is_read_again(self, files, tmp_path, rollouts):
         score_cached(files, METRICS, cache=tmp_path / "kept")
         files[2].write_text(
             files[2].read_text().replace('"reward": 1', '"reward": 0').replace('"reward":1', '"reward":0')
@@ -222,8 +241,7 @@ class TestCache:
         again = score_cached(files, METRICS, cache=tmp_path / "kept")
         assert again.digest == calipers.score(files, METRICS).digest
 
-    def test_size_and_time_are_trusted_unless_it_is_told_to_check(self, parts, tmp_path):
-        files, _ = parts
+    def test_size_and_time_are_trusted_unless_it_is_told_to_check(self, files, tmp_path):
         before = score_cached(files, METRICS, cache=tmp_path / "kept").digest
         status = files[0].stat()
         text = files[0].read_text()
@@ -235,16 +253,14 @@ class TestCache:
         checked = score_cached(files, METRICS, cache=tmp_path / "kept", check=True)
         assert checked.digest == calipers.score(files, METRICS).digest != before
 
-    def test_a_damaged_partial_is_made_again(self, parts, tmp_path):
-        files, _ = parts
+    def test_a_damaged_partial_is_made_again(self, files, tmp_path):
         kept = tmp_path / "kept"
         before = score_cached(files, METRICS, cache=kept).digest
         for name in os.listdir(kept):
             (kept / name).write_bytes(b"PK")
         assert score_cached(files, METRICS, cache=kept).digest == before
 
-    def test_other_labels_have_partials_of_their_own(self, parts, tmp_path):
-        files, _ = parts
+    def test_other_labels_have_partials_of_their_own(self, files, tmp_path):
         score_cached(files, METRICS, cache=tmp_path / "kept")
         cut = score_cached(files, METRICS, cache=tmp_path / "kept", by="difficulty")
         assert cut.digest == calipers.score(files, METRICS, by="difficulty").digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,14 @@ def test_answers_that_differ(ours, theirs, said):
         compared({"t": ours}, {"t": theirs})
 
 
+@cache
+def few():
+    return tasks(0.01)
+
+
 def side(title, *turns):
     """A side whose every task takes so many seconds in each turn, and a quarter more of the processor."""
-    names = [task.name for task in tasks(0.01)]
+    names = [task.name for task in few()]
     takes = []
     for seconds in turns:
         figures = {f"{name} {clock}": seconds * more for name in names for clock, more in (("clock", 1), ("cpu", 1.25))}
@@ -88,7 +94,7 @@ def side(title, *turns):
 def test_the_page(ours, verdict):
     """Ratios are of turns, so one that was disturbed does not decide; seconds are the best of all."""
     sides = [side("lm-eval, batches of 1", 4.0, 4.0, 4.0), side("lm-eval, batches of 16", 2.0, 2.0, 2.0)]
-    text = page(Measured(side("Calipers", *ours), sides, {"letters": (8, 1e-7)}), tasks(0.01), 2, (0.1, 0.2), 3, "")
+    text = page(Measured(side("Calipers", *ours), sides, {"letters": (8, 1e-7)}), few(), 2, (0.1, 0.2), 3, "")
     assert verdict in text
     assert "| `pages` | 1.00 | 4.00 | 2.00 | 0.50 |" in text
     assert "| all | 6.00 | 24.00 | 12.00 | 0.50 |" in text

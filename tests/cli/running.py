@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from forks import FORKS, Forked
+from forks import FORKS, PROGRAM, Forked
 from waiting import PATIENCE
 
 from calipers.cli import main
@@ -21,6 +21,10 @@ from calipers.cli import main
 ARITH = str(files("calipers") / "examples" / "arith.jsonl")
 REWARDS = [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]]
 MAIN = "from calipers.cli import main; main()"
+NARROW = f"""import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
+{MAIN}"""
 SECONDS = PATIENCE
 READERS = (
     "audit",
@@ -137,6 +141,12 @@ def started(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) 
     settings: dict[str, Any] = {"cwd": cwd, "env": {**os.environ, **environment}, "input": stdin}
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, **settings)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def on_a_full_disk(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The same where no file may have more than 60,000 bytes."""
+    code, out, err = FORKS.run((NARROW, *arguments), cwd, dict(os.environ), module=PROGRAM)
+    return subprocess.CompletedProcess([*arguments], code, out.decode(), err.decode())
 
 
 def begun(*arguments: str, cwd: Path, **environment: str) -> Forked | subprocess.Popen[bytes]:

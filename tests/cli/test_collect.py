@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
 from cli.running import begun, calipers, refused
@@ -13,10 +11,10 @@ from running.scene import weather
 from systems.nemo_gym.agents import AgentServer
 from systems.nemo_gym.collect.gathering import agent, here, keys, put, report, rows, tasks
 from systems.nemo_gym.heads import HeadServer
+from systems.nemo_gym.serve.running import running
 from waiting import PATIENCE, until, until_lines
 
 FILES = ["r.jsonl", "r_aggregate_metrics.json", "r_failures.jsonl", "r_materialized_inputs.jsonl"]
-SERVE = "from calipers.cli.serve import serve; serve()"
 
 
 def test_one_command_from_agents_to_numbers(tmp_path):
@@ -121,23 +119,14 @@ def test_an_agent_that_dies_in_mid_run(tmp_path):
 
 def test_the_built_in_agent_and_calipers_serve_on_one_machine(tmp_path):
     tasks(tmp_path, 5, None)
-    serving = [sys.executable, "-c", SERVE, "--verifier", "exact_match", "--port", "0", "--token-env", "GYM_TOKEN"]
-    environment = {"GYM_TOKEN": "token-of-the-house", "PATH": "/usr/bin:/bin"}
-    with (
-        weather() as model,
-        subprocess.Popen(serving, stderr=subprocess.PIPE, text=True, env=environment) as server,
-    ):
-        try:
-            url = next(word for word in server.stderr.readline().split() if word.startswith("http"))
-            files = ("--input", "tasks.jsonl", "--output", "r.jsonl", "--num-repeats", "3", "--add-seed")
-            built_in = ("--agent", "simple_agent=openai/any", "--base-url", model, "--verify-url", url)
-            shown = ("--token-env", "GYM_TOKEN")
-            done = calipers("collect", *files, *built_in, *shown, cwd=tmp_path, GYM_TOKEN="token-of-the-house")
-            assert done.returncode == 0, done.stderr
-            theirs = (tmp_path / "r_aggregate_metrics.json").read_bytes()
-            calipers("collect", *files, *built_in, "--local", *shown, cwd=tmp_path, GYM_TOKEN="token-of-the-house")
-        finally:
-            server.terminate()
+    shown, token = ("--token-env", "GYM_TOKEN"), {"GYM_TOKEN": "token-of-the-house"}
+    with weather() as model, running("--verifier", "exact_match", *shown, cwd=tmp_path, **token) as server:
+        files = ("--input", "tasks.jsonl", "--output", "r.jsonl", "--num-repeats", "3", "--add-seed")
+        built_in = ("--agent", "simple_agent=openai/any", "--base-url", model, "--verify-url", server.url)
+        done = calipers("collect", *files, *built_in, *shown, cwd=tmp_path, **token)
+        assert done.returncode == 0, done.stderr
+        theirs = (tmp_path / "r_aggregate_metrics.json").read_bytes()
+        calipers("collect", *files, *built_in, "--local", *shown, cwd=tmp_path, **token)
     assert (tmp_path / "r_aggregate_metrics.json").read_bytes() == theirs
     assert {row["reward"] for row in rows(tmp_path / "r.jsonl")} == {0.0, 1.0}
     assert all(b"token-of" not in path.read_bytes() for path in tmp_path.iterdir())

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import resource
 import signal
-import subprocess
-import sys
 from importlib.resources import files
 
 import pytest
-from cli.running import ARITH, MAIN, begun, calipers
+from cli.running import ARITH, begun, calipers, on_a_full_disk
 from running.loopback import hook
 from running.scene import MODEL, served, sums, weather
 from waiting import PATIENCE, until, until_lines
@@ -74,18 +71,10 @@ def test_a_run_that_was_interrupted_is_told_too(tmp_path):
 
 def test_a_full_disk_is_told_too(tmp_path):
     sums(tmp_path, 400)
-
-    def narrow():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
-
     with weather() as url, hook() as (target, posts):
         command = ("run", "sums", "--model", MODEL, "--base-url", url, "--notify", target, "--out", "r")
-        running = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *command], cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=narrow
-        )
-        _, errors = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 3, errors
+        done = on_a_full_disk(*command, cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
     assert [(json.loads(body)["complete"], json.loads(body)["runs"]) for _, _, body in posts] == [(False, [])]
 
 

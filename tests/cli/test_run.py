@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import signal
-import subprocess
-import sys
 from importlib.resources import files
 
 import pytest
-from cli.running import ARITH, MAIN, begun, calipers, refused
+from cli.running import ARITH, begun, calipers, on_a_full_disk, refused
 from running.scene import MODEL, digest, records, served, sums, weather
 from waiting import PATIENCE, until, until_lines
 
@@ -126,16 +123,9 @@ def test_a_full_disk_ends_the_run_with_an_intact_log(tmp_path):
     sums(tmp_path, 400)
     with weather() as url:
         command = ("run", "sums", "--model", MODEL, "--base-url", url, "--out", "r")
-
-        def narrow():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
-
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        running = subprocess.Popen([sys.executable, "-c", MAIN, *command], cwd=tmp_path, preexec_fn=narrow, **pipes)
-        _, said = running.communicate(timeout=PATIENCE)
-        assert running.returncode == 3, said
-        assert b"rollouts.jsonl: cannot be written (File too large); what was finished before is kept" in said
+        done = on_a_full_disk(*command, cwd=tmp_path)
+        assert done.returncode == 3, done.stderr
+        assert "rollouts.jsonl: cannot be written (File too large); what was finished before is kept" in done.stderr
         kept = records(tmp_path / "r")  # every line of it is whole
         assert 0 < len(kept) < 400
         assert calipers(*command, cwd=tmp_path).returncode == 0
