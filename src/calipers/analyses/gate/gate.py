@@ -186,7 +186,7 @@ def of_every(wanted: Requirement, start: Check, checks: Mapping[str, Check]) -> 
     lost = {name: check for name, check in checks.items() if check.word == "undefined"}
     there = [check for check in checks.values() if check.value is not None]
     if not checks:
-        return replace(start, why=f"there is no {_noun(wanted)}")
+        return replace(start, why=f"there is no {'task' if wanted.by == TASK else f'slice by {wanted.by}'}")
     word: Word = "failed" if failed else "undefined" if lost else "passed"
     worst = min(there, key=lambda check: _margin(wanted, check.value or 0.0), default=None)
     remarks = []
@@ -264,10 +264,6 @@ def _margin(wanted: Requirement, value: float) -> float:
     if wanted.op == "==":
         return -abs(value - wanted.number)
     return value - wanted.number if wanted.op.startswith(">") else wanted.number - value
-
-
-def _noun(wanted: Requirement) -> str:
-    return "task" if wanted.by == TASK else f"slice by {wanted.by}"
 
 
 def _count(wanted: Requirement, number: int) -> str:
