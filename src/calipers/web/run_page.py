@@ -481,10 +481,7 @@ def provenance_section(run: RunData) -> Section:
     if result.inputs:
         body.append(command_line(score_command(run)))
     return Section(
-        "Provenance",
-        joined(body),
-        "Anyone with the input can get the same number, to the last bit.",
-        "provenance",
+        "Provenance", joined(body), "Anyone with the input can get the same number, to the last bit.", "provenance"
     )
 
 

@@ -413,10 +413,7 @@ def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
     if others:
         named = ", ".join(clean(contest.dataset or "(unnamed)", NAME) for contest in others)
         tail.append(Sentence(f"Without ranks: {named} (--details)", "note"))
-    tail += [
-        Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"),
-        _foot(comparison),
-    ]
+    tail += [Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"), _foot(comparison)]
     yield from fitted(head, Table(columns, rows), tail, "--details")
 
 

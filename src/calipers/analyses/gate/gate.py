@@ -573,10 +573,7 @@ def _number(
 def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | None]:
     """The value to compare with the number; or why there is none."""
     if finite(number.value) is None:
-        return (
-            None,
-            f"{'no difference' if wanted.delta else 'no value'}: {number.why or 'no reason is given'}",
-        )
+        return (None, f"{'no difference' if wanted.delta else 'no value'}: {number.why or 'no reason is given'}")
     if wanted.end is None:
         return number.value, None
     if number.interval is None:
