@@ -323,8 +323,8 @@ FORMATS = Index(
         "csv": "calipers.formats.tables:CSV",
         "parquet": "calipers.formats.tables:PARQUET",
         "nemo_gym": "calipers.systems.nemo_gym.read:ROLLOUTS",
-        "lm_eval_samples": "calipers.systems.lm_eval.formats:SAMPLES",
-        "lm_eval_results": "calipers.systems.lm_eval.formats:RESULTS",
+        "lm_eval_samples": "calipers.systems.lm_eval.read:SAMPLES",
+        "lm_eval_results": "calipers.systems.lm_eval.read:RESULTS",
         "run": "calipers.formats.run_folder:RUN",
         "harbor": "calipers.systems.harbor.read:JOB",
         "inspect": "calipers.systems.inspect.read:LOG",
@@ -434,21 +434,21 @@ LENT = {
         "evsys_sdk.metrics.basic": "calipers.systems.evsys.lent.basic",
         "evsys_sdk.protocols": "calipers.systems.evsys.lent.protocols",
         "evsys_sdk.registry": "calipers.systems.evsys.lent.registry",
-        "evsys_sdk.training": "calipers.systems.evsys.lent.rollouts:Trajectory TrajectoryGroup Turn",
+        "evsys_sdk.training": "calipers.systems.evsys.lent.benchmark:Trajectory TrajectoryGroup Turn",
         "evsys_sdk.training.evaluators": "calipers.systems.evsys.lent.evaluators",
-        "evsys_sdk.training.harbor_engine": "calipers.systems.evsys.lent.rollouts:run_harbor_rollouts",
+        "evsys_sdk.training.harbor_engine": "calipers.systems.evsys.lent.benchmark:run_harbor_rollouts",
         "evsys_sdk.training.harbor_eval": (
-            "calipers.systems.evsys.lent.rollouts:eval_metrics eval_predictions score_via_harbor upload_eval_rollouts"
+            "calipers.systems.evsys.lent.benchmark:eval_metrics eval_predictions score_via_harbor upload_eval_rollouts"
         ),
-        "evsys_sdk.training.trajectory": "calipers.systems.evsys.lent.rollouts:Trajectory TrajectoryGroup Turn",
+        "evsys_sdk.training.trajectory": "calipers.systems.evsys.lent.benchmark:Trajectory TrajectoryGroup Turn",
         "evsys_sdk.verifiers": "calipers.systems.evsys.lent.verifiers",
-        "evsys_sdk.verifiers.fns": "calipers.systems.evsys.lent.fns",
+        "evsys_sdk.verifiers.fns": "calipers.verifiers.user_code",
         "evsys_sdk.verifiers.format_only": "calipers.systems.evsys.lent.verifiers:FormatOnlyConfig FormatOnlyVerifier",
     },
     "nemo_gym": {
         "nemo_gym": "calipers.systems.nemo_gym.lent.package",
         "nemo_gym.base_resources_server": "calipers.systems.nemo_gym.lent.base_resources_server",
-        "nemo_gym.config_types": "calipers.systems.nemo_gym.lent.config_types",
+        "nemo_gym.config_types": "calipers.systems.nemo_gym.lent.models",
         "nemo_gym.global_config": "calipers.systems.nemo_gym.lent.global_config",
         "nemo_gym.judge": "calipers.systems.nemo_gym.lent.judge",
         "nemo_gym.openai_utils": "calipers.systems.nemo_gym.lent.openai_utils",
@@ -539,7 +539,7 @@ def engine_of(origin: str, given: str | None) -> tuple[str, str] | None:
 PART_ENGINES = {"ray": "calipers.engines.ray.parts:score_parts"}
 """Where the files of a score can be read, see `cli.score`."""
 
-BENCHES = {"ray": "calipers.engines.ray.judging:remote_bench"}
+BENCHES = {"ray": "calipers.engines.ray.rollouts:remote_bench"}
 """Where stored completions can be verified, see `analyses.rescore`."""
 
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
@@ -579,17 +579,17 @@ VERIFIERS = Index(
 FILTERS = Index(
     "filter",
     {
-        "after_marker": "calipers.text.extract:after_marker",
-        "boxed": "calipers.text.extract:boxed",
-        "first_line": "calipers.text.extract:first_line",
-        "json_key": "calipers.text.extract:json_key",
-        "last_line": "calipers.text.extract:last_line",
-        "last_number": "calipers.text.extract:last_number",
-        "lower": "calipers.text.extract:lower",
-        "regex": "calipers.text.extract:regex",
-        "regex_last": "calipers.text.extract:regex_last",
-        "strip": "calipers.text.extract:strip",
-        "tag": "calipers.text.extract:tag",
+        "after_marker": "calipers.text.filters:after_marker",
+        "boxed": "calipers.text.filters:boxed",
+        "first_line": "calipers.text.filters:first_line",
+        "json_key": "calipers.text.filters:json_key",
+        "last_line": "calipers.text.filters:last_line",
+        "last_number": "calipers.text.filters:last_number",
+        "lower": "calipers.text.filters:lower",
+        "regex": "calipers.text.filters:regex",
+        "regex_last": "calipers.text.filters:regex_last",
+        "strip": "calipers.text.filters:strip",
+        "tag": "calipers.text.filters:tag",
     },
     groups={"calipers.filters": ""},
 )

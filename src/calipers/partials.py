@@ -81,10 +81,7 @@ def write_partial(
 
 
 def merge_partials(
-    partials: Path | Sequence[Path],
-    metrics: Wanted | Sequence[Wanted] | None = None,
-    *,
-    expect: Path | None = None,
+    partials: Path | Sequence[Path], metrics: Wanted | Sequence[Wanted] | None = None, *, expect: Path | None = None
 ) -> Result:
     """The score of all files that partials were made of: the same numbers and digest as scoring them at once.
 

@@ -57,15 +57,7 @@ from calipers.rollouts.column import NO_ROWS, Column, Floats, Ints, terms, total
 from calipers.rollouts.ids import Chained
 from calipers.rollouts.labels import PAIR, SPLIT, STEP, has, slice_order, sliced, slices, steps_of, without
 from calipers.rollouts.labels import named_clusters as clusters
-from calipers.rollouts.ledger import (
-    Ledger,
-    Missing,
-    contributed,
-    joined_ledgers,
-    lacking,
-    with_rewards,
-    zero_or_one,
-)
+from calipers.rollouts.ledger import Ledger, Missing, contributed, joined_ledgers, lacking, with_rewards, zero_or_one
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
 from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, SEQUENCE, USAGE, Stop, not_said
 from calipers.rollouts.table import Part, Rollouts, assemble
@@ -82,16 +74,7 @@ from calipers.stats.estimate import (
     sequence_only,
 )
 from calipers.stats.suite import Member, suites, without_means
-from calipers.stats.variance import (
-    DEPENDENT,
-    Samples,
-    Split,
-    Unsplit,
-    dependence_of,
-    joined_samples,
-    moments,
-    split_of,
-)
+from calipers.stats.variance import DEPENDENT, Samples, Split, Unsplit, dependence_of, joined_samples, moments, split_of
 
 Path = str | os.PathLike[str]
 Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts | Any

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from calipers.text import extract
-from calipers.text.extract import WINDOW, last_number
+from calipers.text import filters
+from calipers.text.filters import WINDOW, last_number
 
 FAR = "so " * WINDOW  # pushes what stands before it out of the window at the end
 
@@ -59,7 +59,7 @@ FAR = "so " * WINDOW  # pushes what stands before it out of the window at the en
     ],
 )
 def test_filters(name, setting, text, expected):
-    assert getattr(extract, name)(text, **setting) == expected
+    assert getattr(filters, name)(text, **setting) == expected
 
 
 @pytest.mark.parametrize("cut", range(1, 12))

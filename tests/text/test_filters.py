@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from calipers.text.extract import regex, regex_last
-from calipers.text.filters import answers, first_matches, plain
+from calipers.text.filters import answers, first_matches, plain, regex, regex_last
 
 TEXTS = [
     "",

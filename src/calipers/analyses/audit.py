@@ -316,12 +316,7 @@ def _evidence(path: str, names: Named, reward: str | None, seed: int) -> AuditEv
     sampling = plan.identity.get("sampling", {})
     own = sampling.get("seed") if "seed" not in (sampling.get("extra") or {}) else None
     return AuditEvidence(
-        rows,
-        limit,
-        planned,
-        seed,
-        at_once if isinstance(at_once, int) else None,
-        own if isinstance(own, int) else None,
+        rows, limit, planned, seed, at_once if isinstance(at_once, int) else None, own if isinstance(own, int) else None
     )
 
 

@@ -31,10 +31,7 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
     "serve": ("calipers.cli.serve:serve", "Serve NeMo Gym's HTTP routes, or host a NeMo Gym server."),
     "rescore": ("calipers.cli.rescore:rescore", "Verify stored completions again and show what flipped."),
     "compare": ("calipers.cli.compare:compare", "Test whether one run is better than another."),
-    "leaderboard": (
-        "calipers.cli.leaderboard:leaderboard",
-        "Rank many models on the same tasks, and show ties.",
-    ),
+    "leaderboard": ("calipers.cli.leaderboard:leaderboard", "Rank many models on the same tasks, and show ties."),
     "report": ("calipers.cli.report:report", "Write one HTML file about a run, two runs or many."),
     "view": ("calipers.cli.view:view", "Show runs and every rollout in a browser, live."),
     "watch": ("calipers.cli.watch:watch", "Watch a training run: bands, alarms, the best checkpoint."),

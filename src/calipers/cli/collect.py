@@ -42,10 +42,7 @@ TASKS, AGENTS = "Tasks", "Agents"  # groups of options
     "resolves the agents that are not given.",
 )
 @options.option(
-    "--agent-name",
-    group=AGENTS,
-    metavar="NAME",
-    help="Agent for tasks that name none.  [default: the only --agent]",
+    "--agent-name", group=AGENTS, metavar="NAME", help="Agent for tasks that name none.  [default: the only --agent]"
 )
 @options.option(
     "--base-url",
@@ -60,16 +57,10 @@ TASKS, AGENTS = "Tasks", "Agents"  # groups of options
     help="URL of a resources server that verifies the built-in agent's answers.",
 )
 @options.option(
-    "--verifier",
-    group=AGENTS,
-    metavar="NAME",
-    help="Verifier for the built-in agent's answers, such as exact_match.",
+    "--verifier", group=AGENTS, metavar="NAME", help="Verifier for the built-in agent's answers, such as exact_match."
 )
 @options.option(
-    "--token-env",
-    group=AGENTS,
-    metavar="VAR",
-    help="Environment variable with the token to send to the servers.",
+    "--token-env", group=AGENTS, metavar="VAR", help="Environment variable with the token to send to the servers."
 )
 @options.option(
     "--num-repeats",
@@ -78,11 +69,7 @@ TASKS, AGENTS = "Tasks", "Agents"  # groups of options
     help="Number of rollouts per task, or per agent, such as math=4,_default=1.  [default: 1]",
 )
 @options.option(
-    "--add-seed",
-    group=options.SAMPLING,
-    is_flag=True,
-    default=None,
-    help="Send the index of each rollout as its seed.",
+    "--add-seed", group=options.SAMPLING, is_flag=True, default=None, help="Send the index of each rollout as its seed."
 )
 @options.option(
     "--responses-create-params",

@@ -42,12 +42,7 @@ from calipers.reports.untrusted_text import safe_json
 @options.shape()
 @options.verbose
 def curve(
-    paths: tuple[str, ...],
-    columns: tuple[str, ...],
-    plot: str | None,
-    out: str | None,
-    shape: str,
-    **settings: Any,
+    paths: tuple[str, ...], columns: tuple[str, ...], plot: str | None, out: str | None, shape: str, **settings: Any
 ) -> None:
     """Compute pass@k, pass^k, maj@k and max@k for every k, with confidence bands. No model is called.
 

@@ -45,12 +45,7 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "informatio
 @options.shape()
 @options.verbose
 def items(
-    paths: tuple[str, ...],
-    limit: int | None,
-    columns: tuple[str, ...],
-    out: str | None,
-    shape: str,
-    **settings: Any,
+    paths: tuple[str, ...], limit: int | None, columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
 ) -> None:
     """Show which tasks are hard, which tell runs apart, and which contradict the rest. No model is called.
 

@@ -481,11 +481,7 @@ asking = _together(
     ),
     option("--max-tokens", group=SAMPLING, type=int, metavar="N", help="Maximum tokens per completion."),
     option(
-        "--temperature",
-        group=SAMPLING,
-        type=float,
-        metavar="T",
-        help="Sampling temperature.  [default: the server's]",
+        "--temperature", group=SAMPLING, type=float, metavar="T", help="Sampling temperature.  [default: the server's]"
     ),
     option(
         "--stop", group=SAMPLING, metavar="TEXT", multiple=True, help="Stop sequence of a completion; may be repeated."
@@ -548,10 +544,7 @@ asking = _together(
         help="Start no more rollouts after this many seconds.",
     ),
     option(
-        "--until",
-        group=LIMITS,
-        metavar="RULE",
-        help="Stop as soon as the rule is met, such as 'width(pass@1) < 0.05'.",
+        "--until", group=LIMITS, metavar="RULE", help="Stop as soon as the rule is met, such as 'width(pass@1) < 0.05'."
     ),
     option(
         "--retry-failed",
@@ -642,26 +635,10 @@ of_harbor = _together(
     ),
     registry,
 )
-counting = _together(
-    by,
-    cluster,
-    columns,
-    reward(),
-    reward_range,
-    exclude,
-    missing_by_dialect,
-)
+counting = _together(by, cluster, columns, reward(), reward_range, exclude, missing_by_dialect)
 """Options of ``score``, ``compare`` and ``certify`` that say which rollouts count, and as what."""
 
-scoring = _together(
-    metrics(),
-    by,
-    cluster,
-    reward(),
-    missing_by_dialect,
-    interval,
-    confidence(None),
-)
+scoring = _together(metrics(), by, cluster, reward(), missing_by_dialect, interval, confidence(None))
 """Options of ``run`` that say how its rollouts are scored."""
 
 

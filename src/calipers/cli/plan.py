@@ -57,11 +57,7 @@ COMPARISON, VARIANCE, SIZE = "Comparison", "Variance", "Size and cost"  # groups
     help="Variance of the tasks' true means within a run, instead of a pilot.",
 )
 @options.option(
-    "--variance-within",
-    group=VARIANCE,
-    metavar="VARIANCE",
-    type=float,
-    help="Variance of a single sample of a task.",
+    "--variance-within", group=VARIANCE, metavar="VARIANCE", type=float, help="Variance of a single sample of a task."
 )
 @options.option(
     "--baseline-rate",
@@ -78,11 +74,7 @@ COMPARISON, VARIANCE, SIZE = "Comparison", "Variance", "Size and cost"  # groups
     help="Correlation of the true task means of both runs.  [default: that of two pilots, else 0]",
 )
 @options.option(
-    "--tasks",
-    group=SIZE,
-    metavar="N",
-    type=int,
-    help="Number of tasks that are available.  [default: the pilot's]",
+    "--tasks", group=SIZE, metavar="N", type=int, help="Number of tasks that are available.  [default: the pilot's]"
 )
 @options.option(
     "--samples",

@@ -14,12 +14,7 @@ from calipers.reports.untrusted_text import clean
 @click.command(cls=options.Command)
 @click.argument("suite", metavar="SUITE", type=click.Path())
 @options.file_option(
-    "-o",
-    "--out",
-    group=options.OUTPUT,
-    default="plan.cert.json",
-    show_default=True,
-    help="File of the certified plan.",
+    "-o", "--out", group=options.OUTPUT, default="plan.cert.json", show_default=True, help="File of the certified plan."
 )
 @options.signing_key
 @options.option("--force", group=options.OUTPUT, is_flag=True, help="Replace the file if it exists.")

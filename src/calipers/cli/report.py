@@ -78,11 +78,7 @@ def report(
         from calipers.web.report import report as make
 
         page = make(
-            *paths,
-            metrics=metrics or None,
-            columns=names,
-            progress=progress if progress.wanted else None,
-            **settings,
+            *paths, metrics=metrics or None, columns=names, progress=progress if progress.wanted else None, **settings
         )
     content = page.html.encode()
     target.write(content)

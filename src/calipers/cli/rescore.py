@@ -16,10 +16,7 @@ VERIFIER = "Verifier"  # a group of options
 @click.command(cls=options.GroupedCommand)
 @click.argument("run", metavar="RUN", type=click.Path())
 @options.option(
-    "--verifier",
-    group=VERIFIER,
-    metavar="NAME",
-    help="Verifier to use.  [default: the verifier of each task]",
+    "--verifier", group=VERIFIER, metavar="NAME", help="Verifier to use.  [default: the verifier of each task]"
 )
 @options.option(
     "--param",
@@ -60,10 +57,7 @@ VERIFIER = "Verifier"  # a group of options
     help="Name of the new reward.  [default: made from the filters and the verifier, or from FILE]",
 )
 @options.option(
-    "--reward",
-    group=options.ROLLOUTS,
-    metavar="KEY",
-    help="Old reward to compare with, if rollouts have several.",
+    "--reward", group=options.ROLLOUTS, metavar="KEY", help="Old reward to compare with, if rollouts have several."
 )
 @options.metrics()
 @options.by

@@ -31,9 +31,7 @@ from calipers.cli.output import show
     help="Reply of a time-stamp authority (RFC 3161) to check; needs --authority.",
 )
 @options.file_option(
-    "--authority",
-    group=options.ROLLOUTS,
-    help="Certificate of the time-stamp authority that you trust (PEM).",
+    "--authority", group=options.ROLLOUTS, help="Certificate of the time-stamp authority that you trust (PEM)."
 )
 @options.keys
 @options.shape("table", "json", "md")

@@ -58,13 +58,7 @@ from calipers.errors import InputError
 )
 @options.verbose
 def view(
-    paths: tuple[str, ...],
-    port: int,
-    no_browser: bool,
-    stop_after: float,
-    label: int | None,
-    labels: str,
-    seed: int,
+    paths: tuple[str, ...], port: int, no_browser: bool, stop_after: float, label: int | None, labels: str, seed: int
 ) -> None:
     """Show runs in a browser: every rollout, filters, two runs side by side, and runs that are still going.
 

@@ -173,12 +173,7 @@ class Pace:
     """
 
     def __init__(
-        self,
-        most: int,
-        now: Callable[[], float] = monotonic,
-        dice: random.Random | None = None,
-        *,
-        ramp: bool = False,
+        self, most: int, now: Callable[[], float] = monotonic, dice: random.Random | None = None, *, ramp: bool = False
     ) -> None:
         self.most = self.limit = most
         self.in_flight = 0

@@ -835,11 +835,7 @@ def _nested(row: dict[str, Any], names: Columns) -> dict[str, Any]:
 
 
 CSV = Format(
-    "csv",
-    read_csv,
-    lambda start: start.line[:1] not in b"[{",
-    partial(texts, "csv"),
-    extras=partial(extras, "csv"),
+    "csv", read_csv, lambda start: start.line[:1] not in b"[{", partial(texts, "csv"), extras=partial(extras, "csv")
 )
 PARQUET = Format(
     "parquet",

@@ -230,8 +230,7 @@ TERMS: Final[Mapping[str, Term]] = {
         ("interval", "variance"),
     ),
     "common tasks": Term(
-        "The tasks that all runs of a comparison have. Runs are compared on them alone, task by task.",
-        ("difference",),
+        "The tasks that all runs of a comparison have. Runs are compared on them alone, task by task.", ("difference",)
     ),
     "outcome": Term(
         "How a planned rollout ended, such as scored, refused or client_failed. It decides whether a rollout without a "

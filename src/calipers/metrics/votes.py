@@ -108,17 +108,6 @@ def _choices(most: int, k: int) -> Floats:
     return chances
 
 
-def _extremes(rewards: Column, answers: Column, by: Groups, ends: tuple[float, float], k: int) -> tuple[Column, Column]:
-    # it counts votes as this file does
-
-    return majority_extremes(rewards, answers, by, ends, k)
-
-
-MAJ_AT_K = Metric(
-    "maj@{k}", maj_at_k, mean, reads=("reward", "answer"), params={"k": int}, of_rewards=True, extremes=_extremes
-)
-
-
 MOST_FILLINGS = 2_000  # ways to vote that are tried for one task
 MOST_TRIED = 100_000  # and for all tasks together, some seconds; above either the bounds are wider than they need be
 
@@ -237,3 +226,8 @@ def _partitions(number: int, largest: int | None = None) -> tuple[tuple[int, ...
         return ((),)
     top = number if largest is None else min(number, largest)
     return tuple((part, *rest) for part in range(top, 0, -1) for rest in _partitions(number - part, part))
+
+
+MAJ_AT_K = Metric(
+    "maj@{k}", maj_at_k, mean, ("reward", "answer"), {"k": int}, of_rewards=True, extremes=majority_extremes
+)

@@ -26,10 +26,7 @@ WHY: Final = (
     (r"too many (rewards|values) to draw (\d+) times", r"too many \1 to resample \2 times"),
     (r"the draws agree at this confidence", "all bootstrap draws agree at this confidence level"),
     (r"needs tasks that count alike, and no clusters", "needs tasks of equal weight and no clusters"),
-    (
-        r"all (.+?) agree, and (\S+) has no width without spread",
-        r"all \1 are equal, so \2 has no width",
-    ),
+    (r"all (.+?) agree, and (\S+) has no width without spread", r"all \1 are equal, so \2 has no width"),
     (r"a sum describes these rollouts; it estimates nothing beyond them", "a sum describes these rollouts only"),
     (
         r"no interval is computed for a ratio of totals that may divide by no pass",

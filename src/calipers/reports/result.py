@@ -267,15 +267,11 @@ def _group_of(group: Mapping[str, Any]) -> Group:
         {key: {value: _slice_of(cut) for value, cut in cuts.items()} for key, cuts in group["breakdowns"].items()},
         economics={name: _estimate_of(number) for name, number in economics.items()},
         totals=totals,
-        variance={key: _split_of(shares) for key, shares in group["variance"].items()},
+        variance={key: Split(**of) if of is not None else Unsplit(NOT_SAID) for key, of in group["variance"].items()},
         own={key: value for key, value in group.items() if key not in _GROUP_KEYS},
         warnings=group.get("warnings", ()),
         stop=None if stop is None else msgspec.convert(stop, Stop),
     )
-
-
-def _split_of(shares: Mapping[str, Any] | None) -> Split | Unsplit:
-    return Unsplit(NOT_SAID) if shares is None else Split(**shares)
 
 
 def _slice_of(part: Mapping[str, Any]) -> Slice:

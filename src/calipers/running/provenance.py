@@ -68,22 +68,14 @@ def identity(
 
 
 def plan(
-    job: Job,
-    suite: Suite,
-    order: Sequence[Task],
-    endpoint: str | None = None,
-    batch: Mapping[str, Any] | None = None,
+    job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = None, batch: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The plan of a run: every setting and where it came from, the tasks in their order, and what made them.
 
     Its settings, versions and inputs are those of the latest start; ``starts`` has all of them.
     """
     settings = job.settings()
-    versions = {
-        "calipers": __version__,
-        "python": sys.version.split()[0],
-        **_libraries(),
-    }
+    versions = {"calipers": __version__, "python": sys.version.split()[0], **_libraries()}
     made = {"versions": versions, "git": _commit(), "inputs": _inputs(job, suite)}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     given = {name: setting["value"] for name, setting in settings.items() if setting["from"] != "default"}

@@ -105,11 +105,7 @@ def evidence(differences: Floats, clusters: Ints | None = None) -> Evidence:
 
 
 def anytime(
-    differences: Floats,
-    clusters: Ints | None = None,
-    *,
-    limits: tuple[float, float] | None,
-    confidence: float = 0.95,
+    differences: Floats, clusters: Ints | None = None, *, limits: tuple[float, float] | None, confidence: float = 0.95
 ) -> Difference:
     """The mean of the differences of task values, [T] in their order, judged at every task and not only at the last.
 

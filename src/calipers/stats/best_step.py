@@ -38,12 +38,7 @@ class BestStep:
 
 
 def best_step(
-    values: Floats,
-    *,
-    confidence: float = 0.95,
-    seed: int = 0,
-    draws: int = DRAWS,
-    multipliers: Floats | None = None,
+    values: Floats, *, confidence: float = 0.95, seed: int = 0, draws: int = DRAWS, multipliers: Floats | None = None
 ) -> BestStep:
     """The best of S steps by their task values on [0, 1], [S, M], with an interval that covers after the picking.
 
@@ -80,12 +75,7 @@ def shrinkage(values: Floats) -> float:
 
 
 def optimism(
-    values: Floats,
-    *,
-    shrunk: bool = True,
-    seed: int = 0,
-    draws: int = DRAWS,
-    multipliers: Floats | None = None,
+    values: Floats, *, shrunk: bool = True, seed: int = 0, draws: int = DRAWS, multipliers: Floats | None = None
 ) -> float:
     """About how much the highest of S step means owes to luck, [S, M]: its mean error over draws of the noise.
 

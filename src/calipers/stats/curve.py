@@ -73,12 +73,7 @@ def pass_curves(
 
 
 def max_curve(
-    rewards: Column,
-    by: Groups,
-    clusters: Ints | None = None,
-    *,
-    limits: Ends | None,
-    confidence: float = 0.95,
+    rewards: Column, by: Groups, clusters: Ints | None = None, *, limits: Ends | None, confidence: float = 0.95
 ) -> Curve:
     """max@k for every k, the expected best reward of k samples; ``limits`` is the range of rewards, if known."""
     most = int(by.count(rewards.given).max(initial=0))

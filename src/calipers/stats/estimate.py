@@ -239,11 +239,7 @@ def joined(parts: Sequence[Reduced]) -> Reduced:
 
 
 def estimate(
-    metric: Metric | Opaque,
-    params: Mapping[str, Any],
-    columns: Sequence[Column],
-    settings: Settings,
-    made: Signature,
+    metric: Metric | Opaque, params: Mapping[str, Any], columns: Sequence[Column], settings: Settings, made: Signature
 ) -> Estimate:
     """Reduce, aggregate, and compute the interval.
 

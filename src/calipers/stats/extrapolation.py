@@ -388,12 +388,7 @@ def _pairs(n: Ints, c: Ints) -> tuple[PassCounts, Ints]:
 
 
 def _points(
-    grid: Grid,
-    table: Floats,
-    law: Law,
-    ks: Sequence[int],
-    drawn: tuple[Floats, Floats | None],
-    confidence: float,
+    grid: Grid, table: Floats, law: Law, ks: Sequence[int], drawn: tuple[Floats, Floats | None], confidence: float
 ) -> dict[tuple[str, int], Extrapolated]:
     """Every metric at every k, from draws of units and, where these are clusters, draws of tasks."""
     of_law = pass_at(ks, *(np.array([parameter]) for parameter in (law.a, law.b)))[0] * (1 - law.never_solved)

@@ -15,15 +15,7 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints, sum_by, total
-from calipers.stats.intervals import (
-    NOISE,
-    ONE_CLUSTER,
-    ONE_TASK,
-    scaled_integers,
-    t_quantile,
-    unit_draws,
-    upper_tail,
-)
+from calipers.stats.intervals import NOISE, ONE_CLUSTER, ONE_TASK, scaled_integers, t_quantile, unit_draws, upper_tail
 from calipers.stats.paired import NO_COMMON, apart
 
 DRAWS = 10_000

@@ -13,15 +13,7 @@ import msgspec
 
 from calipers.formats.format import Beginning, Format, Raw
 from calipers.formats.lines import ABSENT, NOTHING
-from calipers.formats.system_rows import (
-    STEP,
-    Layout,
-    Number,
-    PromptTasks,
-    RowBlock,
-    beside,
-    read_noted,
-)
+from calipers.formats.system_rows import STEP, Layout, Number, PromptTasks, RowBlock, beside, read_noted
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
     ("step", int | None, ABSENT),

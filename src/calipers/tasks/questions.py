@@ -28,16 +28,7 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LISTS_OF_CHOICES: Final = ("choices", "options")
 CHOICE_COLUMNS: Final = ("{}", "option_{}", "choice_{}", "option{}", "choice{}", "answer_{}")
 INSTRUCTION: Final = "Answer with the letter of the right choice."
-COLUMN_SETTINGS: Final = (
-    "prompt",
-    "target",
-    "id",
-    "metadata",
-    "template",
-    "choices",
-    "shuffle_choices",
-    "index_from",
-)
+COLUMN_SETTINGS: Final = ("prompt", "target", "id", "metadata", "template", "choices", "shuffle_choices", "index_from")
 """Settings for the columns of a table; other benchmarks do not have them."""
 
 PROMPTS: Final = ("prompt", "question", "input", "instruction", "problem", "query", "messages", "user_prompt", "text")

@@ -272,7 +272,8 @@ def table_of(source: Any, name: str = "table") -> QuestionTable:
     columns, rows, places = _content(source)
     if not rows:
         raise InputError.at(name, "the table has no rows", "expected one question per row")
-    return QuestionTable(name, name, columns, [_plain_row(row) for row in rows], places)
+    plain = [{column: _plain(cell) for column, cell in row.items()} for row in rows]
+    return QuestionTable(name, name, columns, plain, places)
 
 
 def _content(source: Any) -> Content:
@@ -327,12 +328,8 @@ def _by_column(columns: Mapping[Any, Any]) -> Content:
     return [*lists], rows, _numbered(len(rows))
 
 
-def _plain_row(row: Row) -> Row:
-    """The row with numpy's scalars and arrays as Python's own."""
-    return {column: _plain(cell) for column, cell in row.items()}
-
-
 def _plain(cell: Any) -> Any:
+    """A cell with numpy's scalars and arrays as Python's own."""
     if type(cell).__module__.partition(".")[0] == "numpy" and hasattr(cell, "tolist"):
         cell = cell.tolist()
     return None if isinstance(cell, float) and cell != cell else cell

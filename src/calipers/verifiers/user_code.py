@@ -5,7 +5,9 @@ Its exceptions become a `VerifierError` that names the verifier; a `VerifierErro
 Verifier functions by name, as in EvSys: ``fn(model_output, expected, params) -> float``.
 
 A registered function is a verifier of that name in every run. As in EvSys, registering a name again
-silently replaces it, built-in functions included.
+silently replaces it, built-in functions included. Lent as ``evsys_sdk.verifiers.fns``; two things are stricter than in
+EvSys: `regex_match` gives up after a second (`calipers.text.patterns.RegexTimeout`), and a coordinate that is no pair
+of numbers is a miss for `tool_calls_match`, not a TypeError.
 """
 
 from __future__ import annotations
@@ -23,6 +25,18 @@ from calipers.tasks.task import Task
 from calipers.verifiers.text import contains, exact_match, regex_match
 from calipers.verifiers.tools import tool_calls_match
 from calipers.verifiers.verifier import Verdict, Verifier, checked, failure, fault, message_of
+
+__all__ = [  # what is lent as ``evsys_sdk.verifiers.fns``
+    "VerifierFn",
+    "contains",
+    "exact_match",
+    "get",
+    "list_fns",
+    "regex_match",
+    "register",
+    "register_fn",
+    "tool_calls_match",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def html(page: HtmlPage) -> str:
         element("a", "Skip to rollouts", href="#rollouts", class_="skip") if _has(page, "rollouts") else None,
         _strip(page.about),
         element("main", page.top, map(_section, page.sections), _glossary(page.cards)),
-        _footer(page.foot),
+        element("footer", [element("p", line) for line in page.foot]),
         island("data", page.data) if page.data else None,
         [element("script", Markup(script)) for script in scripts],
     )
@@ -144,10 +144,6 @@ def _glossary(cards: Iterable[NumberCard]) -> Markup:
     return element(
         "section", side, element("div", shown, class_="body cards"), class_="section glossary", id="glossary"
     )
-
-
-def _footer(foot: Sequence[str]) -> Markup:
-    return element("footer", [element("p", line) for line in foot])
 
 
 def _asset(file: str) -> str:

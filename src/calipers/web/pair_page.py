@@ -44,15 +44,7 @@ from calipers.web.page import (
     once,
     term,
 )
-from calipers.web.run_page import (
-    STATE_WORDS,
-    bar_parts,
-    command_line,
-    foot,
-    ledger_label,
-    method_term,
-    state_counts,
-)
+from calipers.web.run_page import STATE_WORDS, bar_parts, command_line, foot, ledger_label, method_term, state_counts
 
 if TYPE_CHECKING:
     from calipers.analyses.leaderboard.document import Leaderboard

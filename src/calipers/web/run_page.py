@@ -471,7 +471,7 @@ def provenance_section(run: RunData) -> Section:
     result = run.result
     found = headline_of(run.group)
     rows: list[tuple[str, Any]] = [("Input", inputs_markup(result))] if result.inputs else []
-    rows.append(("Digest", element("code", _short_digest(result.digest), title=result.digest)))
+    rows.append(("Digest", element("code", f"{result.digest[:31]}…", title=result.digest)))
     if found:
         rows.append(("Signature", element("code", found[1].signature, class_="wrap")))
     if run.planned:
@@ -481,10 +481,7 @@ def provenance_section(run: RunData) -> Section:
     if result.inputs:
         body.append(command_line(score_command(run)))
     return Section(
-        "Provenance",
-        joined(body),
-        "Anyone with the input can get the same number, to the last bit.",
-        "provenance",
+        "Provenance", joined(body), "Anyone with the input can get the same number, to the last bit.", "provenance"
     )
 
 
@@ -512,10 +509,6 @@ def made_with(result: Result) -> str:
         f"Calipers {__version__} · {result.dialect} rules · missing {policy} · seed {result.seed} · "
         f"{100 * result.confidence:.6g}\N{NO-BREAK SPACE}% confidence"
     )
-
-
-def _short_digest(digest: str) -> str:
-    return f"{digest[:31]}…"
 
 
 def command_line(command: str) -> Markup:

@@ -109,10 +109,7 @@ class Certified:
 
 
 def scored(
-    paths: Sequence[str],
-    scoring: CertifiedScoring,
-    columns: Mapping[str, str] | None = None,
-    seed: bytes | None = None,
+    paths: Sequence[str], scoring: CertifiedScoring, columns: Mapping[str, str] | None = None, seed: bytes | None = None
 ) -> ScoredRollouts:
     """Score rollouts and take their leaves; native records are read once for both."""
     names = columns if isinstance(columns, Named) else Named(columns or {})

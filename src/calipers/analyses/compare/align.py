@@ -252,11 +252,7 @@ def _once(contents: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
 
 
 def _common(
-    first: Rollouts,
-    second: Rollouts,
-    pairs: Sequence[tuple[int, int]],
-    how: str,
-    apart: frozenset[str] = frozenset(),
+    first: Rollouts, second: Rollouts, pairs: Sequence[tuple[int, int]], how: str, apart: frozenset[str] = frozenset()
 ) -> Common:
     indices = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     names = [first.tasks[index] for index in indices[:, 0].tolist()]

@@ -44,14 +44,7 @@ from calipers.analyses.compare.checks import (
     waiting_notes,
 )
 from calipers.analyses.compare.document_table import compared_tables
-from calipers.analyses.compare.findings import (
-    DECIDED,
-    adjusted,
-    filled_pair,
-    finding_of,
-    warnings_of,
-    with_missing,
-)
+from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding_of, warnings_of, with_missing
 from calipers.analyses.compare.measure import Measured, MetricPair, columns_of, measure, metrics_of
 from calipers.analyses.compare.question import HOLM, ORDER, SHOWN, SIDAK, Primary, Question, make_question, step_order
 from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Flips, Pair, Place, Ranks, Run

@@ -8,18 +8,7 @@ from typing import Final
 
 from calipers.analyses.compare.question import step_order
 from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Pair, Place, Ranks
-from calipers.reports.document import (
-    Blank,
-    Block,
-    Cell,
-    Glance,
-    Name,
-    Picture,
-    Row,
-    Sentence,
-    Table,
-    TableColumn,
-)
+from calipers.reports.document import Blank, Block, Cell, Glance, Name, Picture, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.result_page import PICTURE, Axis, answer_blocks, digest_line, fitted, head_blocks, round_axis
@@ -424,10 +413,7 @@ def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
     if others:
         named = ", ".join(clean(contest.dataset or "(unnamed)", NAME) for contest in others)
         tail.append(Sentence(f"Without ranks: {named} (--details)", "note"))
-    tail += [
-        Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"),
-        _foot(comparison),
-    ]
+    tail += [Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"), _foot(comparison)]
     yield from fitted(head, Table(columns, rows), tail, "--details")
 
 

@@ -296,10 +296,7 @@ def _values(shown: Sequence[Curve], ks: Sequence[int], confidence: float) -> Tab
             row += _cells(of.get(k))
         rows.append([*row, f"{there[0].tasks:,}"])
     return plain_table(
-        [*head, "tasks"],
-        rows,
-        numbers={*range(1, len(head), 2), len(head)},
-        strong=range(1, len(head), 2),
+        [*head, "tasks"], rows, numbers={*range(1, len(head), 2), len(head)}, strong=range(1, len(head), 2)
     )
 
 

@@ -186,7 +186,7 @@ def of_every(wanted: Requirement, start: Check, checks: Mapping[str, Check]) -> 
     lost = {name: check for name, check in checks.items() if check.word == "undefined"}
     there = [check for check in checks.values() if check.value is not None]
     if not checks:
-        return replace(start, why=f"there is no {_noun(wanted)}")
+        return replace(start, why=f"there is no {'task' if wanted.by == TASK else f'slice by {wanted.by}'}")
     word: Word = "failed" if failed else "undefined" if lost else "passed"
     worst = min(there, key=lambda check: _margin(wanted, check.value or 0.0), default=None)
     remarks = []
@@ -264,10 +264,6 @@ def _margin(wanted: Requirement, value: float) -> float:
     if wanted.op == "==":
         return -abs(value - wanted.number)
     return value - wanted.number if wanted.op.startswith(">") else wanted.number - value
-
-
-def _noun(wanted: Requirement) -> str:
-    return "task" if wanted.by == TASK else f"slice by {wanted.by}"
 
 
 def _count(wanted: Requirement, number: int) -> str:
@@ -577,10 +573,7 @@ def _number(
 def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | None]:
     """The value to compare with the number; or why there is none."""
     if finite(number.value) is None:
-        return (
-            None,
-            f"{'no difference' if wanted.delta else 'no value'}: {number.why or 'no reason is given'}",
-        )
+        return (None, f"{'no difference' if wanted.delta else 'no value'}: {number.why or 'no reason is given'}")
     if wanted.end is None:
         return number.value, None
     if number.interval is None:

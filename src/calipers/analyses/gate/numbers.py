@@ -560,10 +560,7 @@ def differences(
     if filled(before):
         bottom, top = scoring.range or UNIT
         ends = (top, bottom), (bottom, top)
-        at_ends = (
-            compare(*sides, filled=ends[0], **settings),
-            compare(*sides, filled=ends[1], **settings),
-        )
+        at_ends = (compare(*sides, filled=ends[0], **settings), compare(*sides, filled=ends[1], **settings))
     notes = [
         note
         for contest in comparison.contests

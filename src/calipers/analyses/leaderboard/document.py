@@ -239,12 +239,7 @@ def _flat(standing: Standing, board: Board, letters: str) -> dict[str, Any]:
 def document(report: Leaderboard, *, every: bool = False, pairs: bool = False) -> Document:
     """A leaderboard for people: with ``every`` model, and with a table of all ``pairs``."""
     return Document(
-        partial(_blocks, report, every, pairs),
-        report.to_dict,
-        FIELDS,
-        report.rows,
-        escaped="\\`*_[]|#!~<@",
-        paged=True,
+        partial(_blocks, report, every, pairs), report.to_dict, FIELDS, report.rows, escaped="\\`*_[]|#!~<@", paged=True
     )
 
 

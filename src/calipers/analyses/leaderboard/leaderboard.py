@@ -216,17 +216,14 @@ def _of_contest(
         standings, its_notes = _scored(ranked, known, plan)
         rest = [_unranked(run, known.requests[0], plan, STOPPED) for run in stopped]
         rest += [_of_result(some, group, known.metric, plan) for some, group in documents]
-        boards.append(_ranked(dataset, known, standings, rest, len(_all_tasks(ranked)), baseline, question))
+        tasks = set[str]().union(*(run.rollouts.tasks for run in ranked))
+        boards.append(_ranked(dataset, known, standings, rest, len(tasks), baseline, question))
         notes += its_notes
     return boards, notes
 
 
 def _shared(runs: Sequence[ReadRun]) -> set[str]:
     return set.intersection(*(set(run.rollouts.tasks) for run in runs))
-
-
-def _all_tasks(runs: Sequence[ReadRun]) -> set[str]:
-    return set().union(*(run.rollouts.tasks for run in runs))
 
 
 def _no_common(runs: Sequence[ReadRun]) -> str:

@@ -347,9 +347,7 @@ def _request(run: ReadRun, plan: Plan) -> RequestedMetric:
     return _single(variants)[0]
 
 
-def _single(
-    variants: Sequence[tuple[RequestedMetric, RequestedMetric]],
-) -> tuple[RequestedMetric, RequestedMetric]:
+def _single(variants: Sequence[tuple[RequestedMetric, RequestedMetric]]) -> tuple[RequestedMetric, RequestedMetric]:
     if len(variants) > 1:
         listed = ", ".join(first.text for first, _ in variants)
         raise InputError(f"the runs have several rewards ({listed}); pick one with --reward KEY")

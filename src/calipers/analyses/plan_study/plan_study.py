@@ -371,11 +371,7 @@ def plan(
     request = StudyRequest(
         chosen_metric, detect, power, alpha, not unpaired, tasks, samples, price_per_sample, price_per_task, budget
     )
-    numbers = {
-        "variance_between": variance_between,
-        "variance_within": variance_within,
-        "baseline_rate": baseline_rate,
-    }
+    numbers = {"variance_between": variance_between, "variance_within": variance_within, "baseline_rate": baseline_rate}
     _check_ranges(request, {**numbers, "correlation": correlation})
     chosen = Chosen(
         chosen_metric, reward, agent, model, dataset, missing, cluster, Named(columns or {}, truth, input_format or "")

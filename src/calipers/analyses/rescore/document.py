@@ -19,11 +19,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.stats.estimate import Estimate
 
 SHOWN = 8  # rollouts of a kind that are named in a table
-_WHAT = {
-    "other reward": "reward changed",
-    "number to gap": "reward to missing",
-    "gap to number": "missing to reward",
-}
+_WHAT = {"other reward": "reward changed", "number to gap": "reward to missing", "gap to number": "missing to reward"}
 
 
 @dataclass(frozen=True, slots=True)

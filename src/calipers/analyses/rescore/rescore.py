@@ -497,11 +497,7 @@ def judge_again(request: Rescoring) -> Rescored:
     _check_target(request)
     recorded = _recorded(request.run)
     plan = _scoring(request, recorded)
-    with (
-        open_stored(request.run) as source,
-        _bench(request) as bench,
-        _rewritten(request.target) as write,
-    ):
+    with open_stored(request.run) as source, _bench(request) as bench, _rewritten(request.target) as write:
         judge, notes = _judge(request, recorded, bench)
         bench.secrets.add_environment()
         with uncollected():

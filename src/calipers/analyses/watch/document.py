@@ -190,12 +190,7 @@ class Watched(Page):
 
 
 def watched_of(
-    path: str,
-    monitor: Monitor,
-    *,
-    unreadable: Mapping[str, str],
-    rewrites: int,
-    notes: Sequence[str],
+    path: str, monitor: Monitor, *, unreadable: Mapping[str, str], rewrites: int, notes: Sequence[str]
 ) -> Watched:
     """What a monitor says."""
     settings = monitor.settings

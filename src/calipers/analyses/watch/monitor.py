@@ -744,12 +744,7 @@ class Monitor:
         return UNIT if float(values.min()) >= 0 and float(values.max()) <= 1 else None
 
     def _change(
-        self,
-        base: StepSums,
-        sums: StepSums,
-        name: str,
-        shared: tuple[Ints, Ints],
-        limits: tuple[float, float] | None,
+        self, base: StepSums, sums: StepSums, name: str, shared: tuple[Ints, Ints], limits: tuple[float, float] | None
     ) -> tuple[float | None, Any]:
         settings = self.settings
         enough = OVERLAP * min(len(sums.tasks), len(base.tasks))

@@ -210,12 +210,7 @@ def _divided(above: Floats, below: Floats) -> Floats:
 
 
 def read_step_file(
-    path: str,
-    columns: Named | None = None,
-    *,
-    root: str = "",
-    reward: str | None = None,
-    cluster: str | None = None,
+    path: str, columns: Named | None = None, *, root: str = "", reward: str | None = None, cluster: str | None = None
 ) -> tuple[list[StepSums], str, list[str]]:
     """The sums of every (series, step) in a file or run folder, its hash, and notes; InputError where it is broken.
 

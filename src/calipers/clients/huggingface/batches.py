@@ -28,10 +28,7 @@ Takes = Callable[[Row], bool]
 
 
 def in_batches(
-    rows: Sequence[Row],
-    most: int,
-    begin: Callable[[Row], Takes[Row]],
-    work: Callable[[Sequence[Row]], Sequence[Done]],
+    rows: Sequence[Row], most: int, begin: Callable[[Row], Takes[Row]], work: Callable[[Sequence[Row]], Sequence[Done]]
 ) -> list[Done]:
     """What the work makes of the rows, in their order. ``begin`` opens a batch with its first row, which always fits.
 

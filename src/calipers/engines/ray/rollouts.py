@@ -7,10 +7,13 @@
                                           ──► RemoteVerifier.verify: the verdict is here already
 
 The loop is the one of a local run. So there is one writer of the log, one rate limit, one budget and one stopping rule.
+
+Stored completions are verified there, too: `RemoteBench` is the bench of a rescore whose judges sit on other machines.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,13 +29,15 @@ from calipers.engines.ray.workers import AHEAD, TRIES, Lost, RemoteWorkers
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.job import Job
 from calipers.running.library import JobBenchmark
+from calipers.running.rollout import Bench, Blame, Case
 from calipers.tasks.task import Task
-from calipers.verifiers.find import judge_of
+from calipers.verifiers.find import NamedVerifier, judge_of, named_verifier, verifier
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
 from calipers.verifiers.user_code import opened
 from calipers.verifiers.verifier import Verdict, Verifier, judged, ready
 
 HANDLER: Final = "calipers.engines.ray.rollouts:RolloutHandler"
+VERDICT_HANDLER: Final = "calipers.engines.ray.rollouts:VerdictHandler"
 
 
 class Replied(msgspec.Struct, frozen=True):
@@ -184,3 +189,78 @@ def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that clients and verifiers read; they travel in memory, and are in no plan and no log."""
     wanted = ("_API_KEY", "_BASE_URL", "_TOKEN", "_API_BASE")
     return {name: value for name, value in environment.items() if name.endswith(wanted)}
+
+
+class VerdictHandler:
+    """What a worker does in a rescore: verify a completion, and find out whose failure it is when that fails."""
+
+    def __init__(self, instead: str | None) -> None:
+        self._instead = instead  # the verifier of all tasks; None: each task's own
+        self._secrets, self._blame = Secrets(), Blame()
+        self._judges: dict[str, Verifier] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What the verifiers have to say."""
+        return [note for judge in self._judges.values() for note in getattr(judge, "notes", ())]
+
+    async def handle(self, item: tuple[Task, Completion]) -> Verdict | VerifierError:
+        """The verdict, or why there is none."""
+        task, completion = item
+        name = self._instead or str(task.verifier)
+        if name not in self._judges:
+            found: NamedVerifier = named_verifier(name) if self._instead else verifier(name)
+            self._judges[name] = opened(found, self._secrets)
+        try:
+            return await self._blame.judged(self._judges[name], task, completion)
+        except VerifierError as error:
+            return error
+
+    async def close(self) -> None:
+        """Close connections."""
+        for judge in self._judges.values():
+            if (close := getattr(judge, "close", None)) is not None:
+                await close()
+
+
+class RemoteBench(Bench):
+    """A bench that hands every case to a worker."""
+
+    def __init__(self, ray: Any, most: int, instead: str | None) -> None:
+        super().__init__(most)
+        self._ray, self._instead = ray, instead
+        self._workers: RemoteWorkers | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What the judges have to say, and how many cases were given to another worker."""
+        return self._workers.notes if self._workers is not None else []
+
+    async def _dismissed(self) -> None:
+        if self._workers is not None:
+            await self._workers.close()
+
+    async def _judged(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
+        if self._workers is None:
+            self._workers = RemoteWorkers(
+                self._ray, VERDICT_HANDLER, self._instead, places=self._most, environment=keys_in(os.environ)
+            )
+        workers = self._workers
+
+        async def verdict(task: Task, completion: Completion) -> Verdict | VerifierError:
+            try:
+                found, _ = await workers.call((task, completion))
+            except Lost as error:
+                wrong = f"task {task.id!r}: {TRIES} workers were lost while they had this completion ({error})"
+                return VerifierError(wrong, kind="worker_lost")
+            answer: Verdict | VerifierError = found
+            return answer
+
+        return list(await asyncio.gather(*(verdict(task, completion) for _, task, completion in cases)))
+
+
+@contextmanager
+def remote_bench(address: str, most: int, instead: str | None) -> Iterator[Bench]:
+    """A bench on the cluster at an address."""
+    with connected(address) as ray, RemoteBench(ray, most, instead) as bench:
+        yield bench

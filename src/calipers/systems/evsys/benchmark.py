@@ -238,7 +238,8 @@ class Benchmark:
         cls, name: str, rows: Iterable[Mapping[str, Any] | HarborTask], *, metadata: Mapping[str, Any] | None = None
     ) -> Benchmark:
         """A benchmark of rows, each a dict or a task; tasks are kept as they are."""
-        return cls(name, [_as_harbor_task(row) for row in rows], dict(metadata or {}))
+        tasks: list[Any] = [row if hasattr(row, "task_id") else harbor_task_from_dict(row) for row in rows]
+        return cls(name, tasks, dict(metadata or {}))
 
     @classmethod
     def from_table(
@@ -530,10 +531,6 @@ def _function(name: str) -> user_code.VerifierFn:
         if name not in VERIFIERS.entries:
             raise
         raise UnknownName(f"{error} ({name} works in calipers run and calipers.evaluate)") from None
-
-
-def _as_harbor_task(row: Any) -> HarborTask:
-    return row if hasattr(row, "task_id") else harbor_task_from_dict(row)
 
 
 def _workspace(benchmark: str, model: str) -> Path:

@@ -365,13 +365,7 @@ def _launched(how: Mechanism, source: bytes, lines: bytes, needed: Path | None, 
         entries.append(("link", interpreter(), PYTHON))
         if needed is not None:
             entries.append(("bind", str(needed), PACKAGES))
-        job = {
-            "argv": [PYTHON, *ARGUMENTS],
-            "environment": ALIKE,
-            "folders": [],
-            "folder": "/tmp",
-            "collect": [OUTPUT],
-        }
+        job = {"argv": [PYTHON, *ARGUMENTS], "environment": ALIKE, "folders": [], "folder": "/tmp", "collect": [OUTPUT]}
         done = launch(how, "program", job, entries, limits, seconds=limits.seconds)
     if not done.report and not done.stopped:
         raise SandboxError("the sandbox ended before the script ended")

@@ -138,12 +138,7 @@ def statistic(name: str, rewards: Mapping[str, Column], rows: int) -> dict[str, 
     >>> statistic("max", {"reward": Column.of([-2, -1, 0], [True, True, False])}, 3)
     {'max': 0.0}
     """
-    of = {
-        "mean": lambda values: total(values) / rows,
-        "sum": total,
-        "min": smallest,
-        "max": largest,
-    }[name]
+    of = {"mean": lambda values: total(values) / rows, "sum": total, "min": smallest, "max": largest}[name]
     if len(rewards) > 1:
         return {key: float(of(column.filled(0.0).values)) for key, column in sorted(rewards.items())}
     only = next(iter(rewards.values()), Column.gaps(rows))

@@ -321,15 +321,7 @@ class SpokenTrajectory(msgspec.Struct, gc=False):
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Extra = dict[str, Any] | None
 Version = Literal[
-    "ATIF-v1.0",
-    "ATIF-v1.1",
-    "ATIF-v1.2",
-    "ATIF-v1.3",
-    "ATIF-v1.4",
-    "ATIF-v1.5",
-    "ATIF-v1.6",
-    "ATIF-v1.7",
-    "ATIF-v1.8",
+    "ATIF-v1.0", "ATIF-v1.1", "ATIF-v1.2", "ATIF-v1.3", "ATIF-v1.4", "ATIF-v1.5", "ATIF-v1.6", "ATIF-v1.7", "ATIF-v1.8"
 ]
 
 

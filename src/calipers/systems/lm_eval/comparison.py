@@ -11,13 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.analyses.compare.align import Common
-from calipers.analyses.compare.document_table import (
-    DocumentTable,
-    TableDifferences,
-    TableReader,
-    is_theirs,
-    stored,
-)
+from calipers.analyses.compare.document_table import DocumentTable, TableDifferences, TableReader, is_theirs, stored
 from calipers.analyses.compare.measure import METHOD, Measured, MetricPair, measure, resampled_difference
 from calipers.analyses.compare.question import Question
 from calipers.errors import CalipersError
@@ -42,15 +36,7 @@ from calipers.stats.paired_bootstrap import (
     paired_bootstrap_of_values,
 )
 from calipers.systems.lm_eval import read
-from calipers.systems.lm_eval.aggregations import (
-    NAMES,
-    aggregate,
-    distances,
-    numbers,
-    spread,
-    sums,
-    upper_median,
-)
+from calipers.systems.lm_eval.aggregations import NAMES, aggregate, distances, numbers, spread, sums, upper_median
 from calipers.systems.lm_eval.entries import KNOWN
 
 NO_SUMS: Final = ("mean", "bypass")  # what rollouts have as a reward, and what is no number

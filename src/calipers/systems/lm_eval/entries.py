@@ -499,12 +499,7 @@ def choice_match() -> ScorerDefaults:
 
 def regex_extraction(*, regex_pattern: str = MARKED, group_select: int = 0, fallback: Any = INVALID) -> ScorerDefaults:
     """What a pattern finds in the response; without one, the number after ``####``."""
-    step = {
-        "function": "regex",
-        "regex_pattern": regex_pattern,
-        "group_select": group_select,
-        "fallback": fallback,
-    }
+    step = {"function": "regex", "regex_pattern": regex_pattern, "group_select": group_select, "fallback": fallback}
     return ScorerDefaults((step,), LENIENT)
 
 

@@ -15,7 +15,20 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import COMPARED, HASH_DIGITS, TARGET, Columns, Extras, Progress, Text, target_hash
+from calipers.formats.format import (
+    COMPARED,
+    HASH_DIGITS,
+    TARGET,
+    Beginning,
+    Columns,
+    Extras,
+    Format,
+    Progress,
+    Settings,
+    Text,
+    flat,
+    target_hash,
+)
 from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
 from calipers.formats.repeated_keys import once_by_raws, refuse_twice, said_twice, twice
@@ -460,3 +473,60 @@ def _chosen(answers: Any) -> Any:
         return f"choice {max(range(len(pairs)), key=lambda choice: float(pairs[choice][0]))}"
     except (TypeError, ValueError):  # pairs of something else
         return answers
+
+
+def _is_sample(start: Beginning) -> bool:
+    if start.row is None:  # no strict JSON: there may be a NaN in it
+        return is_line(start.line)
+    return not start.is_record and is_row(start.row)
+
+
+def _texts_beside(path: str, columns: Columns, wanted: frozenset[str]) -> Iterator[Text]:
+    for samples in samples_beside(path):
+        yield from texts(samples)
+
+
+def _settings(path: str, dataset: str | None) -> Settings:
+    with open(path, "rb") as file:
+        yield from of_results(decoded(file.read()) or {}, dataset)
+
+
+def of_results(results: Mapping[str, Any], task: str | None) -> Settings:
+    """What a results file says of a task: its version, its shots, how answers were drawn."""
+    for key, name in (("versions", "task version"), ("n-shot", "number of shots")):
+        by_task = results.get(key)
+        if isinstance(by_task, dict) and task in by_task:
+            yield name, by_task[task]
+    configs = results.get("configs")
+    config = configs.get(task) if isinstance(configs, dict) else None
+    for name in ("generation_kwargs", "dataset_path", "dataset_name", "output_type"):
+        if isinstance(config, dict) and name in config:
+            yield from flat(config[name], name)
+    whole = results.get("config")
+    if isinstance(whole, dict) and whole.get("gen_kwargs") is not None:
+        yield from flat(whole["gen_kwargs"], "gen_kwargs")
+    for name in ("chat_template_sha", "system_instruction_sha"):
+        if name in results:
+            yield name, results[name]
+
+
+SAMPLES = Format(
+    "lm_eval_samples",
+    read_samples,
+    _is_sample,
+    texts=lambda path, columns, wanted: texts(path),
+    provenance=lambda path, dataset: of_results(results_beside(path), dataset or task_of(path)),
+    extras=extras,
+    has_documents=True,
+)
+RESULTS = Format(
+    "lm_eval_results",
+    read_results,
+    recognise=lambda start: is_results(start.head),
+    texts=_texts_beside,
+    provenance=_settings,
+    folder=newest,
+    stands_for_others=True,
+    extras=extras,
+    has_documents=True,
+)

@@ -341,8 +341,10 @@ def _rows(results: Mapping[str, Any], column: str) -> Iterator[list[Any]]:
         alias = f"{' ' * depth}- {row_values.get('alias', name)}" if depth else str(row_values.get("alias", name))
         version = versions.get(name, "    N/A")
         better = results.get("higher_is_better", {}).get(name, {})
-        for key in sorted(key for key in row_values if "," in key and not _is_error(key)):
+        for key in sorted(key for key in row_values if "," in key):
             metric, _, pipeline = key.partition(",")
+            if metric.endswith("_stderr"):
+                continue
             value, beside = row_values[key], f"{metric}_stderr,{pipeline}"
             row = [alias, version, pipeline, str(shots.get(name, " ")), metric, _ARROWS.get(better.get(metric), "")]
             row += [f"{value:.4f}" if isinstance(value, float) else value]
@@ -367,10 +369,6 @@ def _order(results: Mapping[str, Any], column: str) -> list[tuple[str, int]]:
     for name in sorted(rows):
         visit(name, 0)
     return [(name, depth) for name, depth in depths.items() if name in rows]
-
-
-def _is_error(key: str) -> bool:
-    return key.partition(",")[0].endswith("_stderr")
 
 
 def _error(value: Any) -> str:

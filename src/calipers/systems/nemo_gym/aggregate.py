@@ -58,11 +58,7 @@ class Blocks:
     def to_dict(self) -> dict[str, Any]:
         """The answer in its shape, its numbers as they are: NaN stays NaN."""
         listed = [msgspec.to_builtins(group) for chunk in self.groups for group in chunk]
-        return {
-            "group_level_metrics": listed,
-            "agent_metrics": self.agent_metrics,
-            "key_metrics": self.key_metrics,
-        }
+        return {"group_level_metrics": listed, "agent_metrics": self.agent_metrics, "key_metrics": self.key_metrics}
 
 
 def aggregate(rows: Sequence[Row], hooks: Hooks = NO_HOOKS) -> Blocks:

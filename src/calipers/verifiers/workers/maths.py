@@ -51,11 +51,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         return {"gold": "", "unparsed": str(error)}
     if not answers:
         return {"gold": "", "unparsed": "there is none"}
-    return {
-        "gold": "",
-        "right": same(gold[0], answers[0], question["digits"]),
-        "answer": str(answers[0])[:1_000],
-    }
+    return {"gold": "", "right": same(gold[0], answers[0], question["digits"]), "answer": str(answers[0])[:1_000]}
 
 
 def gold_of(text: str) -> list[Any]:

@@ -34,16 +34,7 @@ from calipers.web.page import MARK, html
 from calipers.web.viewer.guard import MOST_CLIENTS, ViewerGuard
 from calipers.web.viewer.labelling import Labelling
 from calipers.web.viewer.library import Library, OpenRun, View, modified, running
-from calipers.web.viewer.log import (
-    blocks_of,
-    numbers_of,
-    piece,
-    previews,
-    raw_block,
-    record_of,
-    steps_of,
-    whole_text,
-)
+from calipers.web.viewer.log import blocks_of, numbers_of, piece, previews, raw_block, record_of, steps_of, whole_text
 from calipers.web.viewer.query import Query
 from calipers.web.viewer.summary import (
     RunPair,

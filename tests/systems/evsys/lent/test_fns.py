@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from calipers.systems.evsys.lent import fns
 from calipers.verifiers import user_code
+from calipers.verifiers import user_code as fns
 from calipers.verifiers.find import verifier
 
 CASE = {"ignore_case": True}

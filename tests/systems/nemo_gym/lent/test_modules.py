@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 from systems.nemo_gym.serve.asking import spoken
 
-from calipers.systems.nemo_gym.lent import config_types, global_config, judge, openai_utils, prompt, server_utils
+from calipers.systems.nemo_gym.lent import global_config, judge, models, openai_utils, prompt, server_utils
 from calipers.systems.nemo_gym.lent.base_resources_server import normalize_tool_name
 from calipers.systems.nemo_gym.lent.models import BaseVerifyRequest
 
@@ -49,10 +49,10 @@ def test_a_chat():
 
 def test_references():
     ref = {"type": "responses_api_models", "name": "judge"}
-    assert config_types.is_server_ref(ref) == config_types.ModelServerRef(**ref)
-    assert config_types.is_server_ref({"type": "x", "name": "judge"}) is None
+    assert models.is_server_ref(ref) == models.ModelServerRef(**ref)
+    assert models.is_server_ref({"type": "x", "name": "judge"}) is None
     with pytest.raises(ValidationError):
-        config_types.ResourcesServerRef(**ref)
+        models.ResourcesServerRef(**ref)
 
 
 def test_the_configuration_is_that_of_the_environment(monkeypatch):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -275,22 +276,19 @@ def _grouped(
     tasks: Sequence[TaskDirectory], refuse: Callable[[TaskDirectory], str | None]
 ) -> tuple[DeclinedTasks, ...]:
     names: dict[str, list[str]] = {}
-    details: dict[str, dict[str, int]] = {}
+    details: dict[str, Counter[str]] = {}
     for task in tasks:
         reason = refuse(task)
         if reason is None:
             continue
         kind, detail = kind_of(reason)
         names.setdefault(kind, []).append(task.name)
-        counts = details.setdefault(kind, {})
-        if detail:
-            counts[detail] = counts.get(detail, 0) + 1
-    groups = [DeclinedTasks(kind, tuple(group), _frequent(details[kind])) for kind, group in names.items()]
+        details.setdefault(kind, Counter()).update([detail] if detail else [])
+    groups = [
+        DeclinedTasks(kind, tuple(group), tuple(detail for detail, _ in details[kind].most_common()))
+        for kind, group in names.items()
+    ]
     return tuple(sorted(groups, key=lambda group: -len(group.tasks)))
-
-
-def _frequent(counts: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(sorted(counts, key=lambda detail: -counts[detail]))
 
 
 def kind_of(reason: str) -> tuple[str, str | None]:

@@ -487,14 +487,9 @@ def in_containers(request: AgentRequest) -> bool:
     return request.environment == ROOMS or request.agent.startswith(COMMAND)
 
 
-def harbor_environment(request: AgentRequest) -> str:
-    """What Harbor calls the environment."""
-    return ROOM if request.environment == ROOMS else request.environment
-
-
 def _environment(request: AgentRequest) -> dict[str, str]:
     """The environment as Harbor is configured with it."""
-    name = harbor_environment(request)
+    name = ROOM if request.environment == ROOMS else request.environment
     return {"import_path" if ":" in name else "type": name}
 
 

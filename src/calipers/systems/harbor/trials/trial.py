@@ -413,12 +413,7 @@ class _Trial:
     """An agent in a room, and a judge in the same or in one of its own."""
 
     def __init__(
-        self,
-        room: JudgeRoom,
-        task: TaskDirectory,
-        agent: ContainerAgent,
-        folder: Path,
-        containers: OpenContainers,
+        self, room: JudgeRoom, task: TaskDirectory, agent: ContainerAgent, folder: Path, containers: OpenContainers
     ) -> None:
         self._room, self._container, self._task, self._agent = room, room.container, task, agent
         self._root, self._workdir, self._env, self._user = folder, room.workdir, dict(room.env), room.user
@@ -582,11 +577,7 @@ class _Trial:
         except ImageError as error:
             raise EndedTrial("ImageError", str(error)) from None
         container = Container(
-            hidden=self.hidden,
-            network=network,
-            memory=settings.memory_mb,
-            files=settings.storage_mb,
-            layers=layers,
+            hidden=self.hidden, network=network, memory=settings.memory_mb, files=settings.storage_mb, layers=layers
         )
         self._containers.admit(container)
         try:

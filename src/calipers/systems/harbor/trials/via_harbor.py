@@ -169,10 +169,7 @@ class HarborRequest:
 
 
 async def harvest(
-    tasks: Sequence[HarborTask],
-    judges: Sequence[Callable[[str], float]],
-    factory: JobFactory | None,
-    **settings: Any,
+    tasks: Sequence[HarborTask], judges: Sequence[Callable[[str], float]], factory: JobFactory | None, **settings: Any
 ) -> tuple[Path | Part, list[str], list[TrajectoryGroup]]:
     """Run a benchmark's tasks as a job of Harbor's: the job, what each task is called in it, and each task's survivors.
 

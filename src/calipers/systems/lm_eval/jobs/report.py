@@ -40,13 +40,7 @@ from calipers.running.job import LOAD_SEEDS, Job
 from calipers.running.settings import load_seeds
 from calipers.stats.cards import DEFAULT, canonical
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, middle, resampled, spread
-from calipers.systems.lm_eval.jobs.benchmarks import (
-    LoadedTasks,
-    check_documents,
-    document_hashes,
-    request_of,
-    suite,
-)
+from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
 from calipers.systems.lm_eval.jobs.client import about, local, shown
 from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered, score_documents

@@ -98,10 +98,7 @@ class ClassTask:
             yield from sorted((self._request(request, number) for request in several), key=lambda made: made.idx)
 
     def _constructed(self, number: int, doc: Doc, manner: Manner) -> Any:
-        chat: dict[str, Any] = {
-            "apply_chat_template": manner.chat,
-            "chat_template": _turns if manner.chat else None,
-        }
+        chat: dict[str, Any] = {"apply_chat_template": manner.chat, "chat_template": _turns if manner.chat else None}
         context = self.made.fewshot_context(
             doc,
             num_fewshot=self.config.num_fewshot or 0,
@@ -342,12 +339,7 @@ def _loaded(value: Any, location: str, trust: bool) -> Any:
 
 
 def load_task(
-    config: TaskFields,
-    file: TaskFile,
-    splits: Splits | None = None,
-    seeds: Seeds = LOAD_SEEDS,
-    *,
-    trust: bool = False,
+    config: TaskFields, file: TaskFile, splits: Splits | None = None, seeds: Seeds = LOAD_SEEDS, *, trust: bool = False
 ) -> LoadedTask:
     """A task with its documents read, and its first document tried out before any model is asked.
 

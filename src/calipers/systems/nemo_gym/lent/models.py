@@ -1,4 +1,5 @@
-"""NeMo Gym's models, as far as a resources server needs them: what it is sent, and what it answers.
+"""NeMo Gym's models, as far as a resources server needs them: what it is sent, what it answers, and how servers name
+each other (lent as ``nemo_gym.config_types``).
 
 As there, a key that no class declares is dropped, unless the class allows it; but a request to a model may hold none.
 """
@@ -8,8 +9,24 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType
+
+__all__ = [  # what is lent as ``nemo_gym.config_types``
+    "AGENT_REF_KEY",
+    "AgentServerRef",
+    "AggregateMetrics",
+    "AggregateMetricsRequest",
+    "BaseRunServerConfig",
+    "BaseRunServerInstanceConfig",
+    "BaseServerConfig",
+    "ConfigError",
+    "ModelServerRef",
+    "ResourcesServerRef",
+    "ServerRef",
+    "ServerRefNotFoundError",
+    "is_server_ref",
+]
 
 Value = TypeAliasType("Value", Annotated["Opened | list[Value] | Any", Field(union_mode="left_to_right")])
 
@@ -279,3 +296,47 @@ class AggregateMetrics(BaseModel):
     group_level_metrics: list[dict[str, Any]] = Field(default_factory=list)
     agent_metrics: dict[str, Any] = Field(default_factory=dict)
     key_metrics: dict[str, Any] = Field(default_factory=dict)
+
+
+AGENT_REF_KEY = "agent_ref"
+
+
+class ModelServerRef(BaseModel):
+    """A model server, by its name."""
+
+    type: Literal["responses_api_models"]
+    name: str
+
+
+class ResourcesServerRef(BaseModel):
+    """A resources server, by its name."""
+
+    type: Literal["resources_servers"]
+    name: str
+
+
+class AgentServerRef(BaseModel):
+    """An agent, by its name."""
+
+    type: Literal["responses_api_agents"]
+    name: str
+
+
+ServerRef = ModelServerRef | ResourcesServerRef | AgentServerRef
+
+
+class ConfigError(Exception):
+    """A mistake in a configuration."""
+
+
+class ServerRefNotFoundError(ConfigError, ValueError):
+    """A server was named that the configuration does not have."""
+
+
+def is_server_ref(config_dict: Any) -> ServerRef | None:
+    """The reference that an object is; None for one that is none."""
+    adapter: TypeAdapter[ServerRef] = TypeAdapter(ServerRef)
+    try:
+        return adapter.validate_python(config_dict)
+    except ValidationError:
+        return None
