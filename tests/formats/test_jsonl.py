@@ -10,7 +10,6 @@ from formats.given import refused, seen, written
 from calipers.errors import InputError
 from calipers.formats import lines
 from calipers.formats.read import read
-from calipers.formats.source import LONGEST_LINE
 
 GOOD = '{"task":"a","reward":1}\n'
 DEPTH = 100_000
@@ -124,10 +123,12 @@ def test_nesting_near_the_limit_is_read_or_refused(tmp_path, depth):
         assert len(read([path])[0]) == 2
 
 
-def test_a_line_longer_than_any_rollout_is_refused(tmp_path):
-    line = '{"task":"b","completion":"' + "x" * LONGEST_LINE + '"}\n'
-    assert refused(written(tmp_path, GOOD + line)).startswith(":2: a line is longer than 64 MiB")
-    assert refused(written(tmp_path, line + GOOD)).startswith(":1: a line is longer than 64 MiB")
+def test_a_line_longer_than_any_rollout_is_refused(tmp_path, shorter_lines):
+    line = '{"task":"b","completion":"' + "x" * shorter_lines + '"}\n'
+    assert refused(written(tmp_path, GOOD + line)).startswith(":2: a line is longer than 3 MiB")
+    assert refused(written(tmp_path, line + GOOD)).startswith(":1: a line is longer than 3 MiB")
+    shorter = '{"task":"b","completion":"' + "x" * (shorter_lines - 100) + '"}\n'
+    assert len(read([written(tmp_path, GOOD + shorter)])[0]) == len(read([written(tmp_path, shorter + GOOD)])[0]) == 2
 
 
 def test_ids_used_as_keys_are_refused(tmp_path):

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input, begin, read
-from calipers.formats.source import LONGEST_LINE
 from calipers.names import FORMATS
 
 
@@ -111,9 +110,10 @@ def test_paths_that_hold_no_file(tmp_path):
         read([])
 
 
-def test_a_first_line_longer_than_any_rollout(tmp_path):
-    path = written(tmp_path, '{"task":"' + "x" * (LONGEST_LINE + 1) + '"}')
-    assert refused(path).startswith(":1: a line is longer than 64 MiB")
+def test_a_first_line_longer_than_any_rollout(tmp_path, shorter_lines):
+    path = written(tmp_path, '{"task":"' + "x" * (shorter_lines + 1) + '"}')
+    assert refused(path).startswith(":1: a line is longer than 3 MiB")
+    assert len(read([written(tmp_path, '{"reward":1,"task":"' + "x" * (shorter_lines - 100) + '"}')])[0]) == 1
 
 
 def test_several_files_are_one_set(tmp_path):

@@ -10,7 +10,16 @@ import zstandard
 from formats.given import written
 
 from calipers.errors import InputError
-from calipers.formats.source import BLOCK, LONGEST_LINE, LongLine, Source, line_blocks, next_line
+from calipers.formats.source import (
+    BLOCK,
+    FREE_UNPACKED,
+    LONGEST_LINE,
+    MOST_RATIO,
+    LongLine,
+    Source,
+    line_blocks,
+    next_line,
+)
 
 TEXT = b"".join(b'{"task": %d, "reward": %d}\n' % (n, n % 2) for n in range(20_000))
 PACKED = {"gzip": gzip.compress(TEXT, mtime=0), "zstd": zstandard.compress(TEXT), "": TEXT}
@@ -62,13 +71,19 @@ def test_a_packed_file_that_is_not_whole_is_refused(tmp_path, packed, why):
     assert "cannot be unpacked as" in refusal(written(tmp_path, packed)), why
 
 
-def test_a_bomb_is_refused(tmp_path):
+def test_a_bomb_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("calipers.formats.source.FREE_UNPACKED", 64 << 20)  # 1 GiB takes seconds
     path = tmp_path / "bomb.zst"
     with open(path, "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as packer:
-        for _ in range(1100):
+        for _ in range(80):
             packer.write(b"\n" * (1 << 20))
+    assert path.stat().st_size * MOST_RATIO < 64 << 20  # so that the free part is the limit
     with Source(str(path)) as source, pytest.raises(InputError, match="unpacks to more than 1000 times its size"):
-        any(not source.read(1 << 20) for _ in range(1100))
+        any(not source.read(1 << 20) for _ in range(80))
+    monkeypatch.undo()
+    with Source(str(path)) as source:
+        assert sum(len(source.read(1 << 20)) for _ in range(81)) == 80 << 20
+    assert FREE_UNPACKED == 1 << 30
 
 
 def test_paths_that_cannot_be_opened(tmp_path):
@@ -136,6 +151,10 @@ def test_blocks_are_whole_lines_however_the_bytes_come(size):
 def test_blocks_stop_where_they_are_told():
     stream = io.BytesIO(b"a\nb\nc\n")
     assert b"".join(map(bytes, line_blocks(stream.readinto, 4))) == b"a\nb\n"
+
+
+def test_a_line_may_have_64_mib():
+    assert LONGEST_LINE == 64 << 20
 
 
 def test_lines_before_one_that_is_too_long_come_out_first():

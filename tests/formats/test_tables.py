@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from calipers.formats import tables
 from calipers.formats.read import read
-from calipers.formats.source import LONGEST_LINE
 
 BASE = {"sample": 0, "outcome": "missing"}
 
@@ -102,9 +101,10 @@ def test_latin_1_is_refused(tmp_path, where):
     assert refused(written(tmp_path, text.encode("latin-1"))).startswith(":3: a cell is not UTF-8")
 
 
-def test_a_record_longer_than_any_rollout_is_refused(tmp_path):
-    text = 'task,note\na,b\nc,"\n' + "x" * LONGEST_LINE
-    assert refused(written(tmp_path, text + '"\n')).startswith(":3: a record is longer than 64 MiB")
+def test_a_record_longer_than_any_rollout_is_refused(tmp_path, shorter_lines):
+    text = 'task,note\na,b\nc,"\n' + "x" * shorter_lines
+    assert refused(written(tmp_path, text + '"\n')).startswith(":3: a record is longer than 3 MiB")
+    assert len(read([written(tmp_path, text[:-100] + '"\n')])[0]) == 2
 
 
 @pytest.mark.parametrize(

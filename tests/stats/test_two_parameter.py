@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -121,6 +123,28 @@ def rank_correlations(scores, truth):
     return np.corrcoef(ranks)[-1, :-1]
 
 
+@cache
+def worlds(guess):
+    """400 worlds of 300 tasks, known from 12 runs: the tasks, what picks 50 of them, and what becomes of new runs."""
+    rng, made = np.random.default_rng(1), []
+    for _ in range(400):
+        slope, difficulty = np.exp(rng.normal(0, 0.5, 300)), rng.normal(0, 1.5, 300)
+        known = rng.normal(0, 1, 12)
+        passes = (rng.random((12, 300)) < guess + (1 - guess) * chance(known[:, None], slope, difficulty)).astype(int)
+        new, luck = rng.normal(0, 1, 20), rng.random((20, 300))
+        told = items(passes.astype(float), passes, np.ones_like(passes))
+        assert told.information.given.all()
+        apart = np.where(told.discrimination.given, told.discrimination.values, -2)
+        picks = (
+            np.argsort(-told.information.values)[:50],
+            rng.permutation(300)[:50],
+            np.argsort(-apart)[:50],
+            slice(None),
+        )
+        made.append((slope, difficulty, known, new, luck, picks))
+    return made
+
+
 @pytest.mark.parametrize(
     ("newcomers", "guess", "expected"),
     [
@@ -136,26 +160,13 @@ def test_fifty_tasks_of_most_information_rank_new_runs(newcomers, guess, expecte
     Rank correlation of the means of 20 new runs with their true abilities, the mean over 400 worlds: by information,
     at random, by discrimination, and with all tasks.
     """
-    rng, found = np.random.default_rng(1), []
-    for _ in range(400):
-        slope, difficulty = np.exp(rng.normal(0, 0.5, 300)), rng.normal(0, 1.5, 300)
-        known = rng.normal(0, 1, 12)
-        passes = (rng.random((12, 300)) < guess + (1 - guess) * chance(known[:, None], slope, difficulty)).astype(int)
-        new = rng.normal(0, 1, 20)
+    found = []
+    for slope, difficulty, known, new, luck, picks in worlds(guess):
         if newcomers == "like the better half":
             new = np.abs(new)
         elif newcomers == "around the best":
             new = known.max() + new / 2
-        marks = rng.random((20, 300)) < guess + (1 - guess) * chance(new[:, None], slope, difficulty)
-        told = items(passes.astype(float), passes, np.ones_like(passes))
-        assert told.information.given.all()
-        apart = np.where(told.discrimination.given, told.discrimination.values, -2)
-        picks = (
-            np.argsort(-told.information.values)[:50],
-            rng.permutation(300)[:50],
-            np.argsort(-apart)[:50],
-            slice(None),
-        )
+        marks = luck < guess + (1 - guess) * chance(new[:, None], slope, difficulty)
         found.append(rank_correlations([marks[:, pick].mean(axis=1) for pick in picks], new))
     assert np.mean(found, axis=0) == pytest.approx(expected, abs=0.015)
     better = np.array(found)[:, 0] - np.array(found)[:, 1]

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from functools import cache
 from html import unescape
 from importlib.resources import files
 
@@ -20,6 +21,11 @@ SOURCES = {"run": [ARITH], "pair": [ARITH, NEXT], "board": [CALCULATORS], "rewar
 LARGEST = 3_000_000  # bytes
 
 
+@cache
+def page_of(kind):
+    return report(*SOURCES[kind]).html
+
+
 def digest(content):
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
@@ -32,7 +38,7 @@ def policy_of(page):
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_the_policy_allows_what_is_in_the_file_and_nothing_else(kind):
-    page = report(*SOURCES[kind]).html
+    page = page_of(kind)
     policy = policy_of(page)
     styles = re.findall(r"<style>(.*?)</style>", page, flags=re.DOTALL)
     scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
@@ -47,13 +53,13 @@ def test_the_policy_allows_what_is_in_the_file_and_nothing_else(kind):
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_the_policy_stands_before_all_that_it_governs(kind):
-    page = report(*SOURCES[kind]).html
+    page = page_of(kind)
     assert page.index("Content-Security-Policy") < page.index("<style") < page.index("<body")
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_file_names_no_address(kind):
-    page = report(*SOURCES[kind]).html
+    page = page_of(kind)
     assert set(re.findall(r"\w+://[^\s\"'<>;)]+", page)) <= {"http://www.w3.org/2000/svg", "file://"}
     assert not re.search(
         r"\s(?:src|srcset|action|data|poster|style)=", re.sub(r"<script.*?</script>", "", page, flags=re.S)

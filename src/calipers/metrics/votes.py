@@ -67,9 +67,12 @@ def expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
         ties = min(k // c, answers)
         ways = np.zeros((ties + 1, k + 1, tasks))
         gains = np.zeros_like(ways)
-        ways[0, 0] = 1.0
-        reach = 0  # the most votes of the answers so far in a draw; beyond it all ways are 0
-        for answer in range(answers):
+        reach = min(k, int(votes[0].max(initial=0)))  # the most votes of the answers so far; beyond it all ways are 0
+        fewer = min(c, reach + 1)
+        ways[0, :fewer] = picks[:fewer, 0]  # of the first answer: a draw has so many of its votes, and no others yet
+        ways[1, c] = picks[c, 0]
+        gains[1, c] = worth[0] * picks[c, 0]
+        for answer in range(1, answers):
             more, won = picks[0, answer] * ways, picks[0, answer] * gains
             most = min(c, int(votes[answer].max(initial=0)))
             for x in range(1, min(c, most + 1)):

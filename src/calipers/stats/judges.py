@@ -130,6 +130,7 @@ LEVELS = {NOMINAL: _nominal, INTERVAL: _interval}
 
 
 DRAWS = 999
+AT_ONCE = 1 << 18  # numbers of some draws that are in memory together
 SUSPECT = 0.01  # a p below this warns, so that labels drawn at random are suspected in less than 1 % of checks
 ALIKE = 1e-9  # differences that are closer than this part of the largest are a tie
 
@@ -169,7 +170,14 @@ def labelled_sample(
     seen = abs(sum(part.seen for part in parts) - expected)
     source = np.random.PCG64(seed)
     slack = ALIKE * sum(float(np.abs(part.scores).sum()) for part in parts)
-    hits = sum(abs(sum(part.drawn(source) for part in parts) - expected) >= seen - slack for _ in range(draws))
+    size = sum(part.words for part in parts)
+    step = max(1, AT_ONCE // size)
+    hits = 0
+    for first in range(0, draws, step):
+        raw = _raw(source, min(step, draws - first) * size).reshape(-1, size)
+        ends = np.cumsum([part.words for part in parts])[:-1]
+        sums = sum(part.drawn(some) for part, some in zip(parts, np.split(raw, ends, axis=1), strict=True))
+        hits += int(np.count_nonzero(np.abs(sums - expected) >= seen - slack))
     return LabelledSample(float(judged[labelled].mean()), float(judged[~labelled].mean()), (hits + 1) / (draws + 1))
 
 
@@ -191,18 +199,29 @@ class _Part:
     def expected(self) -> float:
         return float(self.scores.mean()) * int(self.counts.sum())
 
-    def drawn(self, source: np.random.PCG64) -> float:
-        """The sum of the scores on which the labels fall when they are drawn again."""
+    @property
+    def whole(self) -> bool:
+        """Whether a task has all of its samples labelled, or none."""
+        return bool((self.counts == self.scores.shape[1]).all())
+
+    @property
+    def words(self) -> int:
+        """How many numbers a draw takes."""
+        return len(self.scores) + (0 if self.whole else len(self.counts) * self.scores.shape[1])
+
+    def drawn(self, raw: NDArray[np.uint64]) -> Floats:
+        """The sum of the scores on which the labels fall when they are drawn again, [draws, words] -> [draws]."""
         tasks, samples = self.scores.shape
         some = len(self.counts)
-        keys = _raw(source, tasks)
-        first = np.argpartition(keys, some - 1)[:some]
-        chosen = self.scores[first[np.argsort(keys[first], kind="stable")]]  # [n, s], in random order
-        if bool((self.counts == samples).all()):
-            return float(chosen.sum())
-        order = np.argsort(_raw(source, some * samples).reshape(some, samples), axis=1, kind="stable")
+        keys = raw[:, :tasks]
+        first = np.argpartition(keys, some - 1, axis=1)[:, :some]
+        order = np.argsort(np.take_along_axis(keys, first, axis=1), axis=1, kind="stable")
+        chosen = self.scores[np.take_along_axis(first, order, axis=1)]  # [draws, n, s], in random order
+        if self.whole:
+            return np.asarray(chosen.reshape(len(raw), -1).sum(axis=1))
+        order = np.argsort(raw[:, tasks:].reshape(-1, some, samples), axis=2, kind="stable")
         here = np.arange(samples) < self.counts[:, None]
-        return float(np.take_along_axis(chosen, order, axis=1)[here].sum())
+        return np.asarray(np.take_along_axis(chosen, order, axis=2)[:, here].sum(axis=1))
 
 
 def _raw(source: np.random.PCG64, size: int) -> NDArray[np.uint64]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from typing import Final
 
 import numpy as np
@@ -158,7 +157,7 @@ def tipping_point(filling: Fillings, intact: Intact) -> TippingPoint:
             exact = False
             continue
         tried += number
-        some = np.array(list(every.of(x)))
+        some = every.of(x)
         if not intact(some[np.argmin(filling.statistic(some))]):
             return TippingPoint(x - 1, size, exact)
     return TippingPoint(most, size, exact)
@@ -198,31 +197,42 @@ class _Placements:
         """How many there are."""
         return int(self._ways[x])
 
-    def of(self, x: int) -> Iterator[Ints]:
-        """Each of them, as counts by task."""
-        room = [len(tasks) * most for tasks, most in zip(self._members, self._most, strict=True)]
-        for shares in _shared(x, room):
-            parts = [
-                list(_partitions(share, len(tasks), most))
-                for share, tasks, most in zip(shares, self._members, self._most, strict=True)
-            ]
-            for chosen in product(*parts):
-                counts = np.zeros(self._size, dtype=np.int64)
-                for tasks, part in zip(self._members, chosen, strict=True):
-                    counts[tasks[: len(part)]] = part
-                yield counts
+    def of(self, x: int) -> Ints:
+        """All of them, as counts by task, [p, t]: sorted by the shares of the kinds, then by how each is split up.
+
+        Kind by kind: each of the ways so far goes on with every share that leaves no more than the others have room
+        for, split up in every way.
+        """
+        rest = sum(len(tasks) * most for tasks, most in zip(self._members, self._most, strict=True))
+        left = np.array([x])  # [p] outcomes that the ways so far have not placed
+        shares: list[Ints] = []  # [p] of each kind so far
+        splits: list[Ints] = []  # [p] a row of the kind's table
+        tables: list[Ints] = []
+        for tasks, most in zip(self._members, self._most, strict=True):
+            room = len(tasks) * most
+            rest -= room
+            low, high = np.maximum(0, left - rest), np.minimum(left, room)
+            given = range(int(low.min()), int(high.max()) + 1)
+            parts = [_splits(share, len(tasks), most) for share in given]
+            ends = np.cumsum([0, *map(len, parts)])
+            first, number = ends[low - given.start], ends[high - given.start + 1] - ends[low - given.start]
+            way = np.repeat(np.arange(len(left)), number)
+            split = np.arange(len(way)) + np.repeat(first - (np.cumsum(number) - number), number)
+            share = np.repeat(np.array(given), [*map(len, parts)])[split]
+            shares, splits = [each[way] for each in shares] + [share], [each[way] for each in splits] + [split]
+            tables.append(np.concatenate(parts))
+            left = left[way] - share
+        order = np.lexsort([*splits[::-1], *shares[::-1]])
+        counts = np.zeros((len(order), self._size), dtype=np.int64)
+        for tasks, table, split in zip(self._members, tables, splits, strict=True):
+            counts[:, tasks] = table[split[order]]
+        return counts
 
 
-def _shared(x: int, room: list[int]) -> Iterator[tuple[int, ...]]:
-    """All ways to write x as a sum of one number for each kind, each at most its room."""
-    if not room:
-        if x == 0:
-            yield ()
-        return
-    rest = sum(room[1:])
-    for first in range(max(0, x - rest), min(x, room[0]) + 1):
-        for others in _shared(x - first, room[1:]):
-            yield first, *others
+def _splits(x: int, tasks: int, most: int) -> Ints:
+    """All partitions of x among tasks that are alike, at most so many each, [p, tasks]."""
+    parts = list(_partitions(x, tasks, most))
+    return np.array([(*part, *[0] * (tasks - len(part))) for part in parts], dtype=np.int64).reshape(-1, tasks)
 
 
 def _partitions(x: int, parts: int, largest: int) -> Iterator[tuple[int, ...]]:

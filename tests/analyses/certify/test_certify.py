@@ -1,6 +1,7 @@
 import json
 import os
 import random
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -49,14 +50,21 @@ def rows(tasks=20, samples=3):
             }
 
 
-@pytest.fixture
-def made(tmp_path):
-    """A certificate with its tree, its key and its rollouts."""
-    run = write(tmp_path / "run.jsonl", rows())
-    new_key(str(tmp_path / "key"))
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificate")
+    run = write(folder / "run.jsonl", rows())
+    new_key(str(folder / "key"))
     done = certify(run, salt_seed=SEED)
-    (tmp_path / "c.json").write_bytes(sign(done.envelope, str(tmp_path / "key")).encoded())
-    (tmp_path / "result.tree").write_bytes(b"".join(done.tree.encoded()))
+    (folder / "c.json").write_bytes(sign(done.envelope, str(folder / "key")).encoded())
+    (folder / "result.tree").write_bytes(b"".join(done.tree.encoded()))
+    return folder
+
+
+@pytest.fixture
+def made(made_once, tmp_path):
+    """A certificate with its tree, its key and its rollouts, to be changed at will."""
+    shutil.copytree(made_once, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,12 @@ def runs(tmp_path_factory):
     return {task: tuple(ran(folder, task, model) for model in models) for task, models in made.items()}
 
 
+@pytest.fixture(scope="module")
+def compared(runs):
+    """Both runs of a task, compared by all of their numbers: made once for each task."""
+    return cache(lambda task: calipers.compare(*runs[task]))
+
+
 @pytest.mark.parametrize(
     ("task", "key", "method", "higher_is_better"),
     [
@@ -46,8 +53,8 @@ def runs(tmp_path_factory):
         ("choice", "brier_score,none", "floored_t", False),  # a mean of one distance for each document
     ],
 )
-def test_every_number_that_both_tables_have(runs, task, key, method, higher_is_better):
-    found = calipers.compare(*runs[task])[key]
+def test_every_number_that_both_tables_have(runs, compared, task, key, method, higher_is_better):
+    found = compared(task)[key]
     told = [json.loads((Path(run) / "result.json").read_text())["lm_eval"][0]["tasks"][task][key] for run in runs[task]]
     assert [found.first, found.second] == pytest.approx([one["value"] for one in told])
     assert found.delta == pytest.approx(found.second - found.first)
@@ -282,9 +289,9 @@ def test_a_pipe_is_not_looked_into(tmp_path):
         ("choice", "brier_score,none", "an anytime test needs a known range"),  # a distance of up to 2
     ],
 )
-def test_documents_looked_at_one_after_another(runs, task, key, why):
+def test_documents_looked_at_one_after_another(runs, compared, task, key, why):
     found = calipers.compare(*runs[task], anytime=True)[key]
     assert (found.method, found.tasks) == ("betting", 40)
-    assert found.delta == pytest.approx(calipers.compare(*runs[task])[key].delta)
+    assert found.delta == pytest.approx(compared(task)[key].delta)
     assert (found.p is None) == (why is not None)
     assert (found.why or "").startswith(why or "")

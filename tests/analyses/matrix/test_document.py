@@ -1,5 +1,7 @@
 """The page of a matrix: its lines at 80 and 120 columns, in Markdown, and with more models and benchmarks."""
 
+from functools import cache
+
 import pytest
 from analyses.matrix.rows import rows_of, share, suite_rows
 
@@ -37,25 +39,25 @@ def page(matrix, columns=80, **more):
     return terminal.render(document(matrix, **more), columns=columns)
 
 
-def many(models, benchmarks, **more):
-    return calipers.matrix(
-        rows_of(
-            {
-                (f"bench-{b}", f"model-{m}"): share(0.2 + 0.1 * m, 60 + b)
-                for m in range(models)
-                for b in range(benchmarks)
-            },
-            **more,
-        )
-    )
+@cache
+def suite():
+    return calipers.matrix(suite_rows())
+
+
+@cache
+def many(models, benchmarks):
+    shares = {
+        (f"bench-{b}", f"model-{m}"): share(0.2 + 0.1 * m, 60 + b) for m in range(models) for b in range(benchmarks)
+    }
+    return calipers.matrix(rows_of(shares))
 
 
 def test_two_models_at_80_columns():
-    assert page(calipers.matrix(suite_rows())) == NARROW
+    assert page(suite()) == NARROW
 
 
 def test_at_120_columns_the_differences_are_drawn():
-    lines = page(calipers.matrix(suite_rows()), 120).splitlines()
+    lines = page(suite(), 120).splitlines()
     head = next(line for line in lines if line.startswith("benchmark"))
     assert "95 % interval" in head
     assert "−0.1" in head
@@ -154,7 +156,7 @@ def test_costs_and_gaps_of_a_model_are_of_all_its_benchmarks():
 
 
 def test_markdown_has_the_same_rows_and_intervals_in_columns_of_their_own():
-    text = calipers.matrix(suite_rows()).to_markdown()
+    text = suite().to_markdown()
     assert (
         "**Claude-3.5-Sonnet-20241022 is better than Claude-3.5-Sonnet-20240620 by 0.030 over five benchmarks.**"
         in text
@@ -165,14 +167,14 @@ def test_markdown_has_the_same_rows_and_intervals_in_columns_of_their_own():
 
 
 def test_without_utf_8_the_signs_are_ascii():
-    text = terminal.render(document(calipers.matrix(suite_rows())), columns=120, ascii_only=True)
+    text = terminal.render(document(suite()), columns=120, ascii_only=True)
     assert text.isascii()
     mean = next(line for line in text.splitlines() if line.startswith("macro mean"))
     assert mean.endswith(">")
 
 
 def test_a_notebook_has_the_answer_the_matrix_and_its_letters():
-    view = calipers.matrix(suite_rows())._repr_html_()
+    view = suite()._repr_html_()
     assert "is better than" in view
     assert "A Claude-3.5-Sonnet-20240620, B Claude-3.5-Sonnet-20241022." in view
     assert "No single benchmark decides it." in view
