@@ -11,11 +11,11 @@ NUMBER = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 VALUE = st.recursive(
     st.none() | st.booleans() | NUMBER | TEXT,
     lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(TEXT, inner),
-    max_leaves=10,
+    max_leaves=5,
 )
 
 
-@given(st.dictionaries(TEXT, VALUE))
+@given(st.dictionaries(TEXT, VALUE, max_size=3))
 def test_it_is_laid_out_as_python_lays_it_out(data):
     assert encoded(data) == json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 

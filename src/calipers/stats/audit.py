@@ -51,7 +51,7 @@ def start_follows_outcome(
     ranks, worths = [], []
     for start, reward in zip(starts, rewards, strict=True):
         if len(start) > 1 and np.ptp(reward) > 0 and np.ptp(start) > 0:
-            rank = rankdata(start)
+            rank = _ranks(start)
             ranks.append(rank - rank.mean())
             worths.append(reward - reward.mean())
     variance = sum(float(a @ a) * float(b @ b) / (len(a) - 1) for a, b in zip(ranks, worths, strict=True))
@@ -67,6 +67,16 @@ def start_follows_outcome(
         totals += rng.permuted(np.tile(rank, (PERMUTATIONS, 1)), axis=1) @ worth
     beyond = int(np.count_nonzero(np.abs(totals) >= abs(seen) * (1 - 1e-12)))
     return z, (1 + beyond) / (1 + PERMUTATIONS)
+
+
+def _ranks(values: Floats) -> Floats:
+    """The place of each value among all of them, from 1; equal ones share the mean of their places.
+
+    >>> _ranks(np.array([3.0, 1.0, 3.0])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    ordered = np.sort(values)
+    return (ordered.searchsorted(values, "left") + ordered.searchsorted(values, "right") + 1) / 2
 
 
 def copied_records(equal: int, near: int) -> float:

@@ -246,7 +246,8 @@ def _sum(pulls: Floats) -> float:
 def _floored(units: Units, value: float, width: float | None, confidence: float) -> Difference:
     effective = units.effective_units
     freedom = max(1.0, effective - 1)
-    stderr = math.sqrt(units.variance + (float(np.abs(units.pulls).max()) / 2) ** 2)
+    variance = units.variance
+    stderr = math.sqrt(variance + (float(np.abs(units.pulls).max()) / 2) ** 2)
     if stderr == 0:
         unseen = None if width is None else width * (1 - ((1 - confidence) / 2) ** (1 / effective))
         ends = None if unseen is None else (-unseen, unseen)
@@ -262,7 +263,7 @@ def _floored(units: Units, value: float, width: float | None, confidence: float)
         low, high = max(low, -width), min(high, width)
     return Difference(
         value, stderr, (low, high), p, FLOORED_T, len(units.pulls), effective, freedom, width,
-        plain_stderr=math.sqrt(units.variance), evidence=units,
+        plain_stderr=math.sqrt(variance), evidence=units,
     )  # fmt: skip
 
 
