@@ -12,11 +12,8 @@ import msgspec
 
 from calipers.clients.client import Completion, Connection, Ending, Request
 from calipers.errors import ClientError, InputError
-from calipers.rollouts.record import USAGE, Outcome, fault
+from calipers.rollouts.record import USAGE, Outcome, fault, said_text
 from calipers.tasks.task import Prompt
-
-_NOTHING_CAME = {"client_failed", "cancelled", "not_run", "stopped_early"}
-_SAID_NOTHING = {"empty", "refused"}  # outcomes under which no completion is the text ""
 
 
 class _StoredRollout(msgspec.Struct):
@@ -74,7 +71,7 @@ class Replay:
             missing = f"no rollout with task {request.task!r}, sample {request.sample}, and none with the same prompt"
             raise ClientError(f"{self._path}: {missing}", kind="absent")
         record = self._read(self._by_task[key][1])
-        text = _text(record)
+        text = said_text(record.completion, record.outcome)
         if text is None:
             missing = f"task {key[0]!r}, sample {key[1]} has no completion (outcome {record.outcome or 'missing'})"
             raise ClientError(f"{self._path}: {missing}", kind="absent")
@@ -138,20 +135,6 @@ def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
     except (TypeError, ValueError):  # half a character, or no JSON at all: no file holds it
         return b""
     return hashlib.blake2b(text, digest_size=16).digest()
-
-
-def _text(record: _StoredRollout) -> str | None:
-    """The completion's text; None when there is none."""
-    if record.outcome in _NOTHING_CAME:
-        return None
-    content: Any = record.completion
-    if isinstance(content, list):  # turns: the last one is the answer
-        content = content[-1] if content and isinstance(content[-1], dict) else None
-    if isinstance(content, dict):
-        content = content.get("content")
-    if isinstance(content, str):
-        return content
-    return "" if record.outcome in _SAID_NOTHING else None
 
 
 def _ending(outcome: str | None) -> Ending:

@@ -45,6 +45,12 @@ FIRST_GAP = CODE["filter_timeout"]
 UNSTATED = 255
 """The record has no outcome: `scored` with a reward, `missing` without."""
 
+NOTHING_CAME: Final = frozenset({"client_failed", "cancelled", "not_run", "stopped_early"})
+"""Outcomes without a completion."""
+
+SAID_NOTHING: Final = frozenset({"empty", "refused"})
+"""Outcomes under which no completion is the text ""."""
+
 ABSENT = "__missing__"
 """The slice of rollouts that have no value for a ``--by`` key."""
 
@@ -161,6 +167,17 @@ _RULES: Final[Mapping[str, tuple[str, Any]]] = {
 def _kind(value: Any) -> str:
     names = {list: "a list", str: "text", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def said_text(completion: Any, outcome: str | None) -> str | None:
+    """The text of a stored completion, of several turns the last; None when nothing came."""
+    if outcome in NOTHING_CAME:
+        return None
+    if isinstance(completion, list):
+        completion = completion[-1] if completion and isinstance(completion[-1], dict) else None
+    if isinstance(completion, dict):
+        completion = completion.get("content")
+    return completion if isinstance(completion, str) else "" if outcome in SAID_NOTHING else None
 
 
 def show(value: Any) -> str:

@@ -24,7 +24,7 @@ from calipers.formats.read import found_format
 from calipers.formats.run_folder import LOG, RunLog, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.rollouts.column import Ints
-from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome, fault
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome, fault, said_text
 from calipers.running.rollout import BROKE, Bench, column, whole_characters
 from calipers.tasks.task import Task
 from calipers.text.filters import Answer, Filter, filtered
@@ -33,8 +33,6 @@ from calipers.verifiers.verifier import Verdict, ready
 
 AT_ONCE = 1 << 18  # bytes of a batch
 BLANKS = b" \t\r"
-NOTHING_CAME = frozenset({"client_failed", "cancelled", "not_run", "stopped_early"})  # outcomes without a completion
-SAID_NOTHING = frozenset({"empty", "refused"})  # outcomes under which no completion is the text ""
 _RIGHT = "expected a run folder, or JSON Lines with one rollout per line"
 MOST_REASONS: Final = 3  # that are told
 MOST_ERRORS: Final = 100  # different ones that are counted
@@ -58,16 +56,7 @@ class Stored(msgspec.Struct, gc=False):
     @property
     def text(self) -> str | None:
         """What the model said, of several turns the last; None when nothing came."""
-        text: Any = self.completion
-        if self.outcome in NOTHING_CAME:
-            return None
-        if type(text) is str:
-            return text
-        if isinstance(text, list):
-            text = text[-1] if text and isinstance(text[-1], dict) else None
-        if isinstance(text, dict):
-            text = text.get("content")
-        return text if isinstance(text, str) else "" if self.outcome in SAID_NOTHING else None
+        return said_text(self.completion, self.outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ from msgspec import UNSET
 
 from calipers.analyses.rescore.document import Flip, Rescored
 from calipers.analyses.rescore.judging import (
-    NOTHING_CAME,
     Batch,
     BatchJudge,
     Judged,
@@ -68,7 +67,7 @@ from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING, OUTCOMES, SCORED
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING, NOTHING_CAME, OUTCOMES, SCORED
 from calipers.rollouts.table import BadRow, Labels, Part, Places, Rollouts, assemble
 from calipers.running import provenance
 from calipers.running.job import Job
