@@ -46,8 +46,6 @@ def start_follows_outcome(
     T = sum over tasks of (rank of the start - mean rank)(reward - mean); its variance under exchangeability is
     sum rank'^2 sum reward'^2 / (n - 1). Two-sided. Near the level, permutations within tasks are counted instead.
     """
-    from scipy.stats import rankdata
-
     ranks, worths = [], []
     for start, reward in zip(starts, rewards, strict=True):
         if len(start) > 1 and np.ptp(reward) > 0 and np.ptp(start) > 0:
