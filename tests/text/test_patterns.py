@@ -1,5 +1,6 @@
 import asyncio
 import fcntl
+import math
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from waiting import PATIENCE
 
 from calipers.errors import InputError
+from calipers.text import patterns
 from calipers.text.patterns import BadPattern, Found, RegexTimeout, check, find_all, search
 from calipers.text.patterns.pattern import KEPT, _kept, compiled, harmless_up_to
 from calipers.text.patterns.worker import WORKER
@@ -40,6 +43,13 @@ BAD = [
 def in_thread(call, *args, **named):
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call, *args, **named).result()
+
+
+def by_worker(call, *args):
+    """In a thread as if no pattern were harmless, hence by the worker, which has time on a busy machine, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patterns, "AT_MOST", math.inf)
+        return in_thread(call, *args, limit=PATIENCE)
 
 
 async def in_loop(call, *args, **named):
@@ -153,7 +163,7 @@ def test_find_all(place, pattern, found):
     ],
 )
 def test_a_pattern_that_is_none(place, pattern, said):
-    for call in (check, lambda text: search(text, "")):
+    for call in (partial(check, limit=PATIENCE), lambda text: search(text, "", limit=PATIENCE)):
         with pytest.raises(BadPattern, match=said) as caught:
             place(call, pattern)
         assert isinstance(caught.value, InputError)
@@ -209,9 +219,9 @@ def test_the_answer_is_that_of_re(pattern, text, ignore_case):
 @given(PATTERNS, st.text("aAb é1\n", max_size=16))
 def test_the_worker_answers_as_re_does(pattern, text):
     match = re.search(pattern, text)
-    found = in_thread(search, pattern, text, limit=0.4)  # below what is harmless, hence always by the worker
+    found = by_worker(search, pattern, text)
     assert found == (match and Found(text, match.regs))
-    assert in_thread(find_all, pattern, text, limit=0.4) == re.findall(pattern, text)
+    assert by_worker(find_all, pattern, text) == re.findall(pattern, text)
 
 
 @examples(150)
@@ -324,7 +334,7 @@ def test_an_event_loop_that_waits_for_the_alarm_itself_is_not_misled():
 
 def test_many_threads_share_one_process():
     def ask(number):
-        return search(f"(a+)+{number}", "a" * 20 + str(number), limit=0.4)[0]  # never harmless
+        return search(f"(a+)+{number}", "a" * 20 + str(number), limit=PATIENCE)[0]  # never harmless
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(ask, range(40))) == ["a" * 20 + str(number) for number in range(40)]
@@ -339,50 +349,50 @@ def test_a_thread_that_was_told_a_pattern_is_harmless_needs_no_worker():
 
 
 def test_a_worker_survives_a_bad_pattern():
-    in_thread(search, "b", "abc", limit=0.4)
+    by_worker(search, "b", "abc")
     process = WORKER._process
     with pytest.raises(RegexTimeout):
         in_thread(search, *BAD[0], limit=SOON)
-    assert in_thread(search, "b", "abc", limit=0.4)[0] == "b"
+    assert by_worker(search, "b", "abc")[0] == "b"
     assert WORKER._process is process
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])  # less than a pipe holds, and more
 def test_a_worker_that_hangs_is_killed_and_replaced(size):
-    in_thread(search, "b", "abc", limit=0.4)
+    by_worker(search, "b", "abc")
     process = WORKER._process
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(RegexTimeout, match="took longer"):
         in_thread(search, "b", "a" * size, limit=SOON)
     assert process.returncode == -signal.SIGKILL
-    assert in_thread(search, "b", "abc", limit=0.4)[0] == "b"
+    assert by_worker(search, "b", "abc")[0] == "b"
 
 
 def test_a_question_that_was_interrupted_has_no_answer_later():
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    in_thread(search, "b", "abc", limit=0.4)
+    by_worker(search, "b", "abc")
     before = signal.signal(signal.SIGALRM, interrupt)  # which also leads the search to the worker
     try:
         signal.setitimer(signal.ITIMER_REAL, SOON)
         with pytest.raises(KeyboardInterrupt):
-            search(*BAD[0], limit=0.2)
+            search(*BAD[0], limit=PATIENCE)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert in_thread(search, "b", "abc", limit=0.4)[0] == "b"
+    assert by_worker(search, "b", "abc")[0] == "b"
 
 
 def test_a_worker_that_is_gone_is_replaced():
-    in_thread(search, "b", "abc", limit=0.4)
+    by_worker(search, "b", "abc")
     WORKER._process.kill()
     WORKER._process.wait()
-    assert in_thread(search, "b", "abc", limit=0.4)[0] == "b"
+    assert by_worker(search, "b", "abc")[0] == "b"
 
 
 def test_a_worker_that_dies_of_a_pattern_says_so():
-    in_thread(search, "b", "abc", limit=0.4)
+    by_worker(search, "b", "abc")
     process = WORKER._process
     os.kill(process.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # until then it may still read a line
@@ -406,7 +416,7 @@ import os, threading, sys
 from calipers.text.patterns import search
 from calipers.text.patterns.worker import WORKER
 def ask():
-    found.append(search("(a+)+b", "aab", limit=0.4)[0])
+    found.append(search("(a+)+b", "aab", limit=60.0)[0])
 def in_thread():
     one = threading.Thread(target=ask); one.start(); one.join()
     return WORKER._process.pid
