@@ -63,7 +63,8 @@ def test_what_was_cut_off_goes_on(tmp_path, monkeypatch, end):
     toml = '[solution.env]\nGO = "${GO:-}"\n'
     write_task(dataset, "slow", toml=toml, solution="#!/bin/sh\nprintf 42 > answer.txt; [ $GO ] || sleep 600\n")
     asked = ["run", str(dataset), "--out", str(out), "--format", "json"]
-    code = "from calipers.cli import main; main()"
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's & may ignore it
+    code += "from calipers.cli import main; main()"
     begun = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     while not (list(out.glob("1/quick__*/result.json")) and list(out.glob("1/slow__*/agent"))):
         assert begun.poll() is None, begun.communicate()[1]
