@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 # From beneath the module `signal`: up to 3.12 its wrappers look every handler up among the names of signals,
@@ -43,7 +44,9 @@ def within(limit: float, call: Callable[[], T]) -> T:
         handle(ALARM, _ring)
     except ValueError:  # not the main thread
         raise Unavailable from None
+    collects = gc.isenabled()
     try:
+        gc.disable()  # a collection calls what swallows an alarm, and Python tells the user of that
         _armed = True
         setitimer(TIMER, max(limit, 1e-6), AGAIN)  # zero would switch it off
         return call()
@@ -51,6 +54,8 @@ def within(limit: float, call: Callable[[], T]) -> T:
         _armed = False
         setitimer(TIMER, 0)
         handle(ALARM, before)
+        if collects:
+            gc.enable()
 
 
 def _ring(signum: int, frame: Any) -> None:

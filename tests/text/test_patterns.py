@@ -1,5 +1,6 @@
 import asyncio
 import fcntl
+import gc
 import math
 import os
 import re
@@ -278,6 +279,21 @@ def test_an_alarm_is_put_away_whatever_the_call_does():
     with pytest.raises(Unavailable):  # one alarm, one call
         within(5.0, lambda: within(5.0, lambda: None))
     _ring(signal.SIGALRM, None)  # one that comes too late says nothing
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_collection_of_garbage_swallows_an_alarm(collects):
+    """What it calls, such as callbacks of weak references, cannot raise, and Python says so on standard error."""
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        assert within(PATIENCE, gc.isenabled) is False
+        assert gc.isenabled() is collects
+        with pytest.raises(Rang):
+            within(SOON, lambda: re.search(*BAD[0]))
+        assert gc.isenabled() is collects
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_an_alarm_that_somebody_swallows_rings_again():
