@@ -9,26 +9,30 @@ TYPE_CHECKING = False  # typing takes long to load
 if TYPE_CHECKING:
     from typing import Any
 
+    Value = _ctypes._SimpleCData[Any]
+else:
+    Value = _ctypes._SimpleCData  # which takes no parameter when it runs
 
-class Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
+
+class Int(Value):
     """What a function returns; a Python number is given to it as one."""
 
     _type_ = "i"
 
 
-class Unsigned(_ctypes._SimpleCData):  # type: ignore[type-arg]
+class Unsigned(Value):
     """A number of as many bits that is never below 0."""
 
     _type_ = "I"
 
 
-class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
+class Long(Value):
     """A number as wide as an address."""
 
     _type_ = "L"
 
 
-class Address(_ctypes._SimpleCData):  # type: ignore[type-arg]
+class Address(Value):
     """Where the bytes are that it was made of, as long as they are kept."""
 
     _type_ = "z"
@@ -41,7 +45,7 @@ class Function(_ctypes.CFuncPtr):
     _restype_ = Int
 
 
-LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # this program itself
+LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None, which the stubs lack, is this program itself
 
 
 def function(name: str) -> Function:

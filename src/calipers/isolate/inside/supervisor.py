@@ -15,7 +15,7 @@ place.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal  # type: ignore[import-not-found]  # has no stubs
 import _socket
 import fcntl
 import marshal
