@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from examples import EXPLORED
 
 set_hypothesis_home_dir(Path(__file__).parents[1] / ".pytest_cache" / "hypothesis")  # one cache folder, not two
-settings.register_profile("check", derandomize=True, deadline=None, database=None)
+settings.register_profile("check", derandomize=True, deadline=None, database=None, max_examples=40)  # always the same
 settings.register_profile("explore", deadline=None, max_examples=EXPLORED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 
@@ -33,6 +34,7 @@ APT.mkdir(parents=True, exist_ok=True)
 if not (APT / "conf").is_file() or (APT / "conf").read_text() != APT_SETTINGS:
     (APT / "conf").write_text(APT_SETTINGS)
 os.environ["APT_CONFIG"] = str(APT / "conf")  # which apt reads at first, and as its main file once more at the end
+os.environ["OPENBLAS_THREAD_TIMEOUT"] = "20"  # as our command sets it; read when numpy is loaded
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of hundreds compiles everything for itself
 sys.dont_write_bytecode = False
 
@@ -66,13 +68,21 @@ sys.addaudithook(_no_network)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Leave alone the million objects that eleven thousand tests are made of: they live as long as we do."""
+    """Leave alone the million objects that the tests are made of, which live as long as we do; collect more rarely."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000)
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples in docstrings of the source, not of the tests."""
+    found = yield
+    return [collector for collector in found if not isinstance(collector, DoctestModule)]
 
 
 def pytest_configure(config: pytest.Config) -> None:

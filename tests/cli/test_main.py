@@ -131,6 +131,15 @@ def test_the_shell_can_complete(tmp_path):
     assert calipers(cwd=tmp_path, **asked).stdout == "plain,--missing\n"
 
 
+@pytest.mark.parametrize(("given", "kept"), [(None, "20"), ("26", "26")])
+def test_idle_threads_of_numpy_sleep_soon_unless_the_user_wants_otherwise(monkeypatch, given, kept):
+    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", given or "")
+    if given is None:
+        monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT")
+    assert run(["--version"]) == 0
+    assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == kept
+
+
 def test_the_command_is_not_hidden_by_a_module_of_its_own_name():
     program = "import calipers.cli.run, calipers.cli; calipers.cli.main(['--version'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -104,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "_CALIPERS_COMPLETE" in os.environ:  # a shell requests completions
         commands.main(prog_name="calipers")
     arguments = sys.argv[1:] if arguments is None else arguments
+    # numpy's BLAS starts a thread for each core, and each spins for 0.1 s before it sleeps; 2**20 cycles do
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     code = 0
     try:
         with commands.make_context("calipers", [*arguments]) as ctx:  # click's own main would hide a closed pipe
