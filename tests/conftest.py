@@ -6,7 +6,7 @@ import gc
 import ipaddress
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,15 @@ def _tell(send: Callable[..., None], name: str, **details: Any) -> None:
     quiet = name == "testreport" and report["when"] != "call" and report["outcome"] == "passed"
     if not quiet and name not in ("logstart", "logfinish"):
         send(name, **details)
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[None]:
+    """Have processes that read a part of a file wait for the next test: to start one takes longer than such a test."""
+    from calipers.formats.lines import kept_processes
+
+    with kept_processes():
+        yield
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from calipers.errors import InputError
 from calipers.formats import lines
 from calipers.formats.read import read
 
+pytestmark = pytest.mark.usefixtures("kept")
 GOOD = '{"task":"a","reward":1}\n'
 DEPTH = 100_000
 LIST = "[" * DEPTH + "]" * DEPTH

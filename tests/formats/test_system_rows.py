@@ -104,6 +104,7 @@ def test_any_value_in_any_place_is_read_or_refused_in_one_line(tmp_path_factory,
         assert "\n" not in str(error)  # noqa: PT017
 
 
+@pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_several_processes_read_is_the_same(tmp_path, monkeypatch, name):
     content = (GOLDEN / FILES[name]).read_bytes()

@@ -2,6 +2,7 @@ import json
 import os
 import random
 import shutil
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
@@ -145,11 +146,13 @@ DIES_AT_WORK = "import pickle, sys; [pickle.load(sys.stdin.buffer) for _ in rang
 @pytest.mark.parametrize("count", [8_192, 8_193, 12_289, 24_577])
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("child", [None, "raise SystemExit", DIES_AT_WORK])
+@pytest.mark.usefixtures("kept")
 def test_the_tree_is_the_same_in_several_processes(monkeypatch, count, workers, child):
     leaves, alone = counted(count)  # made before more processes are allowed
     for name, value in (("processes", lambda: workers), ("WORTH_DIVIDING", 1)):
         monkeypatch.setattr(f"calipers.analyses.certify.leaves.{name}", value)
     if child is not None:  # what a child took and did not do is done here
+        monkeypatch.setattr("calipers.formats.lines._IDLE", ContextVar("none", default=None))
         monkeypatch.setattr("calipers.formats.lines._CHILD", child)
     assert [*map(bytes, grow(SEED, leaves).levels)] == alone
 
