@@ -210,7 +210,7 @@ class Route(BaseHTTPRequestHandler):
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Route) as served:
         served.calls = []
-        threading.Thread(target=served.serve_forever, daemon=True).start()
+        threading.Thread(target=served.serve_forever, args=[0.02], daemon=True).start()
         yield served
         served.shutdown()
 

@@ -17,7 +17,7 @@ from waiting import PATIENCE
 def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Its base URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
+        thread = threading.Thread(target=http.serve_forever, args=[0.02], daemon=True)  # seconds that its end may take
         thread.start()
         try:
             yield f"http://127.0.0.1:{http.server_address[1]}/v1"

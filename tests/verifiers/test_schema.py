@@ -157,7 +157,7 @@ def test_nothing_is_fetched_even_where_the_network_could_be_reached(monkeypatch:
     monkeypatch.setattr(workers, "mechanism", lambda: NONE)
     WORKERS.close()
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         reference = {"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"}
         try:
             for schema in (reference, {"$defs": {"a": {"$id": "a.json"}}, **reference}):

@@ -89,7 +89,7 @@ class Model(BaseHTTPRequestHandler):
 def model():
     with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
         server.calls = []
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=[0.02])
         thread.start()
         try:
             yield server
