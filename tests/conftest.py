@@ -19,7 +19,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from examples import EXPLORED
 
 set_hypothesis_home_dir(Path(__file__).parents[1] / ".pytest_cache" / "hypothesis")  # one cache folder, not two
-settings.register_profile("check", derandomize=True, deadline=None, database=None, max_examples=40)  # always the same
+settings.register_profile("check", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None, max_examples=EXPLORED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 

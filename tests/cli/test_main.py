@@ -133,9 +133,9 @@ def test_the_shell_can_complete(tmp_path):
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "20"), ("26", "26")])
 def test_idle_threads_of_numpy_sleep_soon_unless_the_user_wants_otherwise(monkeypatch, given, kept):
-    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", given or "")
-    if given is None:
-        monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT")
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT", raising=False)
+    if given:
+        monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", given)
     assert run(["--version"]) == 0
     assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == kept
 
