@@ -58,6 +58,20 @@ def test_a_folder_of_another_system_is_read_by_its_own_reader(tmp_path):
     assert runs_inside(str(tmp_path)) == [str(job), str(tmp_path / "run"), str(tmp_path / "x.jsonl")]
 
 
+def test_what_an_agent_leaves_in_a_trial_does_not_make_a_job_a_folder_of_runs(tmp_path):
+    job = tmp_path / "jobs" / "job"
+    shutil.copytree(GOLDEN, job)
+    left = next(path.parent for path in job.glob("*/result.json")) / "agent"
+    left.mkdir(exist_ok=True)
+    (left / "plan.json").write_text("{}")
+    (job / "scored.json").write_text('{"schema": "calipers.result/1"}')
+    assert not is_folder_of_runs(str(job))
+    assert not is_folder_of_runs(str(job.parent))
+    (job.parent / "run").mkdir()
+    (job.parent / "run" / "plan.json").write_text("{}")
+    assert runs_inside(str(job.parent)) == [str(job), str(job.parent / "run")]
+
+
 def test_a_folder_without_runs_says_what_is_expected(tmp_path):
     (tmp_path / "readme.txt").write_text("")
     assert is_folder_of_runs(str(tmp_path))

@@ -142,6 +142,11 @@ def test_the_checkers_agree_with_pythons_decoder(pairs, colon):
         refuse_twice(text.encode(), "x", ["in"])
 
 
+def test_a_colon_written_by_its_number_does_not_hide_a_key_that_appears_twice():
+    with pytest.raises(InputError, match='key "a" appears twice'):
+        refuse_twice(b'{"in": {"a": 1, "a": 2, "b": "\\u003a"}}', "x", ["in"])
+
+
 GYM = {
     "_ng_task_index": 0,
     "_ng_rollout_index": 0,
@@ -168,6 +173,21 @@ GYM = {
 )
 def test_keys_are_counted_by_their_last_letters_where_that_proves_it(text, once):
     given = {letters("reward"): 1, letters("id"): 1}
+    assert Ends().once(np.frombuffer(text.encode(), dtype=np.uint8), given) is once
+
+
+@pytest.mark.parametrize(
+    ("text", "once"),
+    [
+        ('{"input_tokens":1,"details":{"cached_tokens":2}}', True),
+        ('{"input_tokens":1,"details":{"output_tokens":2}}', False),
+        ('{"input_tokens":1,"inpu\\u0074_tokens":2}', False),
+        ('{"input_tokens":1,"inp\\u0075t_tokens":2}', False),
+        ('{"text":"\\\\","input_tokens":1}', True),
+    ],
+)
+def test_long_keys_are_told_from_nested_ones_that_end_alike(text, once):
+    given = {letters("input_tokens"): 1}
     assert Ends().once(np.frombuffer(text.encode(), dtype=np.uint8), given) is once
 
 

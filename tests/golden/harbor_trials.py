@@ -7,7 +7,14 @@ from pathlib import Path
 
 from calipers.systems.harbor.job_result import EvalCounts, aggregate, load_job_result, read_job
 from calipers.systems.harbor.metrics import Tally, eligible_ks, evals_key, ladders, metric, pass_at_k_ladder
-from calipers.systems.harbor.wire import decode_trial, primary_reward, reward_valid, totals, trial_failure_cause
+from calipers.systems.harbor.wire import (
+    deciding_exception,
+    decode_trial,
+    failure_cause,
+    primary_reward,
+    reward_valid,
+    totals,
+)
 
 
 def metrics(vector):
@@ -80,7 +87,7 @@ def key(vector):
 def props(vector):
     one = trial(vector["input"]["trial"])
     found = {
-        "failure_cause": trial_failure_cause(one),
+        "failure_cause": failure_cause(deciding_exception(one)),
         "reward_valid": reward_valid(one),
         "primary_reward": primary_reward(one),
         **totals(one)._asdict(),

@@ -56,14 +56,20 @@ def unfolded(sources: Sequence[Any]) -> list[Any]:
 
 def is_folder_of_runs(path: str) -> bool:
     """Whether a path is a folder that no format reads as a whole."""
-    if not os.path.isdir(path) or _is_one_run(path):
+    if not os.path.isdir(path) or _is_one_run(path) or _is_of_a_system(path):
         return False
     return _of_calipers(path, DEEPEST) or not _is_read_whole(path)
 
 
 def _is_one_run(path: str) -> bool:
-    """Whether a folder is that of one run, of a model or of agents."""
+    """Whether a folder is that of one run of Calipers, of a model or of agents."""
     return is_run(path) or os.path.isfile(os.path.join(path, IDENTITY))
+
+
+def _is_of_a_system(path: str) -> bool:
+    """Whether a folder's own files say that it is one run of another system; what its agents left in it does not."""
+    wholes = (FORMATS.load(name).whole for name in FOLDER_FORMATS)
+    return any(whole(path) for whole in wholes if whole)
 
 
 def schema_of(path: str) -> str | None:
@@ -84,7 +90,8 @@ def is_result(path: str) -> bool:
 def _inside(folder: str, depth: int) -> Iterator[str]:
     for name, path in _entries(folder):
         if os.path.isdir(path):
-            if _is_one_run(path) or (not _of_calipers(path, depth - 1) and _is_read_whole(path)):
+            one = _is_one_run(path) or _is_of_a_system(path)
+            if one or (not _of_calipers(path, depth - 1) and _is_read_whole(path)):
                 yield path
             elif depth > 1:
                 yield from _inside(path, depth - 1)
@@ -116,7 +123,7 @@ def _of_calipers(folder: str, depth: int) -> bool:
     """Whether there is a run or a result of Calipers in a folder."""
     for name, path in _entries(folder):
         if os.path.isdir(path):
-            if _is_one_run(path) or (depth > 1 and _of_calipers(path, depth - 1)):
+            if _is_one_run(path) or (depth > 1 and not _is_of_a_system(path) and _of_calipers(path, depth - 1)):
                 return True
         elif name.endswith(".json") and is_result(path):
             return True

@@ -142,6 +142,8 @@ class Format:
     """``provenance(path, dataset)``: how the run was made, as far as the file says."""
     folder: Callable[[str], tuple[Sequence[str | OpenInput], Sequence[str]]] | None = None
     """``folder(path)``: what of a directory is to be read, and notes; nothing when it is none of this format's."""
+    whole: Callable[[str], bool] | None = None
+    """``whole(path)``: whether a directory is one run by its own files, so that nothing in it is a run by itself."""
     without_companions: Callable[[Sequence[str]], Sequence[str]] | None = None
     """``without_companions(paths)``: the paths but for those that are read anyway, beside another of them."""
     join: Callable[[Sequence[Part]], list[Part]] | None = None

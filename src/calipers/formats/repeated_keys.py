@@ -23,14 +23,11 @@ from calipers.errors import InputError
 
 _COLON: Final = ord(":")
 _QUOTE: Final = ord('"')
-_WORD: Final = 8  # bytes before the end of a key that are looked at
-_LETTERS: Final = 3  # of a key that are compared: one that is written by its number has its backslash in the word
-_BEFORE: Final = np.uint64(8 * (_WORD - _LETTERS))
+_WORD: Final = 8  # bytes of a key that are compared; those before them show a letter that is written by its number
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGHS: Final = np.uint64(0x8080808080808080)
-_BACKSLASH: Final = np.uint64(ord("\\"))
-_BACKSLASHES: Final = _BACKSLASH * _ONES
-_FIRST: Final = np.uint64(8 * (_WORD - 1))
+_BACKSLASH: Final = ord("\\")
+_BACKSLASHES: Final = np.uint64(_BACKSLASH) * _ONES
 _RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AFTER_QUOTE: Final = ord('"') + 1  # a quote, every blank, and the exclamation mark, which does no harm
 
@@ -83,34 +80,40 @@ class Ends:
     def __init__(self) -> None:
         self._colons = Colons()
 
-    def once(self, octets: NDArray[np.uint8], given: Mapping[int, int]) -> bool:
+    def once(self, octets: NDArray[np.uint8], given: Mapping[bytes, int]) -> bool:
         """Whether keys with these `letters` are met so often; False also where one cannot be told."""
         ends = np.flatnonzero(self._colons.marked(octets))
         quoted = octets[ends] == _QUOTE
         blank = ends[~quoted]
         if len(blank) and bool((octets[blank - 1] <= _QUOTE).any()):
             return False  # a blank between a key and its colon
-        words = _words(octets, ends[quoted])
-        words = words[words >> _FIRST != _BACKSLASH]  # behind a backslash a quote stands within a text
-        if any(map(_is_written_by_number, np.unique(words[_has_backslash(words)]).tolist())):
+        ends = ends[quoted]
+        ends = ends[octets[ends - 1] != _BACKSLASH]  # behind a backslash a quote stands within a text
+        last, before = _words(octets, ends, _WORD), _words(octets, ends, 2 * _WORD)
+        escaped = _has_backslash(last) | _has_backslash(before)
+        if escaped.any() and _one_is_written_by_number(before[escaped], last[escaped]):
             return False
-        last = (words >> _BEFORE).astype(np.uint32)
-        return all(int(np.count_nonzero(last == letters)) == count for letters, count in given.items())
+        ends_with = {size: last >> np.uint64(8 * (_WORD - size)) for size in set(map(len, given))}
+        return all(
+            np.count_nonzero(ends_with[len(some)] == int.from_bytes(some, "little")) == count
+            for some, count in given.items()
+        )
 
 
-def letters(key: str) -> int:
-    """The last letters of a key as a number; the quote before a short one among them."""
-    return int.from_bytes(f'"{key}'.encode()[-_LETTERS:].rjust(_LETTERS, b"\0"), "little")
+def letters(key: str) -> bytes:
+    """The last letters of a key as they are compared; with the quote before it where it is short."""
+    return f'"{key}'.encode()[-_WORD:]
 
 
-def _words(octets: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The eight bytes before each end, as a number; where there are fewer, zeros come first."""
-    early = int(np.searchsorted(ends, _WORD))
-    first = b"".join(bytes(octets[:end]).rjust(_WORD, b"\0") for end in ends[:early].tolist())
-    words: NDArray[np.uint64] = np.frombuffer(first, dtype="<u8")
+def _words(octets: NDArray[np.uint8], ends: NDArray[np.int64], back: int) -> NDArray[np.uint64]:
+    """The eight bytes that begin so far back before each end, as a number; zeros where the block has not begun."""
+    early = int(np.searchsorted(ends, back))
+    first = b"".join(bytes(octets[:end]).rjust(back, b"\0")[:_WORD] for end in ends[:early].tolist())
+    words: NDArray[np.uint64] = np.empty(len(ends), dtype="<u8")
+    words[:early] = np.frombuffer(first, dtype="<u8")
     if early < len(ends):
         each = np.ndarray((len(octets) - _WORD + 1,), np.dtype("<u8"), octets.data, strides=(1,))
-        words = np.concatenate([words, each[ends[early:] - _WORD]])
+        words[early:] = each[ends[early:] - back]
     return words
 
 
@@ -120,10 +123,12 @@ def _has_backslash(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
     return np.asarray((differing - _ONES) & ~differing & _HIGHS, dtype=np.bool_)
 
 
-def _is_written_by_number(word: int) -> bool:
-    """Whether a backslash stands within the key that ends here, so that its last letters may be other ones."""
-    octets = word.to_bytes(_WORD, "little")
-    return octets.rfind(b"\\") > octets.rfind(b'"')
+def _one_is_written_by_number(*words: NDArray[np.uint64]) -> bool:
+    """Whether a backslash stands within a key that ends here, so that its last letters may be other ones."""
+    backwards = np.stack(words, axis=1).view(np.uint8)[:, ::-1]
+    quotes = backwards == _QUOTE
+    to_quote = np.where(quotes.any(axis=1), quotes.argmax(axis=1), backwards.shape[1])
+    return bool(((backwards == _BACKSLASH).argmax(axis=1) < to_quote).any())
 
 
 class Doubled:
@@ -162,12 +167,35 @@ def refuse_twice(text: bytes, location: str, inside: Collection[str] = ()) -> No
 
     What is no JSON is left to who reads it.
     """
+    if _is_proved_once(text, inside):
+        return
     odd, key = Doubled(), None
     with suppress(ValueError, RecursionError):
         json.loads(text, object_pairs_hook=odd)
         key = twice(text, inside) if odd.found else None
     if key is not None:
         raise InputError.at(location, *said_twice(key))
+
+
+def _is_proved_once(text: bytes, inside: Collection[str]) -> bool:
+    """Whether counting proves that no key appears twice at the top of a document, or within these values of it."""
+    try:
+        values: dict[str, Any] = _RAWS.decode(text)
+        within = (values.get(path.partition(".")[0], b"null") for path in inside)
+        return counted_once(text, values) and all(_is_encoded_again(bytes(value)) for value in within)
+    except (ValueError, RecursionError):  # msgspec's among them
+        return False
+
+
+def _is_encoded_again(text: bytes) -> bool:
+    """Whether a value has as many colons when it is decoded and encoded again: then no key was dropped.
+
+    A colon that is written by its number would make up for a dropped one.
+    """
+    colons = text.count(b":")
+    return not colons or (
+        msgspec.json.encode(msgspec.json.decode(text)).count(b":") == colons and b"\\u003" not in text
+    )
 
 
 def once_by_raws(line: bytes, *path: str) -> bool:

@@ -13,6 +13,7 @@ from calipers.systems.harbor.wire import (
     AGENT_CAUSED,
     CAUSES,
     Totals,
+    deciding_exception,
     decode_job,
     decode_trial,
     exceptions,
@@ -23,7 +24,6 @@ from calipers.systems.harbor.wire import (
     rewards,
     seconds,
     totals,
-    trial_failure_cause,
 )
 
 
@@ -121,7 +121,7 @@ def test_whose_fault_an_exception_is(name, cause):
 )
 def test_whose_fault_a_trial_is_steps_included(own, steps, cause):
     one = made(exception_type=own, steps=[{"exception_type": name} for name in steps], rewards={"reward": 1})
-    assert trial_failure_cause(one) == cause
+    assert failure_cause(deciding_exception(one)) == cause
     assert reward_valid(one) == (cause in (None, *AGENT_CAUSED))
 
 

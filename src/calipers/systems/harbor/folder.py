@@ -146,15 +146,18 @@ def _is_trial(path: str) -> bool:
     return _of_trial(result) or bool(config and config.task and config.trial_name)
 
 
-def _is_job(path: str) -> bool:
-    """Whether a directory is a job: by its result, by its lock, else by a trial in it."""
+def is_job_by_its_files(path: str) -> bool:
+    """Whether a directory is a job by its own result or lock."""
     result = _marks(f"{path}/{RESULT}")
     if result and result.stats and not _of_trial(result):
         return True
     lock = _marks(f"{path}/{LOCK}")
-    if lock and lock.trials:
-        return True
-    return any(_is_trial(f"{path}/{name}") for name in _folders(path))
+    return bool(lock and lock.trials)
+
+
+def _is_job(path: str) -> bool:
+    """Whether a directory is a job: by its own files, else by a trial in it."""
+    return is_job_by_its_files(path) or any(_is_trial(f"{path}/{name}") for name in _folders(path))
 
 
 def _of_trial(result: FileMarks | None) -> bool:

@@ -29,6 +29,7 @@ from calipers.systems.harbor.folder import (
     JobFolder,
     UnreadableFile,
     contents,
+    is_job_by_its_files,
     jobs_in,
     kind_of,
 )
@@ -299,8 +300,8 @@ class _JobReading:
         if earlier := self._earlier.pop(row.trial, None):
             same: dict[str, Any] = {"who": row.who, "unit": row.directory, "started": row.started}  # as of one trial
             for number, attempt in enumerate(earlier, 1):
-                self._ended.add(replace(attempt, **same, attempt=number, id=None))
-            row = replace(row, attempt=len(earlier) + 1, counts=spent_with(row, earlier))
+                self._ended.add(attempt._replace(**same, attempt=number, id=None))
+            row = row._replace(attempt=len(earlier) + 1, counts=spent_with(row, earlier))
         rows.add(row)
 
     def _unfinished(self, directory: str, outcome: str) -> TrialRow:
@@ -526,6 +527,7 @@ JOB = Format(
     recognise=lambda start: False,  # a job is a directory
     texts=lambda path, columns, wanted: texts(path, wanted),
     folder=lambda path: (jobs_in(path), ()),
+    whole=is_job_by_its_files,
     join=numbered,
     extras=extras,
     labels=LABELS,

@@ -39,7 +39,6 @@ from calipers.systems.harbor.wire import (
     rewards,
     seconds,
     totals,
-    trial_failure_cause,
 )
 
 OUTCOME_OF: Final[Mapping[str | None, str]] = {  # by cause; all others are client_failed
@@ -53,6 +52,9 @@ COUNTS: Final = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")  
 TIMES: Final = ("latency_s", "environment_setup_s", "agent_setup_s", "verifier_s", "trial_s")
 
 
+NOTHING: Final[Mapping[str, Any]] = {}
+
+
 class Who(NamedTuple):
     """The group and the task of a trial."""
 
@@ -62,8 +64,7 @@ class Who(NamedTuple):
     task: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRow:
+class TrialRow(NamedTuple):
     """One trial, or one attempt at it, ready for the table."""
 
     who: Who
@@ -71,7 +72,7 @@ class TrialRow:
     directory: str  # within the job
     outcome: str
     unit: str = ""  # the directory of the trial that this is an attempt at; "" for its own
-    rewards: Mapping[str, float] = field(default_factory=dict)
+    rewards: Mapping[str, float] = NOTHING
     counts: Sequence[float | None] = (None,) * len(COUNTS)
     times: Sequence[float | None] = (None,) * len(TIMES)
     exception: str | None = None  # what decides the outcome, of a trial or of one of its steps
@@ -82,21 +83,22 @@ class TrialRow:
     attempt: int = 1
     started: float = math.inf  # seconds since 1970; after all others when nobody knows
     id: str | None = None
-    odd: Mapping[str, Any] = field(default_factory=dict)  # rewards that are no finite number
+    odd: Mapping[str, Any] = NOTHING  # rewards that are no finite number
     disowned: bool = False  # it has a reward that is not valid
-    written: str | None = None  # its rewards as the file writes them
+    given: Rewards | None = None  # its rewards as the file writes them, 1 or 1.0
+    begun: str | None = None  # when it was started, as the file writes it
 
 
 def row_of(trial: Trial, directory: str, number: str | None = None) -> TrialRow:
     """A finished trial, in a directory of its job, as a row."""
-    exception, cause = deciding_exception(trial), trial_failure_cause(trial)
+    exception = deciding_exception(trial)
     verified, odd = rewards(trial), odd_rewards(trial)
     given = {name: float(value) for name, value in (verified or {}).items()}
     blamed = trial.calipers.outcome if trial.calipers is not None else None
     if blamed in AGENT_OUTCOMES:
         outcome = str(blamed)
     elif exception is not None:
-        outcome = OUTCOME_OF.get(cause, "client_failed")
+        outcome = OUTCOME_OF.get(failure_cause(exception), "client_failed")
     elif given:
         outcome = "scored"
     else:
@@ -119,14 +121,15 @@ def row_of(trial: Trial, directory: str, number: str | None = None) -> TrialRow:
         id=number,
         odd=odd,
         disowned=bool(given) and exception is not None and blamed not in AGENT_OUTCOMES and not reward_valid(trial),
-        written=_written(trial, verified) if verified else None,
+        given=verified,
+        begun=trial.started_at,
     )
 
 
-def _written(trial: Trial, given: Rewards) -> str:
-    """The rewards as the file writes them, 1 or 1.0, with what says which trial came first."""
-    texts = {name: str(value) for name, value in given.items()}
-    return json.dumps([trial.started_at or "~", trial.trial_name, texts])
+def _written(row: TrialRow) -> str | None:
+    """The rewards as the file writes them, with what says which trial came first; None where there are none."""
+    texts = {name: str(value) for name, value in (row.given or NOTHING).items()}
+    return json.dumps([row.begun or "~", row.trial, texts]) if texts else None
 
 
 def spent_with(row: TrialRow, earlier: Sequence[TrialRow]) -> Sequence[float | None]:
@@ -148,17 +151,22 @@ def _times(trial: Trial) -> tuple[float | None, ...]:
     """Seconds of each of TIMES; of a trial in steps, the sum over its steps."""
     steps = trial.step_results or ()
     return (
-        _lasted([step.agent_execution for step in steps] if steps else [trial.agent_execution]),
-        _lasted([trial.environment_setup]),
-        _lasted([trial.agent_setup]),
-        _lasted([step.verifier for step in steps] if steps else [trial.verifier]),
-        _lasted([trial]),
+        _sum(_lasted(step.agent_execution) for step in steps) if steps else _lasted(trial.agent_execution),
+        _lasted(trial.environment_setup),
+        _lasted(trial.agent_setup),
+        _sum(_lasted(step.verifier) for step in steps) if steps else _lasted(trial.verifier),
+        _lasted(trial),
     )
 
 
-def _lasted(phases: Sequence[Trial | Phase | None]) -> float | None:
-    """How long some phases took; None when none ended. A clock that ran backwards says nothing."""
-    known = [lasted for phase in phases if (lasted := seconds(phase)) is not None and lasted >= 0]
+def _lasted(phase: Trial | Phase | None) -> float | None:
+    """How long a phase took; None when it did not end. A clock that ran backwards says nothing."""
+    lasted = seconds(phase)
+    return None if lasted is None or lasted < 0 else lasted
+
+
+def _sum(times: Iterable[float | None]) -> float | None:
+    known = [lasted for lasted in times if lasted is not None]
     return math.fsum(known) if known else None
 
 
@@ -265,7 +273,7 @@ class TrialRows:
             "provider": row.provider,
             VERIFIED: row.verified,
             EXCEPTION: row.raised,
-            WRITTEN: row.written,
+            WRITTEN: _written(row) if name == WRITTEN else None,
         }
         return values[name]
 

@@ -564,13 +564,10 @@ def deciding_exception(trial: Trial) -> str | None:
 
     The first that is not the agent's doing, as it makes the reward not valid; else the first.
     """
+    if trial.exception_info is None and not trial.step_results:
+        return None
     raised = list(exceptions(trial))
     return next((name for name in raised if failure_cause(name) not in AGENT_CAUSED), next(iter(raised), None))
-
-
-def trial_failure_cause(trial: Trial) -> str | None:
-    """Whose fault it is that a trial went wrong, be it in one of its steps only; None of one that did not."""
-    return failure_cause(deciding_exception(trial))
 
 
 def reward_valid(trial: Trial) -> bool:
@@ -589,7 +586,7 @@ def primary_reward(trial: Trial) -> Number | None:
 def totals(trial: Trial) -> Totals:
     """What a trial used up; the sum over its steps where it says nothing itself, as one of many steps does."""
     if trial.agent_result is not None:
-        return added([trial.agent_result])
+        return Totals(*msgspec.structs.astuple(trial.agent_result))
     return added([step.agent_result for step in trial.step_results or ()])
 
 

@@ -173,9 +173,9 @@ class GymSchema:
     def refuse(self, number: int, line: bytes) -> None:
         """Nothing: a line that never fits is read as Python reads JSON."""
 
-    def given(self, columns: Sequence[Sequence[Any]]) -> dict[int, int]:
+    def given(self, columns: Sequence[Sequence[Any]]) -> dict[bytes, int]:
         """How many keys with the same last letters there are in the columns of a block, those of usage among them."""
-        counts = Counter[int]()
+        counts = Counter[bytes]()
         for (what, key), column in zip(self.fields, columns, strict=True):
             counts[letters(key)] += sum(map(bool, map(len, column))) if what == "raw" else _given(column)
             if what == "response" and self.usage:
