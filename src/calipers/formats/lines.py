@@ -9,6 +9,7 @@ schema what it lacked, and its block is decoded again.
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import re
@@ -317,6 +318,7 @@ class NotPackable(Exception):
 PIECE = 1 << 16  # rows that are packed at once
 SEVERAL = 12  # pieces that are merged at once
 MOST_KINDS = 1 << 14  # distinct rows in a piece: with more of them, packing saves little
+LOOKED_AT = 1 << 21  # bytes at the start of a file that say whether its rows are alike
 
 
 def packed_lines(
@@ -433,6 +435,8 @@ def read_packed(
     """As `read_lines`, packed: a few bytes a rollout. NotPackable where that saves nothing."""
     request: dict[str, Any] = {"maker": maker, "names": dict(names), "labels": sorted(labels)}
     request |= {"words": dict(worths(names)), "keep": None if keep is None else sorted(keep)}
+    if source.divisible:
+        _check_alike(source, request)
     ranges, children, readinto, bom = _divided("calipers.formats.lines:packed_range", source, request)
     reader = load(maker)(source.path, names, labels, bom if source.divisible else None)
     try:
@@ -450,6 +454,16 @@ def read_packed(
     finally:
         for child in children:
             child.stop()
+
+
+def _check_alike(source: Source, request: Mapping[str, Any]) -> None:
+    """NotPackable where the first rows differ too often: before processes are started to pack all of them."""
+    start = len(BOM) if source.head.startswith(BOM) else 0
+    first, _ = packed_range(**request, path=source.path, start=start, end=next_line(source.path, LOOKED_AT))
+    if not isinstance(first, (Loose, Packed)):
+        raise NotPackable(str(first))
+    if len(first.kinds) > MOST_KINDS * -math.expm1(-len(first) / MOST_KINDS):  # so many would be met among rows drawn
+        raise NotPackable("rollouts differ in too many values")
 
 
 def packed_range(

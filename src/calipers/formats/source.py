@@ -21,6 +21,7 @@ from calipers.errors import InputError
 
 BLOCK = 1 << 17  # half and twice of it are 10-15 % slower to decode
 FEW_LINES = 256  # in a block: of longer lines four times as much is read at once, as each block costs something, too
+COUNTED = 16  # lines are counted in such a part of a block
 LONGEST_LINE = 64 << 20
 LARGEST_WHOLE = 2 << 30  # of a format that cannot be read piece by piece
 FREE_UNPACKED = 1 << 30  # packed input may unpack to this much whatever its ratio ...
@@ -207,7 +208,7 @@ def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.ma
             raise LongLine
         if cut:
             yield memoryview(room)[:cut]
-            if len(room) == BLOCK and room.count(b"\n", 0, cut) < FEW_LINES:
+            if len(room) == BLOCK and room.count(b"\n", 0, cut // COUNTED) < FEW_LINES // COUNTED:
                 room = room + bytes(3 * len(room))
             room[: end - cut] = room[cut:end]
         pending = end - cut
