@@ -178,6 +178,25 @@ def test_what_is_missing_from_a_number_is_said_once():
     assert "  pass@4, pass@5: no interval: at least two tasks are needed\n" in text
 
 
+@pytest.mark.parametrize(
+    ("metric", "shown"),
+    [
+        ("mean_reward", "mean_reward 0.422 to 0.475 if all 17 failed / passed"),
+        ("pass@8", "pass@8 0.775 to 0.925 if all missing samples failed / passed"),  # 13 tasks have fewer than 8
+        ("pass@100", "pass@100 0.775 to 1.000 if all missing samples failed / passed"),  # not only the 17
+        ("maj@3", "maj@3 0.506 to 0.575 for every possible outcome of the 17 missing rollouts"),
+    ],
+)
+def test_bounds_say_what_they_allow_for(metric, shown):
+    assert shown in " ".join(page(arith(metric)).split())
+
+
+def test_a_k_beyond_the_samples_is_said_to_be_the_reason():
+    shown = page(arith("pass@100"))
+    assert "pass@100: 40 tasks have fewer than 100 samples" in shown
+    assert "pass@100: no task has a value" not in shown
+
+
 def test_rewards_beside_other_outcomes_are_not_called_zeros():
     rows = [
         {"task": "a", "reward": 1, "outcome": "truncated"},

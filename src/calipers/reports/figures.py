@@ -6,7 +6,7 @@ A caution says why a number that is right for its rollouts may mislead about the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from calipers.reports.plain_words import plain_why
@@ -76,7 +76,8 @@ def size(estimate: Estimate) -> str:
 
 def remarks(estimate: Estimate, ledger: Ledger | None = None) -> list[str]:
     """The remarks beside an estimate: undefined tasks, the effect of missing rollouts, why something is absent."""
-    return [*too_few(estimate), *_bounds(estimate, ledger), *reason(estimate)]
+    bounds = bounds_words(estimate, ledger, lambda end: figure(end, decimals(estimate)))
+    return [*too_few(estimate), *([bounds] if bounds else []), *reason(estimate)]
 
 
 def too_few(estimate: Estimate) -> list[str]:
@@ -88,26 +89,32 @@ def too_few(estimate: Estimate) -> list[str]:
     return [f"{counted(tasks, 'task')} {'has' if tasks == 1 else 'have'} {lack}"]
 
 
-def _bounds(estimate: Estimate, ledger: Ledger | None) -> list[str]:
-    """The value if all missing rollouts failed, and if all passed.
+def bounds_words(
+    estimate: Estimate, ledger: Ledger | None, shown: Callable[[float], str], *, short: bool = False
+) -> str:
+    """The value if all missing rollouts failed, and if all passed; "" without bounds.
 
-    Of a metric that is undefined for some tasks the bounds fill up these tasks, too: the ledger does not count that.
+    ``short`` is for a line below the ledger, which counts the missing rollouts. Of a metric that is undefined for some
+    tasks the bounds fill up these tasks, too: the ledger does not count that.
     """
     if not estimate.bounds:
-        return []
-    low, high = (figure(end, decimals(estimate)) for end in estimate.bounds)
-    missing = "missing samples" if estimate.undefined_tasks else "missing rollouts"
-    every = f"all {missing}"
-    if ledger is not None and not estimate.undefined_tasks and not ledger.lacking and ledger.gaps:
+        return ""
+    low, high = map(shown, estimate.bounds)
+    missing, every = "missing rollouts", "all missing rollouts"
+    if estimate.undefined_tasks:
+        missing, every = "missing samples", "all missing samples"
+    elif ledger is not None and not ledger.lacking and ledger.gaps:
         missing = counted(ledger.gaps, "missing rollout")
         every = f"all {missing}" if ledger.gaps > 1 else f"the {missing}"
+        if short:
+            every = f"all {ledger.gaps:,}" if ledger.gaps > 1 else "it"
     if estimate.made.metric.startswith("maj@"):  # a missing vote may also bring a new answer
-        return [f"{low if low == high else f'{low} to {high}'} for every possible outcome of the {missing}"]
+        return f"{low if low == high else f'{low} to {high}'} for every possible outcome of the {missing}"
     ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
     worst, best = ("had the lowest", "the highest reward") if ranged else ("failed", "passed")
-    if low == high:
-        return [f"{low} whether the {missing} {worst} or {best}"]
-    return [f"{low} to {high} if {every} {worst} / {best}"]
+    if low == high and not short:
+        return f"{low} whether the {missing} {worst} or {best}"
+    return f"{low} to {high} if {every} {worst} / {best}"
 
 
 def reason(estimate: Estimate) -> list[str]:

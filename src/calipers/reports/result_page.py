@@ -32,6 +32,7 @@ from calipers.reports.figures import (
     POLICY,
     advice_of,
     asked_again,
+    bounds_words,
     counted,
     exceptions,
     figure,
@@ -382,8 +383,10 @@ def _notes(numbers: Sequence[tuple[str, Estimate]]) -> list[Block]:
     """Why numbers lack tasks or an interval, each reason once, with the metrics that it holds for."""
     names: dict[str, list[str]] = {}
     for name, estimate in numbers:
-        few = [] if estimate.value is None else too_few(estimate)
-        why = [] if estimate.tasks == 1 and estimate.value is not None else reason(estimate)  # the row says "one task"
+        valued = estimate.value is not None
+        few = too_few(estimate) if valued or (estimate.made.k or 1) > 1 else []
+        explained = estimate.tasks == 1 if valued else bool(few)  # the row says "one task"
+        why = [] if explained else reason(estimate)
         for words in (*_meaning(name, estimate), *few, *why):
             names.setdefault(words, []).append(_cell_name(name))
     every = len(numbers)
@@ -425,13 +428,11 @@ def _outcomes(ledger: Ledger) -> list[Block]:
 def _bounds_line(group: Group) -> str:
     """The first number with all missing rollouts failed, and passed."""
     name, estimate = next(((name, each) for name, each in group.metrics.items() if each.bounds), ("", None))
-    if estimate is None or estimate.bounds is None:
+    if estimate is None:
         return ""
-    ranged = any(setting.startswith("range:") for setting in estimate.made.settings)
-    worst, best = ("had the lowest", "the highest reward") if ranged else ("failed", "passed")
-    gaps = group.ledger.gaps
-    which = f"all {gaps:,}" if gaps > 1 else "it"
-    return f"{_cell_name(name)} {to(estimate.bounds, digits([estimate]))} if {which} {worst} / {best}"
+    decimals = digits([estimate])
+    words = bounds_words(estimate, group.ledger, lambda end: minus(figure(end, decimals)), short=True)
+    return f"{_cell_name(name)} {words}"
 
 
 def _cost(group: Group) -> list[Block]:
