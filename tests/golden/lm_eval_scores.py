@@ -5,7 +5,6 @@ from __future__ import annotations
 from golden.lm_eval_close import settled
 
 from calipers.errors import CalipersError
-from calipers.systems.lm_eval.choice import Choices, gold_of, score_more
 from calipers.systems.lm_eval.entries import (
     CHOICE,
     DEFAULTS,
@@ -17,7 +16,7 @@ from calipers.systems.lm_eval.entries import (
     scorings,
 )
 from calipers.systems.lm_eval.pipelines import filtered, pipeline
-from calipers.systems.lm_eval.task_scores import Answered, Way, answered, score_documents
+from calipers.systems.lm_eval.task_scores import Answered, Choices, Way, answered, gold_of, score_documents, score_more
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task
 from calipers.systems.lm_eval.tasks.task_file import TaskFile, task_config

@@ -19,9 +19,19 @@ from waiting import PATIENCE
 
 from calipers.errors import InputError
 from calipers.text import patterns
-from calipers.text.patterns import BadPattern, Found, RegexTimeout, check, find_all, search
-from calipers.text.patterns.pattern import KEPT, _kept, compiled, harmless_up_to
-from calipers.text.patterns.worker import WORKER
+from calipers.text.pattern_worker import WORKER
+from calipers.text.patterns import (
+    KEPT,
+    BadPattern,
+    Found,
+    RegexTimeout,
+    _kept,
+    check,
+    compiled,
+    find_all,
+    harmless_up_to,
+    search,
+)
 from calipers.time_limit import Rang, Unavailable, _ring, within
 from examples import examples
 
@@ -430,7 +440,7 @@ def waiting_in(pipe):
 FORKS = """
 import os, threading, sys
 from calipers.text.patterns import search
-from calipers.text.patterns.worker import WORKER
+from calipers.text.pattern_worker import WORKER
 def ask():
     found.append(search("(a+)+b", "aab", limit=60.0)[0])
 def in_thread():

@@ -8,10 +8,9 @@ import pytest
 from golden.lm_eval_own.ported import ported
 
 from calipers.systems.lm_eval.aggregations import bootstrap, drawn, resampler, stderr, twister
-from calipers.systems.lm_eval.choice import Choices, score_choices
 from calipers.systems.lm_eval.entries import GENERATION, Scoring, entries
 from calipers.systems.lm_eval.pipelines import pipeline
-from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
+from calipers.systems.lm_eval.task_scores import Answered, Choices, Way, score_choices, score_documents
 
 BOTH = ["acc", "acc_mutual_info"]
 

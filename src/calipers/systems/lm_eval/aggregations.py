@@ -23,7 +23,6 @@ from calipers.errors import CalipersError, InputError, PluginError, UnknownName
 from calipers.rollouts.column import Floats, Ints, total
 from calipers.stats.cards import DEFAULT
 from calipers.stats.intervals import Weighted, named_interval
-from calipers.systems.lm_eval.choice import squared_distance
 
 OVERLAP: Final = ("bleu", "chrf", "chrf++", "ter")
 
@@ -222,6 +221,11 @@ def distances(items: Sequence[Any]) -> Array:
             raise InputError(f"brier_score: the target is {gold!r}; expected the index of one choice")
         squared.append(squared_distance(chances, gold))
     return np.array(squared, dtype=np.float64)
+
+
+def squared_distance(chances: Sequence[float], gold: int) -> float:
+    """How far some choices' chances are from the truth, which gives one of them all: 0 to 2."""
+    return math.fsum((chance - (choice == gold)) ** 2 for choice, chance in enumerate(chances))
 
 
 AGGREGATIONS: Final[Mapping[str, Aggregation]] = {

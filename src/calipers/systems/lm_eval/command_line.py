@@ -128,7 +128,7 @@ class HarnessCommand:
     def _about(self, job: Job) -> dict[str, Any]:
         """What its results file says of the command, the model and the machine."""
         from calipers.systems.lm_eval.aggregations import ITERATIONS
-        from calipers.systems.lm_eval.environment import environment, model_blocks
+        from calipers.systems.lm_eval.write import environment, model_blocks
 
         given, seeds = self.options, self.options["seed"]
         of_model, of_tokenizer = model_blocks(job)

@@ -17,11 +17,9 @@ from typing import Any, Final
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName
 from calipers.names import Index
-from calipers.systems.lm_eval.choice import NEWER
 from calipers.systems.lm_eval.pipelines import INVALID, MARKED, Pipeline, pipeline
 from calipers.systems.lm_eval.tasks.task_file import Trusted
-from calipers.text.patterns import check, remove
-from calipers.text.patterns.pattern import known
+from calipers.text.patterns import check, known, remove
 
 PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 DIGITS: Final = str.maketrans("", "", string.digits)
@@ -158,6 +156,14 @@ KNOWN: Final[Mapping[str, KnownMetric]] = {
     "chrf++": KnownMetric("chrf++", True, _TEXT),
     "ter": KnownMetric("ter", False, _TEXT),
     "bypass": KnownMetric("bypass", True, (GENERATION, CHOICE, LIKELIHOOD, ROLLING)),
+}
+NEWER: Final[Mapping[str, bool]] = {  # which only that line has -> whether more of it is better
+    "exact_match_mc": True,
+    "bpb": False,
+    "logprob": True,
+    "choice_logprob": True,
+    "choice_prob_norm": True,
+    "choice_logprob_norm": True,
 }
 DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     GENERATION: ("exact_match",),

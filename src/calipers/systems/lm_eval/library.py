@@ -24,7 +24,6 @@ from calipers.running.library import TaskLibrary
 from calipers.systems.lm_eval import command_line
 from calipers.systems.lm_eval.aggregations import ITERATIONS
 from calipers.systems.lm_eval.entries import KNOWN
-from calipers.systems.lm_eval.environment import environment, model_blocks
 from calipers.systems.lm_eval.jobs import benchmarks, client, report
 from calipers.systems.lm_eval.read import (
     IN_RESULTS,
@@ -37,7 +36,7 @@ from calipers.systems.lm_eval.read import (
     task_of,
 )
 from calipers.systems.lm_eval.task_scores import aggregate_task
-from calipers.systems.lm_eval.write import sanitized, table, task_row
+from calipers.systems.lm_eval.write import environment, model_blocks, sanitized, table, task_row
 from calipers.systems.system import OwnPage
 from calipers.tasks.task import Suite
 

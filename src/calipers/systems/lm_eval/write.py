@@ -1,4 +1,6 @@
-"""What lm-evaluation-harness writes: its results object, a line for each document and pipeline, and its table."""
+"""What lm-evaluation-harness writes: its results object with commits, versions and machine, a line for each document
+and pipeline, and its table.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,31 @@ import hashlib
 import inspect
 import json
 import math
+import os
+import platform
 import re
+import subprocess
+import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from calipers import __version__
 from calipers.systems.lm_eval.aggregations import ITERATIONS
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, aggregate_group
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
 from calipers.systems.lm_eval.tasks.task_file import TaskFields
 
+if TYPE_CHECKING:
+    from calipers.running.job import Job
+
 LAYOUT: Final = "0.4.13"  # the release whose layout this is
-NOT_AVAILABLE: Final = "N/A"  # a standard error that does not exist
+NOT_AVAILABLE: Final = "N/A"  # a standard error that does not exist, a library that is not installed
 ORDER: Final = (
     "results",
     "groups",
@@ -450,3 +461,90 @@ def _padded(text: str, width: int, right: bool) -> str:
 def _width(text: str) -> int:
     """How many places a text takes, where East Asian characters take two."""
     return sum(2 if unicodedata.east_asian_width(character) in "FW" else 1 for character in text)
+
+
+LIBRARIES: Final = ("numpy", "torch", "transformers", "tokenizers", "accelerate", "peft", "datasets", "jinja2")
+SECONDS: Final = 10.0  # for one call of git
+
+
+def environment() -> dict[str, Any]:
+    """The blocks on the commit of the working directory, the versions and the machine."""
+    above = Path(os.getcwd()).parent
+    return {
+        "git_hash": _git(["describe", "--always"], Path(os.getcwd())),
+        "pretty_env_info": machine(),
+        "transformers_version": _version("transformers"),
+        "upper_git_hash": _git(["rev-parse", "HEAD"], above) if (above / ".git").exists() else None,
+    }
+
+
+def machine() -> str:
+    """The machine and the versions in lines, from Python's own information: no program is run."""
+    lines = [
+        f"calipers version: {__version__}",
+        f"PyTorch version: {_version('torch')}",
+        *_accelerators(),
+        "",
+        f"OS: {_system()} ({platform.machine()})",
+        f"Python version: {' '.join(sys.version.split())} ({sys.maxsize.bit_length() + 1}-bit runtime)",
+        f"Python platform: {platform.platform()}",
+        f"CPUs: {os.cpu_count()}",
+        "",
+        "Versions of relevant libraries:",
+        *(f"{name}=={found}" for name, found in _installed(LIBRARIES)),
+    ]
+    return "\n".join(lines)
+
+
+def _accelerators() -> list[str]:
+    """CUDA as torch reports it, if torch is loaded."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return []
+    available = bool(torch.cuda.is_available())
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())] if available else []
+    return [
+        f"Is CUDA available: {available}",
+        f"CUDA used to build PyTorch: {torch.version.cuda or NOT_AVAILABLE}",
+        *(f"GPU {number}: {name}" for number, name in enumerate(names)),
+    ]
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return f"{platform.system()} {platform.release()}"
+
+
+def _installed(names: Iterable[str]) -> list[tuple[str, str]]:
+    return [(name, found) for name in names if (found := _version(name)) != NOT_AVAILABLE]
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return NOT_AVAILABLE
+
+
+def _git(words: list[str], folder: Path) -> str | None:
+    """The output of git in a folder; None without git, a repository or a commit."""
+    try:
+        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def model_blocks(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The facts about a local model: for ``config``, and next to it; empty if it was not loaded or is on a server.
+
+    A run that reads every answer from the log loads no model.
+    """
+    kind, _, name = job.model.partition("/")
+    loaded: Any = sys.modules.get("calipers.clients.huggingface.client")
+    if kind != "hf" or loaded is None:
+        return {}, {}
+    facts = loaded.facts(name, job.model_args)
+    return ({}, {}) if facts is None else facts

@@ -27,7 +27,7 @@ from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, 
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, seeded, trusted
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
-from calipers.systems.lm_eval.tasks.request_cache import request_cache
+from calipers.systems.lm_eval.tasks.requests import request_cache
 from calipers.systems.lm_eval.tasks.task_file import Function, TaskFields, TaskFile, functions_in, rewind
 from calipers.systems.lm_eval.write import digest, dumped
 from calipers.tasks.task import Suite, Task

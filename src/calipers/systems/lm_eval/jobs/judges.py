@@ -19,10 +19,10 @@ from calipers.clients.client import Completion, Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval import AVERAGED
 from calipers.systems.lm_eval.aggregations import NAMES, aggregate
-from calipers.systems.lm_eval.choice import NEWER, NOWHERE, argmax, gold_of
 from calipers.systems.lm_eval.entries import (
     CHOICE,
     GENERATION,
+    NEWER,
     ROLLING,
     Entry,
     Scoring,
@@ -36,7 +36,16 @@ from calipers.systems.lm_eval.entries import (
 )
 from calipers.systems.lm_eval.jobs.client import kinds, read_answers
 from calipers.systems.lm_eval.pipelines import Pipeline, Select, check_ends, filtered, patterns_of, pipeline
-from calipers.systems.lm_eval.task_scores import Way, answered, check, score_documents, target_of
+from calipers.systems.lm_eval.task_scores import (
+    NOWHERE,
+    Way,
+    answered,
+    argmax,
+    check,
+    gold_of,
+    score_documents,
+    target_of,
+)
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.task_file import TaskFields
 from calipers.tasks.task import Task

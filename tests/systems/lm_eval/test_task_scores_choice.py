@@ -5,7 +5,7 @@ import math
 import pytest
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.choice import NOWHERE, Choices, argmax, gold_of, score_choices, score_more, softmax
+from calipers.systems.lm_eval.task_scores import NOWHERE, Choices, argmax, gold_of, score_choices, score_more, softmax
 
 ALL = ["acc_mutual_info", "likelihood", "brier_score", "exact_match", "acc_bytes", "acc_norm", "mcc", "f1", "acc"]
 

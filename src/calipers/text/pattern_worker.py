@@ -21,7 +21,7 @@ from calipers.errors import CalipersError
 
 GRACE: Final = 0.5  # seconds beyond the limit before it is killed
 STARTING: Final = 60.0  # seconds for an interpreter to start, on a machine that is busy
-PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from calipers.text.patterns.worker import serve; serve()"
+PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from calipers.text.pattern_worker import serve; serve()"
 
 
 class Worker:
@@ -115,7 +115,7 @@ def _ready(pipe: int, event: int, end: float) -> bool:
 
 def serve() -> None:
     """The process itself: answer questions until there are no more."""
-    from calipers.text.patterns.pattern import BadPattern, attempt
+    from calipers.text.patterns import BadPattern, attempt
     from calipers.time_limit import Rang, within
 
     out = sys.stdout.buffer
