@@ -134,7 +134,7 @@ def test_the_spine_names_no_system_in_a_string_either():
 SYSTEM_NAMES = {"evsys", "harbor", "inspect", "lm_eval", "nemo_gym"}
 MAY_SAY = {  # who may say a system's name outside of its folder, and why
     "cli/demo.py": "a tour, which types a command with --dialect",
-    "glossary/words.py": "formats are called after their systems",
+    "glossary.py": "formats are called after their systems",
     "compat.py": "it lends other systems' packages",
     "running/perform.py": "a field of a job",
     "running/settings.py": "a field of a job",

@@ -21,7 +21,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Conversion": "calipers.formats.convert",
     "Curves": "calipers.analyses.curve.document",
     "Estimate": "calipers.stats.estimate",
-    "Explanation": "calipers.glossary.explain",
+    "Explanation": "calipers.glossary",
     "Gate": "calipers.analyses.gate.document",
     "Groups": "calipers.rollouts.column",
     "Incomplete": "calipers.errors",
@@ -50,7 +50,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "convert": "calipers.formats.convert",
     "curve": "calipers.analyses.curve.curve",
     "evaluate": "calipers.running.perform",
-    "explain": "calipers.glossary.explain",
+    "explain": "calipers.glossary",
     "gate": "calipers.analyses.gate.gate",
     "harbor_metric": "calipers.systems.harbor.metrics:metric",
     "harbor_pass_ladder": "calipers.systems.harbor.metrics:pass_ladder",
@@ -248,7 +248,7 @@ if TYPE_CHECKING:
     from calipers.analyses.rescore.rescore import rescore
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.formats.convert import Conversion, convert
-    from calipers.glossary.explain import Explanation, explain
+    from calipers.glossary import Explanation, explain
     from calipers.metrics.metric import Metric, mean, metric
     from calipers.partials import merge_partials, score_cached, write_partial
     from calipers.pipeline import read, score

@@ -3,7 +3,7 @@ import json
 import pytest
 from cli.running import lines, run
 
-from calipers.glossary import words as glossary
+from calipers import glossary
 from calipers.metrics.cards import CARDS
 from calipers.names import METRICS
 from calipers.stats.cards import INTERVALS, METHODS, method_named

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calipers.glossary import words as glossary
+from calipers import glossary
 from calipers.names import CLIENTS, DIALECTS, FORMATS
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
 

@@ -4,8 +4,8 @@ import pytest
 from cli.running import run
 from click.testing import CliRunner
 
+from calipers import glossary
 from calipers.cli.list import KINDS, list_names
-from calipers.glossary import words as glossary
 from calipers.names import METRICS
 from calipers.tasks.store import publish
 

@@ -10,7 +10,7 @@ import pytest
 from cli.running import ARITH, lines
 
 import calipers
-from calipers.glossary.explain import explain
+from calipers.glossary import explain
 from calipers.web.page import SCRIPTS, STYLES, _asset
 
 OWN = 150_000  # bytes of our own style and scripts

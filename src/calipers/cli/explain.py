@@ -6,7 +6,7 @@ import click
 
 from calipers.cli.options import Command, verbose
 from calipers.cli.output import write
-from calipers.glossary.explain import explain as explained
+from calipers.glossary import explain as explained
 
 
 @click.command(cls=Command)

@@ -7,12 +7,11 @@ from typing import Final
 
 import click
 
+from calipers import glossary
 from calipers.cli.options import Command, verbose
 from calipers.cli.options import include_path as include_path_option
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName, nearest
-from calipers.glossary import words as glossary
-from calipers.glossary.explain import said
 from calipers.metrics.cards import CARDS
 from calipers.names import FILTERS, METRICS, VERIFIERS, Index
 from calipers.reports.untrusted_text import clean
@@ -26,7 +25,7 @@ def metrics() -> dict[str, str]:
 
 def described(index: Index) -> dict[str, str]:
     """Every verifier or filter with the first line of its docstring; a plugin's by its name only."""
-    return {name: said(index.load(name)).partition("\n")[0] for name in index.entries} | plugins(index)
+    return {name: glossary.said(index.load(name)).partition("\n")[0] for name in index.entries} | plugins(index)
 
 
 def plugins(index: Index) -> dict[str, str]:

@@ -1,1 +1,0 @@
-"""Every word that a page or an option uses, in plain English."""
