@@ -11,7 +11,7 @@ from cli.running import ARITH, lines
 
 import calipers
 from calipers.glossary import explain
-from calipers.web.page import SCRIPTS, STYLES, _asset
+from calipers.web.page import SCRIPTS, STYLES, asset
 
 OWN = 150_000  # bytes of our own style and scripts
 
@@ -177,10 +177,10 @@ def test_hostile_text_is_text_everywhere(tmp_path, words):
 
 
 def test_our_own_part_is_small():
-    assert sum(len(_asset(file).encode()) for file in (*STYLES, *SCRIPTS)) < OWN
+    assert sum(len(asset(file).encode()) for file in (*STYLES, *SCRIPTS)) < OWN
     for file in SCRIPTS:
-        assert "innerHTML" not in _asset(file)
-        assert "</script" not in _asset(file)
+        assert "innerHTML" not in asset(file)
+        assert "</script" not in asset(file)
 
 
 def test_ten_thousand_rollouts_fit_into_3_mb(tmp_path):

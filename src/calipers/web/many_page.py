@@ -22,24 +22,24 @@ from calipers.analyses.matrix.result import Cell, Matrix, MatrixMean, MatrixRow,
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, money, of_leaderboard, places, signed, signed_to, to
-from calipers.web.cost import cost_section
-from calipers.web.draw import UNIT, Scale, Tone, around_zero, axis_head, interval_row, ledger_bar, line, scale_of, svg
-from calipers.web.gather import ManyData, RunData, ledger_parts
+from calipers.web.draw import UNIT, Scale, Tone, around_zero, axis_head, interval_row, line, scale_of, svg
+from calipers.web.gather import ManyData, RunData
 from calipers.web.island import command_words
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import HtmlPage, Section, heading
-from calipers.web.pair_page import TONES, badge, options_of, spent_of, verdict_word
-from calipers.web.rollout_sections import as_table, curve_section, task_scores
-from calipers.web.run_page import (
-    bar_parts,
+from calipers.web.page import HtmlPage, Section, as_table, column_head, heading, plain_table, scrolled
+from calipers.web.pair_page import TONES, badge, options_of, verdict_word
+from calipers.web.run_page import cost_words, slice_sections, variance_section
+from calipers.web.sections import (
     command_line,
-    cost_words,
+    cost_section,
+    curve_section,
     foot,
-    ledger_label,
+    input_lines,
+    ledger_bar,
     ledger_sentence,
-    slice_sections,
-    state_counts,
-    variance_section,
+    provenance_section,
+    spent_of,
+    task_scores,
 )
 
 MOST_FOLDED = 40  # runs that have their own part below
@@ -205,18 +205,16 @@ def _runs(runs: Sequence[RunData]) -> Section:
         )
         summary = element("summary", element("b", name(run.name), where), element("span", _headline(run)))
         first, rest = cost_words(run.group)
-        ledger = run.group.ledger
-        states = state_counts(ledger_parts(run))
-        parts = [
-            element("p", f"{counted(ledger.tasks, 'task')}. ", ledger_sentence(ledger, states), class_="equation"),
-            ledger_bar(bar_parts(states), label=ledger_label(ledger, states), height=18),
-            _metrics(run),
-        ]
-        parts.append(element("p", f"{first} {rest}", class_="small") if first else Markup(""))
-        more = joined(_pictures(run))
+        tasks, more = counted(run.group.ledger.tasks, "task"), joined(_pictures(run))
         room -= len(more)
-        parts += [more] if room > 0 else []
-        parts.append(_alone(run))
+        parts = [
+            element("p", f"{tasks}. ", ledger_sentence(run), class_="equation"),
+            ledger_bar(run, 18),
+            _metrics(run),
+            element("p", f"{first} {rest}", class_="small") if first else None,
+            more if room > 0 else None,
+            _alone(run),
+        ]
         folded.append(element("details", summary, parts, class_="folded"))
     left = len(runs) - len(folded)
     folded += [element("p", f"{counted(left, 'run')} more are not shown one by one.", class_="small")] if left else []
@@ -236,11 +234,11 @@ def _pictures(run: RunData) -> list[Markup]:
     return made
 
 
-def _alone(run: RunData) -> Markup:
-    """The command that makes the page of this run; nothing where its rollouts are not in a file of their own."""
+def _alone(run: RunData) -> Markup | None:
+    """The command that makes the page of this run; None where its rollouts are not in a file of their own."""
     source = run.rollouts.source if run.rollouts is not None else None
     if source is None or not source.path or len(source.rollouts.keys) > 1:
-        return Markup("")
+        return None
     words = [*command_words("report", [run], run.result), *(word for key in run.by for word in ("--by", key))]
     return element("div", command_line(shlex.join(words)), class_="of-run")
 
@@ -257,51 +255,18 @@ def _headline(run: RunData) -> str:
 
 def _metrics(run: RunData) -> Markup:
     """The metrics of one run as a plain table."""
-    heads = ("metric", "value", level(run.result.confidence), "tasks")
     rows = []
     for metric, estimate in run.group.metrics.items():
         digits = places(estimate.interval)
         ends = to(estimate.interval, digits) if estimate.interval else NONE
-        cells = [element("td", cell) for cell in (figure(estimate.value, digits), ends, f"{estimate.tasks:,}")]
-        rows.append(element("tr", element("th", metric, scope="row"), cells))
-    return element(
-        "table",
-        element("caption", f"Metrics of {run.name}", class_="hidden"),
-        element("thead", element("tr", [element("th", word, scope="col") for word in heads])),
-        element("tbody", rows),
-        class_="plain",
-    )
+        rows.append((metric, figure(estimate.value, digits), ends, f"{estimate.tasks:,}"))
+    return plain_table(f"Metrics of {run.name}", ("metric", "value", level(run.result.confidence), "tasks"), rows)
 
 
 def _provenance(report: Leaderboard | Matrix, given: Sequence[str]) -> Section:
-    from calipers import __version__
-
     files = [file for some in report.inputs for file in some]
-    inputs = [
-        element(
-            "div",
-            element("code", element("bdi", file.path)),
-            f" · {counted(file.rollouts, 'rollout')} · ",
-            element("code", f"sha256 {file.sha256[:16]}…", title=file.sha256),
-        )
-        for file in files[:12]
-    ]
-    inputs += [element("div", f"and {counted(len(files) - 12, 'file')} more")] if len(files) > 12 else []
-    policy = POLICY.get(report.missing, report.missing)
-    made = (
-        f"Calipers {__version__} · {report.dialect} rules · missing {policy} · seed {report.seed} · "
-        f"{100 * report.confidence:.6g}\N{NO-BREAK SPACE}% confidence"
-    )
-    digest = element("code", f"{report.digest[:31]}…", title=report.digest)
-    rows: list[tuple[str, Child]] = [("Input", inputs)] if inputs else []
-    rows += [("Digest", digest), ("Made with", made)]
-    body: list[Child] = [
-        element("dl", [(element("dt", word), element("dd", said)) for word, said in rows], class_="facts")
-    ]
-    if files:
-        body.append(command_line(_command(report, given or [file.path for file in files])))
-    note = "Anyone with the inputs can get the same numbers, to the last bit."
-    return Section("Provenance", joined(body), note, "provenance")
+    command = _command(report, given or [file.path for file in files])
+    return provenance_section(report, input_lines(files, 12), command)
 
 
 def _command(report: Leaderboard | Matrix, paths: Sequence[str]) -> str:
@@ -319,20 +284,17 @@ def board_table(board: Board, confidence: float) -> Markup:
     priced = any(standing.cost_usd is not None for standing in board.places)
     lacking = any(standing.missing for standing in board.places)
     rank_scale = _rank_scale(len(board.ranked))
-    heads: list[Child] = [_head("tied", "tied"), _head("#", "place")] if ranked else []
-    heads += [
-        _head("model"),
-        _head(board.metric, "value"),
-        element("th", axis_head(scale), HIDDEN_PICTURE, scope="col", class_="drawn"),
+    heads = [
+        *([column_head("tied", "tied"), column_head("#", "place")] if ranked else []),
+        column_head("model"),
+        column_head(board.metric, "value"),
+        column_head([axis_head(scale), HIDDEN_PICTURE], "drawn"),
+        column_head(level(confidence), "interval"),
     ]
-    heads.append(_head(level(confidence), "interval"))
     if ranked:
-        heads += [
-            element("th", axis_head(rank_scale), HIDDEN_PICTURE, scope="col", class_="drawn rank"),
-            _head("may rank", "may"),
-        ]
-    heads += [_head("cost", "number")] if priced else []
-    heads += [_head("missing", "number")] if lacking else []
+        heads += [column_head([axis_head(rank_scale), HIDDEN_PICTURE], "drawn rank"), column_head("may rank", "may")]
+    heads += [column_head("cost", "number")] if priced else []
+    heads += [column_head("missing", "number")] if lacking else []
     bars = lanes_of(board.bars)
     rows = []
     for place, standing in enumerate(board.places):
@@ -359,10 +321,6 @@ def board_table(board: Board, confidence: float) -> Markup:
         class_="board",
     )
     return joined([_search(board), element("div", table, class_="board-frame"), _notes(board, confidence)])
-
-
-def _head(word: str, kind: str = "") -> Markup:
-    return element("th", word, scope="col", class_=kind or None)
 
 
 def _number(word: str, said: str) -> Markup:
@@ -477,7 +435,7 @@ def pairs_section(board: Board, confidence: float) -> Section | None:
         element("tfoot", element("tr", element("td"), numbers)),
         class_="triangle",
     )
-    frame = element("div", triangle, class_="pairs-frame", tabindex="0", role="region", aria_label="Every pair")
+    frame = scrolled(triangle, "Every pair", "pairs-frame")
     note = [
         "Filled: the model with that number is better than the one in the row. Darker: by more.",
         f"Hollow ~: not decided. All {len(board.pairs):,} statements hold together with "
@@ -531,14 +489,12 @@ def suite_table(matrix: Matrix) -> Markup:
     ends = [end for row in rows for pair in row.pairs for end in (pair.delta, *(pair.interval or ()))]
     deltas = around_zero(scale_of(ends, zero=True)) if paired else values
     letters = "AB" if len(models) == 2 else " " * len(models)
-    heads: list[Child] = [element("th", "benchmark", scope="col")]
-    heads += [
-        element("th", f"{letter} " if letter.strip() else None, name(model, 28), scope="col")
-        for letter, model in zip(letters, models, strict=True)
-    ]
+    heads = [column_head("benchmark")]
+    for letter, model in zip(letters, models, strict=True):
+        heads.append(column_head([f"{letter} " if letter.strip() else None, name(model, NAME)]))
     if paired:
-        heads.append(element("th", "B − A", axis_head(deltas, signed=True), scope="col"))
-        heads.append(element("th", element("span", "verdict", class_="hidden"), scope="col", class_="verdict-cell"))
+        heads.append(column_head(["B − A", axis_head(deltas, signed=True)]))
+        heads.append(column_head(element("span", "verdict", class_="hidden"), "verdict-cell"))
     body = [_row(row, matrix, values, deltas, paired) for row in rows]
     body += [_total("Missing", matrix, paired, _missing), _total("Cost", matrix, paired, _total_cost)]
     table = element(
@@ -548,7 +504,7 @@ def suite_table(matrix: Matrix) -> Markup:
         element("tbody", body),
         class_="suite" if len(models) <= FEW else "suite many",
     )
-    frame = element("div", table, class_="suite-frame", tabindex="0", role="region", aria_label="Benchmarks and models")
+    frame = scrolled(table, "Benchmarks and models", "suite-frame")
     return joined([frame, element("div", element("p", _note(matrix)), class_="below")])
 
 

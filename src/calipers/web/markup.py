@@ -113,6 +113,12 @@ def name(value: str, most: int = 48) -> Markup:
     return element("bdi", shown, class_="name", title=None if shown == value else value)
 
 
+def one_line(words: str, longest: int) -> str:
+    """A text on one line: line ends as a mark, what is too long cut."""
+    line = visible(words[: 4 * longest]).strip().replace("\n", " ⏎ ").replace("\t", " ")
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
 def identifier(value: str) -> str:
     """A text as the id of an element: letters, digits and hyphens; different texts have different ones.
 

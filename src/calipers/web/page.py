@@ -55,7 +55,6 @@ class HtmlPage:
     foot: Sequence[str] = ()  # digest, what was cut
     cards: Sequence[NumberCard] = ()
     data: Mapping[str, Any] = field(default_factory=dict)  # for the scripts, in the data island
-    scripts: Sequence[str] = SCRIPTS
 
 
 def heading(sentence: str, detail: str = "") -> Markup:
@@ -71,9 +70,9 @@ def _unbroken(sentence: str) -> list[Markup | str]:
 
 def html(page: HtmlPage) -> str:
     """The page as a file that loads nothing: its policy allows only the style and the scripts that are in it."""
-    style = "".join(map(_asset, STYLES)) + _printed_digest(page.foot)
-    scripts = [script for script in map(_asset, page.scripts) if script]
-    allowed = " ".join(map(_hash, scripts)) or "'none'"
+    style = "".join(map(asset, STYLES)) + _printed_digest(page.foot)
+    scripts = [asset(script) for script in SCRIPTS]
+    allowed = " ".join(map(_hash, scripts))
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {allowed}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -88,10 +87,11 @@ def html(page: HtmlPage) -> str:
         element("title", page.title),
         element("style", Markup(style)),
     )
+    listed = any(section.id == "rollouts" for section in page.sections)
     body = element(
         "body",
         hatch(),
-        element("a", "Skip to rollouts", href="#rollouts", class_="skip") if _has(page, "rollouts") else None,
+        element("a", "Skip to rollouts", href="#rollouts", class_="skip") if listed else None,
         _strip(page.about),
         element("main", page.top, map(_section, page.sections), _glossary(page.cards)),
         element("footer", [element("p", line) for line in page.foot]),
@@ -109,10 +109,6 @@ def _printed_digest(foot: Sequence[str]) -> str:
     )
 
 
-def _has(page: HtmlPage, section: str) -> bool:
-    return any(each.id == section for each in page.sections)
-
-
 def _strip(about: Sequence[str]) -> Markup:
     return element(
         "header",
@@ -125,30 +121,25 @@ def _strip(about: Sequence[str]) -> Markup:
 
 def _section(section: Section) -> Markup:
     notes = [section.note] if isinstance(section.note, str) else section.note
-    anchor = section.id or None
     return element(
         "section",
         element("div", element("h2", section.head), [element("p", note) for note in notes if note], class_="side"),
         element("div", section.body, class_="body"),
         class_="section",
-        id=anchor,
+        id=section.id or None,
     )
 
 
-def _glossary(cards: Iterable[NumberCard]) -> Markup:
+def _glossary(cards: Sequence[NumberCard]) -> Markup | None:
     """The cards of all numbers: a script shows one at a time, print and a page without scripts show all."""
-    shown = [card.markup() for card in cards]
-    if not shown:
-        return Markup("")
     side = element("div", element("h2", "What the numbers mean"), class_="side")
-    return element(
-        "section", side, element("div", shown, class_="body cards"), class_="section glossary", id="glossary"
-    )
+    shown = element("div", [card.markup() for card in cards], class_="body cards")
+    return element("section", side, shown, class_="section glossary", id="glossary") if cards else None
 
 
-def _asset(file: str) -> str:
-    path = files("calipers.web") / "assets" / file
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+def asset(file: str) -> str:
+    """A style or a script of the pages."""
+    return (files("calipers.web") / "assets" / file).read_text(encoding="utf-8")
 
 
 def _hash(content: str) -> str:
@@ -228,6 +219,12 @@ def term(card: str, *shown: Markup | str, value: bool = False) -> Markup:
     return element("a", shown, href=f"#{card}", class_="term value" if value else "term")
 
 
+def method_term(method: str) -> Markup | str:
+    """The name of a method, which opens its card where it has one."""
+    card = of_method(method)
+    return term(card.id, method) if card else method
+
+
 def once(cards: Iterable[NumberCard | None]) -> list[NumberCard]:
     """The cards without repetitions, in their order."""
     kept: dict[str, NumberCard] = {}
@@ -265,6 +262,39 @@ def _samples(estimate: Estimate) -> str:
     return f"{estimate.samples:,}{each}"
 
 
+def column_head(word: Child, kind: str = "") -> Markup:
+    """The head of a column of a table."""
+    return element("th", word, scope="col", class_=kind or None)
+
+
+def plain_table(caption: str, heads: Iterable[Child], rows: Iterable[Sequence[Child]]) -> Markup:
+    """A table of texts with a caption for readers of the page; the first cell of a row is its head."""
+    lines = [
+        element("tr", element("th", row[0], scope="row"), [element("td", cell) for cell in row[1:]]) for row in rows
+    ]
+    return element(
+        "table",
+        element("caption", caption, class_="hidden"),
+        element("thead", element("tr", [column_head(head) for head in heads])),
+        element("tbody", lines),
+        class_="plain",
+    )
+
+
+def scrolled(inner: Markup, label: str, kind: str = "scroll") -> Markup:
+    """A frame in which something wide is moved, with keys, too."""
+    return element("div", inner, class_=kind, tabindex="0", role="region", aria_label=label)
+
+
+def as_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]]) -> Markup:
+    """The numbers of a picture as a table, folded."""
+    table = scrolled(plain_table(caption, heads, rows), caption)
+    return element("details", element("summary", "Show as table"), table, class_="as-table")
+
+
+AXIS_CELLS: Final = ("name-cell", "value-cell", "axis-cell", "interval-cell", "n-cell")
+
+
 def interval_table(caption: str, head: str, confidence: float, scale: Scale, rows: Iterable[Markup]) -> Markup:
     """A table of values with their intervals on one axis; all such tables of a page share their columns."""
     return axis_table(caption, (head, "value", draw.axis_head(scale), level(confidence), "tasks"), rows)
@@ -273,20 +303,30 @@ def interval_table(caption: str, head: str, confidence: float, scale: Scale, row
 def axis_table(caption: str, heads: tuple[str, str, Markup, str, str], rows: Iterable[Markup]) -> Markup:
     """A table with a picture in the third column, under its axis; the last head is for readers of the page alone."""
     name, value, axis, interval, last = heads
-    kinds = ("name-cell", "value-cell", "axis-cell", "interval-cell", "n-cell")
     picture = [axis, element("span", "picture", class_="hidden")]
     inner: list[Child] = [name, value, picture, interval, element("span", last, class_="hidden")]
     columns = [
         element("th", words, scope="col", role="columnheader", class_=kind)
-        for words, kind in zip(inner, kinds, strict=True)
+        for words, kind in zip(inner, AXIS_CELLS, strict=True)
     ]
     return element(
         "table",
         element("caption", caption, class_="hidden"),
         element("thead", element("tr", columns, role="row"), role="rowgroup"),
-        element("tbody", list(rows), role="rowgroup"),
+        element("tbody", rows, role="rowgroup"),
         class_="intervals",
         role="table",
+    )
+
+
+def axis_row(head: Child, *cells: Child, extra: bool = False) -> Markup:
+    """One row of such a table. ``extra`` rows are folded until they are asked for."""
+    return element(
+        "tr",
+        element("th", head, scope="row", role="rowheader", class_=AXIS_CELLS[0]),
+        [element("td", cell, role="cell", class_=kind) for cell, kind in zip(cells, AXIS_CELLS[1:], strict=True)],
+        role="row",
+        class_="extra" if extra else None,
     )
 
 
@@ -303,7 +343,7 @@ def estimate_row(
     tone: draw.Tone = "blue",
     extra: bool = False,
 ) -> Markup:
-    """One row of such a table. ``extra`` rows are folded until they are asked for. Without a card no number opens one.
+    """The row of an estimate. Without a card its number opens none.
 
     Without a scale the number has a unit of its own, and no place on the table's axis.
     """
@@ -333,16 +373,13 @@ def estimate_row(
             else f"{estimate.undefined_tasks:,} without"
         )
         tasks.append(element("small", few))
-    return element(
-        "tr",
-        element("th", list(head), scope="row", role="rowheader", class_="name-cell"),
-        element("td", shown if card is None else term(card, shown, value=True), role="cell", class_="value-cell"),
-        element("td", picture, role="cell", class_="axis-cell"),
-        element("td", interval, role="cell", class_="interval-cell"),
-        element("td", tasks, role="cell", class_="n-cell"),
-        role="row",
-        class_="extra" if extra else None,
-    )
+    opener = shown if card is None else term(card, shown, value=True)
+    return axis_row(head, opener, picture, interval, tasks, extra=extra)
+
+
+def ends_of(estimate: Estimate) -> list[float | None]:
+    """The numbers that an axis must hold: the value, and the ends of its interval and of its bounds."""
+    return [estimate.value, *(estimate.interval or ()), *(estimate.bounds or ())]
 
 
 def unit_of(estimate: Estimate) -> str:

@@ -1,11 +1,14 @@
-"""The page of two runs: the verdict, the difference on its axis, then what changed."""
+"""The page of two runs: the verdict, the difference on its axis, then what changed, task by task."""
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from calipers.analyses.compare.page import at_step
 from calipers.analyses.compare.result import Comparison, Contest, Finding, Pair
@@ -14,37 +17,43 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_difference, p_value, places, signed, signed_to
 from calipers.rollouts.record import ABSENT
 from calipers.web import draw
-from calipers.web.changes import (
-    WAYS,
-    Change,
-    bars,
-    change_data,
-    change_table,
-    changes_of,
-    rollouts_of,
-    shown_changes,
-    way_filters,
-)
-from calipers.web.cost import RunCost, cost_section
-from calipers.web.draw import Scale, Tone, scale_of
-from calipers.web.gather import PairData, RunData, ledger_parts
+from calipers.web.draw import LETTER, Scale, Tone, line, pc, scale_of, svg, words
+from calipers.web.gather import STATES, PairData, RunData, RunRollouts
 from calipers.web.island import what_if_data, what_if_section
-from calipers.web.markup import Child, Markup, element, joined, name
+from calipers.web.markup import Child, Markup, element, joined, name, one_line, text, visible
 from calipers.web.page import (
+    DIGITS,
     HtmlPage,
     NumberCard,
     Section,
+    axis_row,
     axis_table,
     card_id,
+    column_head,
+    ends_of,
     estimate_row,
     heading,
     interval_table,
+    method_term,
     of_estimate,
     of_method,
     once,
+    plain_table,
+    scrolled,
     term,
 )
-from calipers.web.run_page import STATE_WORDS, bar_parts, command_line, foot, ledger_label, method_term, state_counts
+from calipers.web.sections import (
+    chip,
+    chips,
+    cost_section,
+    foot,
+    input_line,
+    ledger_bar,
+    provenance_section,
+    spent_of,
+    state_counts,
+    state_word,
+)
 
 if TYPE_CHECKING:
     from calipers.analyses.leaderboard.document import Leaderboard
@@ -64,6 +73,14 @@ APART: Final = (
     "Each alone. Compare by the difference above, not by whether these two overlap: the runs share their tasks."
 )
 DIFFERENCE: Final = "card-difference"
+ENDS: Final = 5  # tasks at each end that are shown at once
+MOST: Final = 300  # tasks that are listed, and whose bars are drawn one by one
+MOST_SQUARES: Final = 16  # rollouts of a task that are drawn; more are counted
+LONGEST: Final = 44  # letters of an answer in the list
+PROMPT: Final = 22  # letters of a prompt there
+BEFORE: Final = 12  # letters of it that are kept before the first difference
+TALL: Final = 46  # px of the largest change
+WAYS: Final = ("better", "same", "worse")
 
 
 def pair_page(data: PairData) -> HtmlPage:
@@ -202,9 +219,7 @@ def _both(
     estimates = [run.group.metrics.get(finding.metric) if run else None for run in runs]
     if finding.by is not None or not all(estimates):
         return _both_values(finding, names)
-    scale = scale_of(
-        end for each in estimates if each for end in (each.value, *(each.interval or ()), *(each.bounds or ()))
-    )
+    scale = scale_of(end for each in estimates if each for end in ends_of(each))
     digits = places(*(each.interval for each in estimates if each))
     rows = []
     tones: tuple[Tone, Tone] = ("grey", "blue")
@@ -234,25 +249,12 @@ def _both_values(finding: Finding, names: tuple[str, str]) -> Section | None:
     """The values alone, where a comparison was read without its runs."""
     if finding.first is None or finding.second is None:
         return None
+    values = zip("AB", names, (finding.first, finding.second), finding.samples, strict=True)
     rows = [
-        element(
-            "tr",
-            element("th", element("b", label), " ", name(called), scope="row"),
-            element("td", figure(value, 3)),
-            element("td", counted(samples, "sample")),
-        )
-        for label, called, value, samples in zip(
-            "AB", names, (finding.first, finding.second), finding.samples, strict=True
-        )
+        ([element("b", label), " ", name(called)], figure(value, 3), counted(samples, "sample"))
+        for label, called, value, samples in values
     ]
-    heads = [element("th", word, scope="col") for word in ("run", finding.metric, "samples")]
-    table = element(
-        "table",
-        element("caption", "Both runs", class_="hidden"),
-        element("thead", element("tr", heads)),
-        element("tbody", rows),
-        class_="plain",
-    )
+    table = plain_table("Both runs", ("run", finding.metric, "samples"), rows)
     return Section("Both runs", table, "On their common tasks. Compare by the difference above.", "both")
 
 
@@ -260,28 +262,18 @@ def _ledger(data: PairData) -> Section | None:
     """Both ledgers under each other, with filters that count both."""
     if data.first is None or data.second is None:
         return None
-    runs = [data.first, data.second]
-    counts = [state_counts(ledger_parts(run)) for run in runs]
     bodies = []
-    for label, run, states in zip("AB", runs, counts, strict=True):
-        said = f"{label}: {ledger_label(run.group.ledger, states)}"
+    for label, run in zip("AB", (data.first, data.second), strict=True):
         words = element("p", element("b", label), f" {run.group.ledger.planned:,} planned")
-        bodies.append(
-            element("div", words, draw.ledger_bar(bar_parts(states), label=said, height=22), class_="two-bars")
-        )
-    chips = []
-    for state in dict.fromkeys(state for states in counts for state in states):
-        word = STATE_WORDS.get(state, state)
-        both = f"{counts[0].get(state, 0):,} | {counts[1].get(state, 0):,}"
-        said = f"{counts[0].get(state, 0):,} of A and {counts[1].get(state, 0):,} of B {word}, filter"
-        inner = [draw.square(state), element("b", both), f" {word}"]
-        chips.append(
-            element(
-                "button", inner, type="button", class_="chip", data_state=state, aria_pressed="false", aria_label=said
-            )
-        )
-    bodies.append(element("div", chips, class_="chips", role="group", aria_label="Outcomes"))
-    return Section("Ledger", joined(bodies), "Select a part to see its tasks below.", "ledger")
+        bodies.append(element("div", words, ledger_bar(run, 22, f"{label}: "), class_="two-bars"))
+    first, second = state_counts(data.first), state_counts(data.second)
+    filters = []
+    for state in dict.fromkeys([*first, *second]):
+        counts, word = [f"{some.get(state, 0):,}" for some in (first, second)], state_word(state)
+        inner = [draw.square(state), element("b", " | ".join(counts)), f" {word}"]
+        filters.append(chip(inner, f"{counts[0]} of A and {counts[1]} of B {word}", data_state=state))
+    body = joined([*bodies, chips(filters, "Outcomes")])
+    return Section("Ledger", body, "Select a part to see its tasks below.", "ledger")
 
 
 def _slices(pair: Pair, headline: Finding, comparison: Comparison) -> list[Section]:
@@ -342,15 +334,8 @@ def difference_row(
         delta, interval, None, scale, label=label, tone=TONES.get(verdict, "grey"), zero=True, why=reason
     )
     ends = signed_to(interval, digits) if interval else element("span", reason, class_="why")
-    return element(
-        "tr",
-        element("th", head, scope="row", role="rowheader", class_="name-cell"),
-        element("td", NONE if delta is None else signed(delta, digits), role="cell", class_="value-cell"),
-        element("td", picture, role="cell", class_="axis-cell"),
-        element("td", ends, role="cell", class_="interval-cell"),
-        element("td", verdict_word(verdict), element("small", small) if small else None, role="cell", class_="n-cell"),
-        role="row",
-    )
+    said = [verdict_word(verdict), element("small", small) if small else None]
+    return axis_row(head, NONE if delta is None else signed(delta, digits), picture, ends, said)
 
 
 def verdict_word(verdict: str) -> Markup:
@@ -450,14 +435,6 @@ def _cost(data: PairData, finding: Finding) -> Section | None:
     )
 
 
-def spent_of(run: RunData, label: str, metric: str, tone: Tone = "blue") -> RunCost | None:
-    """A run as a point of score against cost; None where its cost or its score is not known."""
-    estimate, cost = run.group.metrics.get(metric), run.group.economics.get("cost_per_task")
-    if estimate is None or estimate.value is None or cost is None or cost.value is None:
-        return None
-    return RunCost(label, run.name, estimate.value, estimate.interval, cost.value, cost.interval, tone)
-
-
 def _notes(pair: Pair, comparison: Comparison) -> Section | None:
     """What differs beside the answers, and what else must be said."""
     lines = list(dict.fromkeys([*pair.notes, *comparison.notes]))
@@ -475,38 +452,11 @@ def _notes(pair: Pair, comparison: Comparison) -> Section | None:
 def _provenance(data: PairData, finding: Finding) -> Section:
     comparison = data.comparison
     inputs = [
-        element(
-            "div",
-            element("b", label),
-            " ",
-            element("code", element("bdi", file.path)),
-            f" · {counted(file.rollouts, 'rollout')} · ",
-            element("code", f"sha256 {file.sha256[:16]}…", title=file.sha256),
-        )
+        input_line(file, element("b", label), " ")
         for label, files in zip("AB", comparison.inputs, strict=False)
         for file in files[:4]
     ]
-    digest = element("code", f"{comparison.digest[:31]}…", title=comparison.digest)
-    rows: list[tuple[str, Child]] = [("Input", inputs)] if inputs else []
-    rows += [("Digest", digest), ("Signature", element("code", finding.signature, class_="wrap"))]
-    rows.append(("Made with", _made_with(comparison)))
-    body: list[Child] = [
-        element("dl", [(element("dt", label), element("dd", words)) for label, words in rows], class_="facts")
-    ]
-    if inputs:
-        body.append(command_line(_command(data)))
-    note = "Anyone with the inputs can get the same numbers, to the last bit."
-    return Section("Provenance", joined(body), note, "provenance")
-
-
-def _made_with(comparison: Comparison) -> str:
-    from calipers import __version__
-
-    policy = POLICY.get(comparison.missing, comparison.missing)
-    parts = [f"Calipers {__version__}", f"{comparison.dialect} rules", f"missing {policy}", f"seed {comparison.seed}"]
-    parts.append(f"{100 * comparison.confidence:.6g}\N{NO-BREAK SPACE}% confidence")
-    parts += [f"margin {comparison.margin:g}"] if comparison.margin else []
-    return " · ".join(parts)
+    return provenance_section(comparison, inputs, _command(data), signature=finding.signature, margin=comparison.margin)
 
 
 def _command(data: PairData) -> str:
@@ -536,9 +486,8 @@ def options_of(report: Comparison | Leaderboard | Matrix, margin: float | None =
 
 def _cards(data: PairData, finding: Finding, names: tuple[str, str]) -> list[NumberCard]:
     """The cards of the difference, of each run's value, and of the test."""
-    digits = 6
     ends = (
-        f"{signed_to(finding.interval, digits)}; {level(finding.confidence)} by {finding.method}"
+        f"{signed_to(finding.interval, DIGITS)}; {level(finding.confidence)} by {finding.method}"
         if finding.interval
         else "none"
     )
@@ -546,7 +495,7 @@ def _cards(data: PairData, finding: Finding, names: tuple[str, str]) -> list[Num
     difference = NumberCard(
         DIFFERENCE,
         f"{finding.metric}, B − A",
-        "no value" if finding.delta is None else signed(finding.delta, digits),
+        "no value" if finding.delta is None else signed(finding.delta, DIGITS),
         f"{finding.metric} of {names[1]} minus that of {names[0]} on the tasks that have a value in both.",
         [
             ("Interval", ends),
@@ -607,3 +556,308 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> H
         sections,
         [f"Calipers · {comparison.digest}"],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A task of both runs: its value in each, and where it stands among their rollouts."""
+
+    task: str
+    first: float | None  # None: the same value in both, which nobody needs
+    second: float | None
+    gain: float  # positive where the second run is better
+    codes: tuple[int, int] | None  # of the task in the tables of the runs; None without rollouts
+
+    @property
+    def way(self) -> str:
+        """Better, same or worse: the second run against the first."""
+        return "better" if self.gain > 0 else "worse" if self.gain < 0 else "same"
+
+    @property
+    def delta(self) -> float:
+        """Second less first."""
+        return 0.0 if self.first is None or self.second is None else self.second - self.first
+
+
+def changes_of(pair: Pair, first: RunData | None, second: RunData | None, higher_is_better: bool) -> list[Change]:
+    """The common tasks of two runs, the largest loss first; those that are the same only where rollouts are there."""
+    if pair.flips is None:
+        return []
+    sign = 1 if higher_is_better else -1
+    tables = rollouts_of(first), rollouts_of(second)
+    places_of = [{} if run is None else {task: code for code, task in enumerate(run.table.tasks)} for run in tables]
+
+    def codes(task: str) -> tuple[int, int] | None:
+        found = [of.get(task) for of in places_of]
+        return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+    moved = [
+        Change(change.task, change.first, change.second, sign * (change.second - change.first), codes(change.task))
+        for change in (*pair.flips.regressions, *pair.flips.fixes)
+    ]
+    known = {change.task for change in moved}
+    listed = (
+        len(moved) == pair.flips.better + pair.flips.worse
+    )  # else the list is cut, and who is the same is not known
+    still = []
+    if listed and pair.alignment.by == "id":
+        common = [task for task in places_of[0] if task in places_of[1] and task not in known]
+        still = (
+            [Change(task, None, None, 0.0, codes(task)) for task in common] if len(common) == pair.flips.same else []
+        )
+    return sorted([*moved, *still], key=lambda change: change.gain)
+
+
+def rollouts_of(run: RunData | None) -> RunRollouts | None:
+    """The rollouts of a run, where there are any."""
+    return None if run is None else run.rollouts
+
+
+def shown_changes(changes: Sequence[Change]) -> list[Change]:
+    """The tasks that are listed: the largest losses and the largest gains, as many as the page holds."""
+    if len(changes) <= MOST:
+        return list(changes)
+    return [*changes[: MOST // 2], *changes[-MOST // 2 :]]
+
+
+def bars(changes: Sequence[Change], counts: Mapping[str, int]) -> Markup:
+    """A bar for each task, gains first; a dot where nothing changed. Beyond `MOST` tasks, a line of steps."""
+    gains = sorted((change.gain for change in changes), reverse=True)
+    largest = max(map(abs, gains), default=0.0) or 1.0
+    middle, wide = TALL + 8, 100 / max(len(gains), 1)
+    marks = [line(0, 100, middle, middle, "axis")]
+    if len(gains) > MOST:
+        marks.append(_steps(gains, largest, middle))
+    else:
+        gap = min(0.25 * wide, 0.35)
+        for number, gain in enumerate(gains):
+            left, tall = number * wide, max(round(TALL * abs(gain) / largest, 1), 1.5)
+            if gain == 0:
+                marks.append(Markup(f'<circle class="same" cx="{pc(left + wide / 2)}" cy="{middle}" r="1.5"/>'))
+                continue
+            top, kind = (middle - tall, "up") if gain > 0 else (middle, "down")
+            place = f'x="{pc(left + gap / 2)}" width="{pc(wide - gap)}" y="{round(top, 1)}" height="{tall}"'
+            marks.append(Markup(f'<rect class="{kind}" {place} rx="1"/>'))
+    said = ", ".join(f"{counts[way]:,} {way}" for way in WAYS)
+    label = f"{counted(len(gains), 'task')}: {said}; the largest change is {signed(largest)}"
+    marks.append(words(0, middle + 18, f"{counts['better']:,} better", "better", "start"))
+    marks.append(words(100, middle - 8, f"{counts['worse']:,} worse", "worse", "end"))
+    return svg(*marks, label=label, class_="changes", height=2 * middle)
+
+
+def _steps(gains: Sequence[float], largest: float, middle: int) -> Markup:
+    points = []
+    for number, gain in enumerate(gains):
+        y = round(middle - TALL * gain / largest, 1)
+        points += [f"{100 * number / len(gains):.2f},{y}", f"{100 * (number + 1) / len(gains):.2f},{y}"]
+    shape = f'<polyline class="steps" points="{" ".join(points)}"/>'
+    return Markup(
+        f'<svg width="100%" height="{2 * middle}" viewBox="0 0 100 {2 * middle}" preserveAspectRatio="none">'
+        f"{shape}</svg>"
+    )
+
+
+def way_filters(counts: Mapping[str, int]) -> Markup:
+    """A filter for each way that tasks went."""
+    marks = {"better": "▲", "same": "•", "worse": "▼"}
+    shown = []
+    for way in WAYS:
+        if counts[way]:
+            mark = element("span", marks[way], class_=way, aria_hidden="true")
+            inner = [mark, element("b", f"{counts[way]:,}"), f" {way}"]
+            shown.append(chip(inner, f"{counts[way]:,} {way}", data_way=way))
+    return chips(shown, "Tasks")
+
+
+def change_table(
+    changes: Sequence[Change],
+    total: int,
+    first: RunRollouts | None,
+    second: RunRollouts | None,
+    labels: tuple[str, str],
+) -> Markup:
+    """The tasks in two columns: squares and the usual answer of each run, and the change."""
+    runs = first, second
+    answers = [
+        usual_answers(run, [change.codes[side] for change in changes if change.codes]) for side, run in enumerate(runs)
+    ]
+    with_answers = any(map(len, answers))
+    with_squares = any(change.codes for change in changes)
+    digits = places()
+    heads = [column_head("task")]
+    for label in labels:
+        heads += [column_head(label)] if with_squares else [column_head(f"{label} value")]
+        heads += [column_head("usual answer")] if with_answers else []
+    heads.append(column_head("change", "change"))
+    rows = []
+    middle = range(ENDS, len(changes) - ENDS)
+    for number, change in enumerate(changes):
+        if number == ENDS and len(middle) > 0 and len(changes) > 2 * ENDS + 1:
+            rows.append(_between(total - 2 * ENDS, total, len(changes), len(heads)))
+        said = [answers[side].get(change.codes[side]) if change.codes else None for side in (0, 1)]
+        marked = differing(*said)
+        cells: list[Child] = [element("th", _task(change, first), scope="row", class_="task")]
+        for side, run in enumerate(runs):
+            value = change.first if side == 0 else change.second
+            drawn = task_squares(run, change.codes[side], labels[side]) if change.codes and run is not None else None
+            cells.append(
+                element(
+                    "td",
+                    drawn if with_squares else "" if value is None else f"{value:.{digits}f}",
+                    class_="squares-cell",
+                )
+            )
+            cells += [element("td", marked[side], class_="answer")] if with_answers else []
+        cells.append(element("td", signed(change.delta, digits), class_=f"change {change.way}"))
+        states = _states(change, runs)
+        extra = "extra" if number in middle and len(changes) > 2 * ENDS + 1 else None
+        rows.append(element("tr", cells, class_=extra, data_row=number, data_way=change.way, data_states=states))
+    table = element(
+        "table",
+        element("caption", "What changed, task by task", class_="hidden"),
+        element("thead", element("tr", heads)),
+        element("tbody", rows),
+        class_="changed",
+    )
+    status = element("p", class_="small", role="status", id="changed-count")
+    return joined([scrolled(table, "What changed", "wide"), status])
+
+
+def _between(hidden: int, total: int, listed: int, columns: int) -> Markup:
+    """The row that stands for the tasks between; its button shows them."""
+    more = f"Show all {total:,}" if listed == total else f"Show {listed:,} of {total:,}"
+    button = element("button", more, type="button", class_="link", data_between=True, hidden=True)
+    return element(
+        "tr", element("td", f"{counted(hidden, 'task')} between. ", button, colspan=columns), class_="between"
+    )
+
+
+def _task(change: Change, run: RunRollouts | None) -> Markup:
+    prompt = run.prompts.get(change.codes[0]) if run is not None and change.codes else None
+    shown = element("span", one_line(prompt, PROMPT), class_="prompt", dir="auto") if prompt else None
+    return joined([element("code", name(change.task, 24)), " ", shown])
+
+
+def _states(change: Change, runs: Sequence[RunRollouts | None]) -> str | None:
+    """The states that the task's rollouts have in either run."""
+    if change.codes is None:
+        return None
+    kinds: set[str] = set()
+    for run, code in zip(runs, change.codes, strict=True):
+        if run is not None:
+            start, stop = run.table.by_task.starts[code : code + 2]
+            kinds |= {STATES[state] for state in np.unique(run.states[start:stop]).tolist()}
+    return " ".join(sorted(kinds)) or None
+
+
+def task_squares(run: RunRollouts, code: int, label: str) -> Markup:
+    """The rollouts of one task in a row of squares, as they were sampled."""
+    start, stop = run.table.by_task.starts[code : code + 2]
+    states = [STATES[state] for state in run.states[start:stop].tolist()]
+    step = 11
+    shown = states if len(states) <= MOST_SQUARES else states[: MOST_SQUARES - 2]
+    drawn = "".join(
+        f'<rect class="{LETTER.get(state, "m")}" x="{1 + step * number}" y="1" width="8" height="8" rx="1.5"/>'
+        for number, state in enumerate(shown)
+    )
+    counts = ", ".join(
+        f"{states.count(state)} {'counted as 0' if state == 'zero' else state}" for state in STATES if state in states
+    )
+    more = element("small", f" +{len(states) - len(shown):,}") if len(shown) < len(states) else None
+    said = text(f"{label}: {counts}")
+    size = f'width="{step * len(shown)}" height="10"'
+    picture = Markup(f'<svg class="dots" role="img" aria-label="{said}" {size}>{drawn}</svg>')
+    return joined([picture, more])
+
+
+def usual_answers(run: RunRollouts | None, codes: Sequence[int]) -> dict[int, str]:
+    """The most frequent answer of each task, of several the first; nothing where texts are not wanted."""
+    if run is None or not run.wants_texts or (labels := run.table.labels.get("answer")) is None:
+        return {}
+    usual = {}
+    for code in codes:
+        start, stop = run.table.by_task.starts[code : code + 2]
+        given = labels.code[start:stop]
+        given = given[given >= 0]
+        if len(given):
+            kinds, at, counts = np.unique(given, return_index=True, return_counts=True)
+            best = min(range(len(kinds)), key=lambda index: (-counts[index], at[index]))
+            usual[code] = _written(labels.values[int(kinds[best])])
+    return usual
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def differing(first: str | None, second: str | None) -> tuple[Child, Child]:
+    """Two answers with what differs marked: what is left without their common beginning and end.
+
+    >>> differing("139", "219")[0]
+    ['', '<mark role="deletion">13</mark>', '9']
+    """
+    if first is None or second is None:
+        return _whole(first), _whole(second)
+    old, new = (visible(each[: 40 * LONGEST]).replace("\n", " ⏎ ") for each in (first, second))
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    return _marked(old, head, tail, "deletion"), _marked(new, head, tail, "insertion")
+
+
+def _whole(answer: str | None) -> Child:
+    return "–" if answer is None else element("code", one_line(answer, LONGEST))
+
+
+def _common(first: str, second: str) -> int:
+    """How many characters two texts begin with alike."""
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _marked(words: str, head: int, tail: int, role: str) -> Child:
+    stop = len(words) - tail
+    before, changed, after = words[:head], words[head:stop], words[stop:]
+    if len(words) > LONGEST:
+        before = before if head <= BEFORE else f"…{before[-BEFORE:]}"
+        room = max(LONGEST - len(before), BEFORE)
+        changed = changed if len(changed) <= room else f"{changed[: room - 1]}…"
+        room = max(LONGEST - len(before) - len(changed), 0)
+        after = after if len(after) <= room else f"{after[:room]}…"
+    return [before, element("mark", changed, role=role) if changed else None, after]
+
+
+def change_data(changes: Sequence[Change], first: RunRollouts | None, second: RunRollouts | None) -> list[Any]:
+    """What a script shows of each listed task: its prompt, and the texts of both runs that are in the file."""
+    return [
+        {
+            "prompt": next(
+                (visible(run.prompts[code]) for run, code in _sides(change, first, second) if code in run.prompts), None
+            ),
+            "runs": [_rollouts(run, code) for run, code in _sides(change, first, second)],
+        }
+        for change in changes
+    ]
+
+
+def _sides(change: Change, first: RunRollouts | None, second: RunRollouts | None) -> list[tuple[RunRollouts, int]]:
+    if change.codes is None or first is None or second is None:
+        return []
+    return [(first, change.codes[0]), (second, change.codes[1])]
+
+
+def _rollouts(run: RunRollouts, code: int) -> list[Any]:
+    start, stop = map(int, run.table.by_task.starts[code : code + 2])
+    rows = []
+    for row in range(start, stop):
+        words_of = run.texts.get(row)
+        said = (
+            [None if each is None else visible(each) for each in (words_of.completion, words_of.answer)]
+            if words_of
+            else [None, None]
+        )
+        rows.append([int(run.table.sample[row]), STATES[run.states[row]], *said])
+    return rows

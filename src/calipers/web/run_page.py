@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from calipers.reports.figures import EACH_BY_ITSELF, POLICY, asked_again, counted, decimals, figure, listed
-from calipers.reports.result import Group, Result, Slice
-from calipers.reports.sentences import duration, level, money, money_per, of_run, of_running, percent, places
+from calipers.reports.result import Group, Slice
+from calipers.reports.sentences import Answer, duration, level, money, money_per, of_run, of_running, percent, places
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import ABSENT
 from calipers.stats.estimate import Estimate
 from calipers.stats.variance import TWICE, Split
 from calipers.web import draw
-from calipers.web.draw import Segment, scale_of
-from calipers.web.gather import STATES, LedgerPart, RunData, ledger_parts
+from calipers.web.draw import scale_of
+from calipers.web.gather import LedgerPart, RunData, ledger_parts
 from calipers.web.island import command_words, what_if_data, what_if_section
-from calipers.web.markup import Markup, element, joined, name
+from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import (
     HtmlPage,
     NumberCard,
@@ -28,16 +27,30 @@ from calipers.web.page import (
     bounds_words,
     card_id,
     described,
+    ends_of,
     estimate_row,
     heading,
     interval_table,
+    method_term,
     of_estimate,
     of_method,
     once,
     term,
     unit_of,
 )
-from calipers.web.rollout_sections import curve_section, grid_section, rollout_data, rollouts_section
+from calipers.web.sections import (
+    chip,
+    chips,
+    curve_section,
+    foot,
+    grid_section,
+    input_lines,
+    ledger_bar,
+    ledger_sentence,
+    provenance_section,
+    rollout_data,
+    rollouts_section,
+)
 
 SLICES_SORTED = 8  # more slices are sorted by value, the worst first
 SLICES_SHOWN = 20
@@ -48,27 +61,21 @@ METRIC_WORDS = {"pass@{k}": "at least one of {k} passes", "pass^{k}": "all {k} p
 
 def run_page(run: RunData) -> HtmlPage:
     """The page of one run."""
-    sections = sections_of(run)
-    group, result = run.group, run.result
-    about = [*filter(None, (group.dataset, group.model, group.agent)), counted(group.ledger.planned, "rollout")]
-    return HtmlPage(
-        title=str(answer(run).sentence),
-        about=about,
-        top=top(run),
-        sections=sections,
-        foot=foot([run], result.digest),
-        cards=cards_of(run),
-        data=data_of(run),
-    )
-
-
-def sections_of(run: RunData) -> list[Section]:
-    """The sections of a run that have something to show."""
     sections: list[Section] = []
     for make in SECTIONS:
         made = make(run)
         sections += made if isinstance(made, list) else [made] if made is not None else []
-    return sections
+    group = run.group
+    data = {"rollouts": rollout_data(run), "what_if": what_if_data(run)}
+    return HtmlPage(
+        title=str(answer(run).sentence),
+        about=[*filter(None, (group.dataset, group.model, group.agent)), counted(group.ledger.planned, "rollout")],
+        top=_top(run),
+        sections=sections,
+        foot=foot([run], run.result.digest),
+        cards=_cards(run),
+        data={key: value for key, value in data.items() if value is not None},
+    )
 
 
 def headline_of(group: Group) -> tuple[str, Estimate] | None:
@@ -76,51 +83,49 @@ def headline_of(group: Group) -> tuple[str, Estimate] | None:
     return next(iter(group.metrics.items()), None)
 
 
-def answer(run: RunData) -> Any:
+def answer(run: RunData) -> Answer:
     """The sentence of the run, and how sure it is."""
-    found = headline_of(run.group)
+    found, dataset, progress = headline_of(run.group), run.group.dataset or "", run.progress
     if found is None:
-        from calipers.reports.sentences import Answer
-
         return Answer(f"{run.who or 'The run'} has no metric.")
     metric, estimate = found
-    ledger = run.group.ledger
-    if run.progress is not None:
-        return of_running(
-            run.who,
-            run.group.dataset or "",
-            finished=run.progress.finished,
-            planned=run.progress.planned,
-            value=run.progress.value,
-            interval=run.progress.interval,
-            confidence=run.result.confidence,
-        )
+    ledger, confidence = run.group.ledger, run.result.confidence
+    if progress is not None:
+        return of_running(run.who, dataset, confidence=confidence, **asdict(progress))
     return of_run(
         run.who,
-        run.group.dataset or "",
+        dataset,
         metric,
         estimate,
         planned=ledger.planned - ledger.stopped_early,
         missing=ledger.gaps,
-        confidence=run.result.confidence,
+        confidence=confidence,
         solved=run.outright,
     )
 
 
-def top(run: RunData) -> Markup:
-    """Sentence, what it is from, and the headline axis."""
-    said = answer(run)
-    found = headline_of(run.group)
-    title = heading(said.sentence, said.detail)
-    parts: list[Markup | str] = [title, element("p", basis(run), class_="basis")]
+def _top(run: RunData) -> Markup:
+    """Sentence, what it is from, the headline axis, and the remark of its bounds where the axis cannot hold it."""
+    said, found, ledger = answer(run), headline_of(run.group), run.group.ledger
+    parts: list[Child] = [heading(said.sentence, said.detail), element("p", _basis(run), class_="basis")]
     if found is not None and found[1].value is not None and math.isfinite(found[1].value):
         metric, estimate = found
-        parts.append(headline_axis(metric, found[1].value, estimate, run.group.ledger))
-        parts.append(remark_below(estimate, run.group.ledger))
+        words, digits = bounds_words(estimate, ledger), places(estimate.interval)
+        axis = draw.headline(
+            found[1].value,
+            estimate.interval,
+            estimate.bounds,
+            scale_of(ends_of(estimate), zero=bool(unit_of(estimate))),
+            label=described(metric, estimate, ledger),
+            figure=lambda value: figure(value, digits),
+            remark=words,
+        )
+        narrow = element("p", f"Hollow: {words}.", class_="narrow-remark", aria_hidden="true") if words else None
+        parts += [axis, narrow]
     return element("div", parts, class_="top")
 
 
-def basis(run: RunData) -> list[Markup | str]:
+def _basis(run: RunData) -> list[Markup | str]:
     """What the number is from: tasks, rollouts, missing ones, the metric and its method."""
     group, result = run.group, run.result
     found = headline_of(group)
@@ -147,111 +152,30 @@ def basis(run: RunData) -> list[Markup | str]:
     return words
 
 
-def method_term(method: str) -> Markup | str:
-    """The name of a method, which opens its card where it has one."""
-    card = of_method(method)
-    return term(card.id, method) if card else method
-
-
-def headline_axis(metric: str, value: float, estimate: Estimate, ledger: Ledger) -> Markup:
-    """The answer on an axis."""
-    digits = places(estimate.interval)
-    scale = scale_of(_ends(estimate), zero=bool(unit_of(estimate)))
-    return draw.headline(
-        value,
-        estimate.interval,
-        estimate.bounds,
-        scale,
-        label=described(metric, estimate, ledger),
-        figure=lambda value: figure(value, digits),
-        remark=bounds_words(estimate, ledger),
-    )
-
-
-def remark_below(estimate: Estimate, ledger: Ledger) -> Markup | str:
-    """The remark of the bounds, where the axis is too narrow to hold it."""
-    words = bounds_words(estimate, ledger)
-    return element("p", f"Hollow: {words}.", class_="narrow-remark", aria_hidden="true") if words else ""
-
-
 def ledger_section(run: RunData) -> Section:
     """Where every planned rollout is."""
-    parts = ledger_parts(run)
-    states = state_counts(parts)
     note = "Every planned rollout is in exactly one place."
     if run.rollouts is not None:
         note += " Select a part to see its rollouts below."
     body = [
-        element("p", ledger_sentence(run.group.ledger, states), class_="equation"),
-        draw.ledger_bar(bar_parts(states), label=ledger_label(run.group.ledger, states)),
-        filters(parts, buttons=run.rollouts is not None),
+        element("p", ledger_sentence(run), class_="equation"),
+        ledger_bar(run, 26),
+        chips([_filter(part, run.rollouts is not None) for part in ledger_parts(run)], "Outcomes"),
     ]
-    body += [element("p", line, class_="small") for line in ledger_remarks(run)]
+    body += [element("p", line, class_="small") for line in _ledger_remarks(run.group.ledger)]
     return Section("Ledger", joined(body), note, "ledger")
 
 
-def state_counts(parts: Iterable[LedgerPart]) -> dict[str, int]:
-    """How many rollouts look alike, in the order of `STATES`."""
-    counts = dict.fromkeys(STATES, 0)
-    for part in parts:
-        counts[part.state] += part.count
-    return {state: count for state, count in counts.items() if count}
+def _filter(part: LedgerPart, works: bool) -> Markup:
+    """An outcome with its count; where there are rollouts to list, a filter."""
+    inner = [draw.square(part.state), element("b", f"{part.count:,}"), " ", part.word]
+    if works and part.state != "left":
+        return chip(inner, f"{part.count:,} {part.word}", data_filter=f"{part.state}:{part.outcome}")
+    return element("span", inner, class_="chip")
 
 
-STATE_WORDS = {"zero": "counted as 0", "left": "not run (stopped early)"}
-
-
-def bar_parts(states: Mapping[str, int]) -> list[Segment]:
-    """The parts of a ledger's bar."""
-    return [Segment(state, count, STATE_WORDS.get(state, state)) for state, count in states.items()]
-
-
-def _summands(states: Mapping[str, int]) -> list[str]:
-    scored = sum(states.get(state, 0) for state in ("passed", "scored", "wrong"))
-    rest = [
-        f"{states[state]:,} {STATE_WORDS.get(state, state)}" for state in ("zero", "missing", "left") if state in states
-    ]
-    return [f"{scored:,} scored", *rest]
-
-
-def ledger_sentence(ledger: Ledger, states: Mapping[str, int]) -> list[Markup | str]:
-    """``320 planned = 281 scored + 22 counted as 0 + 17 missing``."""
-    return [element("b", f"{ledger.planned:,} planned"), f" = {' + '.join(_summands(states))}"]
-
-
-def ledger_label(ledger: Ledger, states: Mapping[str, int]) -> str:
-    """The bar as a sentence."""
-    words = [f"{count:,} {STATE_WORDS.get(state, state)}" for state, count in states.items()]
-    return f"{ledger.planned:,} planned rollouts: {', '.join(words)}"
-
-
-def filters(parts: Sequence[LedgerPart], *, buttons: bool) -> Markup:
-    """A filter for each outcome with its count; a script makes them work."""
-    shown = []
-    for part in parts:
-        inner = [draw.square(part.state), element("b", f"{part.count:,}"), " ", part.word]
-        key = f"{part.state}:{part.outcome}"
-        if buttons and part.state != "left":  # those have no rollouts to list
-            label = f"{part.count:,} {part.word}, filter"
-            shown.append(
-                element(
-                    "button",
-                    inner,
-                    type="button",
-                    class_="chip",
-                    data_filter=key,
-                    aria_pressed="false",
-                    aria_label=label,
-                )
-            )
-        else:
-            shown.append(element("span", inner, class_="chip"))
-    return element("div", shown, class_="chips", role="group", aria_label="Outcomes")
-
-
-def ledger_remarks(run: RunData) -> list[str]:
+def _ledger_remarks(ledger: Ledger) -> list[str]:
     """What else must be said of the ledger."""
-    ledger = run.group.ledger
     lines = []
     if ledger.attempts > ledger.planned:
         lines.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} were replaced by later ones.")
@@ -272,7 +196,7 @@ def metrics_section(run: RunData) -> Section | None:
     rows = metric_rows(run)
     together = [estimate for _, estimate, _ in rows if not apart(estimate, rows[0][1])]
     unit = unit_of(rows[0][1])
-    scale = scale_of((end for estimate in together for end in _ends(estimate)), zero=bool(unit))
+    scale = scale_of((end for estimate in together for end in ends_of(estimate)), zero=bool(unit))
     digits = places(*(estimate.interval for estimate in together))
     shown = [
         estimate_row(
@@ -297,7 +221,7 @@ def metrics_section(run: RunData) -> Section | None:
 
 def apart(estimate: Estimate, first: Estimate) -> bool:
     """Whether a number cannot stand on the axis of the first: it has another unit, or only one is a share."""
-    shares = [all(0 <= end <= 1 for end in _ends(each) if end is not None) for each in (estimate, first)]
+    shares = [all(0 <= end <= 1 for end in ends_of(each) if end is not None) for each in (estimate, first)]
     return unit_of(estimate) != unit_of(first) or shares[0] != shares[1]
 
 
@@ -324,10 +248,6 @@ def metric_rows(run: RunData) -> list[tuple[str, Estimate, str]]:
 
 def _same(first: Estimate, second: Estimate) -> bool:
     return first.value == second.value and first.interval == second.interval and first.bounds == second.bounds
-
-
-def _ends(estimate: Estimate) -> list[float | None]:
-    return [estimate.value, *(estimate.interval or ()), *(estimate.bounds or ())]
 
 
 def cost_section(run: RunData) -> Section | None:
@@ -385,7 +305,7 @@ def _slice_section(run: RunData, key: str, cut: Mapping[str, Slice], among: bool
     metric = found[0] if found else ""
     parts = shown_slices(cut, metric)[: SLICES_SHOWN if among else None]
     whole = found[1].value if found else None
-    scale = scale_of([whole, *(end for _, part in parts for end in _ends(part.metrics[metric]))])
+    scale = scale_of([whole, *(end for _, part in parts for end in ends_of(part.metrics[metric]))])
     digits = places(*(part.metrics[metric].interval for _, part in parts))
     rows = []
     for number, (value, part) in enumerate(parts):
@@ -466,59 +386,20 @@ def absent_section(run: RunData) -> Section | None:
     return Section("Not shown", element("p", words, class_="second"), id="not-shown")
 
 
-def provenance_section(run: RunData) -> Section:
+def _provenance(run: RunData) -> Section:
     """What anyone needs to get the same number."""
-    result = run.result
     found = headline_of(run.group)
-    rows: list[tuple[str, Any]] = [("Input", inputs_markup(result))] if result.inputs else []
-    rows.append(("Digest", element("code", f"{result.digest[:31]}…", title=result.digest)))
-    if found:
-        rows.append(("Signature", element("code", found[1].signature, class_="wrap")))
-    if run.planned:
-        rows.append(("Plan", run.planned))
-    rows.append(("Made with", made_with(result)))
-    body = [element("dl", [(element("dt", label), element("dd", words)) for label, words in rows], class_="facts")]
-    if result.inputs:
-        body.append(command_line(score_command(run)))
-    return Section(
-        "Provenance", joined(body), "Anyone with the input can get the same number, to the last bit.", "provenance"
+    return provenance_section(
+        run.result,
+        input_lines(run.result.inputs, 8),
+        _score_command(run),
+        signature=found[1].signature if found else "",
+        plan=run.planned,
+        note="Anyone with the input can get the same number, to the last bit.",
     )
 
 
-def inputs_markup(result: Result) -> list[Markup]:
-    """The files, each with its rollouts and its hash."""
-    shown = [
-        element(
-            "div",
-            element("code", element("bdi", source.path)),
-            f" · {counted(source.rollouts, 'rollout')} · ",
-            element("code", f"sha256 {source.sha256[:16]}…", title=source.sha256),
-        )
-        for source in result.inputs[:8]
-    ]
-    more = len(result.inputs) - 8
-    return [*shown, element("div", f"and {counted(more, 'file')} more")] if more > 0 else shown
-
-
-def made_with(result: Result) -> str:
-    """The version and the settings."""
-    from calipers import __version__
-
-    policy = POLICY.get(result.missing, result.missing)
-    return (
-        f"Calipers {__version__} · {result.dialect} rules · missing {policy} · seed {result.seed} · "
-        f"{100 * result.confidence:.6g}\N{NO-BREAK SPACE}% confidence"
-    )
-
-
-def command_line(command: str) -> Markup:
-    """A command with a button to copy it."""
-    button = element("button", "Copy", type="button", class_="control", data_copy=command, hidden=True)
-    words = [element("span", word) if "-" in word or "/" in word else word for word in re.split("( )", command)]
-    return element("div", element("code", words), button, class_="command")
-
-
-def score_command(run: RunData) -> str:
+def _score_command(run: RunData) -> str:
     """The command that prints the same numbers."""
     result = run.result
     words = command_words("score", [run], result) if run.rollouts else []
@@ -536,43 +417,16 @@ def score_command(run: RunData) -> str:
     return shlex.join(words)
 
 
-def foot(runs: Sequence[RunData], digest: str) -> list[str]:
-    """The last lines: the digest, and what of the texts is in the file."""
-    lines = [f"Calipers · {digest}"]
-    rolled = [run.rollouts for run in runs if run.rollouts is not None]
-    if rolled and not all(each.wants_texts for each in rolled):
-        lines.append("Texts were left out of this file (--no-texts).")
-    elif rolled:
-        texts, rollouts = sum(len(each.texts) for each in rolled), sum(map(len, rolled))
-        if not texts:
-            lines.append("The rollouts have no texts.")
-        elif texts < rollouts:
-            cut = any(each.texts_cut for each in rolled)
-            why = "the others were left out to keep the file small" if cut else "the others have none"
-            lines.append(f"Texts of {texts:,} of {counted(rollouts, 'rollout')} are in this file; {why}.")
-    return lines
-
-
-def cards_of(run: RunData) -> list[NumberCard]:
+def _cards(run: RunData) -> list[NumberCard]:
     """The cards of all numbers and methods that the page shows."""
-    group, result = run.group, run.result
-    make = partial(of_estimate, missing=result.missing, confidence=result.confidence)
-    cards: list[NumberCard | None] = [
-        make(metric, estimate, group.ledger) for metric, estimate in group.metrics.items()
-    ]
-    found = headline_of(group)
+    group, found = run.group, headline_of(run.group)
+    make = partial(of_estimate, missing=run.result.missing, confidence=run.result.confidence)
+    cards: list[NumberCard | None] = [make(metric, each, group.ledger) for metric, each in group.metrics.items()]
     if found:
         for key, cut in group.breakdowns.items():
             for value, part in shown_slices(cut, found[0]):
                 cards.append(make(found[0], part.metrics[found[0]], part.ledger, where=(key, value)))
-    cards += [of_method(estimate.method) for estimate in group.metrics.values() if estimate.method]
-    return once(cards)
-
-
-def data_of(run: RunData) -> dict[str, Any]:
-    """What the scripts of the page need."""
-    data = {"rollouts": rollout_data(run), "what_if": what_if_data(run)}
-    return {key: value for key, value in data.items() if value is not None}
+    return once([*cards, *(of_method(estimate.method) for estimate in group.metrics.values() if estimate.method)])
 
 
 SECTIONS: list[Callable[[RunData], Section | list[Section] | None]] = [
@@ -586,6 +440,6 @@ SECTIONS: list[Callable[[RunData], Section | list[Section] | None]] = [
     what_if_section,
     rollouts_section,
     absent_section,
-    provenance_section,
+    _provenance,
 ]
 """The sections in their order; one that has nothing to show gives None, and the slices several."""

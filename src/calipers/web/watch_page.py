@@ -28,8 +28,8 @@ from calipers.stats.bands import BAND
 from calipers.stats.best_step import BEST_STEP
 from calipers.web.draw import CurveStep, StepMark, step_curve
 from calipers.web.markup import Child, Markup, element, joined, name
-from calipers.web.page import HtmlPage, Section, heading, of_method, once
-from calipers.web.run_page import command_line
+from calipers.web.page import HtmlPage, Section, heading, of_method, once, plain_table, scrolled
+from calipers.web.sections import command_line
 
 MOST_METRICS: Final = 14  # of a series
 MOST_POINTS: Final = 1_000  # of a curve; of more steps, some are drawn
@@ -217,18 +217,7 @@ def _as_table(curve: MetricCurve) -> Markup:
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Child]]) -> Markup:
-    table = element(
-        "table",
-        element("caption", caption, class_="hidden"),
-        element("thead", element("tr", [element("th", head, scope="col") for head in heads])),
-        element("tbody", [_row(row) for row in rows]),
-        class_="plain",
-    )
-    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
-
-
-def _row(cells: Sequence[Child]) -> Markup:
-    return element("tr", element("th", cells[0], scope="row"), [element("td", cell) for cell in cells[1:]])
+    return scrolled(plain_table(caption, heads, rows), caption)
 
 
 def _best(best: BestSteps | None) -> Section | None:

@@ -15,8 +15,7 @@ from calipers.errors import InputError
 from calipers.formats.carried import CARRIED
 from calipers.formats.format import BAD, TARGET
 from calipers.rollouts.record import ROLES
-from calipers.web.changes import one_line
-from calipers.web.markup import visible
+from calipers.web.markup import one_line, visible
 from calipers.web.viewer.index import LogIndex
 
 LONG_LINES, LONG = 200, 20_000  # lines and characters beyond which a block is cut

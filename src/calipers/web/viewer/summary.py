@@ -22,18 +22,19 @@ from calipers.formats.carried import CARRIED
 from calipers.formats.format import BAD, Named
 from calipers.formats.read import Input
 from calipers.formats.run_folder import with_plan
-from calipers.reports.figures import counted, figure
+from calipers.reports.figures import figure
 from calipers.reports.sentences import money, places, to
 from calipers.rollouts.column import Floats
 from calipers.rollouts.table import assemble
 from calipers.stats.estimate import Estimate
 from calipers.web import draw
-from calipers.web.gather import EVERY_TASK, STATES, PairData, RunData, ledger_parts, runs_of
+from calipers.web.gather import EVERY_TASK, STATES, PairData, RunData, runs_of
 from calipers.web.markup import Markup, element
-from calipers.web.page import html
+from calipers.web.page import ends_of, html
 from calipers.web.pair_page import answer_of, badge, pair_page
 from calipers.web.pair_page import headline_of as pair_headline
-from calipers.web.run_page import answer, bar_parts, headline_of, ledger_label, run_page, state_counts
+from calipers.web.run_page import answer, headline_of, run_page
+from calipers.web.sections import ledger_bar
 from calipers.web.viewer.index import Group, LogIndex
 from calipers.web.viewer.log import PREVIEWED, open_log
 from calipers.web.viewer.query import LONGEST_SEARCH, GroupRows
@@ -101,9 +102,6 @@ def summary_of(run: RunData) -> RunSummary:
     said, ledger = answer(run), run.group.ledger
     found = headline_of(run.group)
     metric, estimate = found if found else ("", None)
-    states = state_counts(ledger_parts(run))
-    label = ledger_label(ledger, states)
-    bar = draw.ledger_bar(bar_parts(states), label=label, height=14)
     progress = run.progress
     shown = _number(run, metric) if estimate is not None and progress is None else Markup("")
     return RunSummary(
@@ -117,7 +115,7 @@ def summary_of(run: RunData) -> RunSummary:
         finished=progress.finished if progress else None,
         cost=money(run.group.totals["cost_usd"]) if "cost_usd" in run.group.totals else "",
         strip=str(shown),
-        bar=str(bar),
+        bar=str(ledger_bar(run, 14)),
         axis="" if estimate is None or progress else str(_axis(metric, estimate)),
     )
 
@@ -129,14 +127,14 @@ def _axis(metric: str, estimate: Estimate) -> Markup:
         return Markup("")
     digits = places(estimate.interval)
     label = f"{metric} {figure(estimate.value, digits)}, {to(estimate.interval, digits)}"
-    return draw.interval_row(estimate.value, estimate.interval, None, draw.scale_of([0.0, 1.0]), label=label)
+    return draw.interval_row(estimate.value, estimate.interval, None, draw.UNIT, label=label)
 
 
 def _number(run: RunData, metric: str) -> Markup:
     """The headline metric, for the whole run, with its interval."""
     estimate = run.group.metrics[metric]
     digits = places(estimate.interval)
-    scale = draw.scale_of([estimate.value, *(estimate.interval or ()), *(estimate.bounds or ())])
+    scale = draw.scale_of(ends_of(estimate))
     label = f"{metric} {figure(estimate.value, digits)}" + (
         f", {to(estimate.interval, digits)}" if estimate.interval else ""
     )
@@ -195,16 +193,6 @@ def pair_summary(data: PairData) -> PairSummary:
 def pair_report(first: tuple[RunSource, LogIndex, Group], second: tuple[RunSource, LogIndex, Group]) -> str:
     """The report of two runs, without texts."""
     return html(pair_page(pair_data(first, second)))
-
-
-def described(source: RunSource) -> str:
-    """The path of a source for people, as it was given."""
-    return os.path.normpath(source.name)
-
-
-def rollouts(number: int) -> str:
-    """``1,204 rollouts``."""
-    return counted(number, "rollout")
 
 
 class _AnswerRow(msgspec.Struct):

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from calipers.web.cost import RunCost, cost_section, frontier
+from calipers.web.sections import RunCost, cost_section, frontier
 
 
 def run(label, value, cost, *, wide=0.0001):

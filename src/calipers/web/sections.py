@@ -1,0 +1,569 @@
+"""Sections that several pages have: the ledger, every rollout, curves over k, score against cost, and provenance."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from calipers.formats.read import Input
+from calipers.reports.figures import NONE, POLICY, counted, figure
+from calipers.reports.sentences import level, money, to
+from calipers.rollouts.record import OUTCOMES
+from calipers.stats.curve import Curve
+from calipers.web import draw
+from calipers.web.draw import (
+    LETTER,
+    UNIT,
+    Bracket,
+    CurvePoint,
+    Ends,
+    Scale,
+    Segment,
+    Series,
+    Tone,
+    line,
+    pc,
+    svg,
+    tick_text,
+    words,
+)
+from calipers.web.gather import MOST_ROWS, STATES, LedgerPart, RolloutText, RunData, RunRollouts, ledger_parts
+from calipers.web.markup import Child, Markup, element, joined, name, visible
+from calipers.web.page import Section, as_table
+
+if TYPE_CHECKING:
+    from calipers.analyses.compare.result import Comparison
+    from calipers.analyses.leaderboard.document import Leaderboard
+    from calipers.analyses.matrix.result import Matrix
+    from calipers.reports.result import Result
+
+MOST_SQUARES = 5_000  # rollouts whose squares are drawn; beyond, a histogram
+MOST_COLUMNS = 120  # tasks, likewise
+DRAWN_HERE = 1_500  # rollouts; more squares are drawn by the page's script, from its data
+BINS = 20
+LOG_FROM = 16  # k beyond which the axis of the curves is logarithmic
+SHOWN_ORDER = ("passed", "scored", "wrong", "zero", "missing")  # of a task's squares, from the bottom
+CURVE_WORDS: tuple[tuple[str, Tone], ...] = (("one of k passes", "blue"), ("all k pass", "orange"))
+TALL = 200  # px of the picture of score against cost
+TOP = 12
+LEFT, WIDE = 6.0, 92.0  # per cent: numbers stand left
+STEPS = 4
+ROUND = (1, 2, 5, 10)  # times a power of ten
+LOG = 20  # how many times the range must reach before its axis is a logarithm
+NAMED = 6  # runs that have their name beside them; more have their number
+PIXELS = 8.2  # of one per cent, on a wide page
+LETTER_WIDTH = 6.6  # px of a letter beside a point
+
+
+STATE_WORDS: Final = {"zero": "counted as 0", "left": "not run (stopped early)"}
+
+
+def state_word(state: str) -> str:
+    """What a page calls rollouts that look alike."""
+    return STATE_WORDS.get(state, state)
+
+
+def state_counts(run: RunData) -> dict[str, int]:
+    """How many rollouts of a run look alike, in the order of `STATES`."""
+    counts = dict.fromkeys(STATES, 0)
+    for part in ledger_parts(run):
+        counts[part.state] += part.count
+    return {state: count for state, count in counts.items() if count}
+
+
+def ledger_sentence(run: RunData) -> list[Markup | str]:
+    """``320 planned = 281 scored + 22 counted as 0 + 17 missing``."""
+    states = state_counts(run)
+    scored = sum(states.get(state, 0) for state in ("passed", "scored", "wrong"))
+    rest = [f"{states[state]:,} {state_word(state)}" for state in ("zero", "missing", "left") if state in states]
+    return [element("b", f"{run.group.ledger.planned:,} planned"), f" = {' + '.join([f'{scored:,} scored', *rest])}"]
+
+
+def ledger_bar(run: RunData, height: int, before: str = "") -> Markup:
+    """Every planned rollout of a run in one bar; ``before`` begins its sentence."""
+    parts = [Segment(state, count, state_word(state)) for state, count in state_counts(run).items()]
+    counts = ", ".join(f"{part.count:,} {part.word}" for part in parts)
+    label = f"{before}{run.group.ledger.planned:,} planned rollouts: {counts}"
+    return draw.ledger_bar(parts, label=label, height=height)
+
+
+def chip(inner: Child, label: str, **data: str) -> Markup:
+    """A filter; a script makes it work."""
+    fixed = {"aria_pressed": "false", "aria_label": f"{label}, filter"}
+    return element("button", inner, type="button", class_="chip", **data, **fixed)
+
+
+def chips(inner: Child, label: str) -> Markup:
+    """Filters beside each other."""
+    return element("div", inner, class_="chips", role="group", aria_label=label)
+
+
+def grid_section(run: RunData) -> Section | None:
+    """Every rollout: squares by task, or a histogram of task scores."""
+    rolled = run.rollouts
+    if rolled is None or not len(rolled):
+        return None
+    if run.outright and len(rolled) <= MOST_SQUARES and len(rolled.tasks.ids) <= MOST_COLUMNS:
+        note = (
+            "A column is a task, a square is a sample. Tasks are sorted by score. Select a column to list its rollouts."
+        )
+        order = sorted_tasks(rolled)
+        body = joined([_grid(rolled, order), draw.brackets(_brackets(rolled)), _grid_table(rolled, order)])
+        return Section("Every rollout", body, note, "every-rollout")
+    return task_scores(run)
+
+
+def task_scores(run: RunData) -> Section | None:
+    """The scores of the tasks as a histogram; None where they are not between 0 and 1."""
+    rolled = run.rollouts
+    if rolled is None:
+        return None
+    scores = rolled.tasks.mean.kept()
+    if not len(scores) or not bool(((scores >= 0) & (scores <= 1)).all()):
+        return None
+    counts = np.histogram(scores, bins=BINS, range=(0.0, 1.0))[0].tolist()
+    bins = ", ".join(f"{n:,} from {at / BINS:.2f} to {(at + 1) / BINS:.2f}" for at, n in enumerate(counts) if n)
+    picture = draw.histogram(counts, label=f"Scores of {counted(len(scores), 'task')}: {bins}")
+    body = joined([picture, element("p", f"{_solved_words(rolled)}.", class_="small")])
+    return Section("Every task", body, "The score of a task is the mean reward of its samples.", "every-rollout")
+
+
+def sorted_tasks(rolled: RunRollouts) -> list[int]:
+    """The tasks by score, the highest first; then by passes, then as they stand."""
+    tasks = rolled.tasks
+    mean = np.where(tasks.mean.given, tasks.mean.values, -1.0)
+    order: list[int] = np.lexsort((np.arange(len(mean)), -tasks.passed, -mean)).tolist()
+    return order
+
+
+def task_states(rolled: RunRollouts, task: int) -> list[str]:
+    """The states of a task's rollouts, passes first."""
+    starts = rolled.table.by_task.starts
+    codes = rolled.states[starts[task] : starts[task + 1]].tolist()
+    return sorted((STATES[code] for code in codes), key=SHOWN_ORDER.index)
+
+
+def _grid(rolled: RunRollouts, order: Sequence[int]) -> Markup:
+    tasks = rolled.tasks
+    label = f"{counted(len(rolled), 'rollout')} of {counted(len(order), 'task')}: {_solved_words(rolled)}"
+    if len(rolled) > DRAWN_HERE:
+        return element("div", id="grid", data_label=label)
+    titles = [f"{tasks.ids[task]}: {tasks.passed[task]} of {tasks.given[task]} passed" for task in order]
+    columns = [task_states(rolled, task) for task in order]
+    return element("div", draw.squares(columns, label=label, titles=titles, tasks=order), id="grid")
+
+
+def _solved(rolled: RunRollouts) -> tuple[int, int, int]:
+    """How many tasks are solved always, sometimes, never; a task without a number is never solved."""
+    given, passes = rolled.tasks.given, rolled.tasks.passed
+    always = int(((given > 0) & (passes == given)).sum())
+    never = int((passes == 0).sum())
+    return always, len(given) - always - never, never
+
+
+def _brackets(rolled: RunRollouts) -> list[Bracket]:
+    always, sometimes, never = _solved(rolled)
+    step = 100 / (always + sometimes + never)
+    first, second = always * step, (always + sometimes) * step
+    return [
+        Bracket(0, first, f"{counted(always, 'task')} always solved", f"{always:,} always"),
+        Bracket(first, second, f"{counted(sometimes, 'task')} sometimes solved", f"{sometimes:,} sometimes"),
+        Bracket(second, 100, f"{counted(never, 'task')} never solved", f"{never:,} never"),
+    ]
+
+
+def _solved_words(rolled: RunRollouts) -> str:
+    always, sometimes, never = _solved(rolled)
+    return f"{counted(always, 'task')} always solved, {sometimes:,} sometimes, {never:,} never"
+
+
+def _grid_table(rolled: RunRollouts, order: Sequence[int]) -> Markup:
+    tasks = rolled.tasks
+    rows = (
+        (name(tasks.ids[task]), f"{tasks.passed[task]:,}", f"{tasks.given[task]:,}", f"{tasks.missing[task]:,}")
+        for task in order
+    )
+    return as_table("Rollouts by task", ("task", "passed", "with a reward", "missing"), rows)
+
+
+def curve_section(run: RunData, *, of: str = "") -> Section | None:
+    """pass@k and pass^k for every k; the table is named after the run that they are ``of`` among others."""
+    if run.rollouts is None or run.rollouts.curves is None:
+        return None
+    at, hat = run.rollouts.curves
+    most, full = len(at.points), at.points[0].tasks
+    series = [
+        Series(curve.metric, word, tone, _points(curve, most, full))
+        for curve, (word, tone) in zip((at, hat), CURVE_WORDS, strict=True)
+    ]
+    below = [(_place(point.k, most), f"{point.k}", f"{point.tasks:,}") for point in at.points if _marked(point.k, most)]
+    ends = " and ".join(f"{curve.metric} {figure(curve.points[-1].value, 3)}" for curve in (at, hat))
+    label = f"From {figure(at.points[0].value, 3)} at k = 1 to {ends} at k = {most}"
+    picture = draw.curves(series, UNIT, label=label, below=below, names=("k", "tasks"))
+    rows = [
+        (f"{some.k}", *_value_and_interval(some), *_value_and_interval(every), f"{some.tasks:,}")
+        for some, every in zip(at.points, hat.points, strict=True)
+    ]
+    said = level(run.result.confidence)
+    table = as_table(f"pass@k for every k{of}", ("k", "pass@k", said, "pass^k", said, "tasks"), rows)
+    fewer = any(point.tasks < full for point in at.points)
+    note = "Hollow points: some tasks have fewer than k samples, so fewer tasks are in the number." if fewer else ""
+    return Section("pass@k for every k", joined([picture, table]), note, "curve")
+
+
+def _place(k: int, most: int) -> float:
+    return math.log(k) / math.log(most) if most > LOG_FROM else (k - 1) / (most - 1)
+
+
+def _marked(k: int, most: int) -> bool:
+    """Whether a k has a dot and a number: every k, or the powers of two where there are many."""
+    return most <= LOG_FROM or k & (k - 1) == 0
+
+
+def _points(curve: Curve, most: int, full: int) -> list[CurvePoint]:
+    return [
+        CurvePoint(_place(point.k, most), point.value, point.interval, point.tasks == full, _marked(point.k, most))
+        for point in curve.points
+        if point.value is not None
+    ]
+
+
+def _value_and_interval(point: Any) -> tuple[str, str]:
+    return figure(point.value, 3), to(point.interval) if point.interval else "–"
+
+
+def rollouts_section(run: RunData) -> Section | None:
+    """The list of rollouts; the page's script fills it."""
+    if run.rollouts is None or not len(run.rollouts):
+        return None
+    without = element("p", "The list of rollouts needs JavaScript.", class_="small")
+    body = element("div", element("noscript", without), id="list")
+    return Section("Rollouts", body, element("span", id="list-note", aria_live="polite"), "rollouts")
+
+
+def rollout_data(run: RunData) -> dict[str, Any] | None:
+    """The list of rollouts for the page's script, ``data["rollouts"]``.
+
+    ``counts`` says how many rows each task has; ``kind`` has a character for each row, from "0" on, that is an index
+    into ``kinds``; texts are keyed by row, prompts by task.
+    """
+    rolled = run.rollouts
+    if rolled is None or not len(rolled):
+        return None
+    table = rolled.table
+    rows = min(len(table), MOST_ROWS)
+    tasks = int(table.task[rows - 1]) + 1
+    both, code = np.unique(rolled.states[:rows].astype(np.int64) * 256 + table.outcome[:rows], return_inverse=True)
+    parts = [LedgerPart(STATES[kind // 256], OUTCOMES[kind % 256], 0) for kind in both.tolist()]
+    samples = table.sample[:rows]
+    counts = np.bincount(table.task[:rows], minlength=tasks)
+    usual = np.arange(rows) - np.repeat(np.cumsum(counts) - counts, counts)
+    data: dict[str, Any] = {
+        "planned": len(table),
+        "tasks": [visible(task) for task in table.tasks[:tasks]],
+        "counts": counts.tolist(),
+        "samples": None if bool((samples == usual).all()) else samples.tolist(),
+        "kinds": [
+            {
+                "state": part.state,
+                "letter": LETTER[part.state],
+                "word": part.word,
+                "key": f"{part.state}:{part.outcome}",
+            }
+            for part in parts
+        ],
+        "kind": "".join(chr(48 + number) for number in code.reshape(-1).tolist()),
+        "texts": {row: _shown(text) for row, text in rolled.texts.items() if row < rows},
+        "prompts": {task: visible(prompt) for task, prompt in rolled.prompts.items() if task < tasks},
+        "no_texts": not rolled.wants_texts,
+        "texts_cut": rolled.texts_cut,
+        "order": sorted_tasks(rolled) if DRAWN_HERE < len(table) <= MOST_SQUARES else None,
+    }
+    if (tokens := _tokens(rolled)) is not None:
+        data["tokens"] = tokens[:rows]
+    if not run.outright:
+        data["rewards"] = [
+            round(value, 6) if given and math.isfinite(value) else None
+            for value, given in zip(
+                rolled.numbers.values[:rows].tolist(), rolled.numbers.given[:rows].tolist(), strict=True
+            )
+        ]
+    return data
+
+
+def _shown(text: RolloutText) -> list[str | None]:
+    """Completion, answer, error; without what is not there at the end."""
+    words = [None if each is None else visible(each) for each in (text.completion, text.answer, text.error)]
+    while words and words[-1] is None:
+        words.pop()
+    return words
+
+
+def _tokens(rolled: RunRollouts) -> list[int] | None:
+    """The tokens of each rollout, in and out; None where nobody counted them."""
+    total = np.zeros(len(rolled))
+    for word in ("input_tokens", "output_tokens"):
+        if (column := rolled.table.columns.get(word)) is not None:
+            total += np.where(column.given & np.isfinite(column.values), column.values, 0.0)
+    tokens: list[int] = np.clip(total, 0, 1e15).astype(np.int64).tolist()
+    return tokens if any(tokens) else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """What a run scored, and what one sample of it cost."""
+
+    label: str  # A, B, or its place
+    name: str
+    value: float
+    interval: Ends | None
+    cost: float  # US dollars per sample
+    cost_interval: Ends | None
+    tone: Tone = "blue"
+
+
+def spent_of(run: RunData, label: str, metric: str, tone: Tone = "blue") -> RunCost | None:
+    """A run as a point of score against cost; None where its cost or its score is not known."""
+    estimate, cost = run.group.metrics.get(metric), run.group.economics.get("cost_per_task")
+    if estimate is None or estimate.value is None or cost is None or cost.value is None:
+        return None
+    return RunCost(label, run.name, estimate.value, estimate.interval, cost.value, cost.interval, tone)
+
+
+Ahead = Callable[[int, int], bool]
+"""Whether the score of one run is better than that of another, by their test; both by their index."""
+
+
+def cost_section(
+    runs: Sequence[RunCost], metric: str, *, higher_is_better: bool, confidence: float, ahead: Ahead
+) -> Section | None:
+    """The section of a page; None with fewer than two runs whose cost is known."""
+    if len(runs) < 2:
+        return None
+    times, unit = _unit(min(run.cost for run in runs))
+    costs = _cost_scale([end * times for run in runs for end in (run.cost, *(run.cost_interval or ()))])
+    scores = _zoomed([end for run in runs for end in (run.value, *(run.interval or ()))])
+    corner = "Up and left" if higher_is_better else "Down and left"
+    note = [f"Both intervals are drawn. {corner} is better."]
+    steps = frontier(runs, higher_is_better, ahead)
+    if len(steps) > 1:
+        note.append("The thin line joins runs that no other run beats in both; each of its steps is decided.")
+    picture = _picture(runs, times, costs, scores, steps, metric)
+    foot = element("p", f"cost {unit}, lower is better", class_="axis-name")
+    return Section(
+        "Score against cost", Markup(picture + foot + _table(runs, metric, times, unit, confidence)), note, id="cost"
+    )
+
+
+def frontier(runs: Sequence[RunCost], higher_is_better: bool, ahead: Ahead) -> list[int]:
+    """The runs that nobody beats in both, the cheapest first; nothing unless every step between them is decided.
+
+    A step is decided where the dearer run's score is better by its test, and the intervals of the costs do not touch.
+    """
+    sign = 1 if higher_is_better else -1
+    order = sorted(range(len(runs)), key=lambda index: (runs[index].cost, -sign * runs[index].value))
+    kept: list[int] = []
+    for index in order:
+        if not kept or sign * runs[index].value > sign * runs[kept[-1]].value:
+            kept.append(index)
+    for cheap, dear in pairwise(kept):
+        low, high = runs[cheap].cost_interval, runs[dear].cost_interval
+        if low is None or high is None or low[1] >= high[0] or not ahead(dear, cheap):
+            return []
+    return kept if len(kept) > 1 else []
+
+
+def _unit(least: float) -> tuple[float, str]:
+    """How many samples a price is for, and in words."""
+    if least >= 0.001:
+        return 1.0, "per sample"
+    return (1e3, "per 1,000 samples") if least >= 1e-6 else (1e6, "per million samples")
+
+
+def _zoomed(values: Sequence[float]) -> Scale:
+    """A scale in round steps around the values."""
+    low, high = min(values), max(values)
+    wide = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(wide / STEPS))
+    step = next(factor * power for factor in ROUND if factor * power >= wide / STEPS * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    ticks = tuple(round(number * step, 12) for number in range(first, max(last, first + 1) + 1))
+    return Scale(ticks[0], ticks[-1], ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class _LogScale:
+    """An axis of equal factors."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+    def at(self, value: float) -> float:
+        share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        return min(max(100 * share, 0.0), 100.0)
+
+
+def _cost_scale(costs: Sequence[float]) -> Scale | _LogScale:
+    positive = [cost for cost in costs if cost > 0]
+    if not positive or len(positive) < len(costs) or max(positive) <= LOG * min(positive):
+        return _zoomed(costs)
+    first, last = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
+    ticks = tuple(10.0**power for power in range(first, last + 1))
+    return _LogScale(ticks[0], ticks[-1], ticks)
+
+
+def _picture(
+    runs: Sequence[RunCost], times: float, costs: Scale | _LogScale, scores: Scale, steps: Sequence[int], metric: str
+) -> Markup:
+    def x(cost: float) -> float:
+        return LEFT + WIDE * costs.at(cost * times) / 100
+
+    def y(score: float) -> float:
+        return round(TOP + TALL * (1 - scores.at(score) / 100), 1)
+
+    marks = []
+    for tick in scores.ticks:
+        marks.append(line(LEFT, LEFT + WIDE, y(tick), y(tick), "track"))
+        marks.append(words(LEFT - 1, y(tick) + 4, tick_text(tick), "tick", "end"))
+    for tick in costs.ticks:
+        right = x(tick / times)
+        marks.append(words(right, TOP + TALL + 20, money(tick), "tick", "end" if right > 95 else "middle"))
+    path = [(x(runs[index].cost), y(runs[index].value)) for index in steps]
+    marks += [line(a[0], b[0], a[1], b[1], "frontier") for a, b in pairwise(path)]
+    for run in runs:
+        across, up = run.cost_interval, run.interval
+        if across:
+            marks.append(line(x(across[0]), x(across[1]), y(run.value), y(run.value), f"cross {run.tone}"))
+        if up:
+            marks.append(line(x(run.cost), x(run.cost), y(up[0]), y(up[1]), f"cross {run.tone}"))
+    for run in runs:
+        hollow = " hollow" if run.interval is None else ""
+        place = f'cx="{pc(x(run.cost))}" cy="{y(run.value)}"'
+        marks.append(Markup(f'<circle class="point {run.tone}{hollow}" {place} r="5"/>'))
+    marks += _names(runs, x, y)
+    said = "; ".join(
+        f"{run.label} {run.name}: {metric} {figure(run.value, 3)}, {money(run.cost * times)}" for run in runs[:NAMED]
+    )
+    more = f"; and {len(runs) - NAMED} more in the table" if len(runs) > NAMED else ""
+    return svg(*marks, label=f"Score against cost. {said}{more}", class_="scatter", height=TOP + TALL + 28)
+
+
+def _names(runs: Sequence[RunCost], x: Callable[[float], float], y: Callable[[float], float]) -> list[Markup]:
+    """A name beside each point, where it meets no other name and no other point."""
+    taken = [(x(run.cost) - 0.8, x(run.cost) + 0.8, y(run.value)) for run in runs]
+    marks = []
+    for number, run in enumerate(runs):
+        said = f"{run.label} {run.name}" if len(runs) <= NAMED and run.label != run.name else run.label
+        wide = len(said) * LETTER_WIDTH / PIXELS
+        right = x(run.cost_interval[1] if run.cost_interval else run.cost) + 1
+        left = x(run.cost_interval[0] if run.cost_interval else run.cost) - 1
+        near = x(run.cost) + 1
+        spots = [(right, 4.0, "start"), (left, 4.0, "end"), (near, -8.0, "start"), (near, 16.0, "start")]
+        free = [spot for spot in spots if _fits(spot, wide, y(run.value), taken[:number] + taken[number + 1 :])]
+        place, down, anchor = (free or spots)[0]
+        start = place if anchor == "start" else place - wide
+        taken.append((start, start + wide, y(run.value) + down - 4))
+        marks.append(words(place, round(y(run.value) + down, 1), said, f"spot {run.tone}", anchor))
+    return marks
+
+
+def _fits(
+    spot: tuple[float, float, str], wide: float, height: float, taken: Sequence[tuple[float, float, float]]
+) -> bool:
+    place, down, anchor = spot
+    start = place if anchor == "start" else place - wide
+    if start < 0 or start + wide > 100:
+        return False
+    middle = height + down - 4
+    return all(start > last or start + wide < first or abs(middle - there) > 12 for first, last, there in taken)
+
+
+def _table(runs: Sequence[RunCost], metric: str, times: float, unit: str, confidence: float) -> Markup:
+    rows = [
+        (
+            joined([f"{run.label} " if run.label != run.name else None, name(run.name)]),
+            figure(run.value, 3),
+            to(run.interval) if run.interval else NONE,
+            money(run.cost * times),
+            " to ".join(money(end * times) for end in run.cost_interval) if run.cost_interval else NONE,
+        )
+        for run in runs
+    ]
+    return as_table("Score against cost", ("run", metric, level(confidence), f"cost {unit}", level(confidence)), rows)
+
+
+def input_line(file: Input, *before: Child) -> Markup:
+    """A file with its rollouts and its hash."""
+    return element(
+        "div",
+        before,
+        element("code", element("bdi", file.path)),
+        f" · {counted(file.rollouts, 'rollout')} · ",
+        element("code", f"sha256 {file.sha256[:16]}…", title=file.sha256),
+    )
+
+
+def input_lines(files: Sequence[Input], most: int) -> list[Markup]:
+    """So many files, and how many more there are."""
+    shown, more = [input_line(file) for file in files[:most]], len(files) - most
+    return [*shown, element("div", f"and {counted(more, 'file')} more")] if more > 0 else shown
+
+
+def provenance_section(
+    made: Result | Comparison | Leaderboard | Matrix,
+    inputs: Sequence[Markup],
+    command: str,
+    *,
+    signature: str = "",
+    plan: str = "",
+    margin: float | None = None,
+    note: str = "Anyone with the inputs can get the same numbers, to the last bit.",
+) -> Section:
+    """What anyone needs to get the same numbers; without inputs there is no command."""
+    from calipers import __version__
+
+    policy = POLICY.get(made.missing, made.missing)
+    settings = [f"Calipers {__version__}", f"{made.dialect} rules", f"missing {policy}", f"seed {made.seed}"]
+    settings.append(f"{100 * made.confidence:.6g}\N{NO-BREAK SPACE}% confidence")
+    settings += [f"margin {margin:g}"] if margin else []
+    facts = {
+        "Input": inputs,
+        "Digest": element("code", f"{made.digest[:31]}…", title=made.digest),
+        "Signature": element("code", signature, class_="wrap") if signature else "",
+        "Plan": plan,
+        "Made with": " · ".join(settings),
+    }
+    rows = [(element("dt", label), element("dd", said)) for label, said in facts.items() if said]
+    body = [element("dl", rows, class_="facts"), command_line(command) if inputs else None]
+    return Section("Provenance", joined(body), note, "provenance")
+
+
+def command_line(command: str) -> Markup:
+    """A command with a button to copy it."""
+    button = element("button", "Copy", type="button", class_="control", data_copy=command, hidden=True)
+    words = [element("span", word) if "-" in word or "/" in word else word for word in re.split("( )", command)]
+    return element("div", element("code", words), button, class_="command")
+
+
+def foot(runs: Sequence[RunData], digest: str) -> list[str]:
+    """The last lines: the digest, and what of the texts is in the file."""
+    lines = [f"Calipers · {digest}"]
+    rolled = [run.rollouts for run in runs if run.rollouts is not None]
+    if rolled and not all(each.wants_texts for each in rolled):
+        lines.append("Texts were left out of this file (--no-texts).")
+    elif rolled:
+        texts, rollouts = sum(len(each.texts) for each in rolled), sum(map(len, rolled))
+        if not texts:
+            lines.append("The rollouts have no texts.")
+        elif texts < rollouts:
+            cut = any(each.texts_cut for each in rolled)
+            why = "the others were left out to keep the file small" if cut else "the others have none"
+            lines.append(f"Texts of {texts:,} of {counted(rollouts, 'rollout')} are in this file; {why}.")
+    return lines
