@@ -52,7 +52,9 @@ def facts_of(tree: ast.Module) -> Facts:
             if isinstance(node.value, str):
                 texts.append((node.lineno, node.value))
                 strings.append(node.value)
-                named.append((node.value.rpartition(":")[2], node.lineno))  # it may name an object: module:object
+                home, _, objects = node.value.rpartition(":")  # it may name an object: module:object
+                several = objects.split() if home.startswith("calipers.") else [objects]  # or some, as in names.LENT
+                named += [(name, node.lineno) for name in several]
         elif kind is ast.ImportFrom:
             named += [(alias.name, node.lineno) for alias in node.names if alias.asname]  # used by its other name
         elif kind is ast.JoinedStr:

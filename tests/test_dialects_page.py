@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calipers import compat
-from calipers.systems.evsys.words import EVSYS
+from calipers.systems.evsys.metrics import EVSYS
 
 PAGE = Path(__file__).parents[1] / "docs" / "dialects.md"
 

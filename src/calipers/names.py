@@ -424,26 +424,31 @@ BENCHMARK_CACHES = ("calipers.systems.evsys.cache:cached",)
 LENT = {
     "evsys_sdk": {
         "evsys_sdk": "calipers.systems.evsys.lent",
-        "evsys_sdk.benchmark": "calipers.systems.evsys.lent.benchmark",
-        "evsys_sdk.benchmark_run": "calipers.systems.evsys.lent.benchmark:run_benchmark",
+        "evsys_sdk.benchmark": "calipers.systems.evsys.benchmark",
+        "evsys_sdk.benchmark_run": "calipers.systems.evsys.benchmark:run_benchmark",
         "evsys_sdk.data_types": "calipers.systems.evsys.lent.data_types",
         "evsys_sdk.inference": "calipers.systems.evsys.lent.inference",
         "evsys_sdk.inference.chat_templated": "calipers.systems.evsys.lent.inference:ChatTemplatedInference",
         "evsys_sdk.inference.mock": "calipers.systems.evsys.lent.inference:MockInference MockInferenceConfig",
         "evsys_sdk.metrics": "",
-        "evsys_sdk.metrics.basic": "calipers.systems.evsys.lent.basic",
-        "evsys_sdk.protocols": "calipers.systems.evsys.lent.protocols",
-        "evsys_sdk.registry": "calipers.systems.evsys.lent.registry",
-        "evsys_sdk.training": "calipers.systems.evsys.lent.benchmark:Trajectory TrajectoryGroup Turn",
-        "evsys_sdk.training.evaluators": "calipers.systems.evsys.lent.evaluators",
-        "evsys_sdk.training.harbor_engine": "calipers.systems.evsys.lent.benchmark:run_harbor_rollouts",
-        "evsys_sdk.training.harbor_eval": (
-            "calipers.systems.evsys.lent.benchmark:eval_metrics eval_predictions score_via_harbor upload_eval_rollouts"
+        "evsys_sdk.metrics.basic": "calipers.systems.evsys.metrics",
+        "evsys_sdk.protocols": (
+            "calipers.systems.evsys.lent.registry:InferenceClient Metric VerificationResult Verifier"
         ),
-        "evsys_sdk.training.trajectory": "calipers.systems.evsys.lent.benchmark:Trajectory TrajectoryGroup Turn",
-        "evsys_sdk.verifiers": "calipers.systems.evsys.lent.verifiers",
+        "evsys_sdk.registry": "calipers.systems.evsys.lent.registry",
+        "evsys_sdk.training": "calipers.systems.evsys.benchmark:Trajectory TrajectoryGroup Turn",
+        "evsys_sdk.training.evaluators": "calipers.systems.evsys.lent.evaluators",
+        "evsys_sdk.training.harbor_engine": "calipers.systems.evsys.benchmark:run_harbor_rollouts",
+        "evsys_sdk.training.harbor_eval": (
+            "calipers.systems.evsys.benchmark:eval_metrics eval_predictions score_via_harbor upload_eval_rollouts"
+        ),
+        "evsys_sdk.training.trajectory": "calipers.systems.evsys.benchmark:Trajectory TrajectoryGroup Turn",
+        "evsys_sdk.verifiers": (
+            "calipers.systems.evsys.lent.registry:FormatOnly FormatOnlyConfig FormatOnlyVerifier VerificationResult "
+            "Verifier get_verifier list_verifiers register_verifier"
+        ),
         "evsys_sdk.verifiers.fns": "calipers.verifiers.user_code",
-        "evsys_sdk.verifiers.format_only": "calipers.systems.evsys.lent.verifiers:FormatOnlyConfig FormatOnlyVerifier",
+        "evsys_sdk.verifiers.format_only": "calipers.systems.evsys.lent.registry:FormatOnlyConfig FormatOnlyVerifier",
     },
     "nemo_gym": {
         "nemo_gym": "calipers.systems.nemo_gym.lent.package",
@@ -465,7 +470,7 @@ The names of a module follow a colon; without a colon it has all names of its so
 
 LENT_REGISTRIES = {
     "metric": "calipers.systems.evsys.lent.registry:METRIC_REGISTRY",
-    "verifier": "calipers.systems.evsys.lent.verifiers:VERIFIER_REGISTRY",
+    "verifier": "calipers.systems.evsys.lent.registry:VERIFIER_REGISTRY",
 }
 """The replaced registry that user code registers its objects in, by the kind of index."""
 
@@ -476,7 +481,7 @@ DIALECTS = Index(
     "dialect",
     {
         "native": "calipers.request:NATIVE",
-        "evsys": "calipers.systems.evsys.words:EVSYS",
+        "evsys": "calipers.systems.evsys.metrics:EVSYS",
         "nemo_gym": "calipers.systems.nemo_gym.metrics:NEMO_GYM",
         "lm_eval": "calipers.systems.lm_eval.words:LM_EVAL",
         "harbor": "calipers.systems.harbor.dialect:HARBOR",

@@ -1,179 +1,86 @@
+"""EvSys' own imports, and a script written for EvSys that runs on them."""
+
 import dataclasses
-import inspect
+import importlib
 
 import pytest
-from tasks.given import row
 
-from calipers.errors import CalipersError, InputError
-from calipers.tasks.benchmark_row import (
-    E2BVerifier,
-    HarborTask,
-    InProcessVerifier,
-    LLMJudgeVerifier,
-    as_task,
-    detect_format,
-    harbor_task_from_dict,
-    iter_jsonl,
-    parse_rows,
-    to_dict,
-)
+from calipers.compat import activate
+from calipers.systems.evsys import benchmark as ours
+
+SCRIPT = """
+from evsys_sdk.benchmark import Benchmark
+from evsys_sdk.inference import get_inference
+from evsys_sdk.protocols import InferenceClient
+from evsys_sdk.verifiers.fns import register_fn
+from evsys_sdk.registry import register_metric
+
+@register_fn("shouts")
+def shouts(model_output, expected, params):
+    return float(model_output == str(expected).upper())
+
+@register_metric("worst")
+class Worst:
+    name = "worst"
+    def compute(self, task_rewards):
+        return min((sum(rs) / len(rs) for rs in task_rewards if rs), default=0.0)
+
+client = get_inference("mock")("{prompt}")
+assert isinstance(client, InferenceClient)
+bench = Benchmark.from_iterable("shouting", [
+    {"task_id": text, "instruction": text, "verifier": {"kind": "in_process", "fn_name": "shouts", "expected": "hey"},
+     "metadata": {"loud": text.isupper()}}
+    for text in ("HEY", "hey")
+])
+score = bench.score(client, metrics=["mean_reward", "pass@1", "worst"], breakdown_keys=["loud"])
+"""
 
 
-def test_the_signatures_are_evsys_own():
-    assert {
-        cls.__name__: str(inspect.signature(cls)).partition(" -> ")[0] for cls in (HarborTask, InProcessVerifier)
-    } == {
-        "HarborTask": "(task_id: 'Any', instruction: 'Any', verifier: 'Verifier | None' = None, "
-        "metadata: 'dict[str, Any]' = <factory>)",
-        "InProcessVerifier": "(fn_name: 'str', expected: 'Any' = None, params: 'dict[str, Any]' = <factory>, "
-        "kind: 'str' = 'in_process')",
+@pytest.fixture(autouse=True)
+def _own_functions(monkeypatch):
+    from calipers.verifiers import user_code
+
+    monkeypatch.setattr(user_code, "_registered", {})
+
+
+def test_a_script_written_for_evsys_runs():
+    activate()
+    held = {}
+    exec(SCRIPT, held)
+    score = held["score"]
+    assert score.metrics == {"n_tasks": 2.0, "mean_reward": 0.5, "pass@1": 0.5, "worst": 0.0}
+    assert score.breakdowns == {
+        "loud": {
+            "True": {"n": 1.0, "mean_reward": 1.0, "pass_rate": 1.0},
+            "False": {"n": 1.0, "mean_reward": 0.0, "pass_rate": 0.0},
+        }
     }
-    assert dataclasses.asdict(E2BVerifier()) == {"dockerfile": "", "test_sh": "", "test_state_py": "", "kind": "e2b"}
-    assert dataclasses.asdict(LLMJudgeVerifier()) == {"judge_model": "", "rubric": "", "kind": "llm_judge"}
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        InProcessVerifier("exact_match").fn_name = "contains"
+    assert list(dataclasses.asdict(score)) == ["metrics", "per_task", "breakdowns", "rollouts"]
+    assert score.result["pass@1"].interval is not None
 
 
 @pytest.mark.parametrize(
-    ("payload", "verifier"),
+    "statement",
     [
-        ({"kind": "in_process", "fn_name": "f"}, InProcessVerifier("f", None, {})),
-        ({"kind": "in_process", "fn_name": "f", "expected": 0, "params": None}, InProcessVerifier("f", 0, {})),
-        (
-            {"kind": "in_process", "fn_name": "f", "params": [["k", 1]], "odd": 1},
-            InProcessVerifier("f", None, {"k": 1}),
-        ),
-        ({"kind": "e2b", "test_sh": "true"}, E2BVerifier("", "true", "")),
-        ({"kind": "llm_judge", "rubric": "be kind", "judge_model": "m"}, LLMJudgeVerifier("m", "be kind")),
+        "import evsys_sdk.benchmark; evsys_sdk.benchmark.Benchmark",
+        "from evsys_sdk import benchmark; benchmark.run_benchmark",
+        "from evsys_sdk.benchmark import Benchmark, BenchmarkScore, BenchmarkTaskResult, HarborTask, eval_metrics",
+        "from evsys_sdk.benchmark import *; InProcessVerifier, TrajectoryGroup",
+        "import evsys_sdk.inference as inference; inference.ChatTemplatedInference",
+        "from evsys_sdk.inference import register_inference, get_inference, list_inference",
+        "from evsys_sdk.protocols import InferenceClient, Metric, Verifier",
+        "from evsys_sdk import verifiers; verifiers.get_verifier('format_only')",
+        "import evsys_sdk.verifiers.fns; evsys_sdk.verifiers.fns.get('contains')",
+        "from evsys_sdk.verifiers import fns, VerificationResult",
     ],
 )
-def test_a_row_is_a_task(payload, verifier):
-    task = harbor_task_from_dict({"task_id": "a", "instruction": None, "verifier": payload, "unknown": 1})
-    assert task == HarborTask("a", None, verifier, {})
-    assert harbor_task_from_dict(to_dict(task)) == task
+def test_every_form_of_import_works(statement):
+    assert activate()
+    exec(statement, {})
 
 
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [(None, {}), ("", {}), ([], {}), (0, {}), ([["k", 1]], {"k": 1}), ({"k": {"l": 2}}, {"k": {"l": 2}})],
-)
-def test_metadata_is_a_mapping_or_what_becomes_one(metadata, expected):
-    assert harbor_task_from_dict(row(metadata=metadata)).metadata == expected
-
-
-def test_metadata_is_copied_one_level_deep():
-    held = {"k": {}}
-    task = harbor_task_from_dict(row(metadata=held))
-    assert task.metadata is not held
-    assert task.metadata["k"] is held["k"]
-
-
-@pytest.mark.parametrize(
-    ("bad", "python_error", "text"),
-    [
-        ({}, KeyError, "'task_id'"),  # the text that a KeyError has
-        ({"task_id": 1}, KeyError, "'instruction'"),
-        ({"task_id": 1, "instruction": ""}, KeyError, "'verifier'"),
-        (row(verifier={}), ValueError, "unknown verifier kind: None"),
-        (row(verifier={"kind": []}), ValueError, "unknown verifier kind: []"),
-        (row(verifier={"kind": "in_process"}), KeyError, "'fn_name'"),
-        (row(metadata="abc"), ValueError, 'metadata is "abc"; expected an object'),
-        (row(metadata=5), TypeError, "metadata is 5; expected an object"),
-        (row(metadata=[1]), TypeError, "metadata is [1]; expected an object"),
-        ([1], TypeError, "a task is [1]; expected a JSON object"),
-        (None, TypeError, "a task is null; expected a JSON object"),
-        (row(verifier=None), AttributeError, "verifier is null; expected an object with a kind"),
-        (row(verifier="exact_match"), AttributeError, 'verifier is "exact_match"; expected an object with a kind'),
-    ],
-)
-def test_a_bad_row_is_an_error_of_both_kinds(bad, python_error, text):
-    with pytest.raises(python_error) as caught:
-        harbor_task_from_dict(bad)
-    assert isinstance(caught.value, CalipersError)
-    assert str(caught.value) == text
-
-
-@pytest.mark.parametrize(
-    ("found", "fmt"),
-    [
-        ({"task_id": 1, "verifier": 2, "inputs": 3, "expected": 4}, "harbor_task"),
-        ({"inputs": 3, "expected": 4, "messages": []}, "prompt_dataset"),
-        ({"messages": []}, "chat_messages"),
-        ({"task_id": 1}, "unknown"),
-        ([], "unknown"),
-    ],
-)
-def test_the_format_of_a_row(found, fmt):
-    assert detect_format(found) == fmt
-
-
-def test_rows_of_one_format():
-    assert parse_rows([row("a"), row("b")], "harbor_task") == [harbor_task_from_dict(row(name)) for name in "ab"]
-    assert parse_rows([{"messages": [], "x": 1}], "chat_messages") == [{"messages": [], "x": 1}]
-
-
-@pytest.mark.parametrize(
-    ("rows", "fmt", "text"),
-    [
-        ([row(), {}], "harbor_task", "row 1: 'task_id'; expected task_id, instruction and verifier"),
-        ([row(), [1]], "harbor_task", "row 1: a task is [1]; expected a JSON object"),
-        ([{"inputs": 1}], "prompt_dataset", "row 0: 'expected'"),
-        ([7], "chat_messages", "row 0: it is 7; expected a JSON object"),
-        ([], "harbor_tasks", "no format of rows named 'harbor_tasks'; did you mean 'harbor_task'?"),
-    ],
-)
-def test_a_bad_row_is_named_by_its_number(rows, fmt, text):
-    with pytest.raises(InputError) as caught:
-        parse_rows(rows, fmt)
-    assert isinstance(caught.value, ValueError)
-    assert str(caught.value) == text
-
-
-TURNS = [{"role": "system", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        (HarborTask("a", "q", None), ("a", "q", None, None, {})),
-        (HarborTask(7, TURNS, InProcessVerifier("f", [1], {"k": 2})), ("7", TURNS, "f", [1], {"k": 2})),
-        (
-            HarborTask("a", "q", E2BVerifier("FROM x", "true", "pass")),
-            ("a", "q", "test_sh", None, {"dockerfile": "FROM x", "test_sh": "true", "test_state_py": "pass"}),
-        ),
-        (
-            HarborTask("a", "q", LLMJudgeVerifier("m", "r")),
-            ("a", "q", "llm_judge", None, {"judge_model": "m", "rubric": "r"}),
-        ),
-    ],
-)
-def test_our_task(task, said):
-    found = as_task(dataclasses.replace(task, metadata={"m": 1}))
-    assert (found.id, found.prompt, found.verifier, found.target, found.params) == said
-    assert found.metadata == {"m": 1}
-
-
-@pytest.mark.parametrize(
-    ("task", "python_error", "text"),
-    [
-        (HarborTask(None, "q", None), ValueError, "task_id is null"),
-        (HarborTask(True, "q", None), ValueError, "task_id is true"),  # a boolean is no number here
-        (HarborTask(1.5, "q", None), ValueError, "task_id is 1.5"),
-        (HarborTask("a", None, None), ValueError, "instruction is null"),
-        (HarborTask("a", [], None), ValueError, "instruction is []"),
-        (HarborTask("a", [{"role": "user"}], None), ValueError, 'instruction is [{"role": "user"}]'),
-        (HarborTask("a", "q", InProcessVerifier(None)), ValueError, "fn_name is null"),
-        (HarborTask("a", "q", object()), TypeError, "unknown verifier type: object"),
-    ],
-)
-def test_what_cannot_be_run_is_refused(task, python_error, text):
-    with pytest.raises(python_error) as caught:
-        as_task(task)
-    assert isinstance(caught.value, InputError)
-    assert str(caught.value) == text
-
-
-def test_rows_end_at_newlines_only(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes('\ufeff{"a": "x\u2028y\u0085z"}\r\n\n \t\n[1]'.encode())
-    assert list(iter_jsonl(path)) == [{"a": "x\u2028y\u0085z"}, [1]]
+def test_what_is_lent_is_what_we_have():
+    activate()
+    lent = importlib.import_module("evsys_sdk.benchmark")
+    assert lent.__all__ == sorted(lent.__all__)
+    assert all(getattr(lent, name) is getattr(ours, name) for name in lent.__all__)

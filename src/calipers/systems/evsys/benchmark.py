@@ -3,6 +3,8 @@
 ``score.metrics``, ``per_task`` and ``breakdowns`` are what EvSys gives; ``score.result`` is the
 same scoring as a Calipers `Result`, with intervals and the ledger. Errors in the
 tasks, the metrics or the client are raised before the first call.
+
+Lent as ``evsys_sdk.benchmark``, and as ``evsys_sdk.training.harbor_eval``, ``harbor_engine`` and ``trajectory``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from calipers.clients.client import Completion
 from calipers.errors import CalipersError, InputError, UnknownName, VerifierError
 from calipers.errors import HarborError as HarborError
 from calipers.formats.read import begin
-from calipers.formats.rewards import TrajectoryGroup, from_groups, from_rewards
+from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn, from_groups, from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD, mean, task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, is_code, load
 from calipers.pipeline import quietly, score_rollouts
@@ -33,8 +35,24 @@ from calipers.request import Plan, make_plan
 from calipers.rollouts.record import ABSENT, GROUP, MISSING
 from calipers.rollouts.table import Labels, Part, Places, Rollouts, assemble
 from calipers.systems.evsys.cache import evsys_lookup
-from calipers.systems.evsys.predictions import check_sink, eval_predictions, upload_eval_rollouts
-from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, as_task, from_task, harbor_task_from_dict
+from calipers.systems.evsys.predictions import check_sink
+from calipers.systems.evsys.predictions import eval_predictions as eval_predictions
+from calipers.systems.evsys.predictions import upload_eval_rollouts as upload_eval_rollouts
+from calipers.tasks.benchmark_row import (
+    E2BVerifier,
+    HarborTask,
+    InProcessVerifier,
+    LLMJudgeVerifier,
+    NoObject,
+    WrongType,
+    as_task,
+    detect_format,
+    from_task,
+    harbor_task_from_dict,
+    iter_jsonl,
+    parse_rows,
+    to_dict,
+)
 from calipers.tasks.jsonl import CommonVerifier, NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
 from calipers.tasks.questions import Questions, questions_suite, roles_of
 from calipers.tasks.store import lookup
@@ -44,7 +62,27 @@ from calipers.verifiers.find import NamedVerifier
 from calipers.verifiers.verifier import judged
 
 if TYPE_CHECKING:
-    from calipers.systems.evsys.lent.protocols import TextGenerator
+    from calipers.systems.evsys.lent.registry import TextGenerator
+
+__all__ = [  # what is lent as ``evsys_sdk.benchmark``
+    "Benchmark",
+    "BenchmarkScore",
+    "BenchmarkTaskResult",
+    "E2BVerifier",
+    "HarborTask",
+    "InProcessVerifier",
+    "LLMJudgeVerifier",
+    "Trajectory",
+    "TrajectoryGroup",
+    "Turn",
+    "detect_format",
+    "eval_metrics",
+    "harbor_task_from_dict",
+    "iter_jsonl",
+    "parse_rows",
+    "run_benchmark",
+    "to_dict",
+]
 
 Breakdowns = dict[str, dict[str, dict[str, float]]]  # key -> value -> n, mean_reward, pass_rate
 ECONOMICS: Final = ("time_per_task", "tokens_per_task", "cost_per_task")
@@ -482,6 +520,32 @@ def run_benchmark(
         tasks = chosen.tasks[: len(score.rollouts)]
         upload_eval_rollouts(store, run_id, eval_predictions(tasks, score.rollouts, eval_id=eval_id))
     return score.metrics
+
+
+async def run_harbor_rollouts(
+    tasks: Sequence[HarborTask],
+    *,
+    workspace_dir: Path,
+    max_turns: int = 1,
+    temperature: float = 1.0,
+    n_concurrent: int = 4,
+    **settings: Any,
+) -> list[TrajectoryGroup]:
+    """The rollouts of each task that survived, in the order of the tasks; see `Benchmark.score_via_harbor`.
+
+    ``max_turns`` and ``renderer_name`` are taken and change nothing: the agent that asks the model has one turn.
+    """
+    score = await Benchmark("", list(tasks)).score_via_harbor(
+        workspace_dir=workspace_dir, temperature=temperature, n_concurrent=n_concurrent, **settings
+    )
+    return score.rollouts
+
+
+async def score_via_harbor(
+    tasks: Sequence[HarborTask], *, temperature: float = 0.0, n_concurrent: int = 8, **settings: Any
+) -> list[TrajectoryGroup]:
+    """As `run_harbor_rollouts`, with the temperature and the concurrency of an evaluation."""
+    return await run_harbor_rollouts(tasks, temperature=temperature, n_concurrent=n_concurrent, **settings)
 
 
 def _check_client(client: Any) -> None:

@@ -12,7 +12,7 @@ from calipers.systems.evsys.lent.inference import (
     list_inference,
     register_inference,
 )
-from calipers.systems.evsys.lent.protocols import InferenceClient
+from calipers.systems.evsys.lent.registry import InferenceClient
 
 
 @pytest.fixture(autouse=True)

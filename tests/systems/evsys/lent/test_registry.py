@@ -11,6 +11,7 @@ from calipers.systems.evsys.lent.registry import (
     register_metric,
     schema_for,
 )
+from calipers.systems.evsys.metrics import PassRate
 
 SIX = ["avg", "mean_reward", "pass@1", "pass@3", "pass^3", "pass_rate"]
 
@@ -53,7 +54,7 @@ def test_a_key_belongs_to_the_first_class():
     other = make()
     with pytest.raises(ValueError, match="metric 'avg' already registered") as caught:
         register_metric("avg")(other)
-    assert str(caught.value).endswith(f"(existing=calipers.systems.evsys.lent.basic.Avg, new={__name__}.Plugin)")
+    assert str(caught.value).endswith(f"(existing=calipers.systems.evsys.metrics.Avg, new={__name__}.Plugin)")
     register_metric("mine")(other)
     assert register_metric("mine")(other) is other  # the same class again
     with pytest.raises(ValueError, match="already registered"):
@@ -190,3 +191,20 @@ def test_a_broken_package_is_a_warning_in_a_list_and_a_reason_for_its_name(tmp_p
         assert list_metrics() == SIX
     with pytest.raises(KeyError, match=said):
         get_metric("one")
+
+
+def test_a_metric_is_whatever_has_both_attributes():
+    activate()
+    from evsys_sdk.protocols import Metric
+
+    class Named:
+        name = "named"
+
+    class Odd(Named):
+        compute = 0  # the attribute exists; nothing else is looked at
+
+    assert isinstance(PassRate(), Metric)
+    assert isinstance(Odd(), Metric)
+    assert not isinstance(Named(), Metric)
+    with pytest.raises(TypeError):
+        issubclass(PassRate, Metric)

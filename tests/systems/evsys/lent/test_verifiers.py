@@ -1,13 +1,14 @@
 import asyncio
+import importlib
 
 import msgspec
 import pytest
 from compat.packages import put
 
 from calipers.clients.client import Completion
+from calipers.compat import activate
 from calipers.names import VERIFIERS
-from calipers.systems.evsys.lent import verifiers
-from calipers.systems.evsys.lent.verifiers import (
+from calipers.systems.evsys.lent.registry import (
     VERIFIER_REGISTRY,
     FormatOnly,
     FormatOnlyConfig,
@@ -95,7 +96,7 @@ def test_a_registered_class_judges_runs():
 
 
 DECORATED = """
-from calipers.systems.evsys.lent.verifiers import VerificationResult, register_verifier
+from calipers.systems.evsys.lent.registry import VerificationResult, register_verifier
 @register_verifier("brought")
 class Brought:
     def verify(self, *, prompt, completion, target):
@@ -115,5 +116,7 @@ def test_installed_packages_are_asked(tmp_path, monkeypatch):
 
 
 def test_all_that_is_lent_is_there():
+    activate()
+    verifiers = importlib.import_module("evsys_sdk.verifiers")
     assert verifiers.__all__ == sorted(verifiers.__all__)
     assert all(getattr(verifiers, name) for name in verifiers.__all__)

@@ -1,37 +1,41 @@
-"""EvSys' registry of metrics; lent as ``evsys_sdk.registry``.
+"""EvSys' plug-ins: what it demands of a metric, a verifier and a client, and the registries of the first two.
 
-What is registered here is known to Calipers under the same name, in every dialect. Installed
-packages are asked when a name is missing and when all names are listed, not at import.
+Lent as ``evsys_sdk.registry``, ``protocols`` and ``verifiers``. What is registered here is known to
+Calipers under the same name: a metric in every dialect, a verifier in every run, with the task's params as its
+``Config``. Installed packages are asked when a name is missing and when all names are listed, not at import.
+
+The ``Config`` of a class that is built in is a msgspec Struct where EvSys has a pydantic model; unknown fields are
+refused by both.
 """
 
 from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from calipers.errors import PluginError
-from calipers.names import METRICS, Index, load
-from calipers.systems.evsys.lent.basic import Avg, MeanReward, PassAt1, PassAt3, PassHat3, PassRate
+from calipers.names import METRICS, VERIFIERS, Index
+from calipers.systems.evsys.metrics import Avg, MeanReward, PassAt1, PassAt3, PassHat3, PassRate
 
-_ELSEWHERE: Final = {  # kinds that live beside their own code, which imports this page
-    **dict.fromkeys(
-        ("get_inference", "list_inference", "list_inferences", "register_inference"),
-        "calipers.systems.evsys.lent.inference",
-    ),
-    **dict.fromkeys(("get_verifier", "list_verifiers", "register_verifier"), "calipers.systems.evsys.lent.verifiers"),
-}
-_REGISTRIES: Final = {  # kind -> its registry
-    "inference_client": "calipers.systems.evsys.lent.inference:INFERENCE_REGISTRY",
-    "metric": "calipers.systems.evsys.lent.registry:METRIC_REGISTRY",
-    "verifier": "calipers.systems.evsys.lent.verifiers:VERIFIER_REGISTRY",
-}
+_OF_CLIENTS: Final = ("get_inference", "list_inference", "list_inferences", "register_inference")
 
-__all__ = ["Registry", "get_metric", "list_metrics", "register_metric", "schema_for", *_ELSEWHERE]
+__all__ = [  # what is lent as ``evsys_sdk.registry``
+    "Registry",
+    "get_metric",
+    "get_verifier",
+    "list_metrics",
+    "list_verifiers",
+    "register_metric",
+    "register_verifier",
+    "schema_for",
+    *_OF_CLIENTS,
+]
 
 C = TypeVar("C", bound=type)
 Keys = list[str]
@@ -118,13 +122,96 @@ def _called(thing: Any) -> str:
     return repr(thing)
 
 
+@runtime_checkable
+class Metric(Protocol):
+    """A name and a ``compute``; ``isinstance`` looks for both attributes and at nothing else."""
+
+    name: ClassVar[str]
+
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
+        """One number from the rewards of every sample, ``task_rewards[task][sample]``."""
+        ...
+
+
+class TextGenerator(Protocol):
+    """What `Benchmark.score` needs of a client: text in, text out."""
+
+    def generate(
+        self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
+    ) -> str:
+        """The completion of a prompt."""
+        ...
+
+
+@runtime_checkable
+class InferenceClient(TextGenerator, Protocol):
+    """A name and a ``generate``. ``isinstance`` looks for both attributes and at nothing else."""
+
+    name: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class VerificationResult:
+    """What a completion is worth, and what was seen on the way."""
+
+    reward: float
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """A name, a ``Config`` and a ``verify``; ``isinstance`` looks for the attributes and at nothing else."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type]
+
+    def verify(self, *, prompt: Any, completion: str, target: Mapping[str, Any]) -> VerificationResult:
+        """The reward of one completion."""
+        ...
+
+
+class FormatOnlyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What each pair of tags is worth."""
+
+    has_think_reward: float = 0.5
+    has_answer_reward: float = 0.5
+
+
+class FormatOnlyVerifier:
+    """A reward for ``<think>`` tags and one for ``<answer>`` tags, wherever and in whatever order they are."""
+
+    name: ClassVar[str] = "format_only"
+    Config: ClassVar[type[FormatOnlyConfig]] = FormatOnlyConfig
+
+    def __init__(self, config: FormatOnlyConfig | None = None, **params: float) -> None:
+        self.config = config or msgspec.convert(params, self.Config)
+        self.has_think_reward, self.has_answer_reward = self.config.has_think_reward, self.config.has_answer_reward
+
+    def verify(self, *, prompt: Any, completion: str, target: Mapping[str, Any]) -> VerificationResult:
+        """The reward of one completion; prompt and target are not looked at.
+
+        >>> FormatOnlyVerifier(has_think_reward=0.2).verify(prompt="", completion="<think>4</think>", target={})
+        VerificationResult(reward=0.2, info={'has_think': True, 'has_answer': False})
+        """
+        from calipers.verifiers.text import tags, worth  # which a metric's file does not need
+
+        seen = tags(completion)
+        rewards = {"has_think_reward": self.has_think_reward, "has_answer_reward": self.has_answer_reward}
+        return VerificationResult(worth(seen, rewards), dict(seen))
+
+
+FormatOnly = FormatOnlyVerifier
 METRIC_REGISTRY: Final = Registry(
     "metric", {cls.name: cls for cls in (Avg, MeanReward, PassAt1, PassAt3, PassHat3, PassRate)}, METRICS
 )
+VERIFIER_REGISTRY: Final = Registry("verifier", {FormatOnlyVerifier.name: FormatOnlyVerifier}, VERIFIERS)
 
 register_metric = METRIC_REGISTRY.register
 get_metric = METRIC_REGISTRY.get
 list_metrics = METRIC_REGISTRY.names
+register_verifier = VERIFIER_REGISTRY.register
+get_verifier = VERIFIER_REGISTRY.get
+list_verifiers = VERIFIER_REGISTRY.names
 
 
 def schema_for(kind: str, name: str) -> dict[str, Any]:
@@ -132,9 +219,12 @@ def schema_for(kind: str, name: str) -> dict[str, Any]:
 
     KeyError for an unknown kind or name.
     """
-    if kind not in _REGISTRIES:
-        raise KeyError(f"No registry of kind {kind!r}. Available: {', '.join(_REGISTRIES)}")
-    config = getattr(load(_REGISTRIES[kind]).get(name), "Config", None)
+    from calipers.systems.evsys.lent.inference import INFERENCE_REGISTRY  # which imports this page
+
+    registries = {registry.kind: registry for registry in (INFERENCE_REGISTRY, METRIC_REGISTRY, VERIFIER_REGISTRY)}
+    if kind not in registries:
+        raise KeyError(f"No registry of kind {kind!r}. Available: {', '.join(registries)}")
+    config = getattr(registries[kind].get(name), "Config", None)
     if callable(written := getattr(config, "model_json_schema", None)):  # pydantic, as EvSys' own
         return dict(written())
     if isinstance(config, type) and issubclass(config, msgspec.Struct):
@@ -143,6 +233,6 @@ def schema_for(kind: str, name: str) -> dict[str, Any]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ELSEWHERE:
+    if name not in _OF_CLIENTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    return getattr(importlib.import_module("calipers.systems.evsys.lent.inference"), name)
