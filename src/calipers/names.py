@@ -451,15 +451,33 @@ LENT = {
         "evsys_sdk.verifiers.format_only": "calipers.systems.evsys.lent.registry:FormatOnlyConfig FormatOnlyVerifier",
     },
     "nemo_gym": {
-        "nemo_gym": "calipers.systems.nemo_gym.lent.package",
+        "nemo_gym": "calipers.systems.nemo_gym.lent",
         "nemo_gym.base_resources_server": "calipers.systems.nemo_gym.lent.base_resources_server",
         "nemo_gym.config_types": "calipers.systems.nemo_gym.lent.models",
         "nemo_gym.global_config": "calipers.systems.nemo_gym.lent.global_config",
-        "nemo_gym.judge": "calipers.systems.nemo_gym.lent.judge",
-        "nemo_gym.openai_utils": "calipers.systems.nemo_gym.lent.openai_utils",
-        "nemo_gym.prompt": "calipers.systems.nemo_gym.lent.prompt",
+        "nemo_gym.judge": (
+            "calipers.systems.nemo_gym.lent.base_resources_server:"
+            "JudgeError call_judge judge_failsafe reraise_judge_errors"
+        ),
+        "nemo_gym.openai_utils": (
+            "calipers.systems.nemo_gym.lent.models:"
+            "NeMoGymAsyncOpenAI NeMoGymChatCompletion NeMoGymChatCompletionCreateParamsNonStreaming "
+            "NeMoGymChatCompletionMessage NeMoGymChatCompletionMessageToolCall NeMoGymChoice NeMoGymContent "
+            "NeMoGymEasyInputMessage NeMoGymFunction NeMoGymFunctionCallOutput NeMoGymMessage "
+            "NeMoGymResponse NeMoGymResponseCreateParamsNonStreaming NeMoGymResponseFunctionToolCall "
+            "NeMoGymResponseInput NeMoGymResponseInputItem NeMoGymResponseInputTokensDetails "
+            "NeMoGymResponseOutputItem NeMoGymResponseOutputMessage NeMoGymResponseOutputRefusal "
+            "NeMoGymResponseOutputText NeMoGymResponseOutputTokensDetails NeMoGymResponseReasoningItem "
+            "NeMoGymResponseUsage NeMoGymSummary RATE_LIMIT_ERROR_CODES RETRY_ERROR_CODES"
+        ),
+        "nemo_gym.prompt": (
+            "calipers.systems.nemo_gym.lent.models:PromptConfig apply_prompt_to_row fill_prompt load_prompt_config"
+        ),
         "nemo_gym.reward_profile": "calipers.systems.nemo_gym.lent.reward_profile",
-        "nemo_gym.rollout_correlation": "calipers.systems.nemo_gym.lent.rollout_correlation",
+        "nemo_gym.rollout_correlation": (
+            "calipers.systems.nemo_gym.lent.base_resources_server:"
+            "RolloutContextMiddleware current_rollout_id rollout_context"
+        ),
         "nemo_gym.server_utils": "calipers.systems.nemo_gym.lent.server_utils",
     },
 }

@@ -67,3 +67,13 @@ def test_without_the_extra_it_says_what_is_missing(hidden, said):
     )
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
+
+
+def test_each_module_has_the_names_that_are_lent():
+    activate(GYM)
+    modules = {part: importlib.import_module(part) for part in LENT[GYM]}
+    assert [
+        (part, name) for part, module in modules.items() for name in module.__all__ if not hasattr(module, name)
+    ] == []
+    assert modules["nemo_gym.judge"].__all__ == sorted(modules["nemo_gym.judge"].__all__)
+    assert {*modules["nemo_gym"].__all__} == {"CACHE_DIR", "PARENT_DIR", "RESULTS_DIR", "ROOT_DIR", "WORKING_DIR"}

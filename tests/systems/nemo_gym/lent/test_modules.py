@@ -9,13 +9,14 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 from systems.nemo_gym.serve.asking import spoken
 
-from calipers.systems.nemo_gym.lent import global_config, judge, models, openai_utils, prompt, server_utils
+from calipers.systems.nemo_gym.lent import base_resources_server as judge
+from calipers.systems.nemo_gym.lent import global_config, models, server_utils
 from calipers.systems.nemo_gym.lent.base_resources_server import normalize_tool_name
 from calipers.systems.nemo_gym.lent.models import BaseVerifyRequest
 
 
 def response(*items):
-    return openai_utils.NeMoGymResponse.model_validate({"output": list(items)})
+    return models.NeMoGymResponse.model_validate({"output": list(items)})
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,13 @@ def response(*items):
 )
 def test_items_have_their_classes(item, kind):
     (made,) = response(item).output
-    assert type(made) is getattr(openai_utils, f"NeMoGym{kind}")
+    assert type(made) is getattr(models, f"NeMoGym{kind}")
     assert made.model_dump(exclude_unset=True) == item
 
 
 def test_an_input_message_has_plain_parts():
-    params = openai_utils.NeMoGymResponseCreateParamsNonStreaming(
-        input=[openai_utils.NeMoGymEasyInputMessage(role="user", content=[{"type": "input_text", "text": "?"}])]
+    params = models.NeMoGymResponseCreateParamsNonStreaming(
+        input=[models.NeMoGymEasyInputMessage(role="user", content=[{"type": "input_text", "text": "?"}])]
     )
     assert params.input[0].content[0]["text"] == "?"
     sent = [{"content": [{"type": "input_text", "text": "?"}], "role": "user"}]
@@ -43,7 +44,7 @@ def test_an_input_message_has_plain_parts():
 
 
 def test_a_chat():
-    chat = openai_utils.NeMoGymChatCompletion.model_validate({"choices": [{"message": {"content": "42"}}], "x": 1})
+    chat = models.NeMoGymChatCompletion.model_validate({"choices": [{"message": {"content": "42"}}], "x": 1})
     assert (chat.choices[0].message.content, chat.choices[0].finish_reason) == ("42", None)
 
 
@@ -72,12 +73,12 @@ def test_the_configuration_is_that_of_the_environment(monkeypatch):
 
 def test_prompts(tmp_path):
     (tmp_path / "p.yaml").write_text("system: You add.\nuser: '{a} + {b}?'\n")
-    config = prompt.load_prompt_config(str(tmp_path / "p.yaml"))
-    filled = prompt.apply_prompt_to_row({"a": 1, "b": 2, "responses_create_params": {"top_p": 1}}, config)
+    config = models.load_prompt_config(str(tmp_path / "p.yaml"))
+    filled = models.apply_prompt_to_row({"a": 1, "b": 2, "responses_create_params": {"top_p": 1}}, config)
     messages = [{"role": "system", "content": "You add."}, {"role": "user", "content": "1 + 2?"}]
     assert filled["responses_create_params"] == {"top_p": 1, "input": messages}
     with pytest.raises(KeyError, match="the prompt needs 'b', but the row only has a"):
-        prompt.fill_prompt(config, {"a": 1})
+        models.fill_prompt(config, {"a": 1})
 
 
 def test_names_of_tools():
@@ -110,7 +111,7 @@ async def model(answer):
 def called(answer, server="judge", **kinds):
     async def call():
         async with model(answer) as client:
-            body = openai_utils.NeMoGymEasyInputMessage(role="user", content="?")
+            body = models.NeMoGymEasyInputMessage(role="user", content="?")
             return await judge.call_judge(
                 client, server_name=server, url_path="/v1/responses", json=body, response_model=Verdict
             )
@@ -171,7 +172,7 @@ def test_a_verdict_that_could_not_be_reached_is_marked():
 
 
 def test_an_openai_client_tries_again(monkeypatch):
-    monkeypatch.setattr(openai_utils, "PAUSE", 0.0)
+    monkeypatch.setattr(models, "PAUSE", 0.0)
     answers = [500, 429, 200]
 
     async def answer(request):
@@ -181,6 +182,6 @@ def test_an_openai_client_tries_again(monkeypatch):
     async def call():
         async with model(answer) as client:
             url = f"http://127.0.0.1:{client.global_config_dict['judge']['responses_api_models']['m']['port']}/v1"
-            return await openai_utils.NeMoGymAsyncOpenAI(base_url=url, api_key="k").create_response(input="?")
+            return await models.NeMoGymAsyncOpenAI(base_url=url, api_key="k").create_response(input="?")
 
     assert asyncio.run(call()) == {"n": 1}

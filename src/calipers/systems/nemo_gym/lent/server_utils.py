@@ -10,8 +10,8 @@ import aiohttp
 import msgspec
 from pydantic import BaseModel
 
+from calipers.systems.nemo_gym.lent.base_resources_server import SESSION_ID_KEY
 from calipers.systems.nemo_gym.lent.global_config import get_first_server_config_dict, get_global_config_dict
-from calipers.systems.nemo_gym.lent.sessions import SESSION_ID_KEY
 
 __all__ = [
     "MAX_NUM_TRIES",
