@@ -1,8 +1,12 @@
-"""What NeMo Gym ships for hooks; lent as ``nemo_gym.reward_profile``. Percent and names are its own."""
+"""What NeMo Gym ships for hooks: its aggregation, pass@k and majority@k in percent, and the offline profile.
+
+Lent as ``nemo_gym.reward_profile``, whose names these are.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +16,8 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel
 
+from calipers.metrics.metric import share_without
+from calipers.rollouts.column import Floats
 from calipers.systems.nemo_gym.aggregate import (
     ComputeMetrics,
     Hooks,
@@ -23,7 +29,6 @@ from calipers.systems.nemo_gym.aggregate import (
     reward_profile,
 )
 from calipers.systems.nemo_gym.lent.models import AggregateMetrics, AggregateMetricsRequest
-from calipers.systems.nemo_gym.metrics import highest_k, pass_majority, sample_spread, subsets
 from calipers.systems.nemo_gym.report import encoded
 from calipers.systems.nemo_gym.wire import agent_name
 from calipers.systems.nemo_gym.words import AGENT, PROFILE_ENDS, REWARD, ROLLOUT, TASK
@@ -42,7 +47,12 @@ __all__ = [
     "highest_k_metrics",
 ]
 
+Tasks = Sequence[Sequence[Mapping[str, Any]]]
 ScoreFn = Callable[[Any], Mapping[str, float]]
+Scores = list[list[dict[str, float]]]
+
+NO_ANSWER: Final = "no_answer"
+SUFFIXES: Final = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std_dev")
 
 
 class AggregateMetricsMixin:
@@ -71,29 +81,72 @@ def compute_aggregate_metrics(
 
 
 def compute_pass_majority_metrics(
-    tasks: Sequence[Sequence[Mapping[str, Any]]], score_fn: ScoreFn | None = None, answer_key: str | None = None
-) -> tuple[dict[str, Any], list[list[dict[str, float]]], list[str], int]:
-    """(metrics, scores of every rollout, their names, the largest k); see `metrics.pass_majority`."""
-    return pass_majority(tasks, score_fn, answer_key)
+    tasks: Tasks, score_fn: ScoreFn | None = None, answer_key: str | None = None
+) -> tuple[dict[str, Any], Scores, list[str], int]:
+    """(metrics, every rollout's scores, their names, the most rollouts a task has), for k from 1 to that.
+
+    ``pass@k/NAME`` is without bias over all rollouts of a task whose scores are all 0 or 1, the best of
+    the first k in any other, and leaves out a task with fewer than k; ``pass@1[avg-of-k]/NAME`` is the
+    mean of the first k, or of as many as there are; ``majority@k/NAME`` is the score of the commonest
+    (answer, score) among the first k, ties averaged, 0 where nobody answered; an answer that is a list
+    or an object is counted by what it holds. All are means over tasks, times 100. No tasks give nothing.
+    """
+    scores = _scores(tasks, score_fn, answer_key)
+    names = sorted({name for task in scores for row in task for name in row})
+    most = max(map(len, scores), default=0)
+    metrics: dict[str, Any] = {}
+    values = {name: _values(scores, name) for name in names}
+    passes = {name: _pass_at(values[name], most) for name in names}
+    means = {name: _mean_of_first(values[name], most) for name in names}
+    votes = {name: _majority(tasks, scores, name, answer_key, most) for name in names} if answer_key else {}
+    for k in range(most):
+        for name in names:
+            if passes[name][k] is not None:
+                metrics[f"pass@{k + 1}/{name}"] = passes[name][k]
+            metrics[f"pass@1[avg-of-{k + 1}]/{name}"] = means[name][k]
+            if answer_key:
+                metrics[f"majority@{k + 1}/{name}"] = votes[name][k]
+    if not most:
+        return metrics, scores, names, most
+    runs = {name: _per_run(scores, name, most) for name in names}
+    metrics["per_sample_aggregate"] = runs
+    for k in range(2, most + 1):
+        for name in names:
+            if len(runs[name]) >= k:
+                deviation = _deviation(runs[name][:k])
+                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[0]}"] = deviation
+                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[1]}"] = deviation / math.sqrt(k)
+    return metrics, scores, names, most
 
 
 def add_avg_sample_std_dev(
-    metrics: dict[str, Any], score_dicts: list[list[dict[str, float]]], score_names: Sequence[str], max_k: int
+    metrics: dict[str, Any], score_dicts: Scores, score_names: Sequence[str], max_k: int
 ) -> None:
-    """Add the mean spread within tasks to the metrics, in the unit of the scores."""
-    metrics.update(sample_spread(score_dicts, score_names, max_k))
+    """Add ``pass@1[avg-of-k]/NAME/avg_sample_std_dev``: the mean over tasks of the spread of the first k scores.
+
+    In the unit of the scores, not in percent. A task with fewer than two scores has no spread.
+    """
+    for k in range(2, max_k + 1):
+        for name in score_names:
+            spreads = [_deviation(task[:k].tolist()) for task in _values(score_dicts, name) if len(task) > 1]
+            if spreads:
+                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = math.fsum(spreads) / len(spreads)
 
 
 def compute_subset_metrics(
-    tasks: Sequence[Sequence[Mapping[str, Any]]],
-    subset_key: str,
-    score_fn: ScoreFn | None = None,
-    answer_key: str | None = None,
+    tasks: Tasks, subset_key: str, score_fn: ScoreFn | None = None, answer_key: str | None = None
 ) -> dict[str, Any]:
-    """The pass and majority metrics of each subset of tasks, as ``SUBSET/METRIC``."""
+    """The pass and majority metrics of each subset of tasks, as ``SUBSET/METRIC``.
+
+    A task belongs to what its first rollout has under the key; one with nothing there is left out.
+    """
+    subsets: dict[Any, list[Sequence[Mapping[str, Any]]]] = {}
+    for task in tasks:
+        if task and (subset := task[0].get(subset_key)):
+            subsets.setdefault(subset, []).append(task)
     subset_metrics: dict[str, Any] = {}
-    for subset, some in subsets(tasks, subset_key).items():
-        metrics = pass_majority(some, score_fn, answer_key)[0]
+    for subset, some in subsets.items():
+        metrics = compute_pass_majority_metrics(some, score_fn, answer_key)[0]
         metrics.pop("per_sample_aggregate", None)
         subset_metrics.update({f"{subset}/{name}": value for name, value in metrics.items()})
     return subset_metrics
@@ -105,8 +158,112 @@ def highest_k_metrics(
     score_names: Sequence[str] | None = None,
     exclude_names: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The metrics of a pattern such as ``pass@{k}`` at the largest k there is."""
-    return highest_k(agent_metrics, pattern, score_names, exclude_names)
+    """The metrics ``pattern/NAME`` at the largest k there is, ``{k}`` in the pattern standing for it.
+
+    >>> highest_k_metrics({"pass@1/accuracy": 10.0, "pass@4/accuracy": 40.0, "pass@4/f1": 60.0}, "pass@{k}", ["f1"])
+    {'pass@4/f1': 60.0}
+    """
+    head, _, tail = pattern.partition("{k}")
+    shape = re.compile(f"{re.escape(head)}([0-9]+){re.escape(tail)}/(.+)", re.DOTALL)
+    by_k: dict[int, dict[str, Any]] = {}
+    for key, value in agent_metrics.items():
+        match = shape.fullmatch(key)
+        if match is None or match[2].endswith(tuple(f"/{suffix}" for suffix in SUFFIXES)):
+            continue
+        if (score_names is None or match[2] in score_names) and match[2] not in (exclude_names or ()):
+            by_k.setdefault(int(match[1]), {})[key] = value
+    return by_k[max(by_k)] if by_k else {}
+
+
+def _scores(tasks: Tasks, score_fn: ScoreFn | None, answer_key: str | None) -> Scores:
+    by_task: Scores = []
+    for task in tasks:
+        rows = []
+        for row in task:
+            scores = dict(score_fn(row)) if score_fn else {"accuracy": row["reward"]}
+            scores = {name: int(value) if isinstance(value, bool) else value for name, value in scores.items()}
+            if answer_key:
+                scores[NO_ANSWER] = int(row.get(answer_key) is None)
+            rows.append(scores)
+        by_task.append(rows)
+    return by_task
+
+
+def _values(scores: Scores, name: str) -> list[Floats]:
+    """The scores of that name, task by task; a rollout without it is left out."""
+    return [np.array([row[name] for row in task if name in row], dtype=np.float64) for task in scores]
+
+
+def _pass_at(values: Sequence[Floats], most: int) -> list[float | None]:
+    sums: list[list[float]] = [[] for _ in range(most)]
+    for task in values:
+        n = len(task)
+        if bool(((task == 0) | (task == 1)).all()):
+            right = int(task.sum())
+            chances = [1.0 - share_without(n, right, k) for k in range(1, n + 1)]
+        else:
+            chances = np.maximum.accumulate(task).tolist()
+        for k, chance in enumerate(chances):
+            sums[k].append(chance)
+    return [100.0 * math.fsum(chances) / len(chances) if chances else None for chances in sums]
+
+
+def _mean_of_first(values: Sequence[Floats], most: int) -> list[float]:
+    kept = [task for task in values if len(task)]
+    averages = []
+    for k in range(1, most + 1):
+        means = [math.fsum(task[:k].tolist()) / min(k, len(task)) for task in kept]
+        averages.append(100.0 * math.fsum(means) / len(means))
+    return averages
+
+
+def _majority(tasks: Tasks, scores: Scores, name: str, answer_key: str, most: int) -> list[float]:
+    sums: list[list[float]] = [[] for _ in range(most)]
+    for task, rows in zip(tasks, scores, strict=True):
+        votes: Counter[tuple[Any, float]] = Counter()
+        value = 0.0
+        for k in range(most):
+            if k < len(task):
+                answer = task[k].get(answer_key)
+                if answer is not None and name in rows[k]:
+                    votes[_countable(answer), rows[k][name]] += 1
+                    top = max(votes.values())
+                    tied = [score for (_, score), count in votes.items() if count == top]
+                    value = math.fsum(tied) / len(tied)
+            sums[k].append(value)
+    return [100.0 * math.fsum(values) / len(values) for values in sums]
+
+
+def _countable(answer: Any) -> Any:
+    """An answer that can be counted: a list or an object by what it holds, where Python cannot hash it.
+
+    Equal answers stay equal, whatever the order of an object's keys; a list is no tuple.
+    """
+    if isinstance(answer, list):
+        return list, tuple(map(_countable, answer))
+    if isinstance(answer, tuple):
+        return tuple(map(_countable, answer))
+    if isinstance(answer, (set, frozenset)):
+        return frozenset(answer)
+    if isinstance(answer, Mapping):
+        return dict, frozenset((key, _countable(value)) for key, value in answer.items())
+    return answer
+
+
+def _per_run(scores: Scores, name: str, most: int) -> list[float]:
+    """The mean over tasks of the rollouts at each place of their lists, in percent."""
+    means = []
+    for index in range(most):
+        values = [task[index][name] for task in scores if index < len(task) and name in task[index]]
+        if values:
+            means.append(100.0 * math.fsum(values) / len(values))
+    return means
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The standard deviation with n - 1 by NeMo Gym's formula, of which its helpers give the last digit."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 class RewardProfileConfig(BaseModel):
