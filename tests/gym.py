@@ -33,8 +33,7 @@ def put(path: Path, *rows: Any) -> str:
 
 def exported(*paths: str, **asked: Any) -> Any:
     """The metrics file that these files give, decoded."""
-    from calipers.systems.nemo_gym.aggregate import entries_of, one_table
-    from calipers.systems.nemo_gym.report import file_chunks
+    from calipers.systems.nemo_gym.aggregate import entries_of, file_chunks, one_table
 
     kept: list[Any] = []
     begin(paths, kept=kept, **asked)

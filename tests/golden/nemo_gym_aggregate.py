@@ -7,8 +7,16 @@ from pathlib import Path
 
 from calipers.compat import GYM, activate
 from calipers.formats.read import begin
-from calipers.systems.nemo_gym.aggregate import Hooks, aggregate, aggregate_agents, by_agent, entries_of, one_table
-from calipers.systems.nemo_gym.report import encoded, file_chunks
+from calipers.systems.nemo_gym.aggregate import (
+    Hooks,
+    aggregate,
+    aggregate_agents,
+    by_agent,
+    encoded,
+    entries_of,
+    file_chunks,
+    one_table,
+)
 
 
 def hooks(source):

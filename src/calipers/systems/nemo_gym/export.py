@@ -10,9 +10,18 @@ from calipers.errors import InputError
 from calipers.formats.source import Source
 from calipers.reports.result import Result
 from calipers.rollouts.table import Part
-from calipers.systems.nemo_gym.aggregate import Hooks, aggregate_agents, by_agent, entries_of, one_table, reward_profile
+from calipers.systems.nemo_gym.aggregate import (
+    Hooks,
+    aggregate_agents,
+    by_agent,
+    encoded,
+    entries_of,
+    file_chunks,
+    headline,
+    one_table,
+    reward_profile,
+)
 from calipers.systems.nemo_gym.read import records, without_companions
-from calipers.systems.nemo_gym.report import encoded, file_chunks, headline
 from calipers.systems.nemo_gym.words import INPUTS, METRICS, PROFILE_ENDS, beside
 
 PROFILE: Final = "nemo_gym_profile"

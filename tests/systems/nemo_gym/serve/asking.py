@@ -13,8 +13,7 @@ from typing import Any
 from calipers.systems.nemo_gym.hooks import load_server
 from calipers.systems.nemo_gym.serve.app import Offer, make_app
 from calipers.systems.nemo_gym.serve.guard import Door
-from calipers.systems.nemo_gym.serve.limits import LIMITS, BodyLimits
-from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
+from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits, Workers, WorkerSettings
 
 HERE = Door()
 HEADERS = {"host": "localhost", "content-type": "application/json"}

@@ -5,7 +5,7 @@ import pytest
 from systems.nemo_gym.serve.asking import HEADERS, HERE, asked
 
 from calipers.systems.nemo_gym.serve.guard import QUICK, Door, Guard
-from calipers.systems.nemo_gym.serve.limits import LIMITS, BodyLimits
+from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits
 
 
 async def echo(scope, receive, send):

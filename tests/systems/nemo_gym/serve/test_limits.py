@@ -1,6 +1,6 @@
 import pytest
 
-from calipers.systems.nemo_gym.serve.limits import BodyLimits, ServerRefusal, decode, deeper
+from calipers.systems.nemo_gym.serve.workers import BodyLimits, ServerRefusal, decode, deeper
 
 LIMITS = BodyLimits(depth=4)
 
@@ -33,10 +33,10 @@ def test_what_is_json(body, found):
     ],
 )
 def test_what_is_not(body, code, said):
-    found = decode(body, LIMITS)
-    assert isinstance(found, ServerRefusal)
-    assert (found.status, found.code) == (400, code)
-    assert said in found.message
+    with pytest.raises(ServerRefusal) as caught:
+        decode(body, LIMITS)
+    assert (caught.value.status, caught.value.code) == (400, code)
+    assert said in caught.value.message
 
 
 @pytest.mark.parametrize(("value", "depth"), [(1, 0), ([], 1), ({"a": 1}, 1), ([[], {"a": [1]}], 3)])

@@ -9,8 +9,7 @@ from systems.nemo_gym.serve.asking import server_file
 from waiting import PATIENCE
 
 from calipers.systems.nemo_gym.serve import workers
-from calipers.systems.nemo_gym.serve.limits import LIMITS
-from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
+from calipers.systems.nemo_gym.serve.workers import LIMITS, Workers, WorkerSettings
 
 BODY = json.dumps({"verify_responses": [row(0, 0)]}).encode()
 HANGS = """def compute_metrics(self, tasks):

@@ -24,14 +24,21 @@ from calipers.reports.figures import counted
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.table import Part
-from calipers.systems.nemo_gym.aggregate import by_agent, entries_of, one_table, stripped
+from calipers.systems.nemo_gym.aggregate import (
+    GymEntry,
+    by_agent,
+    entries_of,
+    file_chunks,
+    headline,
+    one_table,
+    stripped,
+)
 from calipers.systems.nemo_gym.collect.agents import TARGETS, Reach, Server, SimpleAgent, checked, head_agents
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.loop import AggregateAnswer, CollectedAgent, Collector, LaneStanding, aggregated
 from calipers.systems.nemo_gym.collect.request import Collecting
 from calipers.systems.nemo_gym.collect.row import Row, agent_of, key_of
 from calipers.systems.nemo_gym.inputs import materialize
-from calipers.systems.nemo_gym.report import GymEntry, file_chunks, headline
 from calipers.systems.nemo_gym.wire import MIXED, decoded
 from calipers.systems.nemo_gym.words import FAILURE, FAILURES, INPUTS, KILLED, METRICS, TASK, beside
 from calipers.verifiers.find import NamedVerifier, verifier

@@ -24,12 +24,12 @@ from calipers.systems.nemo_gym.aggregate import (
     KeyMetrics,
     aggregate,
     checked_keys,
+    encoded,
     indexed,
     means,
     reward_profile,
 )
 from calipers.systems.nemo_gym.lent.models import AggregateMetrics, AggregateMetricsRequest
-from calipers.systems.nemo_gym.report import encoded
 from calipers.systems.nemo_gym.wire import agent_name
 from calipers.systems.nemo_gym.words import AGENT, PROFILE_ENDS, REWARD, ROLLOUT, TASK
 

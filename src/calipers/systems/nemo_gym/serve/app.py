@@ -32,8 +32,7 @@ from calipers.systems.nemo_gym.serve.guard import (
     respond,
     word,
 )
-from calipers.systems.nemo_gym.serve.limits import LIMITS, BodyLimits, ServerRefusal, too_large
-from calipers.systems.nemo_gym.serve.workers import Workers, no_room
+from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits, ServerRefusal, Workers, no_room, too_large
 from calipers.systems.nemo_gym.words import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.tasks.task import Prompt, Task
 from calipers.verifiers.find import NamedVerifier
@@ -86,10 +85,11 @@ def aggregate_route(workers: Workers, limits: BodyLimits) -> Callable[[Request],
         """Statistics of the rows of one agent, per task and pooled, and what the server's hooks add."""
         body, answer = workers.paths()
         try:
-            refusal = await _spooled(request, body, limits) or await _unless_gone(request, workers, body, answer)
-            if refusal is not None:
-                return respond(refusal)
-            return _sent(answer)
+            await _spool(request, body, limits)
+            refusal = await _unless_gone(request, workers, body, answer)
+            return respond(refusal) if refusal else _sent(answer)
+        except ServerRefusal as refusal:
+            return respond(refusal)
         except OSError as error:
             return respond(no_room(error))
         finally:
@@ -104,16 +104,15 @@ def _removed(body: Path, answer: Path) -> None:
     answer.unlink(missing_ok=True)
 
 
-async def _spooled(request: Request, body: Path, limits: BodyLimits) -> ServerRefusal | None:
+async def _spool(request: Request, body: Path, limits: BodyLimits) -> None:
     """Put the body into a file as it comes: hundreds of megabytes are not held here."""
     size = 0
     with open(body, "wb", buffering=0) as file:
         async for piece in request.stream():
             size += len(piece)
             if size > limits.body:
-                return too_large(limits)
+                raise too_large(limits)
             file.write(piece)
-    return None
 
 
 async def _unless_gone(request: Request, workers: Workers, body: Path, answer: Path) -> ServerRefusal | None:

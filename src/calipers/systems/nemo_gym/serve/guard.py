@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from calipers.systems.nemo_gym.report import encoded
-from calipers.systems.nemo_gym.serve.limits import LIMITS, BodyLimits, ServerRefusal, decode, too_large
+from calipers.systems.nemo_gym.aggregate import encoded
+from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits, ServerRefusal, decode, too_large
 
 JSON: Final = "application/json"
 
@@ -163,12 +163,14 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", ()), (ID.encode(), mark.encode())]}
             await send(message)
 
-        refusal = self._refused(scope, headers)
+        refusal = None
         try:
-            if refusal is None and scope["path"] not in self._streamed and _has_body(scope, headers):
-                refusal, receive = await self._read(receive)
-            if refusal is None:
-                await self.app(scope, receive, sending)
+            self._check(scope, headers)
+            if scope["path"] not in self._streamed and _has_body(scope, headers):
+                receive = await self._read(receive)
+            await self.app(scope, receive, sending)
+        except ServerRefusal as error:
+            refusal = error
         except SystemExit as error:  # of somebody's code; the server is not theirs to end
             refusal = ServerRefusal(500, "server_failed", f"{scope['path']} ended itself: SystemExit: {error.code}")
         except asyncio.CancelledError:  # the server ends, and its grace is over; nobody waits for this task but uvicorn
@@ -183,30 +185,29 @@ class Guard:
         if refusal is not None and not started:
             await respond(refusal)(scope, receive, sending)
 
-    def _refused(self, scope: Scope, headers: Mapping[str, str]) -> ServerRefusal | None:
-        """What the headers alone forbid."""
+    def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
+        """`ServerRefusal` for what the headers alone forbid."""
         if not self._door.knows(headers.get("host", "")):
             wrong = f"Host: {headers.get('host', '')[:200]!r} is not this server"
-            return ServerRefusal(421, "wrong_host", f"{wrong}; expected localhost or {self._door.host}")
+            raise ServerRefusal(421, "wrong_host", f"{wrong}; expected localhost or {self._door.host}")
         if self._door.token is not None:
             given = headers.get("authorization", "").encode("latin-1")
             if not hmac.compare_digest(given, f"Bearer {self._door.token}".encode()):
                 wrong = "Authorization: no token, or a wrong one; expected Bearer and the server's token"
-                return ServerRefusal(401, "unauthorized", wrong, headers={"www-authenticate": "Bearer"})
+                raise ServerRefusal(401, "unauthorized", wrong, headers={"www-authenticate": "Bearer"})
         if "transfer-encoding" in headers and "content-length" in headers:
             wrong = "Transfer-Encoding: given together with Content-Length; expected one of them"
-            return ServerRefusal(400, "bad_framing", wrong, headers={"connection": "close"})
+            raise ServerRefusal(400, "bad_framing", wrong, headers={"connection": "close"})
         if _has_body(scope, headers):
             kind = headers.get("content-type", "")
             if kind.partition(";")[0].strip().lower() != JSON:
-                return ServerRefusal(415, "wrong_type", f"Content-Type: it is {kind[:200]!r}; expected {JSON}")
+                raise ServerRefusal(415, "wrong_type", f"Content-Type: it is {kind[:200]!r}; expected {JSON}")
             length = headers.get("content-length", "")
             if length.isdecimal() and int(length) > self._limits.body:
-                return too_large(self._limits)
-        return None
+                raise too_large(self._limits)
 
-    async def _read(self, receive: Receive) -> tuple[ServerRefusal | None, Receive]:
-        """What is wrong with a body, and where the route gets the same body from."""
+    async def _read(self, receive: Receive) -> Receive:
+        """Where the route gets a body from that was read here; `ServerRefusal` for a bad one."""
         body = bytearray()
         more = True
         while more:
@@ -216,13 +217,13 @@ class Guard:
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > self._limits.body:
-                return too_large(self._limits), receive
+                raise too_large(self._limits)
         whole = bytes(body)
         if len(whole) <= QUICK:
-            value = decode(whole, self._limits)
+            decode(whole, self._limits)
         else:
-            value = await asyncio.to_thread(decode, whole, self._limits)
-        return (value if isinstance(value, ServerRefusal) else None), _again(whole, receive)
+            await asyncio.to_thread(decode, whole, self._limits)
+        return _again(whole, receive)
 
 
 def _has_body(scope: Scope, headers: Mapping[str, str]) -> bool:

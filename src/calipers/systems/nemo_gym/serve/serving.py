@@ -40,8 +40,7 @@ from calipers.systems.nemo_gym.serve.configuration import (
     read_configuration,
 )
 from calipers.systems.nemo_gym.serve.guard import Door
-from calipers.systems.nemo_gym.serve.limits import LIMITS
-from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
+from calipers.systems.nemo_gym.serve.workers import LIMITS, Workers, WorkerSettings
 from calipers.verifiers.find import verifier as find_verifier
 from calipers.verifiers.verifier import ready
 

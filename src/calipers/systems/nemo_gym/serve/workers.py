@@ -1,19 +1,22 @@
-"""Processes that aggregate, so that the server keeps answering: ``{"body": PATH, "answer": PATH}`` a line in.
+"""What the body of one request may hold, and the processes that aggregate, so that the server keeps answering.
 
-Out comes ``{"status": 200}`` a line, once the answer lies in its file, or the refusal. A worker is started with one
-argument, a `WorkerSettings` in JSON, and ends when nobody speaks to it any more. What a hook prints goes to standard
-error, and there is nothing for it to read.
+Into a worker goes ``{"body": PATH, "answer": PATH}`` a line. Out comes ``{"status": 200}`` a line, once the answer lies
+in its file, or the refusal. A worker is started with one argument, a `WorkerSettings` in JSON, and ends when nobody
+speaks to it any more. It loads no web framework. What a hook prints goes to standard error, and there is nothing for it
+to read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
@@ -25,11 +28,99 @@ import msgspec
 
 from calipers.errors import CalipersError, InputError, PluginError
 from calipers.formats.format import BAD
-from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate
-from calipers.systems.nemo_gym.report import encoded
-from calipers.systems.nemo_gym.serve.limits import BodyLimits, ServerRefusal, decode_loosely, deeper, too_deep
+from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate, encoded
 from calipers.systems.nemo_gym.wire import AggregateRequest
 from calipers.systems.nemo_gym.words import ROLLOUT, TASK
+
+
+@dataclass(eq=False)
+class ServerRefusal(Exception):
+    """An answer that is none."""
+
+    status: int
+    code: str
+    message: str
+    detail: Any = None  # FastAPI's own, for clients that look for it
+    headers: Mapping[str, str] | None = None
+
+    def body(self) -> bytes:
+        """The body of the answer."""
+        more = {} if self.detail is None else {"detail": self.detail}
+        return msgspec.json.encode({"error": {"code": self.code, "message": self.message}, **more}, enc_hook=str)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """The most that one request may hold."""
+
+    body: int = 512 << 20  # bytes
+    rows: int = 2_000_000  # of one aggregation
+    depth: int = 64  # objects and lists inside each other
+
+
+LIMITS: Final = BodyLimits()
+
+
+def too_large(limits: BodyLimits) -> ServerRefusal:
+    """The refusal of a body of too many bytes; the connection ends, as what is left of it is not read."""
+    wrong = f"body: it is too large; expected at most {limits.body:,} bytes"
+    return ServerRefusal(413, "too_large", wrong, headers={"connection": "close"})
+
+
+def too_deep(limits: BodyLimits) -> ServerRefusal:
+    """The refusal of JSON that is nested beyond the limit."""
+    return ServerRefusal(400, "too_deep", f"body: it is nested too deeply; expected a depth of at most {limits.depth}")
+
+
+def decode(body: bytes, limits: BodyLimits) -> Any:
+    """The JSON value of a body, NaN and Infinity taken as numbers; `ServerRefusal` for what is none, or too deep."""
+    try:
+        value = msgspec.json.decode(body)
+    except BAD:
+        return decode_loosely(body, limits)
+    if deeper([value], limits.depth):
+        raise too_deep(limits)
+    return value
+
+
+def decode_loosely(body: bytes, limits: BodyLimits) -> Any:
+    """The same as Python reads JSON, which is slower."""
+    right = "expected a JSON object"
+    try:
+        value = json.loads(body.decode())
+        if b"\\ud" in body or b"\\uD" in body:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        wrong, right = f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text"
+    except UnicodeEncodeError:
+        wrong, right = "half of a surrogate pair appears alone", "expected whole characters"
+    except json.JSONDecodeError as error:
+        wrong = f"it is not JSON ({error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno})"
+    except RecursionError:
+        raise too_deep(limits) from None
+    except ValueError:  # an integer of thousands of digits
+        wrong, right = "a number is out of range", "expected an integer of at most 64 bits"
+    else:
+        if deeper([value], limits.depth):
+            raise too_deep(limits)
+        return value
+    raise ServerRefusal(400, "bad_json", f"body: {wrong}; {right}")
+
+
+def deeper(values: Iterable[Any], depth: int) -> bool:
+    """Whether some value holds more than that many objects and lists inside each other, itself included.
+
+    >>> deeper([[[1]]], 2), deeper([[[[1]]]], 2), deeper([1], 0)
+    (False, True, False)
+    """
+    level = [value for value in values if isinstance(value, (dict, list))]
+    for _ in range(depth):
+        if not level:
+            return False
+        inner = (item for value in level for item in (value.values() if isinstance(value, dict) else value))
+        level = [value for value in inner if isinstance(value, (dict, list))]
+    return bool(level)
+
 
 KEY = "verify_responses"
 _AROUND = 2  # a row stands in a list in an object
@@ -52,19 +143,15 @@ def main() -> None:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     settings = msgspec.json.decode(sys.argv[1], type=WorkerSettings)
-    hooks: Hooks | ServerRefusal
+    hooks, broken = NO_HOOKS, None
     try:
         hooks = _hooks(settings)
     except CalipersError as error:
-        hooks = ServerRefusal(503, "no_worker", str(error))
+        broken = ServerRefusal(503, "no_worker", str(error))
     gc.freeze()
     for line in _questions(questions):
         question = msgspec.json.decode(line)
-        refusal = (
-            hooks
-            if isinstance(hooks, ServerRefusal)
-            else answer(question["body"], question["answer"], settings.limits, hooks)
-        )
+        refusal = broken or answer(question["body"], question["answer"], settings.limits, hooks)
         replies.write(msgspec.json.encode(refusal or {"status": 200}) + b"\n")
         gc.collect()
 
@@ -98,14 +185,14 @@ def answer(body: str, into: str, limits: BodyLimits, hooks: Hooks = NO_HOOKS) ->
     gc.disable()  # a million small objects, and not a cycle among them: looking for some takes half the time
     try:
         rows = _rows(Path(body).read_bytes(), limits)
-        if isinstance(rows, ServerRefusal):
-            return rows
         try:
             blocks = aggregate(rows, hooks)
         except InputError as error:
             return _twice(rows) or ServerRefusal(422, "bad_rows", f"{KEY}: {error}")
         with open(into, "wb") as file:
             file.writelines(_chunks(blocks))
+    except ServerRefusal as refusal:
+        return refusal
     except PluginError as error:
         return ServerRefusal(500, "hook_failed", str(error))
     except OSError as error:
@@ -124,19 +211,19 @@ def no_room(error: OSError) -> ServerRefusal:
     )
 
 
-def _rows(body: bytes, limits: BodyLimits) -> list[Any] | ServerRefusal:
-    """The rows of a request, decoded."""
+def _rows(body: bytes, limits: BodyLimits) -> list[Any]:
+    """The rows of a request, decoded; `ServerRefusal` for what is no request, or one too large."""
     try:
         raws = msgspec.json.decode(body, type=AggregateRequest).verify_responses
-        if len(raws) > limits.rows:
-            return _too_many(limits)
+        _check_number(raws, limits)
         decoder = msgspec.json.Decoder()
         rows = [decoder.decode(raw) for raw in raws]
     except BAD:
         return _rows_loosely(body, limits)
     most = limits.depth - _AROUND
-    suspects = [row for row, raw in zip(rows, raws, strict=True) if _brackets(bytes(raw)) > most]
-    return too_deep(limits) if deeper(suspects, most) else rows
+    if deeper([row for row, raw in zip(rows, raws, strict=True) if _brackets(bytes(raw)) > most], most):
+        raise too_deep(limits)
+    return rows
 
 
 def _brackets(raw: bytes) -> int:
@@ -144,24 +231,23 @@ def _brackets(raw: bytes) -> int:
     return raw.count(b"{") + raw.count(b"[")
 
 
-def _rows_loosely(body: bytes, limits: BodyLimits) -> list[Any] | ServerRefusal:
+def _rows_loosely(body: bytes, limits: BodyLimits) -> list[Any]:
     """The same for a body that is not strict JSON, or not a request at all."""
     value = decode_loosely(body, limits)
-    if isinstance(value, ServerRefusal):
-        return value
-    if deeper([value], limits.depth):
-        return too_deep(limits)
     rows = value.get(KEY) if isinstance(value, dict) else None
     if not isinstance(rows, list):
         missing = not isinstance(value, dict) or KEY not in value
         wrong = f"body: no key {KEY!r}" if missing else f"{KEY}: it is {type(rows).__name__}"
         detail = {"type": "missing" if missing else "list_type", "loc": ["body", KEY], "msg": "expected a list of rows"}
-        return ServerRefusal(422, "bad_input", f"{wrong}; expected a list of rows", [detail])
-    return _too_many(limits) if len(rows) > limits.rows else rows
+        raise ServerRefusal(422, "bad_input", f"{wrong}; expected a list of rows", [detail])
+    _check_number(rows, limits)
+    return rows
 
 
-def _too_many(limits: BodyLimits) -> ServerRefusal:
-    return ServerRefusal(413, "too_many_rows", f"{KEY}: there are too many rows; expected at most {limits.rows:,}")
+def _check_number(rows: Sequence[Any], limits: BodyLimits) -> None:
+    if len(rows) > limits.rows:
+        wrong = f"{KEY}: there are too many rows; expected at most {limits.rows:,}"
+        raise ServerRefusal(413, "too_many_rows", wrong)
 
 
 def _twice(rows: Sequence[Any]) -> ServerRefusal | None:
@@ -192,10 +278,6 @@ def _chunks(blocks: Blocks) -> Iterator[bytes]:
     yield b"" if lead == b"," else lead
     metrics, keys = encoded(blocks.agent_metrics), encoded(blocks.key_metrics)
     yield b'],"agent_metrics":' + metrics + b',"key_metrics":' + keys + b"}"
-
-
-if __name__ == "__main__":
-    main()
 
 
 PROGRAM: Final = "from calipers.systems.nemo_gym.serve.workers import main; main()"

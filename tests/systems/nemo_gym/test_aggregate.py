@@ -8,9 +8,8 @@ from gym import put, row
 
 from calipers.errors import InputError, PluginError
 from calipers.formats.read import begin
-from calipers.systems.nemo_gym import report
-from calipers.systems.nemo_gym.aggregate import aggregate_agents, entries_of, one_table
-from calipers.systems.nemo_gym.report import encoded, file_chunks
+from calipers.systems.nemo_gym import aggregate
+from calipers.systems.nemo_gym.aggregate import aggregate_agents, encoded, entries_of, file_chunks, one_table
 from calipers.systems.nemo_gym.words import METRICS, beside
 
 WITHOUT_HOOKS = [
@@ -37,7 +36,7 @@ def test_the_file_byte_for_byte(tmp_path, vector):
 def test_many_groups_are_one_list(tmp_path, monkeypatch):
     path = put(tmp_path / "rollouts.jsonl", *[row(task, 0, note="ü\n") for task in range(25)])
     whole = written(path)
-    monkeypatch.setattr(report, "AT_ONCE", 4)
+    monkeypatch.setattr(aggregate, "AT_ONCE", 4)
     assert written(path) == whole == json.dumps(json.loads(whole), indent=2, ensure_ascii=False).encode()
 
 
