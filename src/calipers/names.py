@@ -502,7 +502,7 @@ DIALECTS = Index(
         "evsys": "calipers.systems.evsys.metrics:EVSYS",
         "nemo_gym": "calipers.systems.nemo_gym.metrics:NEMO_GYM",
         "lm_eval": "calipers.systems.lm_eval.words:LM_EVAL",
-        "harbor": "calipers.systems.harbor.dialect:HARBOR",
+        "harbor": "calipers.systems.harbor.job_result:HARBOR",
     },
 )
 
@@ -565,7 +565,7 @@ PART_ENGINES = {"ray": "calipers.engines.ray.parts:score_parts"}
 BENCHES = {"ray": "calipers.engines.ray.rollouts:remote_bench"}
 """Where stored completions can be verified, see `analyses.rescore`."""
 
-AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
+AGENT_RUNS = "calipers.systems.harbor.trials.run:AGENT_RUNS"
 """Runs of agents on tasks, see `cli.run`."""
 
 CLIENTS = Index(

@@ -11,9 +11,9 @@ from calipers.systems.harbor.metric_script import output_of, source_of
 from calipers.systems.harbor.tasks.dataset import select
 from calipers.systems.harbor.tasks.manifest import manifest_digest, task_digest, task_files
 from calipers.systems.harbor.tasks.registry import pick_version
-from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.trajectory import decode_trajectory, usage_by_model
-from calipers.systems.harbor.trials.run import Retry
+from calipers.systems.harbor.trials.job import Retry
+from calipers.systems.harbor.trials.trial import Graded, Unrewarded, below, read_rewards, trial_rewards
 
 
 def reward_file(vector):

@@ -14,7 +14,7 @@ import pytest
 
 import calipers
 from calipers.isolate import Mechanism, Ran, run
-from calipers.isolate.namespaces import interpreter
+from calipers.isolate.launch import interpreter
 
 
 def captive(code: str, mechanism: Mechanism, *arguments: str, **options: Any) -> Ran:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calipers.isolate import Mechanism
-from calipers.isolate.launch import attempt
-from calipers.isolate.namespaces import NAMES
+from calipers.isolate.launch import NAMES, attempt
 
 
 @pytest.fixture(params=NAMES)

@@ -125,7 +125,7 @@ def test_nor_can_it_where_an_ordinary_user_runs_it(name):
     code = """
         from calipers.isolate import Limits, run
         from calipers.isolate.launch import launch
-        from calipers.isolate.namespaces import interpreter, view
+        from calipers.isolate.launch import interpreter, view
         attack = '''
         import os, resource
         for attempt in (lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0)),

@@ -11,7 +11,7 @@ from isolate.captive import captive, said
 
 from calipers.errors import InputError
 from calipers.isolate import Limits, Ran, run
-from calipers.isolate.namespaces import interpreter
+from calipers.isolate.launch import interpreter
 
 
 @pytest.mark.parametrize(

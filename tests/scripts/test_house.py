@@ -42,7 +42,7 @@ def test_a_file_that_serves_one_beside_it():
 @pytest.mark.parametrize(
     ("name", "systems"),
     [
-        ("calipers.systems.harbor.rows", {"harbor"}),
+        ("calipers.systems.harbor.read", {"harbor"}),
         ("calipers.systems.lm_eval.read", {"lm_eval"}),
         ("calipers.systems.nemo_gym.metrics", {"nemo_gym"}),
         ("calipers.systems.nemo_gym.read", {"nemo_gym"}),

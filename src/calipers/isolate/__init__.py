@@ -11,8 +11,7 @@
 """
 
 from calipers.errors import SandboxError
-from calipers.isolate.launch import Ran, probe, run
+from calipers.isolate.launch import Mechanism, Ran, probe, run
 from calipers.isolate.limits import Limits
-from calipers.isolate.namespaces import Mechanism
 
 __all__ = ["Limits", "Mechanism", "Ran", "SandboxError", "probe", "run"]

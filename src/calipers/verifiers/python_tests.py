@@ -19,8 +19,7 @@ from typing import Any, Final
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate import Limits, Mechanism, SandboxError
-from calipers.isolate.launch import Launched, launch, probe
-from calipers.isolate.namespaces import view
+from calipers.isolate.launch import Launched, launch, probe, view
 from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault
 from calipers.verifiers.workers import sandboxed

@@ -16,8 +16,7 @@ from systems.harbor.metric_page import PAGE, put
 
 from calipers.errors import InputError
 from calipers.isolate import Limits, Mechanism
-from calipers.isolate.launch import attempt
-from calipers.isolate.namespaces import NAMES
+from calipers.isolate.launch import NAMES, attempt
 from calipers.systems.harbor.metric_script import (
     LONGEST_STDERR,
     ScriptError,

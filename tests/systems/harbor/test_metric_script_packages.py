@@ -13,8 +13,7 @@ from zipfile import ZipFile
 import pytest
 from systems.harbor.metric_page import put
 
-from calipers.isolate.launch import attempt
-from calipers.isolate.namespaces import NAMES
+from calipers.isolate.launch import NAMES, attempt
 from calipers.systems.harbor.metric_script import ScriptError, cache, find_uv, run_script
 
 DECLARED = "# /// script\n# dependencies = ['{}']\n# ///\n"

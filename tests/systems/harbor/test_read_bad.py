@@ -10,8 +10,8 @@ from systems.harbor.made import GOLDEN, job, outcomes, result, write
 import calipers
 from calipers.errors import InputError
 from calipers.formats.read import read
-from calipers.systems.harbor.folder import LARGEST
 from calipers.systems.harbor.read import read_groups
+from calipers.systems.harbor.wire import LARGEST
 
 GOOD = result("a__1", {"reward": 1})
 

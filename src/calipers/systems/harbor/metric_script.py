@@ -32,16 +32,14 @@ import numpy as np
 from calipers.clients.secrets import HIDDEN, Secrets
 from calipers.errors import InputError, PluginError
 from calipers.isolate import Limits, Mechanism, SandboxError
-from calipers.isolate.launch import Launched, attempt, launch
-from calipers.isolate.namespaces import ENVIRONMENT, NAMES, Entry, interpreter, view
+from calipers.isolate.launch import ENVIRONMENT, NAMES, Entry, Launched, attempt, interpreter, launch, view
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.column import Bools
 from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate, Signature
-from calipers.systems.harbor.folder import CONFIG
-from calipers.systems.harbor.wire import ADHOC, SCRIPT, JobScripts
+from calipers.systems.harbor.wire import ADHOC, CONFIG, SCRIPT, JobScripts
 
 _OPENS, _CLOSES = "# /// script", "# ///"
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,999}")  # no option, no path, one line

@@ -1,17 +1,23 @@
-"""What Harbor writes: trials, jobs, their locks and configurations, registries and trajectories.
+"""What Harbor writes: trials, jobs, their locks and configurations, and registries; and the directories they are in.
 
 A trial is one agent on one task, once; its ``result.json`` holds a map of rewards or none, an exception or
 none, and what it cost. Other fields are ignored. An old ``verifier_result`` with one ``reward`` instead of
 the map, and a file that spells NaN out, are read too.
+
+A trial, a job of trials, and a directory of jobs are told apart by what lies in them. Links are never followed: a job
+that came from elsewhere says nothing about the rest of this machine.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -318,133 +324,6 @@ class SpokenTrajectory(msgspec.Struct, gc=False):
     continued_trajectory_ref: Any = None
 
 
-Natural = Annotated[int, msgspec.Meta(ge=0)]
-Extra = dict[str, Any] | None
-Version = Literal[
-    "ATIF-v1.0", "ATIF-v1.1", "ATIF-v1.2", "ATIF-v1.3", "ATIF-v1.4", "ATIF-v1.5", "ATIF-v1.6", "ATIF-v1.7", "ATIF-v1.8"
-]
-
-
-class StrictStruct(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """An object that holds nothing but its own fields."""
-
-
-class TrajectoryAgent(StrictStruct):
-    """Who acted."""
-
-    name: str
-    version: str
-    model_name: str | None = None
-    tool_definitions: list[dict[str, Any]] | None = None
-    extra: Extra = None
-
-
-class MediaSource(StrictStruct):
-    """An image or a sound, by its path."""
-
-    media_type: str
-    path: str
-    duration_sec: float | None = None
-
-
-class TrajectoryPart(StrictStruct):
-    """A piece of a message: text, or an image or sound."""
-
-    type: Literal["text", "image", "audio"]
-    text: str | None = None
-    source: MediaSource | None = None
-
-
-class ToolCall(StrictStruct):
-    """A function an agent called."""
-
-    tool_call_id: str
-    function_name: str
-    arguments: dict[str, Any]
-    extra: Extra = None
-
-
-class SubagentRef(StrictStruct):
-    """Another trajectory, by its id or by its path."""
-
-    trajectory_id: str | None = None
-    trajectory_path: str | None = None
-    session_id: str | None = None
-    extra: Extra = None
-
-
-class ToolResult(StrictStruct):
-    """What came back from a call."""
-
-    source_call_id: str | None = None
-    content: str | list[TrajectoryPart] | None = None
-    subagent_trajectory_ref: list[SubagentRef] | None = None
-    extra: Extra = None
-
-
-class Observation(StrictStruct):
-    """All that came back in a step."""
-
-    results: list[ToolResult]
-
-
-class StepMetrics(StrictStruct):
-    """What one step used; prompt tokens include the cached ones."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    cost_usd: float | None = None
-    prompt_token_ids: list[int] | None = None
-    completion_token_ids: list[int] | None = None
-    logprobs: list[float] | None = None
-    extra: Extra = None
-
-
-class FinalMetrics(StrictStruct):
-    """What the whole trajectory used, as the agent counts it."""
-
-    total_prompt_tokens: int | None = None
-    total_completion_tokens: int | None = None
-    total_cached_tokens: int | None = None
-    total_cost_usd: float | None = None
-    total_steps: Natural | None = None
-    extra: Extra = None
-
-
-class TrajectoryStep(StrictStruct):
-    """One turn of the system, the user or the agent."""
-
-    step_id: int
-    source: Literal["system", "user", "agent"]
-    message: str | list[TrajectoryPart]
-    timestamp: str | None = None
-    model_name: str | None = None
-    reasoning_effort: str | float | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
-    observation: Observation | None = None
-    metrics: StepMetrics | None = None
-    is_copied_context: bool | None = None
-    llm_call_count: Natural | None = None
-    extra: Extra = None
-
-
-class AgentTrajectory(StrictStruct):
-    """The whole file."""
-
-    agent: TrajectoryAgent
-    steps: Annotated[list[TrajectoryStep], msgspec.Meta(min_length=1)]
-    schema_version: Version = "ATIF-v1.8"
-    session_id: str | None = None
-    trajectory_id: str | None = None
-    notes: str | None = None
-    final_metrics: FinalMetrics | None = None
-    continued_trajectory_ref: str | None = None
-    extra: Extra = None
-    subagent_trajectories: list[AgentTrajectory] | None = None
-
-
 class Totals(NamedTuple):
     """Tokens and money of a trial, or of many; None where nobody reported any."""
 
@@ -607,3 +486,188 @@ def seconds(phase: Trial | Phase | None) -> float | None:
         return (datetime.fromisoformat(phase.finished_at) - datetime.fromisoformat(phase.started_at)).total_seconds()
     except (ValueError, TypeError):  # no time at all, or one of the two without its zone
         return None
+
+
+RESULT, CONFIG, LOCK, RETRIES = "result.json", "config.json", "lock.json", "_retries"
+LARGEST: Final = 256 << 20  # bytes of one of these files; a trial's has some thousands
+_DEEPEST: Final = 3  # directories below _retries
+
+Kind = Literal["trial", "job", "jobs"]
+
+
+class UnreadableFile(Exception):
+    """A file that is there and cannot be used; its text says why."""
+
+
+class JobFolder:
+    """One job, or a single trial: the directories of its trials, listed once; what comes later is not seen."""
+
+    format = "harbor"
+
+    def __init__(self, path: str, kind: Kind = "job") -> None:
+        self.path = path
+        self.is_job = kind == "job"
+        self.root = path if self.is_job else os.path.dirname(os.path.abspath(path))
+        self.name = os.path.basename(os.path.abspath(self.root))
+        self.finished: list[str] = []  # trials with a result.json, by name
+        self.unfinished: list[str] = []  # those with a config.json alone
+        self.links: list[str] = []
+        self.size = 0  # bytes of all results
+        self._hash = hashlib.sha256()
+        for name in self._names() if self.is_job else [os.path.basename(os.path.abspath(path))]:
+            self._list(name)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def of(self, trial: str, name: str) -> str:
+        """The path of a trial's file."""
+        return f"{self.root}/{trial}/{name}"
+
+    def result(self, trial: str) -> bytes | None:
+        """A trial's result, hashed as it passes; None when it is gone."""
+        data = contents(self.of(trial, RESULT))
+        self._hash.update(b"%s\0%s\n" % (os.fsencode(trial), hashlib.sha256(data or b"").digest()))
+        return data
+
+    def held(self, trial: str, name: str, largest: int = LARGEST) -> bytes | None:
+        """A file that an agent left in a trial; None when it is not there, cannot be read, or lies behind a link."""
+        path = self.of(trial, name)
+        above = [path[: -len(name)] + name[:at] for at, letter in enumerate(name) if letter == "/"]
+        try:
+            return None if any(map(os.path.islink, above)) else contents(path, largest)
+        except (UnreadableFile, ValueError):  # ValueError: a NUL in the name
+            return None
+
+    def retries(self) -> list[str]:
+        """The directories of attempts that later ones replaced, relative to the job, in their order."""
+        if not self.is_job or not _is_directory(f"{self.root}/{RETRIES}"):
+            return []
+        return sorted(_results_below(self.root, RETRIES, _DEEPEST), key=_by_number)
+
+    def start_hashing(self) -> None:
+        """Nothing more to do: results are hashed as they are read."""
+
+    def sha256(self) -> str:
+        """The hash of the names and the bytes of all results that were read."""
+        return self._hash.hexdigest()
+
+    def _names(self) -> list[str]:
+        names = []
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    if entry.is_dir():
+                        self.links.append(entry.name)
+                elif entry.is_dir() and entry.name != RETRIES:
+                    names.append(entry.name)
+        self.links.sort()
+        return sorted(names)
+
+    def _list(self, name: str) -> None:
+        try:
+            self.size += os.lstat(self.of(name, RESULT)).st_size
+            self.finished.append(name)
+        except OSError:
+            if os.path.lexists(self.of(name, CONFIG)):
+                self.unfinished.append(name)
+
+
+def contents(path: str, largest: int = LARGEST) -> bytes | None:
+    """The bytes of a file, None when it is not there; Unreadable for a link, a device, or too large a file."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        linked = os.path.islink(path)
+        raise UnreadableFile("it is a link, and links are not followed" if linked else f"{error.strerror}") from None
+    try:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableFile("it is not a file")
+        if status.st_size > largest:
+            raise UnreadableFile(f"it is larger than {largest >> 20} MiB")
+        with open(number, "rb", buffering=0, closefd=False) as file:
+            return file.read(status.st_size + 1)  # of one that grows meanwhile, a part, which is told of
+    except OSError as error:
+        raise UnreadableFile(f"{error.strerror}") from None
+    finally:
+        os.close(number)
+
+
+def kind_of(path: str) -> Kind | None:
+    """What a directory is to Harbor; None when it is nothing of Harbor's."""
+    if _is_trial(path):
+        return "trial"
+    if _is_job(path):
+        return "job"
+    return "jobs" if any(_is_job(f"{path}/{name}") for name in _folders(path)) else None
+
+
+def jobs_in(path: str) -> list[JobFolder]:
+    """The jobs that a directory stands for: a job, a trial alone, or a directory of jobs; none when it is neither."""
+    kind = kind_of(path)
+    if kind == "jobs":
+        inside = [f"{path.rstrip('/')}/{name}" for name in _folders(path)]
+        return [JobFolder(each) for each in inside if _is_job(each)]
+    return [JobFolder(path, kind)] if kind else []
+
+
+def _is_trial(path: str) -> bool:
+    result, config = _marks(f"{path}/{RESULT}"), _marks(f"{path}/{CONFIG}")
+    return _of_trial(result) or bool(config and config.task and config.trial_name)
+
+
+def is_job_by_its_files(path: str) -> bool:
+    """Whether a directory is a job by its own result or lock."""
+    result = _marks(f"{path}/{RESULT}")
+    if result and result.stats and not _of_trial(result):
+        return True
+    lock = _marks(f"{path}/{LOCK}")
+    return bool(lock and lock.trials)
+
+
+def _is_job(path: str) -> bool:
+    """Whether a directory is a job: by its own files, else by a trial in it."""
+    return is_job_by_its_files(path) or any(_is_trial(f"{path}/{name}") for name in _folders(path))
+
+
+def _of_trial(result: FileMarks | None) -> bool:
+    return bool(result and result.task_name and result.trial_name)
+
+
+def _marks(path: str) -> FileMarks | None:
+    try:
+        return msgspec.json.decode(contents(path) or b"", type=FileMarks)
+    except (UnreadableFile, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _folders(path: str) -> list[str]:
+    """The directories in a directory, no links, sorted."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _results_below(root: str, folder: str, deep: int) -> Iterator[str]:
+    for name in _folders(f"{root}/{folder}") if deep else ():
+        inner = f"{folder}/{name}"
+        if os.path.lexists(f"{root}/{inner}/{RESULT}"):
+            yield inner
+        else:
+            yield from _results_below(root, inner, deep - 1)
+
+
+def _by_number(folder: str) -> tuple[str, int, str]:
+    """``retry-2`` before ``retry-10``."""
+    above, _, name = folder.rpartition("/")
+    digits = name[len(name.rstrip("0123456789")) :]
+    return above, int(digits[-9:] or 0), name

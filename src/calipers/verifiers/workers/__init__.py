@@ -27,8 +27,7 @@ from typing import Any, Final, TypeVar
 
 from calipers.errors import VerifierError
 from calipers.isolate import Limits, Mechanism, SandboxError
-from calipers.isolate.launch import NONE, launch, probe
-from calipers.isolate.namespaces import interpreter, view
+from calipers.isolate.launch import NONE, interpreter, launch, probe, view
 
 MOST: Final = 8  # worker processes of one kind: each holds about 100 MB
 LIFE: Final = 3600.0  # seconds; an older one is replaced before its next question

@@ -2,7 +2,7 @@ import pytest
 from systems.harbor.tasks.given import write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.toml import below, within
+from calipers.systems.harbor.tasks.manifest import below, within
 
 
 @pytest.mark.parametrize(

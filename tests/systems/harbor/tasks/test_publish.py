@@ -7,9 +7,9 @@ import pytest
 from systems.harbor.tasks.given import ARITH, dataset, task, tree, write
 
 from calipers.errors import InputError
+from calipers.systems.harbor.tasks.dataset import make_dataset
 from calipers.systems.harbor.tasks.manifest import read_manifest
 from calipers.systems.harbor.tasks.registry import publish_dataset, read_registry, resolve
-from calipers.systems.harbor.tasks.scaffold import make_dataset
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ from systems.harbor.tasks.given import dataset, task, tree, write
 from waiting import PATIENCE
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.dataset import examine
+from calipers.systems.harbor.tasks.dataset import examine, make_dataset, make_task
 from calipers.systems.harbor.tasks.manifest import file_digest, read_manifest, task_digest
-from calipers.systems.harbor.tasks.scaffold import make_dataset, make_task
 from calipers.systems.harbor.tasks.task import read_task
 
 

@@ -13,7 +13,7 @@ from rooms import needs_rooms
 
 from calipers.systems.harbor.lent.dockerfile import read_environment
 from calipers.systems.harbor.lent.image import ImageError, _base_key, build
-from calipers.systems.harbor.trials.trial import BUILDER
+from calipers.systems.harbor.trials.environment import BUILDER
 
 pytestmark = [needs_rooms, pytest.mark.skipif(os.geteuid() != 0, reason="only root can build an image")]
 CHEAT = "#!/bin/sh\nrm /usr/bin/env; printf '#!/bin/sh\\n' > /usr/bin/env; chmod +x /usr/bin/env\n"

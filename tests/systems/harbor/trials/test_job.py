@@ -16,8 +16,8 @@ import calipers
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.dataset import read_dataset
 from calipers.systems.harbor.tasks.task import read_task
-from calipers.systems.harbor.trials.agents import find_agent
-from calipers.systems.harbor.trials.run import (
+from calipers.systems.harbor.trials.environment import declined
+from calipers.systems.harbor.trials.job import (
     ContainerJob,
     Retry,
     TaskTrials,
@@ -25,7 +25,7 @@ from calipers.systems.harbor.trials.run import (
     run_here,
     write_declined,
 )
-from calipers.systems.harbor.trials.trial import declined
+from calipers.systems.harbor.trials.trial import find_agent
 
 pytestmark = needs_rooms
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.systems.harbor.trials.run import HOPELESS, Retry
+from calipers.systems.harbor.trials.job import HOPELESS, Retry
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,15 @@ from calipers.systems.harbor.tasks.manifest import (
     IGNORE,
     PREFIX,
     Manifest,
+    below,
     file_digest,
     manifest_of,
     read_manifest,
+    regular,
     task_digest,
     task_files,
 )
 from calipers.systems.harbor.tasks.task import HARBORIGNORE, TaskDirectory, is_task, read_task
-from calipers.systems.harbor.tasks.toml import below, regular
 from calipers.systems.harbor.wire import SCRIPT, Located, RegistryEntry
 from calipers.tasks.store import ROOT, make_root
 

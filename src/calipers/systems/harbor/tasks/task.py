@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.manifest import TASK_TOML, Identity, checked_name, task_digest
-from calipers.systems.harbor.tasks.toml import Steps, Toml, named, read_toml, regular
+from calipers.systems.harbor.tasks.manifest import (
+    TASK_TOML,
+    Identity,
+    Steps,
+    Toml,
+    checked_name,
+    named,
+    read_toml,
+    regular,
+    task_digest,
+)
 
 Network = Literal["public", "no-network", "allowlist"]
 User = str | int

@@ -8,14 +8,140 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from calipers.errors import InputError
-from calipers.systems.harbor.wire import AgentTrajectory, StepMetrics, TrajectoryStep
 
 AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
+
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Extra = dict[str, Any] | None
+Version = Literal[
+    "ATIF-v1.0", "ATIF-v1.1", "ATIF-v1.2", "ATIF-v1.3", "ATIF-v1.4", "ATIF-v1.5", "ATIF-v1.6", "ATIF-v1.7", "ATIF-v1.8"
+]
+
+
+class StrictStruct(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """An object that holds nothing but its own fields."""
+
+
+class TrajectoryAgent(StrictStruct):
+    """Who acted."""
+
+    name: str
+    version: str
+    model_name: str | None = None
+    tool_definitions: list[dict[str, Any]] | None = None
+    extra: Extra = None
+
+
+class MediaSource(StrictStruct):
+    """An image or a sound, by its path."""
+
+    media_type: str
+    path: str
+    duration_sec: float | None = None
+
+
+class TrajectoryPart(StrictStruct):
+    """A piece of a message: text, or an image or sound."""
+
+    type: Literal["text", "image", "audio"]
+    text: str | None = None
+    source: MediaSource | None = None
+
+
+class ToolCall(StrictStruct):
+    """A function an agent called."""
+
+    tool_call_id: str
+    function_name: str
+    arguments: dict[str, Any]
+    extra: Extra = None
+
+
+class SubagentRef(StrictStruct):
+    """Another trajectory, by its id or by its path."""
+
+    trajectory_id: str | None = None
+    trajectory_path: str | None = None
+    session_id: str | None = None
+    extra: Extra = None
+
+
+class ToolResult(StrictStruct):
+    """What came back from a call."""
+
+    source_call_id: str | None = None
+    content: str | list[TrajectoryPart] | None = None
+    subagent_trajectory_ref: list[SubagentRef] | None = None
+    extra: Extra = None
+
+
+class Observation(StrictStruct):
+    """All that came back in a step."""
+
+    results: list[ToolResult]
+
+
+class StepMetrics(StrictStruct):
+    """What one step used; prompt tokens include the cached ones."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    cost_usd: float | None = None
+    prompt_token_ids: list[int] | None = None
+    completion_token_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    extra: Extra = None
+
+
+class FinalMetrics(StrictStruct):
+    """What the whole trajectory used, as the agent counts it."""
+
+    total_prompt_tokens: int | None = None
+    total_completion_tokens: int | None = None
+    total_cached_tokens: int | None = None
+    total_cost_usd: float | None = None
+    total_steps: Natural | None = None
+    extra: Extra = None
+
+
+class TrajectoryStep(StrictStruct):
+    """One turn of the system, the user or the agent."""
+
+    step_id: int
+    source: Literal["system", "user", "agent"]
+    message: str | list[TrajectoryPart]
+    timestamp: str | None = None
+    model_name: str | None = None
+    reasoning_effort: str | float | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    observation: Observation | None = None
+    metrics: StepMetrics | None = None
+    is_copied_context: bool | None = None
+    llm_call_count: Natural | None = None
+    extra: Extra = None
+
+
+class AgentTrajectory(StrictStruct):
+    """The whole file."""
+
+    agent: TrajectoryAgent
+    steps: Annotated[list[TrajectoryStep], msgspec.Meta(min_length=1)]
+    schema_version: Version = "ATIF-v1.8"
+    session_id: str | None = None
+    trajectory_id: str | None = None
+    notes: str | None = None
+    final_metrics: FinalMetrics | None = None
+    continued_trajectory_ref: str | None = None
+    extra: Extra = None
+    subagent_trajectories: list[AgentTrajectory] | None = None
 
 
 class ModelUsage(msgspec.Struct):

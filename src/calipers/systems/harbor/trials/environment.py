@@ -1,7 +1,7 @@
 """The environment of a run's trials: as requested, as the run started, or the best available on this machine.
 
-Also counts the tasks of a dataset that can run on this machine, and removes what a killed run left in a container
-engine.
+Also says why a task cannot run on this machine, builds the images of those that can, counts the tasks of a dataset that
+can run, and removes what a killed run left in a container engine.
 """
 
 from __future__ import annotations
@@ -12,20 +12,40 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from calipers.errors import HarborError, InputError, nearest
-from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
-from calipers.systems.harbor.tasks.task import TaskDirectory
-from calipers.systems.harbor.trials.agents import COMMAND
+from calipers.isolate.container import Container, ContainerError, lacking
+from calipers.isolate.tamper_check import scripts
+from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, dockerfile_fault, read_environment
+from calipers.systems.harbor.lent.image import (
+    Builder,
+    ImageError,
+    ImagePlan,
+    build,
+    failed_before,
+    is_built,
+    unbuildable,
+)
+from calipers.systems.harbor.tasks.task import (
+    EnvironmentSettings,
+    JudgeEnvironment,
+    StepSettings,
+    TaskDirectory,
+    TaskSettings,
+    judge_environment,
+    network_policies,
+)
 from calipers.systems.harbor.trials.engine import ROOM, clean_environment, find_engine, read_json
-from calipers.systems.harbor.trials.trial import declined, to_build, unbuilt_before
 
 AUTO: Final = "auto"
 ROOMS: Final = "room"
 DOCKER: Final = "docker"
 PODMAN: Final = "podman"
+COMMAND: Final = "command:"  # how the agent of a user's own command is named
+MAIN: Final = "main"  # the only service that a room has
 HERE: Final = "calipers.systems.harbor.trials.run"  # the environment in the config of a job without Harbor
 KNOWN: Final = (AUTO, ROOMS, DOCKER, PODMAN)
 SERVER: Final = "{{.Server.Version}} {{range .Server.Components}}{{.Name}} {{end}}"
@@ -303,3 +323,102 @@ def kind_of(reason: str) -> tuple[str, str | None]:
         if match := pattern.match(reason):
             return kind, match["detail"]
     return reason, None
+
+
+def declined(task: TaskDirectory) -> str | None:
+    """Why a task cannot run in a room, or None."""
+    steps = task.config.steps or (None,)
+    if wrong := lacking() or _unlent(task.config.environment):
+        return wrong
+    for judge in filter(None, (judge_environment(task, step) for step in steps)):
+        plan = judge_plan(judge)
+        image_fault = unbuildable(plan.image) if plan.image else None
+        if unlent := _unlent(judge.settings) or plan.declined or image_fault:
+            return unlent.replace("environment/", f"{judge.folder.name}/", 1)
+    levels: tuple[TaskSettings | StepSettings, ...] = (task.config, *task.config.steps)
+    hooks = [hook for level in levels for hook in level.verifier.collect]
+    if others := sorted({hook.service for hook in hooks} - {MAIN}):
+        return f"it collects from the service {others[0]}, and a room has only {MAIN}"
+    policies = [network_policies(task.config, step) for step in steps]
+    if any("allowlist" in policy for policy in policies):
+        return "it allows only some hosts, and a room allows all or none"
+    users = {part.user for level in levels for part in (level.agent, level.verifier)} | {hook.user for hook in hooks}
+    if (users := users - {None, 0, "root"}) and os.geteuid():
+        return f"it works as user {min(map(str, users))}, and only root can switch users"
+    plan = environment_plan(task)
+    if plan.declined or plan.image is None:
+        return plan.declined
+    judged_openly = all(policy.verifier == "public" for policy in policies)
+    return unbuildable(plan.image) or (_out_of_reach(task) if judged_openly else None)
+
+
+FETCHED: Final = re.compile(r"^[^#\n]*\b(?:curl|wget)\b[^\n]*?https?://([\w.-]+)", re.MULTILINE)
+
+
+def _out_of_reach(task: TaskDirectory) -> str | None:
+    """A host that the tests need and that this machine cannot find: the verdicts would be wrong."""
+    if any(os.environ.get(name) for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")):
+        return None
+    hosts = FETCHED.findall("\n".join(scripts(task.path / "tests")))
+    lost = next((host for host in hosts if not _resolves(host)), None)
+    return lost and f"its tests fetch something from {lost}, which this machine cannot find"
+
+
+@cache
+def _resolves(host: str) -> bool:
+    import socket
+
+    try:
+        return bool(socket.getaddrinfo(host, 443))
+    except OSError:
+        return False
+
+
+BUILDER: Final = Builder(Container, ContainerError)
+
+
+def _images(task: TaskDirectory) -> list[ImagePlan]:
+    """The images that a task needs: the agent's, and those of separate verifiers."""
+    judges = (judge_environment(task, step) for step in task.config.steps or (None,))
+    plans = [environment_plan(task), *(judge_plan(judge) for judge in judges if judge)]
+    return [plan.image for plan in plans if plan.image is not None]
+
+
+def unbuilt(task: TaskDirectory) -> str | None:
+    """Why an image of a task cannot be built now, or None: it has no image, or all are built."""
+    try:
+        for plan in _images(task):
+            build(plan, BUILDER, task.config.environment.build_timeout_sec)
+    except ImageError as error:
+        return str(error)
+    return None
+
+
+def to_build(task: TaskDirectory) -> bool:
+    """Whether a task has an image that is not built yet."""
+    return not all(map(is_built, _images(task)))
+
+
+def unbuilt_before(task: TaskDirectory) -> str | None:
+    """Why the last build of an image of a task failed, or None."""
+    return next(filter(None, map(failed_before, _images(task))), None)
+
+
+def _unlent(wanted: EnvironmentSettings) -> str | None:
+    """What an environment needs and a room cannot provide, or None."""
+    if wanted.os != "linux":
+        return f"it is for {wanted.os}"
+    if wanted.gpus or wanted.tpu:
+        return "it needs an accelerator"
+    return "it needs tool servers" if wanted.mcp_servers else None
+
+
+def judge_plan(judge: JudgeEnvironment) -> EnvironmentPlan:
+    """How the room of a separate verifier is furnished."""
+    return read_environment(judge.folder, docker_image=judge.settings.docker_image, workdir=judge.settings.workdir)
+
+
+def environment_plan(task: TaskDirectory) -> EnvironmentPlan:
+    """How the task's room is furnished."""
+    wanted = task.config.environment
+    return read_environment(task.path / "environment", docker_image=wanted.docker_image, workdir=wanted.workdir)

@@ -1,42 +1,37 @@
-"""One trial without Harbor: an agent in a room, then the task's tests, with the files that Harbor writes."""
+"""One trial without Harbor: an agent in a room, then the task's tests, with the files that Harbor writes.
+
+The agents are the reference solution, nothing at all, and a command of the user's own. The tests leave rewards in a
+file; several steps have theirs combined, and may have to reach a gate.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+import json
+import math
 import os
-import re
 import shlex
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
-from calipers.errors import CalipersError
-from calipers.isolate.container import Container, ContainerError, lacking
+from calipers.errors import CalipersError, InputError, nearest
+from calipers.isolate.container import CommandResult, Container, ContainerError
 from calipers.isolate.tamper_check import scripts
-from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, read_environment
-from calipers.systems.harbor.lent.image import (
-    Builder,
-    ImageError,
-    ImagePlan,
-    build,
-    failed_before,
-    is_built,
-    unbuildable,
-)
-from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
+from calipers.systems.harbor.lent.dockerfile import furnish
+from calipers.systems.harbor.lent.image import ImageError, build
 from calipers.systems.harbor.tasks.task import (
     Artifact,
-    EnvironmentSettings,
     Healthcheck,
     JudgeEnvironment,
     Network,
@@ -48,11 +43,244 @@ from calipers.systems.harbor.tasks.task import (
     network_policies,
     resolve_env,
     solution_script,
+    uploaded,
     verifier_script,
     verifier_timeout,
     verifier_user,
 )
-from calipers.systems.harbor.trials.agents import AgentTurn, ContainerAgent, Nop, Oracle, bring
+from calipers.systems.harbor.trials.environment import BUILDER, COMMAND, MAIN, environment_plan, judge_plan
+from calipers.systems.harbor.wire import Number, Rewards, finite
+
+LOGS: Final = "/logs/agent"
+NAMES: Final = ("oracle", "nop")
+UNSOLVED: Final = "it has no solution for the oracle to run"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTurn:
+    """One piece of work for an agent: a task, or a step of it, in a room."""
+
+    container: Container
+    task: TaskDirectory
+    step: StepSettings | None
+    instruction: str
+    workdir: str
+    env: Mapping[str, str]
+    timeout: float | None
+    image_user: str | None = None
+
+    @property
+    def user(self) -> str | int | None:
+        """As whom the agent works: whom the task names, else the image's own user."""
+        named = agent_user(self.task, self.step)
+        return self.image_user if named is None else named
+
+
+class ContainerAgent(Protocol):
+    """Whoever works on a task inside a room."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the job's papers."""
+        ...
+
+    @property
+    def log(self) -> str:
+        """The file of its logs that has what its command printed."""
+        ...
+
+    def work(self, turn: AgentTurn) -> CommandResult | None:
+        """How its command ended; None when it had nothing to run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Runs the task's own solution. FileNotFoundError for a task without one."""
+
+    name: str = "oracle"
+    log: str = "oracle.txt"
+
+    def work(self, turn: AgentTurn) -> CommandResult | None:
+        """Bring the solution in and run it."""
+        script = solution_script(turn.task, turn.step) or solution_script(turn.task)
+        if script is None:
+            raise FileNotFoundError(f"{turn.task.path / 'solution'}: {UNSOLVED}")
+        bring(turn.container, turn.task, script.parent, "/solution", script)
+        env = {**turn.env, **resolve_env(turn.task.config.solution.env, os.environ, "solution.env")}
+        run = f"/solution/{script.name} 2>&1"
+        ran = turn.container.run(run, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+        if ran.code and not ran.timed_out:  # as in Harbor, what it solved is for the tests to say
+            turn.container.run(f"echo {ran.code} > {LOGS}/exit-code.txt", cwd="/")
+            return replace(ran, code=0)
+        return ran
+
+
+@dataclass(frozen=True, slots=True)
+class Nop:
+    """Does nothing: what a task gives to nobody is no measure of anyone."""
+
+    name: str = "nop"
+    log: str = "nop.txt"
+
+    def work(self, turn: AgentTurn) -> CommandResult | None:
+        """Nothing."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A shell command of the user's, run in the room; it finds the instruction in the file ``$INSTRUCTION``."""
+
+    line: str
+    name: str = "command"
+    log: str = "stdout.txt"
+
+    def work(self, turn: AgentTurn) -> CommandResult | None:
+        """Write the instruction down and run the command."""
+        with TemporaryDirectory() as scratch:
+            note = Path(scratch, "instruction.md")
+            note.write_text(turn.instruction, encoding="utf-8")
+            note.chmod(0o644)
+            turn.container.put(note, f"{LOGS}/instruction.md")
+        env = {**turn.env, "INSTRUCTION": f"{LOGS}/instruction.md"}
+        return turn.container.run(self.line, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+
+
+def unsolved(task: TaskDirectory) -> str | None:
+    """Why the oracle cannot work on a task, or None: it needs the task's solution, or one for each of its steps."""
+    if solution_script(task) or (task.config.steps and all(solution_script(task, step) for step in task.config.steps)):
+        return None
+    return UNSOLVED
+
+
+def bring(container: Container, task: TaskDirectory, folder: Path, target: str, script: Path | None = None) -> None:
+    """Copy what of a task's folder an environment is given to a place in the room; ``script`` is made executable."""
+    with TemporaryDirectory() as scratch:
+        for path in uploaded(task.path, folder):
+            copy = Path(scratch, path.relative_to(folder))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+            if script and path.name == script.name and path.parent == folder:
+                copy.chmod(copy.stat().st_mode | 0o111)
+        Path(scratch).chmod(0o755)
+        container.put(scratch, target)
+
+
+def find_agent(spec: str) -> ContainerAgent:
+    """The agent that ``oracle``, ``nop`` or ``command:LINE`` names; InputError for one that only Harbor has."""
+    if spec == "oracle":
+        return Oracle()
+    if spec == "nop":
+        return Nop()
+    if spec.startswith(COMMAND):
+        if not spec.removeprefix(COMMAND).strip():
+            raise InputError.at("--agent", f"{spec!r} has no command", "expected command:LINE, as a shell reads it")
+        return Command(spec.removeprefix(COMMAND).strip())
+    close = f" (did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?)" if nearest(spec, NAMES) else ""
+    raise InputError.at(
+        "--agent",
+        f"{spec!r} is not an agent that works without Harbor{close}",
+        "expected oracle, nop or command:LINE, or install Harbor, on the PATH or in CALIPERS_HARBOR",
+    )
+
+
+REWARD: Final = "reward"
+JSON_FILE: Final = "reward.json"
+TEXT_FILE: Final = "reward.txt"
+EMPTY: Final = "RewardFileEmptyError"
+ABSENT: Final = "RewardFileNotFoundError"
+UNREADABLE: Final = "VerifierOutputParseError"
+NO_MAP: Final = "ValidationError"
+
+
+@dataclass(frozen=True, slots=True)
+class Unrewarded:
+    """Why there are no rewards: the exception that Harbor records, and what is wrong."""
+
+    kind: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A step whose verifier came to an end; it may have given no rewards all the same."""
+
+    rewards: Rewards | None
+
+
+def read_rewards(files: Mapping[str, bytes]) -> dict[str, Number] | Unrewarded:
+    """The rewards that tests left in the verifier's folder, by file name.
+
+    ``reward.json`` alone is read where it exists, whatever is in it; else ``reward.txt``, whose number is
+    called ``reward``. Integers stay integers, true and false are 1.0 and 0.0, an empty object is no fault.
+
+    >>> read_rewards({"reward.txt": b" 0.25 "}), read_rewards({"reward.json": b'{"a": 1, "b": true}'})
+    ({'reward': 0.25}, {'a': 1, 'b': 1.0})
+    """
+    name = next((name for name in (JSON_FILE, TEXT_FILE) if name in files), None)
+    if name is None:
+        return Unrewarded(ABSENT, f"there is neither {JSON_FILE} nor {TEXT_FILE}")
+    if not files[name]:
+        return Unrewarded(EMPTY, f"{name} is empty")
+    return _from_json(files[name]) if name == JSON_FILE else _from_text(files[name])
+
+
+def _from_text(raw: bytes) -> dict[str, Number] | Unrewarded:
+    try:
+        value = float(raw.decode())
+    except ValueError:
+        return Unrewarded(UNREADABLE, f"{TEXT_FILE} contains no number")
+    if not math.isfinite(value):
+        return Unrewarded(UNREADABLE, f"{TEXT_FILE} contains {value}; expected a finite number")
+    return {REWARD: value}
+
+
+def _from_json(raw: bytes) -> dict[str, Number] | Unrewarded:
+    try:
+        rewards = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        return Unrewarded(UNREADABLE, f"{JSON_FILE} cannot be read: {error}")
+    if not isinstance(rewards, dict):
+        kind = NO_MAP if finite(rewards) else UNREADABLE
+        return Unrewarded(kind, f'{JSON_FILE} contains no object; expected one such as {{"reward": 1}}')
+    for name, value in rewards.items():
+        if not finite(value):
+            return Unrewarded(UNREADABLE, f"{JSON_FILE}: {name} is {value!r}; expected a finite number")
+    return {name: float(value) if isinstance(value, bool) else value for name, value in rewards.items()}
+
+
+def trial_rewards(
+    steps: Sequence[Graded | None], strategy: Literal["mean", "final"] | str | None = None
+) -> Rewards | None:
+    """The rewards of a trial from those of the steps it came to, None for a step that was not graded.
+
+    ``mean``, which is meant where nothing is said: each reward's mean over the graded steps, 0 where a step
+    lacks it; no rewards where no step has any. ``final``: what the last step was given, as it is.
+
+    >>> trial_rewards([Graded({"reward": 1}), None, Graded(None)])
+    {'reward': 0.5}
+    """
+    if strategy == "final":
+        last = steps[-1] if steps else None
+        return last.rewards if last else None
+    if strategy not in (None, "mean"):
+        raise InputError(f"the strategy is {strategy!r}; expected 'mean' or 'final'")
+    graded = [step.rewards or {} for step in steps if step is not None]
+    names = dict.fromkeys(name for rewards in graded for name in rewards)
+    return {name: math.fsum(rewards.get(name, 0) for rewards in graded) / len(graded) for name in names} or None
+
+
+def below(rewards: Rewards | None, least: Number | Rewards | None) -> bool:
+    """Whether a step's rewards miss its ``min_reward``: a number is of ``reward``, a map is of each of its names.
+
+    A reward that is not there misses whatever is asked of it; nothing asked is never missed.
+
+    >>> below({"reward": 0.5}, 0.5), below({"acc": 1.0}, 0.0)
+    (False, True)
+    """
+    gates = {} if least is None else least if isinstance(least, Mapping) else {REWARD: least}
+    return any((rewards or {}).get(name, -math.inf) < gate for name, gate in gates.items())
 
 
 class References:
@@ -75,7 +303,6 @@ class References:
 
 PUBLISHED: Final = "/logs/artifacts"
 MANIFEST: Final = "manifest.json"
-MAIN: Final = "main"
 
 
 def unhealthy(
@@ -194,109 +421,6 @@ class Tampered(EndedTrial):
 
 
 FAILED: Final = (EndedTrial, ContainerError, OSError)  # what keeps tests from a verdict
-
-
-def declined(task: TaskDirectory) -> str | None:
-    """Why a task cannot run in a room, or None."""
-    wanted = task.config.environment
-    verifiers = [step.verifier for step in task.config.steps] or [task.config.verifier]
-    if wrong := lacking():
-        return wrong
-    if unlent := _unlent(wanted):
-        return unlent
-    for step in task.config.steps or (None,):
-        judge = judge_environment(task, step)
-        plan = _judge_plan(judge) if judge else EnvironmentPlan()
-        image_fault = unbuildable(plan.image) if plan.image else None
-        if judge and (unlent := _unlent(judge.settings) or plan.declined or image_fault):
-            return unlent.replace("environment/", f"{judge.folder.name}/", 1)
-    hooks = [hook for verifier in (task.config.verifier, *verifiers) for hook in verifier.collect]
-    if others := sorted({hook.service for hook in hooks} - {MAIN}):
-        return f"it collects from the service {others[0]}, and a room has only {MAIN}"
-    if any("allowlist" in network_policies(task.config, step) for step in task.config.steps or (None,)):
-        return "it allows only some hosts, and a room allows all or none"
-    agents = [task.config.agent, *(step.agent for step in task.config.steps)]
-    named = [*(agent.user for agent in agents), *(verifier.user for verifier in (task.config.verifier, *verifiers))]
-    users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
-    if users and os.geteuid():
-        return f"it works as user {min(map(str, users))}, and only root can switch users"
-    plan = environment_plan(task)
-    if plan.declined or plan.image is None:
-        return plan.declined
-    return unbuildable(plan.image) or _out_of_reach(task)
-
-
-FETCHED: Final = re.compile(r"^[^#\n]*\b(?:curl|wget)\b[^\n]*?https?://([\w.-]+)", re.MULTILINE)
-
-
-def _out_of_reach(task: TaskDirectory) -> str | None:
-    """A host that the tests need and that this machine cannot find: the verdicts would be wrong."""
-    open_to_all = (network_policies(task.config, step).verifier == "public" for step in task.config.steps or (None,))
-    proxies = any(os.environ.get(name) for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))
-    for host in FETCHED.findall("\n".join(scripts(task.path / "tests"))) if all(open_to_all) and not proxies else ():
-        if not _resolves(host):
-            return f"its tests fetch something from {host}, which this machine cannot find"
-    return None
-
-
-@cache
-def _resolves(host: str) -> bool:
-    import socket
-
-    try:
-        return bool(socket.getaddrinfo(host, 443))
-    except OSError:
-        return False
-
-
-BUILDER: Final = Builder(Container, ContainerError)
-
-
-def _images(task: TaskDirectory) -> list[ImagePlan]:
-    """The images that a task needs: the agent's, and those of separate verifiers."""
-    judges = (judge_environment(task, step) for step in task.config.steps or (None,))
-    plans = [environment_plan(task), *(_judge_plan(judge) for judge in judges if judge)]
-    return [plan.image for plan in plans if plan.image is not None]
-
-
-def unbuilt(task: TaskDirectory) -> str | None:
-    """Why an image of a task cannot be built now, or None: it has no image, or all are built."""
-    try:
-        for plan in _images(task):
-            build(plan, BUILDER, task.config.environment.build_timeout_sec)
-    except ImageError as error:
-        return str(error)
-    return None
-
-
-def to_build(task: TaskDirectory) -> bool:
-    """Whether a task has an image that is not built yet."""
-    return not all(map(is_built, _images(task)))
-
-
-def unbuilt_before(task: TaskDirectory) -> str | None:
-    """Why the last build of an image of a task failed, or None."""
-    return next(filter(None, map(failed_before, _images(task))), None)
-
-
-def _unlent(wanted: EnvironmentSettings) -> str | None:
-    """What an environment needs and a room cannot provide, or None."""
-    if wanted.os != "linux":
-        return f"it is for {wanted.os}"
-    if wanted.gpus or wanted.tpu:
-        return "it needs an accelerator"
-    return "it needs tool servers" if wanted.mcp_servers else None
-
-
-def _judge_plan(judge: JudgeEnvironment) -> EnvironmentPlan:
-    """How the room of a separate verifier is furnished."""
-    return read_environment(judge.folder, docker_image=judge.settings.docker_image, workdir=judge.settings.workdir)
-
-
-def environment_plan(task: TaskDirectory) -> EnvironmentPlan:
-    """How the task's room is furnished."""
-    wanted = task.config.environment
-    return read_environment(task.path / "environment", docker_image=wanted.docker_image, workdir=wanted.workdir)
 
 
 def run_trial(
@@ -570,7 +694,7 @@ class _Trial:
 
     def _judged_apart(self, judge: JudgeEnvironment, step: StepSettings | None) -> dict[str, int | float]:
         """The rewards of tests in a room of their own, which has of the agent's work its artifacts alone."""
-        plan, settings = _judge_plan(judge), judge.settings
+        plan, settings = judge_plan(judge), judge.settings
         network = network_policies(self._task.config, step).verifier == "public"
         try:
             layers = build(plan.image, BUILDER, self._task.config.environment.build_timeout_sec) if plan.image else []

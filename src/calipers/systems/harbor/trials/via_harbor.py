@@ -31,8 +31,7 @@ from calipers.rollouts.column import Column
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import Labels, Part, Places
-from calipers.systems.harbor.read import read_groups
-from calipers.systems.harbor.rows import OUTCOME_OF
+from calipers.systems.harbor.read import OUTCOME_OF, read_groups
 from calipers.systems.harbor.trials.engine import CALLING, CHAT, ROOM, find_engine, run_job
 from calipers.systems.harbor.wire import failure_cause
 from calipers.tasks.benchmark_row import HarborTask

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
+from calipers.systems.harbor.trials.trial import Graded, Unrewarded, below, read_rewards, trial_rewards
 
 
 @pytest.mark.parametrize(
