@@ -19,7 +19,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Column": "calipers.rollouts.column",
     "Comparison": "calipers.analyses.compare.result",
     "Conversion": "calipers.formats.convert",
-    "Curves": "calipers.analyses.curve.document",
+    "Curves": "calipers.analyses.curve",
     "Estimate": "calipers.stats.estimate",
     "Explanation": "calipers.glossary",
     "Gate": "calipers.analyses.gate.document",
@@ -27,8 +27,8 @@ _HOME = {  # public name -> its module, and its name there if different
     "Incomplete": "calipers.errors",
     "InputError": "calipers.errors",
     "HtmlReport": "calipers.web.report",
-    "ItemReport": "calipers.analyses.items.document",
-    "JudgeCheck": "calipers.analyses.judge_check.document",
+    "ItemReport": "calipers.analyses.items",
+    "JudgeCheck": "calipers.analyses.judge_check",
     "Leaderboard": "calipers.analyses.leaderboard.document",
     "Materializing": "calipers.systems.nemo_gym.inputs",
     "Matrix": "calipers.analyses.matrix.result",
@@ -39,7 +39,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
     "RunSettings": "calipers.running.job",
-    "Study": "calipers.analyses.plan_study.document",
+    "Study": "calipers.analyses.plan_study",
     "Verdict": "calipers.verifiers.verifier",
     "Verification": "calipers.analyses.certify.verify",
     "audit": "calipers.analyses.audit",
@@ -48,14 +48,14 @@ _HOME = {  # public name -> its module, and its name there if different
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
     "convert": "calipers.formats.convert",
-    "curve": "calipers.analyses.curve.curve",
+    "curve": "calipers.analyses.curve",
     "evaluate": "calipers.running.perform",
     "explain": "calipers.glossary",
     "gate": "calipers.analyses.gate.gate",
     "harbor_metric": "calipers.systems.harbor.metrics:metric",
     "harbor_pass_ladder": "calipers.systems.harbor.metrics:pass_ladder",
-    "items": "calipers.analyses.items.items",
-    "judge_check": "calipers.analyses.judge_check.judge_check",
+    "items": "calipers.analyses.items",
+    "judge_check": "calipers.analyses.judge_check",
     "leaderboard": "calipers.analyses.leaderboard.leaderboard",
     "lm_eval_aggregate": "calipers.systems.lm_eval.aggregations:aggregate",
     "lm_eval_filtered": "calipers.systems.lm_eval.pipelines:filtered",
@@ -66,7 +66,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "mean": "calipers.metrics.metric",
     "merge_partials": "calipers.partials",
     "metric": "calipers.metrics.metric",
-    "plan": "calipers.analyses.plan_study.plan_study",
+    "plan": "calipers.analyses.plan_study",
     "preregister": "calipers.analyses.certify.preregister",
     "read": "calipers.pipeline",
     "report": "calipers.web.report",
@@ -230,20 +230,16 @@ if TYPE_CHECKING:
     from calipers.analyses.certify.verify import Verification, verify
     from calipers.analyses.compare.compare import compare
     from calipers.analyses.compare.result import Comparison
-    from calipers.analyses.curve.curve import curve
-    from calipers.analyses.curve.document import Curves
+    from calipers.analyses.curve import Curves, curve
     from calipers.analyses.gate.document import Gate
     from calipers.analyses.gate.gate import gate
-    from calipers.analyses.items.document import ItemReport
-    from calipers.analyses.items.items import items
-    from calipers.analyses.judge_check.document import JudgeCheck
-    from calipers.analyses.judge_check.judge_check import judge_check
+    from calipers.analyses.items import ItemReport, items
+    from calipers.analyses.judge_check import JudgeCheck, judge_check
     from calipers.analyses.leaderboard.document import Leaderboard
     from calipers.analyses.leaderboard.leaderboard import leaderboard
     from calipers.analyses.matrix.matrix import matrix
     from calipers.analyses.matrix.result import Matrix
-    from calipers.analyses.plan_study.document import Study
-    from calipers.analyses.plan_study.plan_study import plan
+    from calipers.analyses.plan_study import Study, plan
     from calipers.analyses.rescore.document import Rescored
     from calipers.analyses.rescore.rescore import rescore
     from calipers.errors import CalipersError, Incomplete, InputError

@@ -61,9 +61,9 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     """A page of every kind, of the files in a folder."""
     import calipers
     from calipers.analyses.compare.document import document as comparison_page
-    from calipers.analyses.curve.document import document as curve_page
-    from calipers.analyses.items.document import document as items_page
-    from calipers.analyses.judge_check.document import document as judge_page
+    from calipers.analyses.curve import document as curve_page
+    from calipers.analyses.items import document as items_page
+    from calipers.analyses.judge_check import document as judge_page
     from calipers.analyses.leaderboard.document import document as leaderboard_page
     from calipers.reports.result import document as result_page
 
@@ -105,8 +105,8 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.analyses.gate.document import document as gate_page
     from calipers.analyses.gate.gate import held_against
     from calipers.analyses.gate.requirement import read_policy
-    from calipers.analyses.plan_study.document import document as plan_page
-    from calipers.analyses.plan_study.plan_study import Chosen, StudyRequest, from_pilots, study
+    from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study
+    from calipers.analyses.plan_study import document as plan_page
     from calipers.analyses.rescore.document import document as rescored_page
     from calipers.analyses.rescore.rescore import Rescoring, judge_again
     from calipers.analyses.selftest import checked, selftest

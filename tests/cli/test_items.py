@@ -6,7 +6,7 @@ import pytest
 from cli.running import ARITH, calipers, lines, refused, rewards
 
 import calipers as cal
-from calipers.analyses.items import document as report
+from calipers.analyses import items as report
 from calipers.cli.items import SORTS
 
 

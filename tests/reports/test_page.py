@@ -11,7 +11,7 @@ import pytest
 import calipers
 from calipers.analyses.gate.gate import held_against
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
-from calipers.analyses.plan_study.plan_study import StudyRequest, from_numbers, study
+from calipers.analyses.plan_study import StudyRequest, from_numbers, study
 from calipers.errors import InputError
 from calipers.names import DOCUMENTS
 from calipers.reports.page import Page

@@ -15,7 +15,7 @@ from waiting import until
 import calipers
 from calipers.analyses.gate.gate import held_against
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
-from calipers.analyses.plan_study.plan_study import Chosen, from_pilots
+from calipers.analyses.plan_study import Chosen, from_pilots
 from calipers.analyses.rescore.rescore import Rescoring, judge_again
 from calipers.errors import CalipersError
 from calipers.reports import terminal

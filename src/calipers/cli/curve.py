@@ -53,21 +53,21 @@ def curve(
     names = options.roles(columns)
     picture = None
     if plot is not None:
-        from calipers.analyses.curve.document import kind_of, need_matplotlib
+        from calipers.analyses.curve import kind_of, need_matplotlib
 
         picture = Target(plot, paths), kind_of(plot)
         need_matplotlib()
     with redirect_stdout(sys.stderr), Progress() as progress:
-        from calipers.analyses.curve.curve import curve as draw
+        from calipers.analyses.curve import curve as draw
 
         curves = draw(paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(curves.to_json()).encode())
     if picture:
-        from calipers.analyses.curve.document import picture as drawn
+        from calipers.analyses.curve import picture as drawn
 
         picture[0].write(drawn(curves, picture[1]))
-    from calipers.analyses.curve.document import document
+    from calipers.analyses.curve import document
 
     show(document(curves), shape)
     tell_notes(curves.notes)

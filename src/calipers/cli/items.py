@@ -58,12 +58,12 @@ def items(
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     with redirect_stdout(sys.stderr), Progress() as progress:
-        from calipers.analyses.items.items import items as look_at
+        from calipers.analyses.items import items as look_at
 
         analysis = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(analysis.to_json()).encode())
-    from calipers.analyses.items.document import document
+    from calipers.analyses.items import document
 
     most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None
     show(document(analysis.limited(most)), shape)

@@ -50,12 +50,12 @@ def judge_check(
     target = Target(out, (*paths, labels)) if out is not None else None
     names = options.roles(columns)
     with redirect_stdout(sys.stderr), Progress() as progress:
-        from calipers.analyses.judge_check.judge_check import judge_check as check
+        from calipers.analyses.judge_check import judge_check as check
 
         verdict = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(verdict.to_json()).encode())
-    from calipers.analyses.judge_check.document import document
+    from calipers.analyses.judge_check import document
 
     show(document(verdict), shape)
     tell_notes(verdict.notes)

@@ -123,12 +123,12 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     No model is called.
     """
     target = Target(out, pilots) if out is not None else None
-    from calipers.analyses.plan_study.plan_study import plan as plan_study
+    from calipers.analyses.plan_study import plan as plan_study
 
     result = plan_study(*pilots, columns=options.roles(columns), **given)
     if target:
         target.write(safe_json(result.to_json()).encode())
-    from calipers.analyses.plan_study.document import document
+    from calipers.analyses.plan_study import document
 
     write(rendered(document(result), shape))
     tell_notes(result.notes)

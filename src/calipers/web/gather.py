@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.result import Comparison
 from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said, texts_by_group
-from calipers.analyses.items.items import Flags, read_flags
+from calipers.analyses.items import Flags, read_flags
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
 from calipers.analyses.matrix.matrix import matrix

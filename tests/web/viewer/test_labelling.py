@@ -9,7 +9,7 @@ import pytest
 from cli.running import ARITH, refused
 from web.viewer.served import served
 
-from calipers.analyses.judge_check.judge_check import judge_check
+from calipers.analyses.judge_check import judge_check
 from calipers.errors import InputError
 from calipers.web.viewer.labelling import Labelling, width_factor
 from calipers.web.viewer.runs import sources

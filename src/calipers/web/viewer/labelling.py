@@ -17,8 +17,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.analyses.judge_check.document import CheckedJudge, verdict
-from calipers.analyses.judge_check.judge_check import COLUMN, JudgeBinding, Rated, binding_of, checked_judge
+from calipers.analyses.judge_check import (
+    COLUMN,
+    CheckedJudge,
+    JudgeBinding,
+    Rated,
+    binding_of,
+    checked_judge,
+    verdict,
+)
 from calipers.errors import CalipersError, InputError
 from calipers.formats.atomic_file import atomic_file
 from calipers.metrics.metric import PASS_THRESHOLD

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from calipers.analyses.plan_study.plan_study import Chosen, StudyRequest, from_pilots, study
+from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study
 from calipers.errors import InputError
 
 

@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 import pytest
 from making import rollouts
 
-from calipers.analyses.curve.curve import curve
-from calipers.analyses.curve.document import MOST_PANELS, kind_of, picture
+from calipers.analyses.curve import MOST_PANELS, curve, kind_of, picture
 from calipers.errors import InputError
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,1 +1,0 @@
-"""The value of k samples, for every k."""

@@ -1,1 +1,0 @@
-"""Which tasks separate runs."""

@@ -1,1 +1,0 @@
-"""How many tasks and samples a comparison needs."""
