@@ -128,6 +128,12 @@ def test_the_order_of_tasks(tmp_path, sort, first):
     assert len(found) == len(LADDER)
 
 
+def test_tasks_that_the_first_run_lacks_are_in_order_too(tmp_path):
+    files = runs(tmp_path, {"b": "10", "c": "00", "a": "-0"})
+    (table,) = looked_at(*files, "--sort", "task", cwd=tmp_path)["tables"]
+    assert [item["task"] for item in table["items"]] == ["a", "b", "c"]
+
+
 def test_the_command_knows_every_order():
     assert SORTS == report.SORTS
     with pytest.raises(cal.InputError, match="did you mean 'easiest'"):

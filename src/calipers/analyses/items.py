@@ -323,7 +323,7 @@ def _measured(
             raise InputError(f"{name}: reward {key!r} has values that are not finite numbers; expected finite numbers")
     unit = all(bool(((column.kept() >= 0) & (column.kept() <= 1)).all()) for column in columns)
     shown = columns if unit else [_passes(column, settings.threshold) for column in columns]
-    tasks = _tasks([part for _, _, part in those])
+    tasks = sorted({task for _, _, part in those for task in part.tasks})
     index = {task: number for number, task in enumerate(tasks)}
     values, given, passes, samples = _matrices(those, columns, shown, index, settings.threshold)
     if not samples.any():
@@ -358,11 +358,6 @@ def _measured(
         [*notes, *_said(rows, unit, int(results.discrimination.given.sum()))],
         results.why_information,
     )
-
-
-def _tasks(parts: Sequence[Rollouts]) -> list[str]:
-    """The tasks of all runs: in the order of the first run, then what others have beside."""
-    return list(dict.fromkeys(task for part in parts for task in part.tasks))
 
 
 def _passes(column: Column, threshold: float) -> Column:
