@@ -55,6 +55,12 @@ def test_no_impossible_rule_fires_on_a_file_that_another_system_wrote():
     assert tried > 30
 
 
+@pytest.mark.parametrize("odd", [{"split": ["train"]}, {"step": {"epoch": 1}}, {"perturbed_from": ["t0"]}])
+def test_labels_that_are_lists_or_objects_are_read(odd):
+    records = [{"task": f"t{at}", "sample": 0, "reward": 1.0, "completion": "7", **odd} for at in range(3)]
+    assert not look(records).findings
+
+
 def test_a_pass_without_an_answer_is_a_list():
     records = honest(np.random.default_rng(0), tasks=5)
     records[3] |= {"completion": " ", "reward": 1.0}

@@ -114,11 +114,8 @@ def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
     request = _first(record, IDS) if _first(record, IDS) is not None else call.get("id")
     start, end = _first(record, STARTS), _first(record, ENDS)
     text = completion if isinstance(completion, str) else None if completion is None else _written(completion)
-    gold = next(
-        (value for where in (record, metadata) for name in GOLD if isinstance(value := where.get(name), str)), None
-    )
     return AuditRow(
-        group=tuple(record.get(name) for name in ("agent", "model", "dataset", "split", "step")),
+        group=tuple(_plain(record.get(name)) for name in ("agent", "model", "dataset", "split", "step")),
         task=str(record["task"]),
         sample=int(record.get("sample") or 0),
         attempt=int(record.get("attempt") or 1),
@@ -138,8 +135,8 @@ def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
         seed=int(seed) if isinstance(seed, (int, float)) else None,
         sent_seed=sent if isinstance(sent := call.get("seed"), int) else None,
         request=None if request is None else str(request),
-        gold=gold,
-        twin=metadata.get(TWIN) if isinstance(metadata.get(TWIN), str) else record.get(TWIN),
+        gold=_text_of((record, metadata), GOLD),
+        twin=_text_of((metadata, record), [TWIN]),
     )
 
 
@@ -147,8 +144,13 @@ def _decoded(value: Any) -> Any:
     return msgspec.json.decode(value) if isinstance(value, Raw) else value
 
 
-def _first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((record[name] for name in names if record.get(name) is not None), None)
+def _first(record: Mapping[str, Any], names: Sequence[str], otherwise: Any = None) -> Any:
+    return next((record[name] for name in names if record.get(name) is not None), otherwise)
+
+
+def _text_of(objects: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str | None:
+    """The first text of these names in the objects."""
+    return next((value for each in objects for name in names if isinstance(value := each.get(name), str)), None)
 
 
 def _number(value: Any) -> float | None:
@@ -157,6 +159,11 @@ def _number(value: Any) -> float | None:
 
 def _written(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _plain(value: Any) -> Any:
+    """A label; a list or an object as its text, which can be part of a key."""
+    return _written(value) if isinstance(value, (list, dict)) else value
 
 
 def _moment(value: Any) -> float | None:
