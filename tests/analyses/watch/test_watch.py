@@ -257,6 +257,27 @@ def test_the_files_of_one_step_are_no_two_runs(tmp_path):
     assert (found.steps, found.notes) == (2, [])
 
 
+def shards(folder, second=0.0):
+    """Steps in two files each, on other tasks: the mean of each is a half."""
+    for step in range(3):
+        for name, reward in (("a", 1.0), ("b", second)):
+            tasks = [f"{name}{task}" for task in range(5)]
+            write_step(folder, step, np.full((5, 2), reward), tasks=tasks, name=f"step_{{step}}_{name}.jsonl")
+
+
+def test_a_file_of_a_step_that_is_rewritten_keeps_the_tasks_of_the_others(tmp_path):
+    shards(tmp_path)
+    look(tmp_path)
+    path = write_step(tmp_path, 1, np.full((4, 2), 0.5), tasks=[f"b{n}" for n in range(4)], name="step_1_b.jsonl")
+    os.utime(path, (1, 1))
+    (curve,) = [each for each in look(tmp_path).series[0].curves if each.metric == "reward"]
+    assert [(point.value, point.tasks) for point in curve.points] == [(0.5, 10), (pytest.approx(7 / 9), 9), (0.5, 10)]
+    path.write_text("{")
+    os.utime(path, (2, 2))
+    os.utime(write_step(tmp_path, 1, np.ones((5, 2)), tasks=list("abcde"), name="step_1_a.jsonl"), (3, 3))
+    assert any("not read: " in note and "step_1_b.jsonl" in note for note in look(tmp_path).notes)
+
+
 def test_a_clock_that_is_wrong_is_told(tmp_path):
     write_run(tmp_path, 2)
     os.utime(tmp_path / "step_1.jsonl", (4e9, 4e9))

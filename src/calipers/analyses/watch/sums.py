@@ -211,15 +211,15 @@ def _divided(above: Floats, below: Floats) -> Floats:
 
 def read_step_file(
     path: str, columns: Named | None = None, *, root: str = "", reward: str | None = None, cluster: str | None = None
-) -> tuple[list[StepSums], str, list[str]]:
-    """The sums of every (series, step) in a file or run folder, its hash, and notes; InputError where it is broken.
+) -> tuple[list[StepSums], str]:
+    """The sums of every (series, step) in a file or run folder, and its hash; InputError where it is broken.
 
     The only place where a watch reads rollouts.
     """
     labels = LABELS if cluster is None else (*LABELS, cluster)
     rollouts, inputs = begin([path], columns=columns or Named({}), labels=labels)
     sums = [one for part in rollouts.groups() for one in _of_group(part, path, root, reward, cluster)]
-    return sums, inputs()[0].sha256, list(rollouts.notes)
+    return sums, inputs()[0].sha256
 
 
 def _of_group(

@@ -276,10 +276,7 @@ class RunWatch:
         sums: list[StepSums] = []
         sha256 = wrong = ""
         try:
-            columns = Named(self.columns or {}, format=self._formats.pop(path, ""))
-            sums, sha256, _ = read_step_file(
-                path, columns, root=self._root(path), reward=self.reward, cluster=self.settings.cluster
-            )
+            sums, sha256 = self._sums_of(path)
         except InputError as error:
             wrong = str(error)
             broken = has_rollouts(path) or bool(known and known.keys)
@@ -288,13 +285,30 @@ class RunWatch:
         keys = list(known.keys) if known else []
         if known is None or not sha256 or known.sha256 != sha256:  # else it was touched, and is the same
             for one in sums:
-                usable = one if known is not None and one.key in known.keys else self._joined(one, path, found)
+                again = known is not None and one.key in known.keys
+                usable = self._with_others(one, path) if again else self._joined(one, path, found)
                 if usable is None:
                     continue
                 self.state.add_step(usable)
                 found[one.key] = self.state.records[-1]
                 keys.append(one.key)
         self._remember(path, Known(stamp, sha256, list(dict.fromkeys(keys)), wrong))
+
+    def _sums_of(self, path: str) -> tuple[list[StepSums], str]:
+        columns = Named(self.columns or {}, format=self._formats.pop(path, ""))
+        return read_step_file(path, columns, root=self._root(path), reward=self.reward, cluster=self.settings.cluster)
+
+    def _with_others(self, one: StepSums, path: str) -> StepSums:
+        """A step of a file that was rewritten, with what other files have of the same step, which are read again."""
+        for other in [name for name, known in self.files.items() if name != path and one.key in known.keys]:
+            try:
+                parts = [part for part in self._sums_of(other)[0] if part.key == one.key]
+            except InputError as error:
+                self.notes.append(f"not read: {error}")
+                continue
+            for part in parts:
+                one = merged(one, part) or one
+        return one
 
     def _joined(self, one: StepSums, path: str, found: Mapping[Key, Record]) -> StepSums | None:
         """A step of a new file, with what other files have of the same step; None where both have the same tasks."""
