@@ -15,7 +15,7 @@ from watch_steps import write_run, write_step
 
 from calipers.analyses.watch import watch as module
 from calipers.analyses.watch.alarm import alarms_of
-from calipers.analyses.watch.best import best_of
+from calipers.analyses.watch.best import best_in, best_of
 from calipers.analyses.watch.monitor import Memory, Monitor, MonitorSettings, SeriesTasks
 from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
 from calipers.analyses.watch.watch import RunWatch, watch
@@ -580,6 +580,12 @@ def test_the_best_step(tmp_path):
     assert len(pick.again) == 5
     assert pick.new_tasks > 60
     assert f"Step {pick.step} has the highest reward" in found.headline()
+
+
+def test_a_step_in_two_files_is_one_candidate(tmp_path):
+    shards(tmp_path)
+    (pick,) = best_in([str(tmp_path)]).picks
+    assert [(each.step, each.value) for each in pick.candidates] == [(0, 0.5), (1, 0.5), (2, 0.5)]
 
 
 def test_the_centre_of_a_pool_is_over_the_pool_and_not_over_the_batch():

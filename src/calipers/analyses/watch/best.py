@@ -102,11 +102,7 @@ class BestSteps(Page):
 
 def best_of(watching: RunWatch, metric: str | None) -> BestSteps:
     """The best step of every series of a watch."""
-    records = {}
-    for record in watching.state.of_kind("step"):
-        sums = watching.state.sums(record)
-        records[sums.key] = sums
-    return best_steps(watching.path, list(records.values()), metric, watching.settings.confidence)
+    return best_steps(watching.path, watching.steps_read(), metric, watching.settings.confidence)
 
 
 def best_in(
@@ -130,7 +126,7 @@ def best_in(
             watching = RunWatch(path, {"alarms": []}, state=state, columns=columns, reward=reward)
             try:
                 watching.look()
-                every += [watching.state.sums(record) for record in watching.state.of_kind("step")]
+                every += watching.steps_read()
                 notes += watching.notes
             finally:
                 watching.close()

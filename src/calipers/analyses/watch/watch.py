@@ -177,7 +177,7 @@ class RunWatch:
         """The monitor made again from the sums on disk, in the order of use; an accepted step begins a segment."""
         accepted = sorted(record[0]["step"] for record in self.state.of_kind(ACCEPT))
         monitor = Monitor(self.settings)
-        latest = {_key(record[0]): record for record in self.state.of_kind(STEP)}
+        latest = self._latest()
         for record in list(self.state.of_kind(LOOK)):
             monitor.begin([self.state.sums(latest[_pair(pair)]) for pair in record[0]["firsts"]])
             for pair, late in record[0]["order"]:
@@ -186,6 +186,14 @@ class RunWatch:
                     monitor.accept(accepted.pop(0))
                 monitor.take(self.state.sums(latest[key]), late=late)
         return monitor
+
+    def _latest(self) -> dict[Key, Record]:
+        """The record of each step as it was read last."""
+        return {_key(record[0]): record for record in self.state.of_kind(STEP)}
+
+    def steps_read(self) -> list[StepSums]:
+        """Every step as it was read last."""
+        return [self.state.sums(record) for record in self._latest().values()]
 
     def look(self, *, settled: bool = True) -> list[Raised]:
         """Read what is new; the alarms that it raises. Without ``settled`` a file must have stopped changing first."""
@@ -546,8 +554,7 @@ def _looked(watching: RunWatch, *, look: bool) -> tuple[Watched, list[StepSums]]
     try:
         if look:
             watching.look()
-        latest = {_key(record[0]): record for record in watching.state.of_kind(STEP)}
-        return watching.result(), [watching.state.sums(record) for record in latest.values()]
+        return watching.result(), watching.steps_read()
     finally:
         watching.close()
 
