@@ -364,6 +364,34 @@ def test_a_rate_of_outcomes(tmp_path, word):
     assert {row["outcome"] for row in raised.rollouts} == {word}
 
 
+def test_the_rollouts_of_an_alarm_on_length_are_the_longest(tmp_path):
+    rng = np.random.default_rng(6)
+    for step in range(16):
+        tokens = rng.integers(90, 110, (20, 4))
+        tokens[:4] *= 1 if step < 10 else 8
+        write_step(tmp_path, step, rng.random((20, 4)) < 0.5, output_tokens=tokens)
+    (raised,) = look(tmp_path, alarms_of(["mean(length) > 1.2 * base"]), steps=40).raised
+    assert {row["task"] for row in raised.rollouts[:4]} == {"q0", "q1", "q2", "q3"}
+    assert raised.rollouts[0]["value"] > 700
+    assert "mean(column=output_tokens)" in raised.command
+
+
+def test_the_rollouts_of_an_alarm_are_of_its_own_series(tmp_path):
+    rng = np.random.default_rng(7)
+    for step in range(16):
+        rows = [
+            {"task": f"{name}{task}", "sample": sample, "dataset": name, "reward": float(rng.random() < chance)}
+            for name, chance in (("easy", 0.5), ("hard", 0.5 if step < 8 else 0.1))
+            for task in range(40)
+            for sample in range(4)
+        ]
+        (tmp_path / f"step_{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (raised,) = look(tmp_path).raised
+    assert raised.series == "hard"
+    assert len(raised.rollouts) == 5
+    assert all(row["task"].startswith("hard") for row in raised.rollouts)
+
+
 def test_length_above_its_base_and_divergence_of_two_verifiers(tmp_path):
     rng = np.random.default_rng(6)
     chances = rng.beta(0.8, 0.8, 60)[:, None]

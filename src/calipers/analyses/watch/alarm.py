@@ -34,7 +34,6 @@ RATES: Final = tuple(word for word in OUTCOMES if word not in ("scored", "stoppe
 SLICES: Final = ("split", "dataset")
 SHAPE: Final = "expected FUNCTION(WHAT) > NUMBER, such as 'drop(pass@1) > 0.02'"
 HEADLINE: Final = "reward"  # stands for the reward that is read where nobody picks one
-LENGTHS: Final = ("output_tokens", "response_length", "completion_length", "length", "num_tokens")
 _WHOLE: Final = re.compile(
     r"\s*(?P<kind>[A-Za-z_]+)\s*\((?P<inner>.*)\)\s*(?P<op>[<>=!]+)\s*(?P<limit>.+?)\s*", re.DOTALL
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ MOST_COLUMNS: Final = 64  # that are kept of a file
 UnitHashes = np.ndarray[Any, np.dtype[np.uint64]]
 _PASS_AT: Final = re.compile(r"pass([@^])([1-9][0-9]{0,3})")
 _GENERIC: Final = ("rollouts", "completions", "steps", "checkpoints", "dumped_evals")  # folders that name no split
+LENGTHS: Final = ("output_tokens", "response_length", "completion_length", "num_tokens")  # what "length" stands for
 _ARRAYS: Final = ("tasks", "planned", "clusters")
 
 
@@ -60,7 +61,7 @@ class StepSums:
     @property
     def series(self) -> str:
         """The name of its series: split, dataset and agent, as far as they are known."""
-        return " · ".join(part for part in (self.split, self.dataset, self.agent) if part)
+        return series_name(self.split, self.dataset, self.agent)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -147,21 +148,8 @@ class StepSums:
 
     def resolved(self, what: str) -> str:
         """The name of a metric here; InputError where the step does not have it."""
-        inner = re.fullmatch(r"mean\(\s*(?:column\s*=\s*)?(.*?)\s*\)", what)
-        name = inner[1] if inner else what
-        if name in self.rewards or name in self.columns:
-            return name
-        if name in ("reward", "mean_reward") and self.headline in self.rewards:
-            return self.headline
-        if name in ("pass_rate", "pass@1") and self.headline in self.rewards:
-            return "pass@1"
-        if name == "length":
-            for column in ("output_tokens", "response_length", "completion_length", "num_tokens"):
-                if column in self.columns:
-                    return column
-        if (_PASS_AT.fullmatch(name) or name.startswith("share(")) and self.headline in self.rewards:
-            return name
-        if name.startswith("rate("):
+        name = resolved(what, self.rewards, self.columns, self.headline)
+        if name is not None:
             return name
         known = [*self.rewards, *self.columns]
         raise InputError(f"step {self.step} has no {what!r}; it has {', '.join(known[:12]) or 'no rewards'}")
@@ -205,6 +193,33 @@ class StepSums:
         return float(self.columns[column][1].sum())
 
 
+def series_name(split: str, dataset: str | None, agent: str | None) -> str:
+    """The name of a series, as far as its parts are known."""
+    return " · ".join(part for part in (split, dataset, agent) if part)
+
+
+def resolved(what: str, rewards: Collection[str], columns: Collection[str], headline: str) -> str | None:
+    """The name of a metric among these rewards and columns; None where it is not there."""
+    inner = re.fullmatch(r"mean\(\s*(?:column\s*=\s*)?(.*?)\s*\)", what)
+    name = inner[1] if inner else what
+    if name in rewards or name in columns or name.startswith("rate("):
+        return name
+    if name == "length":
+        return next((column for column in LENGTHS if column in columns), None)
+    if headline not in rewards:
+        return None
+    if name in ("reward", "mean_reward"):
+        return headline
+    if name in ("pass_rate", "pass@1"):
+        return "pass@1"
+    return name if _PASS_AT.fullmatch(name) or name.startswith("share(") else None
+
+
+def headline_of(part: Rollouts, reward: str | None) -> str:
+    """The reward that is read where an alarm names none."""
+    return reward or part.usual_reward or next(iter(part.rewards), "")
+
+
 def _divided(above: Floats, below: Floats) -> Floats:
     return np.divide(above, below, out=np.zeros(len(above)), where=below > 0)
 
@@ -218,16 +233,27 @@ def read_step_file(
     """
     labels = LABELS if cluster is None else (*LABELS, cluster)
     rollouts, inputs = begin([path], columns=columns or Named({}), labels=labels)
-    sums = [one for part in rollouts.groups() for one in _of_group(part, path, root, reward, cluster)]
+    sums = [
+        summed(part if rows is None else part.where(rows), step, split, path, reward, cluster)
+        for part in rollouts.groups()
+        for rows, step, split in _cuts(part, path, root)
+    ]
     return sums, inputs()[0].sha256
 
 
-def _of_group(
-    part: Rollouts, path: str, root: str, reward: str | None, cluster: str | None = None
-) -> Iterator[StepSums]:
-    for rows, step, split in _cuts(part, path, root):
-        some = part if rows is None else part.where(rows)
-        yield summed(some, step, split, path, reward, cluster)
+def rollouts_until(path: str, columns: Named, series: str, last: int, *, root: str) -> Rollouts:
+    """The rollouts of a series in a file, of its last step up to ``last``; InputError where it has none."""
+    rollouts, _ = begin([path], columns=columns, labels=LABELS)
+    cuts = [
+        (step, part, rows)
+        for part in rollouts.groups()
+        for rows, step, split in _cuts(part, path, root)
+        if step <= last and series_name(split, part.keys[0][2], part.keys[0][0]) == series
+    ]
+    if not cuts:
+        raise InputError.at(path, f"has no step of {series!r} up to {last}", "was it rewritten?")
+    _, part, rows = max(cuts, key=lambda cut: cut[0])
+    return part if rows is None else part.where(rows)
 
 
 def _cuts(part: Rollouts, path: str, root: str) -> Iterator[tuple[Any, int, str]]:
@@ -304,7 +330,7 @@ def summed(
             rows.append(by.count(column.given & (column.values >= PASS_THRESHOLD)).astype(np.float64))
         return np.stack(rows)[:, order]
 
-    headline = reward or part.usual_reward or next(iter(part.rewards), "")
+    headline = headline_of(part, reward)
     if reward is not None and reward not in part.rewards:
         raise InputError.at(path, f"no reward {reward!r}", f"expected one of {', '.join(part.rewards) or 'none'}")
     with np.errstate(over="ignore", invalid="ignore"):

@@ -15,13 +15,14 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
 
-from calipers.analyses.watch.alarm import DIVERGE, DROP, MEAN, RATE, RISE, SHARE, Alarm, alarms_of, parse
+from calipers.analyses.watch.alarm import DIVERGE, DROP, MEAN, RATE, SHARE, Alarm, alarms_of, parse
 from calipers.analyses.watch.document import Watched, watched_of
 from calipers.analyses.watch.monitor import Monitor, MonitorSettings, Raised
 from calipers.analyses.watch.state import (
@@ -37,18 +38,26 @@ from calipers.analyses.watch.state import (
     STEP,
     StateFolder,
 )
-from calipers.analyses.watch.sums import LABELS, SPLITS, StepSums, merged, read_step_file, step_of
+from calipers.analyses.watch.sums import (
+    SPLITS,
+    StepSums,
+    headline_of,
+    merged,
+    read_step_file,
+    resolved,
+    rollouts_until,
+    series_name,
+    step_of,
+)
 from calipers.errors import InputError
 from calipers.formats.format import Named
-from calipers.formats.read import MAY_HAVE_ROLLOUTS, begin, found_format, has_rollouts
+from calipers.formats.read import MAY_HAVE_ROLLOUTS, found_format, has_rollouts
 from calipers.formats.run_folder import LOG as RUN_LOG
 from calipers.formats.run_folder import is_run
 from calipers.formats.source import Source
 from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.labels import STEP as STEP_LABEL
-from calipers.rollouts.labels import has, slices
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY, label
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 
 SETTLE: Final = 2.0  # seconds without a change after which a file is taken to be whole
@@ -272,8 +281,43 @@ class RunWatch:
     def _closer(self, raised: Raised) -> Raised:
         """The alarm with the rollouts that show it best, and the command that looks closer."""
         alarm = next(alarm for alarm in self.settings.alarms if alarm.text == raised.alarm)
-        rollouts, command = closer(raised, alarm, self.columns, self.path)
-        return replace(raised, rollouts=rollouts, command=command)
+        try:
+            part = self._rollouts(raised.path, raised.series, raised.step)
+            name = _resolved(alarm.what, part, self.reward)
+        except (InputError, OSError):  # its file is gone
+            return replace(raised, command=command_of(raised, alarm, alarm.what))
+        command = command_of(raised, alarm, name if name in part.columns else alarm.what)
+        before = None
+        if raised.base_path:
+            with suppress(InputError, OSError):
+                before = self._rollouts(raised.base_path, raised.series, raised.since - 1)
+        return replace(raised, rollouts=self._best_shown(raised, alarm, part, before), command=command)
+
+    def _rollouts(self, path: str, series: str, last: int) -> Rollouts:
+        """The rollouts of a series in a file, of its last step up to this one."""
+        return rollouts_until(path, Named(self.columns or {}), series, last, root=self._root(path))
+
+    def _best_shown(
+        self, raised: Raised, alarm: Alarm, part: Rollouts, before: Rollouts | None
+    ) -> list[dict[str, Any]]:
+        """The five rollouts of a step that show an alarm best, one of each task."""
+        if alarm.across:  # its rollouts are the held-out ones
+            alarm = replace(alarm, kind=DROP, what=alarm.other)
+        score = _shows(part, alarm, before, self.reward)
+        order = np.argsort(-score.values, kind="stable")
+        order = order[score.given[order]]
+        first = np.sort(np.unique(part.task[order], return_index=True)[1])  # the first of each task
+        column = _column(part, alarm.what, self.reward)
+        return [
+            {
+                "task": str(part.tasks[int(part.task[row])])[:LONGEST],
+                "sample": int(part.sample[row]),
+                "outcome": OUTCOMES[int(part.outcome[row])],
+                "value": float(column.values[row]) if alarm.kind != RATE and column.given[row] else None,
+                "path": os.path.relpath(raised.path, self.path),
+            }
+            for row in order[first[:SHOWN]].tolist()
+        ]
 
     def _read(self, path: str, found: dict[Key, Record]) -> None:
         """Read a file into the steps found; what is wrong with it becomes a note."""
@@ -560,8 +604,7 @@ def _looked(watching: RunWatch, *, look: bool) -> tuple[Watched, list[StepSums]]
 
 
 def _key(header: Mapping[str, Any]) -> Key:
-    parts = (header["split"], header["dataset"], header["agent"])
-    return " · ".join(part for part in parts if part), header["step"]
+    return series_name(header["split"], header["dataset"], header["agent"]), header["step"]
 
 
 def _pair(pair: Sequence[Any]) -> Key:
@@ -612,40 +655,8 @@ def _natural(path: str) -> list[tuple[bool, int, str]]:
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
-def closer(raised: Raised, alarm: Alarm, columns: Named | None, root: str) -> tuple[list[dict[str, Any]], str]:
-    """The five rollouts of the last step that show an alarm best, and a command; none where its file is gone."""
-    command = command_of(raised, alarm)
-    if alarm.across:  # its rollouts are the held-out ones
-        alarm = replace(alarm, kind=DROP, what=alarm.other)
-    try:
-        part = _rollouts(raised.path, columns, raised.step)
-        score = _shows(part, alarm, raised, columns)
-    except (InputError, OSError):
-        return [], command
-    order = np.argsort(-score.values, kind="stable")
-    order = order[score.given[order]]
-    picked, seen = [], set[int]()
-    for row in order.tolist():  # one of each task
-        if int(part.task[row]) not in seen:
-            seen.add(int(part.task[row]))
-            picked.append(row)
-        if len(picked) == SHOWN:
-            break
-    shown = [
-        {
-            "task": str(part.tasks[int(part.task[row])])[:LONGEST],
-            "sample": int(part.sample[row]),
-            "outcome": OUTCOMES[int(part.outcome[row])],
-            "value": _value(part, alarm, row),
-            "path": os.path.relpath(raised.path, root) if root else raised.path,
-        }
-        for row in picked
-    ]
-    return shown, command
-
-
-def command_of(raised: Raised, alarm: Alarm) -> str:
-    """The command that looks closer at an alarm."""
+def command_of(raised: Raised, alarm: Alarm, column: str) -> str:
+    """The command that looks closer at an alarm; ``column`` is what it is about, as the file calls it."""
     now, before = (shlex.quote(path) for path in (raised.path, raised.base_path))
     match alarm.kind:
         case "drop" | "rise" if raised.base_path:
@@ -653,69 +664,53 @@ def command_of(raised: Raised, alarm: Alarm) -> str:
         case "rate":
             return f"calipers score {now} --by outcome"
         case "mean":
-            return f"calipers score {now} --metric {shlex.quote(f'mean(column={alarm.what})')} --by task"
+            return f"calipers score {now} --metric {shlex.quote(f'mean(column={column})')} --by task"
         case "share":
             return f"calipers items {now}"
     return f"calipers score {now} --by task"
 
 
-def _rollouts(path: str, columns: Named | None, step: int) -> Rollouts:
-    rollouts, _ = begin([path], columns=columns or Named({}), labels=LABELS)
-    part = next(iter(rollouts.groups()))
-    if has(part, STEP_LABEL):
-        code, names = slices(part, STEP_LABEL, label)
-        if len(names) > 1 and str(step) in names:
-            return part.where(code == names.index(str(step)))
-    return part
+def _resolved(what: str, part: Rollouts, reward: str | None) -> str:
+    return resolved(what, part.rewards, part.columns, headline_of(part, reward)) or what
 
 
-def _column(part: Rollouts, what: str) -> Column:
-    name = what if what in part.rewards or what in part.columns else part.usual_reward or next(iter(part.rewards), "")
-    return contributed(part, name) if name in part.rewards or name not in part.columns else part.columns[name]
+def _column(part: Rollouts, what: str, reward: str | None) -> Column:
+    """The reward or column that an alarm is about, [R]; the headline for what is made of rewards, such as pass@1."""
+    name = _resolved(what, part, reward)
+    if name in part.columns and name not in part.rewards:
+        return part.columns[name]
+    return contributed(part, name if name in part.rewards else headline_of(part, reward))
 
 
-def _shows(part: Rollouts, alarm: Alarm, raised: Raised, columns: Named | None) -> Column:
+def _shows(part: Rollouts, alarm: Alarm, before: Rollouts | None, reward: str | None) -> Column:
     """How well each rollout shows an alarm, [R]; a gap where it does not."""
     if alarm.kind == RATE:
         gaps = (part.outcome >= FIRST_GAP) & (part.outcome < STOPPED_EARLY)
         marked = gaps if alarm.what == "missing" else part.outcome == OUTCOMES.index(alarm.what)
         return Column(np.ones(len(part)), marked)
+    column = _column(part, alarm.what, reward)
     if alarm.kind == MEAN:
-        return _column(part, alarm.what)
+        return column
     if alarm.kind == DIVERGE:
-        first, second = _column(part, alarm.what), _column(part, alarm.other)
-        return Column(first.values - second.values, first.given & second.given)
-    reward = _column(part, alarm.what)
-    by = part.by_task
-    mean = np.divide(by.sum(reward), np.maximum(by.count(reward.given), 1))
+        other = _column(part, alarm.other, reward)
+        return Column(column.values - other.values, column.given & other.given)
+    mean = _means(part, column)
     if alarm.kind == SHARE:
-        spread = np.abs(np.where(reward.given, reward.values, mean[part.task]) - mean[part.task])
+        spread = np.abs(np.where(column.given, column.values, mean[part.task]) - mean[part.task])
         most = np.zeros(len(part.tasks))
         np.maximum.at(most, part.task, spread)
-        return Column(-mean[part.task], (most[part.task] == 0) & reward.given)
-    sign = -1.0 if alarm.kind == DROP else 1.0
-    change = _change(part, mean, alarm, raised, columns) if alarm.kind in (DROP, RISE) else mean
+        return Column(-mean[part.task], (most[part.task] == 0) & column.given)
+    change = mean
+    if before is not None:  # how much each task has changed; all of its mean where no task was there before
+        known = dict(zip(before.tasks, _means(before, _column(before, alarm.what, reward)).tolist(), strict=True))
+        if any(task in known for task in part.tasks):
+            change = np.array([mean[at] - known.get(task, mean[at]) for at, task in enumerate(part.tasks)])
     # the task that changed most, and of it the worst rollout
-    return Column(sign * (1e6 * np.round(change, 9)[part.task] + reward.values), reward.given)
+    sign = -1.0 if alarm.kind == DROP else 1.0
+    return Column(sign * (1e6 * np.round(change, 9)[part.task] + column.values), column.given)
 
 
-def _change(part: Rollouts, mean: Floats, alarm: Alarm, raised: Raised, columns: Named | None) -> Floats:
-    """How much each task changed since the step before the change, [T]; its mean where that step is not readable."""
-    if not raised.base_path:
-        return mean
-    try:
-        before = _rollouts(raised.base_path, columns, raised.since - 1)
-    except (InputError, OSError):
-        return mean
-    reward = _column(before, alarm.what)
-    by = before.by_task
-    old = np.divide(by.sum(reward), np.maximum(by.count(reward.given), 1))
-    known = dict(zip(before.tasks, old.tolist(), strict=True))
-    if not any(task in known for task in part.tasks):
-        return mean
-    return np.array([mean[at] - known.get(task, mean[at]) for at, task in enumerate(part.tasks)])
-
-
-def _value(part: Rollouts, alarm: Alarm, row: int) -> float | None:
-    column = _column(part, alarm.what)
-    return float(column.values[row]) if alarm.kind != RATE and column.given[row] else None
+def _means(part: Rollouts, column: Column) -> Floats:
+    """The mean of each task, [T]; 0 without a value."""
+    by = part.by_task
+    return np.divide(by.sum(column), np.maximum(by.count(column.given), 1))
