@@ -278,6 +278,19 @@ def test_a_file_of_a_step_that_is_rewritten_keeps_the_tasks_of_the_others(tmp_pa
     assert any("not read: " in note and "step_1_b.jsonl" in note for note in look(tmp_path).notes)
 
 
+def test_a_folder_that_links_lead_to_again_is_read_once(tmp_path):
+    runs = tmp_path / "here" / "runs"
+    write_run(runs / "a", 3)
+    write_run(tmp_path / "elsewhere", 1)
+    for name, target in (("latest", "a"), ("again", "."), ("up", ".."), ("more", "../../elsewhere")):
+        (runs / name).symlink_to(target)
+    found = look(runs)
+    assert sorted((one.name, one.curves[0].points[-1].step) for one in found.series) == [
+        ("a", 2),
+        ("more", 0),
+    ]
+
+
 def test_a_clock_that_is_wrong_is_told(tmp_path):
     write_run(tmp_path, 2)
     os.utime(tmp_path / "step_1.jsonl", (4e9, 4e9))
@@ -678,6 +691,12 @@ def test_rewards_that_are_not_finite_or_out_of_range_are_told(tmp_path):
     assert any("not finite" in note for note in found.notes)
     assert any("count as these ends" in text for text in found.advice)
     assert np.isfinite(found.evidence)
+
+
+def test_rewards_that_are_too_large_to_be_squared_are_no_warning(tmp_path):
+    write_step(tmp_path, 0, np.full((2, 2), 1e308))
+    found = look(tmp_path, alarms_of(["rl"]))  # warnings are errors here
+    assert any("not finite" in note for note in found.notes)
 
 
 def test_a_document_is_read_again(tmp_path):

@@ -151,7 +151,8 @@ class Watched(Page):
 
     def glance(self) -> Glance:
         """The alarms, the curves of the first series, and the promise, for a notebook."""
-        return Glance(self.headline(), _table(self.series[0]) if self.series else None, promise(self))
+        table = _table(self.series[0]) if self.series else None
+        return Glance(self.headline(), table, promise(self))
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""

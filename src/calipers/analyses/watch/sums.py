@@ -113,7 +113,8 @@ class StepSums:
         share(zero_variance). A task whose value is not finite has none.
         """
         if (known := self._known.get(what)) is None:
-            values, given = self._values(what)
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is left out here
+                values, given = self._values(what)
             known = self._known[what] = (values, given & np.isfinite(values))
         return known
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from heapq import heappop, heappush
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -475,17 +476,30 @@ class RunWatch:
             self.notes.append(note)
 
     def _files(self) -> Iterable[tuple[str, Stamp]]:
-        """Every file or run folder that may have rollouts, with its size and time."""
+        """Every file or run folder that may have rollouts, with its size and time.
+
+        A folder that symbolic links lead to again is read once, below its own name if that is here.
+        """
         count = 0
         for root in self.folders:
-            folders = [root]
-            while folders:
-                folder = folders.pop()
+            folders, links, seen = [root], list[str](), set[tuple[int, int]]()
+            while folders or links:
+                folder = folders.pop() if folders else heappop(links)
+                try:
+                    about = os.stat(folder)
+                except OSError:  # it went away meanwhile
+                    continue
+                if (about.st_dev, about.st_ino) in seen:
+                    continue
+                seen.add((about.st_dev, about.st_ino))
+                if folder != root and is_run(folder):
+                    log = _stamp(folder)
+                    if log is not None:
+                        yield folder, log
+                    continue
                 for name, stamp, inside in _entries(folder):
-                    if inside and is_run(name):
-                        log = _stamp(os.path.join(name, RUN_LOG))
-                        if log is not None:
-                            yield name, log
+                    if inside and os.path.islink(name):
+                        heappush(links, name)
                     elif inside:
                         folders.append(name)
                     elif stamp is not None and MAY_HAVE_ROLLOUTS.search(name):
