@@ -11,9 +11,8 @@ from hf.test_score import CLOSE, reference
 
 from calipers.clients.client import Continuation
 from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
-from calipers.clients.huggingface.checkpoint import load
+from calipers.clients.huggingface.checkpoint import BatchPlan, load
 from calipers.clients.huggingface.options import LoadOptions
-from calipers.clients.huggingface.placement import BatchPlan
 from calipers.clients.huggingface.score import scores
 
 TEXTS = ["", " ", "the cat", " the cat", "<s>the cat", "<s> sat", "</s>", "日本 é", "a\n\nb", "the" * 40, "<|turn|>"]

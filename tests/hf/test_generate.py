@@ -16,9 +16,9 @@ from hf.tiny import LENGTH
 from calipers.clients.client import Connection, Price
 from calipers.clients.huggingface import batches
 from calipers.clients.huggingface.batches import BatchBounds
+from calipers.clients.huggingface.checkpoint import BatchPlan
 from calipers.clients.huggingface.client import NO_TEMPLATE, connect
 from calipers.clients.huggingface.generate import Prompted, _Ends
-from calipers.clients.huggingface.placement import BatchPlan
 
 CHAT = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sat"}]
 

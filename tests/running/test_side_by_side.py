@@ -9,7 +9,7 @@ from waiting import PATIENCE
 
 from calipers.errors import InputError
 from calipers.running.job import Job
-from calipers.running.side_by_side import lanes, side_by_side
+from calipers.running.loop import lanes, side_by_side
 
 
 def jobs(*pairs, **more):

@@ -283,8 +283,8 @@ def _run_models(
 def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
     """The report of each job as it ends, models at the same time; a job that cannot run is skipped with a note."""
     from calipers.cli.live import Watch
+    from calipers.running.loop import lanes, side_by_side
     from calipers.running.perform import perform
-    from calipers.running.side_by_side import lanes, side_by_side
 
     several, told = len(lanes(jobs)) > 1, set[str]()
 

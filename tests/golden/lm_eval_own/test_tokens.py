@@ -9,9 +9,8 @@ import pytest
 from golden.lm_eval_own.ported import ported
 
 from calipers.clients.client import Continuation, Request, Rolling
-from calipers.clients.huggingface.checkpoint import Checkpoint
+from calipers.clients.huggingface.checkpoint import BatchPlan, Checkpoint
 from calipers.clients.huggingface.generate import _prompted
-from calipers.clients.huggingface.placement import BatchPlan
 from calipers.clients.huggingface.score import spans
 from calipers.errors import ClientError
 

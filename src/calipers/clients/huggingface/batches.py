@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
-from calipers.clients.huggingface.checkpoint import Checkpoint, kernels
-from calipers.clients.huggingface.placement import BatchPlan
+from calipers.clients.huggingface.checkpoint import BatchPlan, Checkpoint, kernels
 from calipers.errors import ClientError
 
 Row = TypeVar("Row")

@@ -24,8 +24,7 @@ import msgspec
 
 from calipers.clients.client import LOCAL_KIND, Client, Completion, Connection, Request, connect
 from calipers.clients.secrets import Secrets
-from calipers.engines.ray.cluster import connected
-from calipers.engines.ray.workers import AHEAD, TRIES, Lost, RemoteWorkers
+from calipers.engines.ray.workers import AHEAD, TRIES, Lost, RemoteWorkers, connected
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.job import Job
 from calipers.running.library import JobBenchmark
