@@ -1,7 +1,9 @@
 import asyncio
 import json
+import os
 import traceback
 
+import msgspec
 import pytest
 from aiohttp import web
 from clients.asking import answer, request
@@ -23,6 +25,7 @@ KEY = 'sk-live-"4711"/\\0815'
         ([None, ""], "None ", "None "),
         ([KEY], json.dumps({"said": KEY}), '{"said": "[secret]"}'),  # as it stands in a line of the log
         (["schlüssel"], json.dumps("schlüssel"), '"[secret]"'),
+        (['schlüssel"4711'], msgspec.json.encode('schlüssel"4711').decode(), '"[secret]"'),
     ],
 )
 def test_a_text_without_keys(keys, text, scrubbed):
@@ -41,6 +44,14 @@ def test_keys_in_the_environment(monkeypatch):
     secrets = Secrets()
     secrets.add_environment()
     assert secrets.scrub("key-of-another passing-token banana-banana") == "[secret] [secret] banana-banana"
+
+
+def test_a_key_in_the_environment_that_is_not_text(monkeypatch):
+    monkeypatch.setitem(os.environb, b"OTHER_API_KEY", b"key-\xff-of-another")
+    secrets = Secrets()
+    secrets.add_environment()
+    assert secrets.scrub(os.environ["OTHER_API_KEY"]) == "[secret]"
+    assert secrets.scrub_bytes(b'"key-of-another"') == b'"key-of-another"'
 
 
 def test_keys_among_the_settings():

@@ -76,6 +76,10 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
         ("benchmark: {path: a, engine: Harbor}", "calipers run does not support it yet"),
         ("- 1", "c.yaml: is not a mapping; expected keys such as benchmark, model, samples"),
         ("a: [", "c.yaml:1: is not valid YAML"),
+        ("metadata: 2024-13-45", "c.yaml: is not valid YAML (month must be in 1..12)"),
+        ("samples: !!int four", "c.yaml: is not valid YAML (invalid literal for int() with base 10: 'four')"),
+        ("documents: !!timestamp soon", "c.yaml: is not valid YAML ("),
+        ("documents: 0,9-6", "c.yaml: documents: is '0,9-6'; expected numbers counted from 0: 0,3,6-9"),
         ("a: !!python/object/apply:os.getcwd []", "is not valid YAML (could not determine a constructor"),
     ],
 )

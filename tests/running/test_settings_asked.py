@@ -98,6 +98,8 @@ def test_gen_kwargs_may_say_what_an_option_says_and_the_option_wins():
         ({"timeout": 0.0}, "--timeout: is 0; expected a number > 0"),
         ({"max_cost": float("nan")}, "--max-cost: is nan; expected a number > 0"),
         ({"temperature": -1.0}, "--temperature: is -1.0; expected >= 0"),
+        ({"temperature": float("inf")}, "--temperature: is inf; expected >= 0"),  # JSON has no word for it
+        ({"samples": 2**31}, "--samples: is 2147483648; expected an integer <= 2147483647"),
         ({"price": "1"}, "--price: is '1'; expected IN,OUT in dollars per million tokens"),
         ({"price": "1,-2"}, "--price: is '1,-2'"),
     ],

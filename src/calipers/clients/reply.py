@@ -100,7 +100,7 @@ def wait_asked(headers: Mapping[str, str]) -> float | None:
         return seconds
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one with numbers that no date has
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())

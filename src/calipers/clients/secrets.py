@@ -25,12 +25,14 @@ class Secrets:
         self._bytes: list[bytes] = []
 
     def add(self, value: str | None) -> None:
-        """Remember a key; also in the form it has inside a JSON string."""
-        for form in {value or "", json.dumps(value or "")[1:-1]}:
+        """Remember a key; also in the forms it may have inside a JSON string."""
+        value = value or ""
+        for form in {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}:
             if len(form) >= SHORTEST and form not in self._texts:
                 self._texts.append(form)
                 self._texts.sort(key=len, reverse=True)  # a key that holds another one goes first
-        self._bytes = [text.encode() for text in self._texts]
+        # a variable that is not UTF-8 has half characters, which no text that is written can hold
+        self._bytes = [text.encode("utf-8", "surrogatepass") for text in self._texts]
 
     def add_environment(self) -> None:
         """Remember every key in the environment, because user code may use and print any of them."""

@@ -18,6 +18,7 @@ Seeds = tuple[int, int, int, int]
 IN_PROCESS = 2048  # requests in flight to a model in this process: its batches take as many as the device bears
 IN_PROCESS_UNTIL = 128  # the same with --until: what is in flight when the rule is reached is still answered
 LOAD_SEEDS: Final[Seeds] = (0, 1234, 1234, 1234)
+MOST_SAMPLES: Final = 2**31 - 1  # a plan with more could not be read again
 SEEDS_BELOW: Final = 2**32  # numpy takes no seed from here on
 MEANT = "expected a number of tasks, or a fraction below 1, such as 0.1"
 
@@ -154,7 +155,9 @@ class Job:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError.at(self.place(name), f"is {value:g}", "expected a number > 0")
-        if self.temperature is not None and not self.temperature >= 0:
+        if self.samples > MOST_SAMPLES:
+            raise InputError.at(self.place("samples"), f"is {self.samples}", f"expected an integer <= {MOST_SAMPLES}")
+        if self.temperature is not None and not 0 <= self.temperature < math.inf:
             raise InputError.at(self.place("temperature"), f"is {self.temperature}", "expected >= 0")
         if "{prompt}" not in self.user_template:
             raise InputError.at(

@@ -121,8 +121,11 @@ def _loaded(path: str) -> tuple[Any, dict[tuple[Any, ...], int], list[str]]:
         raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
     except UnicodeDecodeError:
         raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise _syntax(path, error) from None
+    except (yaml.YAMLError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        # a tag before a text it does not fit, or a date with a thirteenth month, gives any of these
+        mark = getattr(error, "problem_mark", None)
+        wrong = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error).__name__
+        raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is not valid YAML ({wrong})") from None
 
 
 def _key_lines(node: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
@@ -367,22 +370,16 @@ def document_numbers(where: str, value: Any) -> tuple[int, ...]:
     numbers: list[int] = []
     for part in parts:
         ends = _RANGE.fullmatch(part) if isinstance(part, str) else None
-        if ends is not None:
-            start = int(ends[1])
-            numbers += range(start, int(ends[2] or start) + 1)
+        if ends is not None and int(ends[1]) <= int(ends[2] or ends[1]):
+            numbers += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
         elif type(part) is int and part >= 0:
             numbers.append(part)
         else:
-            raise InputError.at(where, f"is {shown(value)}", "expected numbers counted from 0: 0,3,6-9")
+            numbers.clear()
+            break
     if not numbers:
         raise InputError.at(where, f"is {shown(value)}", "expected numbers counted from 0: 0,3,6-9")
     return tuple(sorted({*numbers}))
-
-
-def _syntax(path: str, error: Exception) -> InputError:
-    mark = getattr(error, "problem_mark", None)
-    wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is not valid YAML ({wrong})")
 
 
 def shown(value: Any) -> str:
