@@ -26,6 +26,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -139,7 +140,7 @@ class Loop:
         very first request shows that no other can succeed; LogError when the log cannot be written.
         """
         self._outstanding = outstanding
-        if (first := self._next()) is None:
+        if self._stopping.is_set() or (first := self._next()) is None:
             return
         ready(self._verifiers.values())
         self._callers.begin(1)  # the first call goes out alone
@@ -351,21 +352,18 @@ def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except RuntimeError:
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
             return runner.run(work())
-    answer: list[T] = []
-    errors: list[BaseException] = []
-
-    def elsewhere() -> None:
-        try:
-            answer.append(finish(work))  # no loop runs there
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=elsewhere, name="calipers-run")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return answer[0]
+    thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-run")  # where no loop runs
+    try:
+        outcome = thread.submit(lambda: finish(work))
+        while True:
+            try:
+                return outcome.result()
+            except KeyboardInterrupt:
+                if outcome.done() or not _IN_THREADS:
+                    raise
+                interrupt_threads()  # and wait on: what is in flight may finish, as with Ctrl-C anywhere else
+    finally:
+        thread.shutdown(wait=False)
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -380,6 +378,9 @@ def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 _IN_THREADS: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
 """The loops that run in other threads than the main one, each with what it does when it is interrupted."""
+
+_INTERRUPTED = threading.Event()
+"""Set by a signal until all runs side by side have ended: a loop that begins after the signal ends at once."""
 
 
 def interrupt_threads() -> None:
@@ -406,6 +407,8 @@ def interrupts(first: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's to handle
         here = (loop, interrupted)
         _IN_THREADS.append(here)
+        if _INTERRUPTED.is_set():
+            interrupted()
         try:
             yield
         finally:
@@ -420,15 +423,16 @@ def interrupts(first: Callable[[], None]) -> Iterator[None]:
         if came - seen >= UNHEARD:
             raise asyncio.CancelledError  # into the code that holds the loop up: it fails, and the loop goes on
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
         loop.add_signal_handler(number, interrupted)
         signal.signal(number, unheard)  # beside it: the loop is told by a byte in a pipe, not by this
     try:
         yield
     finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)  # which sets Python's own
+            signal.signal(number, handler)
 
 
 IN_THIS_PROCESS = "hf/"
@@ -455,14 +459,12 @@ def side_by_side(jobs: Sequence[Job], work: Callable[[Job], T]) -> Iterator[tupl
     Ctrl-C, or a request to terminate, lets all that is in flight finish, and begins nothing more; a second one drops
     what is in flight. What a job raises is its outcome here, and the others go on.
     """
-    every = lanes(jobs)
     ended: queue.SimpleQueue[tuple[Job, T | BaseException] | None] = queue.SimpleQueue()
-    interrupted = threading.Event()
 
     def run_lane(some: Sequence[Job]) -> None:
         try:
             for job in some:
-                if interrupted.is_set():
+                if _INTERRUPTED.is_set():
                     break
                 try:
                     ended.put((job, work(job)))
@@ -471,8 +473,8 @@ def side_by_side(jobs: Sequence[Job], work: Callable[[Job], T]) -> Iterator[tupl
         finally:
             ended.put(None)
 
-    threads = [threading.Thread(target=run_lane, args=(some,), name="calipers-lane") for some in every]
-    with _signals(interrupted):
+    threads = [threading.Thread(target=run_lane, args=(some,), name="calipers-lane") for some in lanes(jobs)]
+    with _signals():
         for thread in threads:
             thread.start()
         left = len(threads)
@@ -487,19 +489,20 @@ def side_by_side(jobs: Sequence[Job], work: Callable[[Job], T]) -> Iterator[tupl
 
 
 @contextmanager
-def _signals(interrupted: threading.Event) -> Iterator[None]:
+def _signals() -> Iterator[None]:
     """SIGINT and SIGTERM go to the loops in the threads, where this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def passed_on(number: int, frame: object) -> None:
-        interrupted.set()
+        _INTERRUPTED.set()
         interrupt_threads()
 
     before = {number: signal.signal(number, passed_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
+        _INTERRUPTED.clear()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,87 @@
+"""Signals reach every loop of this process, and nobody else's handlers are lost by it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from forks import FORKS, PROGRAM
+from running.scene import records, sums
+
+# A model that interrupts its own process at the third call, as somebody in front of a notebook does.
+MODEL = """
+import asyncio, os, signal
+
+calls = 0
+
+async def answer(prompt):
+    global calls
+    calls += 1
+    if calls == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.sleep(0.01)
+    return "0"
+"""
+
+NOTEBOOK = """
+import asyncio, calipers
+
+async def cell():
+    return calipers.run("sums", "python/model.py:answer", concurrency=1, out="run")
+
+asyncio.new_event_loop().run_until_complete(cell())
+"""
+
+HANDLERS = """
+import signal, calipers
+
+def mine(number, frame):
+    raise SystemExit("interrupted by " + signal.Signals(number).name)
+
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, mine)
+calipers.run("sums", "python/model.py:answer", concurrency=1, out="run")
+assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == [mine, mine]
+"""
+
+LANES = """
+import asyncio, json, os, signal
+from waiting import until
+from calipers.running import loop
+from calipers.running.job import Job
+
+async def begin():
+    stops = []
+    with loop.interrupts(lambda: stops.append("stopped")):
+        await asyncio.sleep(0)
+    return stops
+
+def work(job):
+    os.kill(os.getpid(), signal.SIGINT)
+    until(loop._INTERRUPTED.is_set, "the signal")
+    return loop.finish(begin)
+
+print(json.dumps([outcome for _, outcome in loop.side_by_side([Job("a", "m/x"), Job("b", "m/x")], work)]))
+assert not loop._INTERRUPTED.is_set()
+"""
+
+
+def python(program, folder):
+    done = FORKS.run((program,), folder, dict(os.environ), module=PROGRAM)
+    assert done.code == 0, done.stderr.decode()
+    return done.stdout
+
+
+@pytest.mark.parametrize("program", [NOTEBOOK, HANDLERS], ids=["notebook", "handlers"])
+def test_an_interrupted_run_finishes_what_is_in_flight_and_returns(tmp_path, program):
+    (tmp_path / "model.py").write_text(MODEL)
+    sums(tmp_path, 100)
+    python(program, tmp_path)
+    assert 3 <= len(records(tmp_path / "run")) < 100
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["groups"][0]["ledger"]["planned"] == 100
+
+
+def test_a_loop_that_begins_after_the_signal_is_stopped(tmp_path):
+    """A lane that still loads its tasks when the user presses Ctrl-C has no loop yet that could hear of it."""
+    assert json.loads(python(LANES, tmp_path)) == [["stopped"]]
