@@ -256,6 +256,26 @@ def test_one_process_at_a_time(tmp_path):
         assert f"(pid {os.getpid()})" in refused(tmp_path)
 
 
+def test_a_run_that_could_not_begin_takes_nothing_from_the_next_process(tmp_path):
+    """As soon as the lock is free another process may begin the same run: its files are its own."""
+    path = tmp_path / "new" / "run"
+    others: list[Folder] = []
+
+    class Left(Folder):
+        def close(self):
+            super().close()
+            if not others:
+                others.append(opened(path))
+
+    folder = Left.open(path, IDENTITY, plan(), untouched)
+    assert folder.log.path.exists()
+    folder.abandon()
+    with others[0] as other:
+        other.log.put(record().encode())
+    assert (path / "rollouts.jsonl").read_text() == record() + "\n"
+    assert planned(path) == {"a": 2, "b": 2}
+
+
 def test_a_child_does_not_inherit_the_lock(tmp_path):
     with opened(tmp_path):
         child = subprocess.Popen(["sleep", "60"])

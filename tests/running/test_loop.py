@@ -248,6 +248,17 @@ def test_no_more_calls_are_in_flight_than_allowed(tmp_path):
     assert (len(records), most) == (60, 7)
 
 
+def test_there_are_no_more_workers_than_rollouts(tmp_path):
+    """A concurrency of billions would take the memory of the machine before the first call."""
+    tasks = []
+
+    async def count(request):
+        tasks.append(len(asyncio.all_tasks()))
+
+    _, status = run(tmp_path, Scripted(lambda request: "a0", count), outstanding(2), concurrency=1000)
+    assert (status.done, max(tasks) < 10) == (2, True)
+
+
 def test_stopping_finishes_what_is_in_flight_and_begins_nothing(tmp_path):
     observer = Nobody(most=10)
     records, status = run(tmp_path, Scripted(lambda request: "x"), outstanding(100), observer, concurrency=4)

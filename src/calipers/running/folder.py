@@ -437,13 +437,16 @@ class Folder:
 
     def abandon(self) -> None:
         """Take back what `open` made, if nothing came of it: a run that could not even begin leaves no trace."""
-        self.close()
-        if self.path in self._made and not (self.path / LOG).stat().st_size:
-            for name in (LOG, PLAN, LOCK):
-                (self.path / name).unlink(missing_ok=True)
-            for directory in self._made:
-                with suppress(OSError):  # somebody else has put something there
-                    directory.rmdir()
+        self.log.shut()
+        try:
+            if self.path in self._made and not (self.path / LOG).stat().st_size:
+                for name in (LOG, PLAN, LOCK):
+                    (self.path / name).unlink(missing_ok=True)
+                for directory in self._made:
+                    with suppress(OSError):  # somebody else has put something there
+                        directory.rmdir()
+        finally:
+            self.close()  # not before: another process may run it from then on
 
     def __enter__(self) -> Folder:
         return self

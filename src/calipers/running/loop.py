@@ -118,6 +118,7 @@ class Loop:
         self._dataset, self._model, self._endpoint = dataset, model, endpoint
         self._status, self._observer, self._limits = status, observer, limits
         self._random = dice or random.Random()
+        self._workers = min(limits.concurrency, max(status.planned, 1))
         local = endpoint is not None and endpoint.startswith("sha256:")  # and its batches are not to be torn
         self._pace = status.pace = Pace(limits.concurrency, clock, self._random, ramp=not local)
         self._blame = Blame()
@@ -148,7 +149,7 @@ class Loop:
         try:
             async with asyncio.TaskGroup() as workers:
                 workers.create_task(self._worker(first))
-                for _ in range(self._limits.concurrency - 1):
+                for _ in range(self._workers - 1):
                     workers.create_task(self._worker())
         except BaseExceptionGroup as errors:
             raise root_of(errors) from None
@@ -196,7 +197,7 @@ class Loop:
         """Let the other workers begin."""
         if not self._opened.is_set():
             self._opened.set()
-            self._callers.begin(self._limits.concurrency)
+            self._callers.begin(self._workers)
 
     async def _rollout(self, rollout: Outstanding) -> None:
         request = self._ask(rollout)
