@@ -300,6 +300,20 @@ def test_ids_far_apart_are_told_apart(tmp_path):
     assert sorted(read([written(tmp_path, parquet({"task": ids}))])[0].tasks) == sorted(map(str, ids))
 
 
+@pytest.mark.parametrize(
+    ("kind", "ids"),
+    [
+        (pl.Int8, range(-100, 101)),  # the largest less the lowest does not fit the type
+        (pl.Int16, range(-20_000, 20_001)),
+        (pl.UInt64, range(2**63 - 3, 2**63 + 3)),
+    ],
+)
+def test_ids_of_few_bytes_that_lie_far_apart_are_told_apart(tmp_path, kind, ids):
+    frame = pl.DataFrame({"task": pl.Series(list(ids), dtype=kind), "reward": [1.0] * len(ids)})
+    table, _ = read([written(tmp_path, parquet(frame), "rollouts.parquet")])
+    assert sorted(table.tasks) == sorted(map(str, ids))
+
+
 def test_parquet_comes_from_standard_input_and_packed_too(tmp_path, monkeypatch):
     content = parquet({"task": ["a"], "reward": [1]})
     assert len(rows_of(tmp_path, gzip.compress(content))) == 1

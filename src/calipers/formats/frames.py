@@ -257,13 +257,13 @@ def coded(column: pl.Series) -> Labels:
 
 def _coded_integers(values: Any) -> Labels:
     """The same for integers without gaps; ids that lie close together need no sorting."""
-    lowest = values.min() if len(values) else 0
-    if len(values) and int(values.max()) - int(lowest) <= 4 * len(values):
-        offset = (values - lowest).astype(np.int64)
+    lowest = int(values.min()) if len(values) else 0
+    if len(values) and int(values.max()) - lowest <= 4 * len(values):
+        offset = values.astype(np.int64) - values.min().astype(np.int64)  # in their own few bytes it may not fit
         there = np.zeros(int(offset.max()) + 1, dtype=bool)
         there[offset] = True
         distinct = np.flatnonzero(there)
-        return Labels((np.cumsum(there) - 1)[offset], [int(lowest) + step for step in distinct.tolist()])
+        return Labels((np.cumsum(there) - 1)[offset], [lowest + step for step in distinct.tolist()])
     ids, code = np.unique(values, return_inverse=True)
     return Labels(code.astype(np.int64, copy=False), ids.tolist())
 
