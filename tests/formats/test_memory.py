@@ -75,6 +75,13 @@ def test_values_of_other_libraries_in_records_are_numbers():
     assert calipers.score(records)["mean_reward"].value == 0.5
 
 
+def inside_itself() -> dict:
+    """An object that holds itself."""
+    value = {}
+    value["again"] = value
+    return value
+
+
 BAD = [
     ([{"task": "a", "reward": float("nan")}], r"records:row 1: NaN is not JSON"),
     ([{"task": "a", "reward": 1}, {"task": "b", "reward": "high"}], r'records:row 2: reward is "high"; expected a nu'),
@@ -86,6 +93,9 @@ BAD = [
     (pl.DataFrame({"task": ["a", None], "reward": [1, 1]}), r"table:row 2: task is missing"),
     (pl.DataFrame({"task": [], "reward": []}, schema={"task": str, "reward": float}), r"table: no rollouts"),
     (pandas.DataFrame([["a", 1, 2]], columns=["task", "reward", "reward"]), r"table: two columns have the same name"),
+    ({"task": ["a"], 1: [1], "1": [2]}, r"table: two columns have the same name"),
+    ([ROWS[0], {"task": "a", ("x", "y"): 1}], r"records:row 2: cannot be written as JSON \(keys must be str"),
+    ([{"task": "a", "metadata": inside_itself()}], r"records:row 1: cannot be written as JSON \(Circular reference"),
     (pl.Series([1, 0]), r"a polars.Series cannot be scored; expected paths, a table, records"),
     (pandas.Series([1, 0]), r"a pandas.Series cannot be scored"),
     (7, r"a builtins.int cannot be scored"),
@@ -98,6 +108,20 @@ def test_what_is_no_table_of_rollouts_is_refused_in_one_line(source, message):
     with pytest.raises(InputError, match=message) as caught:
         calipers.score(source)
     assert "\n" not in str(caught.value)
+
+
+def test_a_tensor_of_several_numbers_is_a_list():
+    class Tensor:
+        """As torch's: it has no single item, and says so with an error of its own kind."""
+
+        def item(self):
+            raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
+
+        def tolist(self):
+            return [1, 2]
+
+    table = calipers.read([{"task": "a", "reward": 1, "answer": Tensor()}], labels=["answer"])
+    assert table.labels["answer"].values == [[1, 2]]
 
 
 def test_a_list_of_lists_stays_rewards_by_task():

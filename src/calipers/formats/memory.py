@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import InputError
@@ -74,7 +74,7 @@ def _table(source: Any) -> pl.LazyFrame | None:
         if len({len(column) for column in columns}) > 1:
             sizes = ", ".join(f"{column.name} {len(column)}" for column in columns[:6])
             raise InputError.at("table", f"the columns differ in length ({sizes})", "expected a value for each rollout")
-        return pl.LazyFrame(columns)
+        return _lazy(columns)
     if library == "pandas" and hasattr(source, "reset_index") and hasattr(source, "columns"):
         return _of_pandas(source)
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, pl.Series) and library != "pandas":
@@ -88,18 +88,23 @@ def _table(source: Any) -> pl.LazyFrame | None:
 
 def _of_pandas(frame: Any) -> pl.LazyFrame:
     """A pandas frame, with the named levels of its index as columns."""
-    import polars as pl
-
     names = [name for name in frame.index.names if name is not None]
     frame = frame.reset_index(level=names) if names else frame
-    if len({str(key) for key in frame.columns}) < len(frame.columns):
-        raise InputError.at("table", "two columns have the same name", "expected each column once")
     columns = []
     for at, key in enumerate(frame.columns):
         column = frame.iloc[:, at]
         missing = column.isna().to_numpy()
         values = [None if gap else plain_value(value) for value, gap in zip(column.tolist(), missing, strict=True)]
         columns.append(_column(str(key), values))
+    return _lazy(columns)
+
+
+def _lazy(columns: Sequence[pl.Series]) -> pl.LazyFrame:
+    """Columns as a table; InputError where two have one name, such as 1 and "1"."""
+    import polars as pl
+
+    if len({column.name for column in columns}) < len(columns):
+        raise InputError.at("table", "two columns have the same name", "expected each column once")
     return pl.LazyFrame(columns)
 
 

@@ -48,8 +48,14 @@ def read_records(lines: Iterable[bytes], path: str, names: Mapping[str, str], la
 
 def as_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
     """Records in memory as lines of JSON; a value that JSON does not have, such as a date, becomes text."""
-    for record in records:
-        yield json.dumps(record, default=plain, ensure_ascii=False).encode(errors="surrogatepass")
+    for number, record in enumerate(records, 1):
+        try:
+            yield json.dumps(record, default=plain, ensure_ascii=False).encode(errors="surrogatepass")
+        except (TypeError, ValueError, RecursionError) as error:  # a key that is a tuple, an object inside itself
+            wrong = f"cannot be written as JSON ({error})"
+            raise InputError.at(
+                f"records:row {number}", wrong, "expected keys that are text, and flat values"
+            ) from None
 
 
 def plain(value: Any) -> Any:
@@ -58,7 +64,7 @@ def plain(value: Any) -> Any:
         if callable(change := getattr(value, way, None)):
             try:
                 return change()
-            except (TypeError, ValueError):  # an array has no single item
+            except (TypeError, ValueError, RuntimeError):  # an array or a tensor has no single item
                 continue
     return str(value)
 
