@@ -28,7 +28,7 @@ from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import NUMBERED, Named, OpenInput, insisted, worths
 from calipers.formats.lines import NotPackable
 from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, opened, written
-from calipers.formats.read import Input, read_packed, with_folders
+from calipers.formats.read import Input, natural, read_packed, with_folders
 from calipers.formats.read import begin as begin_reading
 from calipers.names import FORMATS, is_code
 from calipers.pipeline import DEFINITIONS, Progress, by_step, columns_read, score_rollouts, steps_only
@@ -264,13 +264,6 @@ def _numbered(parts: Sequence[Partial]) -> list[Loose | Packed]:
         samples = np.concatenate([sample.astype(np.int64) for _, sample, _ in packed.rows()] or [counts[:0]])
         packs.append(replace(packed, sample=small(samples + np.repeat(offsets, counts))))
     return packs
-
-
-def natural(path: str) -> list[tuple[bool, int, str]]:
-    """The order of names with numbers in them: 2 before 10."""
-    return [
-        (part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split("([0-9]+)", path) if part
-    ]
 
 
 def _check_alike(parts: Sequence[Partial]) -> None:

@@ -72,6 +72,18 @@ def test_which_json_lines_they_are(tmp_path, line, columns, expected):
     assert read([written(tmp_path, line)], columns=columns)[1][0].format == expected
 
 
+def test_any_name_of_a_file_has_its_place_in_the_order_of_a_folder(tmp_path):
+    names = ["²1.jsonl", "b.jsonl", "a10.jsonl", "a9.jsonl", "10.jsonl", "9.jsonl"]  # ² is a digit, and no number
+    for at, name in enumerate(names):
+        written(tmp_path, json.dumps({"input": name, "output": "", "gts": "", "score": at, "step": 1}) + "\n", name)
+    _, inputs = read([str(tmp_path)])
+    assert [os.path.basename(each.path) for each in inputs] == [*names[:3:-1], *names[3:0:-1], names[0]]
+
+
+def test_a_path_with_a_nul_in_it_is_no_file():
+    assert refused("a\0b") == ": cannot be read (embedded null byte)"
+
+
 def test_the_first_line_decides_however_far_down_and_however_long(tmp_path):
     row = json.dumps({"prompt": "x" * 500_000, "task_id": "a", "reward": 1})
     path = written(tmp_path, "\ufeff" + "\n" * 300_000 + row + "\n{")

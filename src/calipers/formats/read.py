@@ -47,12 +47,15 @@ def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> 
 
     InputError for a folder that holds nothing we read, or for what was given before.
     """
+    folders = {path for path in paths if os.path.isdir(path) and not is_run(path)}
+    if not folders:
+        return list(paths), []
     given: list[str | OpenInput] = []
     notes: list[str] = []
     files = {os.path.realpath(path): path for path in paths if not os.path.isdir(path)}
     jobs: dict[str, str] = {}
     for path in paths:
-        if not os.path.isdir(path) or is_run(path):
+        if path not in folders:
             given.append(path)
             continue
         contents, folder_notes = _inside(path, columns)
@@ -123,13 +126,13 @@ def _files(folder: str) -> list[str]:
         found += [os.path.join(root, name) for name in names if MAY_HAVE_ROLLOUTS.search(name) and name[0] != "."]
         if len(found) > MOST_FILES:
             raise InputError.at(folder, f"has more than {MOST_FILES:,} files", "expected the folder of one run")
-    return sorted(
-        found,
-        key=lambda path: [
-            (part.isdigit(), int(part) if part.isdigit() else 0, part)
-            for part in re.split("([0-9]+)", os.path.relpath(path, folder))
-        ],
-    )
+    return sorted(found, key=lambda path: natural(os.path.relpath(path, folder)))
+
+
+def natural(path: str) -> list[tuple[bool, int, str]]:
+    """The order of names with numbers in them: 2 before 10."""
+    parts = re.split("([0-9]+)", path)  # every second one is a number
+    return [(at % 2 > 0, int(part) if at % 2 else 0, part) for at, part in enumerate(parts)]
 
 
 def is_one_set(folder: str) -> bool:

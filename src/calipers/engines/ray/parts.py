@@ -24,9 +24,9 @@ from calipers.engines.ray.workers import connected, nodes
 from calipers.errors import CalipersError, Incomplete, InputError
 from calipers.formats.format import Named
 from calipers.formats.partial import Partial
-from calipers.formats.read import with_folders
+from calipers.formats.read import natural, with_folders
 from calipers.names import is_remote
-from calipers.partials import natural, partial_of, score_partials
+from calipers.partials import partial_of, score_partials
 from calipers.pipeline import columns_read
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
