@@ -43,6 +43,7 @@ def test_local_paths_stay_what_they_are():
         ("ftp://host/a", "there is no store ftp://"),
         ("http://example.org/a", "is not encrypted; expected https://"),
         ("s3:///a", "names no bucket"),
+        ("https://[host/a", r"https://\[host/a: is no address \(Invalid IPv6 URL\)"),
     ],
 )
 def test_an_address_that_cannot_be_read_is_refused_before_anything_is_loaded(wrong, text):

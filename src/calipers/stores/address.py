@@ -78,8 +78,11 @@ def checked(address: str) -> None:
         scheme = address.partition("://")[0]
         known = ", ".join(f"{name}://" for name in SCHEMES[:-1])
         raise InputError.at(shown(address), f"there is no store {scheme}://", f"expected {known} or a local path")
-    parts = urlsplit(address)
     shown(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:  # half of the brackets of an IPv6 address
+        raise InputError.at(shown(address), f"is no address ({error})", "expected https://HOST/PATH") from None
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise InputError.at(shown(address), "http:// is not encrypted", "expected https://")
     if parts.scheme in WRITABLE and not parts.netloc:

@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from calipers.errors import CalipersError, InputError, show_as
+from calipers.errors import CalipersError, InputError, display, show_as
 from calipers.stores.address import WRITABLE, shown
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class RangedObject:
     options: Mapping[str, str]  # for polars
 
 
-_copies: dict[str, str] = {}  # address as it is shown -> its copy
+_copies: dict[str, str] = {}  # address, as it was given and as it is shown -> its copy
 _ranged: dict[str, RangedObject] = {}  # copy -> the object
 _root: list[str] = []  # the folder of all copies, once there is one
 _server: list[Any] = []  # the server of ranges, once there is one
@@ -73,16 +73,19 @@ _server: list[Any] = []  # the server of ranges, once there is one
 
 def fetched(address: str) -> str:
     """The local copy of an object, or of a folder of objects (an address that ends with a slash)."""
-    name = shown(address)  # by which it is asked for again
-    if name not in _copies:
+    if address not in _copies:
         store = _filesystem(address)
-        path = _place(address)
+        path = first = _place(address)
+        number = 1
+        while path in _copies.values():  # of another address that is shown alike: they differ in their queries
+            number += 1
+            path = f"{first} ({number})"
         if address.endswith("/"):
             _fetch_folder(store, address, path)
         else:
             _fetch_object(store, address, path)
-        _copies[name] = path
-    return _copies[name]
+        _copies[address] = _copies[display(path)] = path  # it is asked for again as it is shown
+    return _copies[address]
 
 
 def ranged(path: str) -> RangedObject | None:
