@@ -135,6 +135,14 @@ def test_nan_is_missing_and_said(tmp_path):
     assert "NaN is not JSON" in refused(written(tmp_path, '{"task": "a", "reward": NaN}\n'))  # our own are strict
 
 
+def test_a_nan_takes_no_text_from_its_row_nor_gives_it_to_another(tmp_path):
+    rows = [{**VERL, "score": score, "output": f"said {n}"} for n, score in enumerate([0.0, float("nan"), 1.0])]
+    path = written(tmp_path, rows_of(*rows))
+    table, _ = read([path])
+    texts = FORMATS.load("verl").texts(path, {}, frozenset(table.tasks))
+    assert [(text.sample, bytes(text.completion)) for text in texts] == [(n, b'"said %d"' % n) for n in range(3)]
+
+
 def test_the_same_prompt_with_another_gold_answer_is_another_task(tmp_path):
     path = written(tmp_path, rows_of(VERL, {**VERL, "gts": "5"}, {**VERL, "step": 4}, {**VERL, "uid": "u_0_0"}))
     assert len(read([path])[0].tasks) == 2

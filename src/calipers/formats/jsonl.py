@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final
@@ -55,6 +56,7 @@ from calipers.formats.lines import (
     struct_of,
     union,
     unreadable,
+    without_unreal,
 )
 from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.rows import Gather, with_none
@@ -484,11 +486,9 @@ def _marked(blocks: Iterable[Block], row: Any, marks: Sequence[bytes], reshape: 
 
 def _one_by_one(data: bytes, decoder: Any) -> Iterator[Any]:
     for line in data.split(b"\n"):
-        try:
+        with suppress(*BAD):  # a row that the reader of rollouts knows what to do with
             if line.strip():
-                yield decoder.decode(line)
-        except BAD:  # a row that the reader of rollouts knows what to do with
-            continue
+                yield decoder.decode(without_unreal(line)[0])  # some systems write NaN
 
 
 def _other_keys(start: Beginning) -> bool:
