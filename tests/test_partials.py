@@ -212,6 +212,20 @@ class TestRefused:
         # a bit that nothing depends on, such as a date in the archive, changes nothing
         assert "damaged.partial" in problem if problem else merged.groups == merge_partials([paths[0]]).groups
 
+    def test_damage_to_one_that_was_packed_once_more(self, own_parts):
+        _, paths = own_parts
+        packed = paths[0].with_name("packed.partial")
+        with zipfile.ZipFile(paths[0]) as archive, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as again:
+            for name in archive.namelist():
+                again.writestr(name, archive.read(name))
+        assert merge_partials([packed]).groups == merge_partials([paths[0]]).groups
+        whole = packed.read_bytes()
+        packed.write_bytes(whole[:80] + b"\xff" * 20 + whole[100:])
+        with pytest.raises(
+            InputError, match=r"packed.partial: is damaged, or is no partial \(Error -3 while decompressing"
+        ):
+            merge_partials([packed])
+
 
 def changed(path, **values):
     """Write a partial again with another header."""

@@ -17,6 +17,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -174,7 +175,8 @@ def opened(path: str) -> Partial:
         KeyError,
         ValueError,
         EOFError,
-        NotImplementedError,  # of zipfile, for a packing that it does not know
+        RuntimeError,  # of zipfile, for a packing that it does not know, and a member under a password
+        zlib.error,
         msgspec.MsgspecError,
         pl.exceptions.PolarsError,
     ) as error:
