@@ -293,8 +293,7 @@ class JsonLines:
 
     def _line_error(self, error: BadRow) -> LineError:
         row, wrong, right = error.args
-        number = self._places.of(row).rpartition(":")[2].removeprefix(self._places.unit)
-        return LineError(int(number), wrong, right)
+        return LineError(self._places.line(row), wrong, right)
 
     def _refuse_twice(self, block: Block) -> None:
         """LineError for the first line with a key twice; counting alone could not tell."""

@@ -250,18 +250,8 @@ def rows_of(packed: Packed) -> Part:
     pieces = [(task, sample) for task, sample, _ in packed.rows()]
     task = np.concatenate([task for task, _ in pieces]) if pieces else np.zeros(0, dtype=np.int64)
     sample = np.concatenate([sample for _, sample in pieces]) if pieces else np.zeros(0, dtype=np.int64)
-    return replace(
-        table,
-        places=Places(table.places.path, "rollout ", [(0, 1)]),
-        tasks=list(packed.tasks),
-        task=task,
-        sample=sample.astype(np.int64),
-        attempt=table.attempt[code],
-        outcome=table.outcome[code],
-        rewards={name: column.take(code) for name, column in table.rewards.items()},
-        columns={name: column.take(code) for name, column in table.columns.items()},
-        labels={name: labels.take(code) for name, labels in table.labels.items()},
-    )
+    rows = table.take(code, Places(table.places.path, "rollout ", [(0, 1)]))
+    return replace(rows, tasks=list(packed.tasks), task=task, sample=sample.astype(np.int64))
 
 
 def lacking(header: PartHeader, labels: Collection[str]) -> list[str]:

@@ -50,12 +50,12 @@ from calipers.formats.lines import (
 from calipers.formats.rows import Gather
 from calipers.formats.source import Source
 from calipers.names import load
-from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.column import Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
 from calipers.rollouts.labels import STEP as STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.rollouts.table import BadRow, Labels, Part, Places
+from calipers.rollouts.table import BadRow, Part, Places, end_to_end
 
 Number = float | bool | None
 UNREAL: Final = "values that are NaN or infinite"
@@ -365,20 +365,14 @@ class SystemLines:
             part = self._gather.finish(self._places, self._labels)
         except BadRow as error:
             row, wrong, right = error.args
-            raise LineError(int(self._places.of(row).rpartition(":")[2]), wrong, right) from None
+            raise LineError(self._places.line(row), wrong, right) from None
         ids = None
         if any(each >= 0 for each in self._ids):
             ids = np.full(len(part), -1, dtype=np.int64)
             ids[: len(self._ids)] = self._ids
         return SystemPart(
-            **{
-                each.name: getattr(part, each.name)
-                for each in fields(Part)
-                if each.name not in ("rollout_ids", "headline", "unnumbered")
-            },
-            rollout_ids=ids,
-            headline=self._layout.headline,
-            unnumbered=self._layout.unnumbered,
+            **{each.name: getattr(part, each.name) for each in fields(Part)}
+            | {"rollout_ids": ids, "headline": self._layout.headline, "unnumbered": self._layout.unnumbered},
             counts=self._counts,
             system=self._layout.system,
         )
@@ -553,19 +547,21 @@ def with_notes(parts: Sequence[SystemPart], path: str, extra: Iterable[str] = ()
     """The parts of a file, with what is to be said of it."""
     if not parts:
         return []
+    counts, notes = _counted(parts), list(parts[0].notes)
+    if counts[UNREAL]:
+        values = "1 value is" if counts[UNREAL] == 1 else f"{counts[UNREAL]:,} values are"
+        notes.append(f"{path}: {values} NaN or infinite: missing, not 0")
+    if counts[TORN]:
+        wrong = "the last line is incomplete and is excluded: the file is still being written, or was cut off"
+        notes.append(f"{path}: {wrong}")
+    return [replace(parts[0], notes=[*notes, *extra]), *parts[1:]]
+
+
+def _counted(parts: Sequence[SystemPart]) -> Counter[str]:
     counts = Counter[str]()
     for part in parts:
         counts.update(part.counts)
-    notes = [*_notes(counts, path), *extra]
-    return [replace(part, notes=[*part.notes, *notes] if not index else part.notes) for index, part in enumerate(parts)]
-
-
-def _notes(counts: Counter[str], path: str) -> Iterator[str]:
-    if counts[UNREAL]:
-        values = "1 value is" if counts[UNREAL] == 1 else f"{counts[UNREAL]:,} values are"
-        yield f"{path}: {values} NaN or infinite: missing, not 0"
-    if counts[TORN]:
-        yield f"{path}: the last line is incomplete and is excluded: the file is still being written, or was cut off"
+    return counts
 
 
 def step_in(path: str, pattern: re.Pattern[str]) -> int | None:
@@ -638,68 +634,13 @@ def joined(parts: Sequence[SystemPart]) -> SystemPart:
     """The parts of one file as one, for a reader whose rollouts have rows in several places."""
     if len(parts) == 1:
         return parts[0]
-    first, counts = parts[0], Counter[str]()
-    for part in parts:
-        counts.update(part.counts)
-    tasks = _labels_of([Labels(part.task, part.tasks) for part in parts])
-    places = np.concatenate([part.places.lines(len(part)) for part in parts])
-    return replace(
-        first,
-        places=Places(first.places.path, first.places.unit, [(0, places)]),
-        tasks=tasks.values,
-        task=tasks.code,
-        sample=np.concatenate([part.sample for part in parts]),
-        attempt=np.concatenate([part.attempt for part in parts]),
-        outcome=np.concatenate([part.outcome for part in parts]),
-        rewards=_columns_of([part.rewards for part in parts], parts),
-        columns=_columns_of([part.columns for part in parts], parts),
-        labels={
-            name: _labels_of([part.labels.get(name, Labels(np.full(len(part), -1), [])) for part in parts])
-            for name in dict.fromkeys(chain.from_iterable(part.labels for part in parts))
-        },
-        counts=counts,
-    )
-
-
-def _columns_of(each: Sequence[Mapping[str, Column]], parts: Sequence[Part]) -> dict[str, Column]:
-    """The columns of some parts, one after the other; gaps where a part has none of the name."""
-    joint = {}
-    for name in dict.fromkeys(chain.from_iterable(each)):
-        empty = [Column(np.zeros(len(part)), np.zeros(len(part), dtype=np.bool_)) for part in parts]
-        columns = [own.get(name, gap) for own, gap in zip(each, empty, strict=True)]
-        values, given = ([getattr(column, field) for column in columns] for field in ("values", "given"))
-        joint[name] = Column(np.concatenate(values), np.concatenate(given))
-    return joint
-
-
-def _labels_of(each: Sequence[Labels]) -> Labels:
-    """Labels one after the other, each distinct value once."""
-    known: dict[str | bytes, tuple[int, Any]] = {}
-    codes = []
-    for labels in each:
-        table = []
-        for value in labels.values:
-            key = value if type(value) is str else _ENCODER.encode(value)
-            table.append(known.setdefault(key, (len(known), value))[0])
-        codes.append(np.array([*table, -1], dtype=np.int64)[labels.code])
-    return Labels(np.concatenate(codes), [value for _, value in known.values()])
+    lines = np.concatenate([part.places.lines(len(part)) for part in parts])
+    return replace(end_to_end(parts, replace(parts[0].places, blocks=[(0, lines)])), counts=_counted(parts))
 
 
 def some_rows(part: SystemPart, rows: Ints) -> SystemPart:
     """Some rollouts of a part, in their order."""
-    lines = part.places.lines(len(part))[rows]
-    return replace(
-        part,
-        places=Places(part.places.path, part.places.unit, [(0, lines)]),
-        task=part.task[rows],
-        sample=part.sample[rows],
-        attempt=part.attempt[rows],
-        outcome=part.outcome[rows],
-        rewards={name: column.take(rows) for name, column in part.rewards.items()},
-        columns={name: column.take(rows) for name, column in part.columns.items()},
-        labels={name: labels.take(rows) for name, labels in part.labels.items()},
-        rollout_ids=None if part.rollout_ids is None else part.rollout_ids[rows],
-    )
+    return part.take(rows, replace(part.places, blocks=[(0, part.places.lines(len(part))[rows])]))
 
 
 def extra_columns(rows: RowBlock, kind: str = "column", *, texts: bool = False) -> None:

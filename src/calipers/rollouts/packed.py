@@ -30,10 +30,9 @@ from calipers.rollouts.table import (
     Part,
     Places,
     Rollouts,
+    end_to_end,
     group_keys,
     headline_of,
-    join_columns,
-    join_labels,
     outcomes_of,
     renumbered,
     unread_of,
@@ -248,21 +247,8 @@ def _levels(column: Column) -> Unsigned:
 def _kinds(part: Part, rows: Ints) -> Part:
     """Some rows of a part, without their tasks and samples."""
     nothing = np.zeros(len(rows), dtype=np.int64)
-    return replace(
-        part,
-        places=Places(part.places.path),
-        tasks=[],
-        task=nothing,
-        sample=nothing,
-        attempt=part.attempt[rows],
-        outcome=part.outcome[rows],
-        rewards={name: column.take(rows) for name, column in part.rewards.items()},
-        columns={name: column.take(rows) for name, column in part.columns.items()},
-        labels={name: labels.take(rows) for name, labels in part.labels.items()},
-        turn=None,
-        rollout_ids=None,
-        digests={},
-    )
+    kinds = part.take(rows, Places(part.places.path))
+    return replace(kinds, tasks=[], task=nothing, sample=nothing, turn=None, rollout_ids=None, digests={})
 
 
 def laid_end_to_end(pieces: Sequence[Loose], tasks: Ids, place: Ints) -> Loose:
@@ -456,14 +442,7 @@ def joined_kinds(parts: Sequence[Loose | Packed]) -> tuple[Part, Ints, list[Ints
     tries = np.concatenate([part.tries for part in parts])
     all_unread = all(table.others for table in tables)
     joined = replace(
-        tables[0],
-        task=np.zeros(len(tries), dtype=np.int64),
-        sample=np.zeros(len(tries), dtype=np.int64),
-        attempt=np.concatenate([table.attempt for table in tables]),
-        outcome=np.concatenate([table.outcome for table in tables]),
-        rewards=join_columns([(len(table), table.rewards) for table in tables], None),
-        columns=join_columns([(len(table), table.columns) for table in tables], None),
-        labels=join_labels(tables),
+        end_to_end(tables, tables[0].places),
         named=frozenset().union(*(table.named for table in tables)),
         others=list(dict.fromkeys(key for table in tables for key in table.others)) if all_unread else (),
         notes=list(dict.fromkeys(note for table in tables for note in table.notes)),

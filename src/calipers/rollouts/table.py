@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.rollouts.ids import Ids
 from calipers.rollouts.record import GROUP, MISSING, SCORED, STOPPED_EARLY, UNSTATED, Stop, id_order, label
 
+P = TypeVar("P", bound="Part")
 _SPARSE = 4  # so many times as many numbers as rows: then a table of all numbers costs more than sorting
 
 
@@ -51,9 +52,12 @@ class Places:
 
     def of(self, row: int) -> str:
         """``path:line`` of a row."""
+        return f"{self.path}:{self.unit}{self.line(row)}"
+
+    def line(self, row: int) -> int:
+        """The line that a row stands on."""
         first, lines = self.blocks[bisect_right(self.blocks, row, key=lambda block: block[0]) - 1]
-        line = lines + row - first if isinstance(lines, int) else int(lines[row - first])
-        return f"{self.path}:{self.unit}{line}"
+        return lines + row - first if isinstance(lines, int) else int(lines[row - first])
 
     def lines(self, rows: int) -> Ints:
         """The line of each of so many rows."""
@@ -97,6 +101,22 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.task)
+
+    def take(self, rows: Ints, places: Places) -> Self:
+        """These rows, in this order, with the tasks as they are; ``places`` is where they stand."""
+        return replace(
+            self,
+            places=places,
+            task=self.task[rows],
+            sample=self.sample[rows],
+            attempt=self.attempt[rows],
+            outcome=self.outcome[rows],
+            rewards={name: column.take(rows) for name, column in self.rewards.items()},
+            columns={name: column.take(rows) for name, column in self.columns.items()},
+            labels={name: labels.take(rows) for name, labels in self.labels.items()},
+            turn=None if self.turn is None else self.turn[rows],
+            rollout_ids=None if self.rollout_ids is None else self.rollout_ids[rows],
+        )
 
 
 def renumbered(numbers: Ints) -> Ints:
@@ -316,9 +336,7 @@ def refuse_repeated(parts: Sequence[Part]) -> None:
     """InputError for a rollout that appears twice, by the id that its file gives it."""
     if all(part.rollout_ids is None for part in parts):
         return
-    ids = np.concatenate(
-        [np.full(len(part), -1, dtype=np.int64) if part.rollout_ids is None else part.rollout_ids for part in parts]
-    )
+    ids = _rollout_ids(parts)
     known = np.flatnonzero(ids >= 0)
     order = known[np.argsort(ids[known], kind="stable")]
     twice = np.flatnonzero(np.diff(ids[order]) == 0)
@@ -327,6 +345,31 @@ def refuse_repeated(parts: Sequence[Part]) -> None:
         earlier, later = int(order[at]), int(order[at + 1])
         wrong = f"the same rollout as {place(parts, earlier)}: both have the same id"
         raise InputError.at(place(parts, later), wrong, "expected each rollout once")
+
+
+def _rollout_ids(parts: Sequence[Part]) -> Ints:
+    """The hash of each rollout's id, [R], -1 where the file gives it none."""
+    return np.concatenate(
+        [np.full(len(part), -1, dtype=np.int64) if part.rollout_ids is None else part.rollout_ids for part in parts]
+    )
+
+
+def end_to_end(parts: Sequence[P], places: Places) -> P:
+    """The rows of several parts as one, with all else as the first has it; ``places`` is where they stand."""
+    tasks, task = join_codes([part.tasks for part in parts], [part.task for part in parts])
+    return replace(
+        parts[0],
+        places=places,
+        tasks=tasks,
+        task=task,
+        sample=np.concatenate([part.sample for part in parts]),
+        attempt=np.concatenate([part.attempt for part in parts]),
+        outcome=np.concatenate([part.outcome for part in parts]),
+        rewards=join_columns([(len(part), part.rewards) for part in parts], None),
+        columns=join_columns([(len(part), part.columns) for part in parts], None),
+        labels=join_labels(parts),
+        rollout_ids=None if all(part.rollout_ids is None for part in parts) else _rollout_ids(parts),
+    )
 
 
 def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group: Ints) -> dict[Any, Stop]:
