@@ -318,7 +318,7 @@ FORMATS = Index(
         "native": "calipers.formats.jsonl:NATIVE",
         "jsonl": "calipers.formats.jsonl:JSONL",
         "evsys_predictions": "calipers.systems.evsys.predictions:PREDICTIONS",
-        "json_array": "calipers.formats.records:RECORDS",
+        "json_array": "calipers.formats.jsonl:RECORDS",
         "evsys_rewards": "calipers.formats.rewards:REWARDS",
         "csv": "calipers.formats.tables:CSV",
         "parquet": "calipers.formats.tables:PARQUET",

@@ -15,7 +15,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats.carried import CarriedRows
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, words_hint
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, named, shown, words_hint
 from calipers.rollouts.table import BadRow, Labels, Part, Places
 
 if TYPE_CHECKING:
@@ -266,20 +266,6 @@ def _coded_integers(values: Any) -> Labels:
         return Labels((np.cumsum(there) - 1)[offset], [lowest + step for step in distinct.tolist()])
     ids, code = np.unique(values, return_inverse=True)
     return Labels(code.astype(np.int64, copy=False), ids.tolist())
-
-
-def named(key: str) -> str:
-    """A key as an error shows it: as it is, if that is one plain line."""
-    return key if key.isprintable() else shown(key)
-
-
-def shown(value: Any) -> str:
-    """A value as an error shows it: JSON, cut short."""
-    try:
-        text = json.dumps(value, default=str)
-    except RecursionError:
-        return "nested too deeply"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _fits(what: str, dtype: Any) -> bool:

@@ -1,9 +1,11 @@
-"""Calipers' own records, one per line: decoded in blocks into columns; unknown keys are noticed.
+"""Calipers' own records: decoded in blocks of lines into columns; unknown keys are noticed.
+
+Those in a JSON array or in memory are read as lines, too, with the same rules.
 
 ``--columns task=meta.id`` names a value inside an object, ``--columns text=choices.0.text`` one inside a list, and
 ``--columns "task=tags.'eval.item'"`` one whose key has a dot. ``--truth yes=1,no=0`` gives words their rewards. Both
 are applied to the text of a block, line by line, before the records are decoded, so that all rules and messages of the
-reader apply. What a row holds beside numbers is for `calipers convert` (`of_lines`).
+reader apply. What a row holds beside numbers is for `calipers convert` (`of_blocks`).
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
+from calipers.errors import InputError
 from calipers.formats.carried import CARRIED, DECODER, CarriedRows
 from calipers.formats.format import (
     BAD,
@@ -30,12 +34,12 @@ from calipers.formats.format import (
     Columns,
     Extras,
     Format,
+    Progress,
     Raw,
     Text,
     target_hash,
     worths,
 )
-from calipers.formats.frames import named, shown
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
@@ -60,14 +64,25 @@ from calipers.formats.lines import (
 )
 from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.rows import Gather, with_none
-from calipers.formats.source import Source, blocks_of
+from calipers.formats.source import BOM, LARGEST_WHOLE, Source, blocks_of
 from calipers.rollouts.packed import Loose, Packed
-from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
+from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant, named, shown
 from calipers.rollouts.table import BadRow, Part, Places
 
 LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
+AT_ONCE = 1 << 15  # records that are converted to lines at a time
 GIVEN_AWAY = "calipers: no key of a record: "
 WORDS = "calipers: words"  # the label that asks for a hash of each row's words: canonical.py
+
+WORTH: Final = "calipers: the reward that a word is worth"
+"""The key of a line's reward if words are rewards."""
+
+KEPT: Final = ("prompt", "completion", "answer", "error", "metadata")
+"""The roles that hold no number and name no rollout."""
+
+QUOTE: Final = "'"
+_STEP: Final = re.compile(r"'([^']*)'|([^.]*)")
+
 _NEWLINE = ord(b"\n")
 _NUMBER = float | bool
 _NO_NUMBERS = {b'"', b"[", b"{", b"n", b""}  # what a text, messages, a message, null and nothing begin with
@@ -80,7 +95,13 @@ _ROLE_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(GROUP, str | None),
 }
 _BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # of an object, a text and null
+_BLANKS = b" \t\r\n"
 _ROW = msgspec.json.Decoder(dict[str, Raw])
+_LIST = msgspec.json.Decoder(list[Raw])
+_TEXT = msgspec.json.Decoder(str)
+_KEY = msgspec.json.Encoder()
+
+Reshape = Callable[[Block, int], Block]
 
 
 class RecordSchema:
@@ -232,9 +253,8 @@ class JsonLines:
         self.ends = np.zeros(0, dtype=np.int64)  # where the lines of the latest block end, in it
         self._places = Places(path, unit)
         self._named = names
-        self._labels = [name for name in labels if name != WORDS]
-        self._reshape, self._names = reshaping(names)
-        self._schema = RecordSchema(self._names, labels)
+        self._reshape, reshaped = reshaping(names)
+        self._schema = RecordSchema(reshaped, labels)
         self._learner = Learner(self._schema)
         self._gather = Gather()
         self._carried: CarriedRows | None = None
@@ -283,7 +303,7 @@ class JsonLines:
     def finish(self) -> Part:
         """Everything read, as one `Part`."""
         try:
-            part = self._gather.finish(self._places, self._labels)
+            part = self._gather.finish(self._places, self._schema.labels)
             part = self._carried.finish(part) if self._carried else part
         except BadRow as error:
             raise self._line_error(error) from None
@@ -370,7 +390,7 @@ class JsonLines:
                 self._carried.put(self._gather.rows, column)
             except BadRow as error:
                 raise self._line_error(error) from None
-        elif what == "metadata" and self._labels:
+        elif what == "metadata" and self._schema.labels:
             rows = [self._schema.steps.decode(raw) if len(raw) else None for raw in column]
             for step, raws in _unpacked(rows, self._schema.first_steps, NOTHING):
                 self._gather.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
@@ -416,92 +436,9 @@ def _no_constant(word: str) -> Any:
     raise _Constant(word)
 
 
-def texts(source: Source, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
-    """The first record of each task, whose prompt is its prompt, and all of the wanted tasks."""
-    return texts_of(blocks_of(source), names, wanted)
-
-
-def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
-    """As `texts`, of blocks of whole lines."""
-    key_of = {role: key for key, role in meant(names).items()}
-    text_roles = (*TEXTS, "answer")
-    fields: list[Any] = [
-        ("task", int | str),
-        *((name, Raw, NOTHING) for name in (*text_roles, "error", "sample", "metadata", TARGET, CARRIED)),
-        *((name, str | None, None) for name in GROUP),
-    ]
-    # the key of a role may be given away by --columns: then it is to be found nowhere
-    keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
-    keys |= {name: name for name in (TARGET, CARRIED) if name not in names.values()}
-    row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
-    numbered = names.get("sample") == NUMBERED
-    marked = [TARGET, *(key_of[name] for name in (*text_roles, "error") if name in key_of)]
-    marks = [b""] if numbered else [f'"{key}"'.encode() for key in marked]
-    seen = Counter[tuple[Any, ...]]()
-    for record in _marked(blocks, row, marks, reshaping(dict(names))[0]):
-        who = (record.task, record.agent, record.model, record.dataset)
-        task = str(record.task)
-        seen[who] += 1
-        if seen[who] > 1 and task not in wanted:
-            continue
-        sample = seen[who] - 1 if numbered else int(bytes(record.sample) or b"0")
-        target = _target(record.target, record.metadata, record._calipers) if seen[who] == 1 else ""
-        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer, record.error)
-
-
-class _Targeted(msgspec.Struct, gc=False):
-    target: Any = None
-
-
-def _target(stored: Raw, metadata: Raw, carried: Raw) -> str:
-    """The hash of a record's target, or of the one in its metadata; a converted record may carry the hash itself."""
-    try:
-        if stored:
-            return target_hash(msgspec.json.decode(stored))
-        if carried and (target := DECODER.decode(carried).target):
-            return target
-        inside = msgspec.json.decode(metadata, type=_Targeted | None) if metadata else None
-        return target_hash(inside.target) if inside else ""
-    except BAD:
-        return ""
-
-
-def marked_rows(source: Source, row: Any, marks: Sequence[bytes]) -> Iterator[Any]:
-    """The lines of a file as structs of one type; blocks without any of the marks are passed over."""
-    return _marked(blocks_of(source), row, marks)
-
-
-def _marked(blocks: Iterable[Block], row: Any, marks: Sequence[bytes], reshape: Reshape | None = None) -> Iterator[Any]:
-    decoder = msgspec.json.Decoder(row)
-    for block in blocks:
-        data = bytes(block if reshape is None else reshape(block, 0))
-        if not any(mark in data for mark in marks):
-            continue
-        try:
-            yield from decoder.decode_lines(data)
-        except BAD:
-            yield from _one_by_one(data, decoder)
-
-
-def _one_by_one(data: bytes, decoder: Any) -> Iterator[Any]:
-    for line in data.split(b"\n"):
-        with suppress(*BAD):  # a row that the reader of rollouts knows what to do with
-            if line.strip():
-                yield decoder.decode(without_unreal(line)[0])  # some systems write NaN
-
-
-def _other_keys(start: Beginning) -> bool:
-    """Whether the user says where the task is, or says other keys of rows without one."""
-    return bool(start.columns) and ("task" in start.columns or (start.row is not None and "task" not in start.row))
-
-
 def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> JsonLines:
     """A reader of records, wherever in the file they stand."""
     return JsonLines(path, names, labels)
-
-
-def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
-    return texts(Source(path), names, wanted)
 
 
 read: Callable[..., list[Part]] = partial(read_lines, "calipers.formats.jsonl:lines")
@@ -510,15 +447,34 @@ read: Callable[..., list[Part]] = partial(read_lines, "calipers.formats.jsonl:li
 packed: Callable[..., list[Loose | Packed]] = partial(read_packed, "calipers.formats.jsonl:lines")
 """``packed(source, names, labels, keep, progress)``: the same, packed."""
 
-WORTH: Final = "calipers: the reward that a word is worth"
-"""The key of a line's reward if words are rewards."""
 
-_LIST = msgspec.json.Decoder(list[Raw])
-_TEXT = msgspec.json.Decoder(str)
-_KEY = msgspec.json.Encoder()
+def read_array(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts in a JSON array of objects, one each."""
+    text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
+    progress(len(text))
+    try:
+        records = _LIST.decode(text)
+    except BAD as error:
+        right = "expected an array of objects, or one object per line"
+        raise InputError.at(source.path, f"not JSON ({error})", right) from None
+    return [read_records(map(_array_line, records), source.path, names, labels)] if records else []
 
-QUOTE: Final = "'"
-_STEP: Final = re.compile(r"'([^']*)'|([^.]*)")
+
+def _array_line(record: Raw) -> bytes:
+    return msgspec.json.format(bytes(record), indent=-1)
+
+
+def read_records(lines: Iterable[bytes], path: str, names: Mapping[str, str], labels: Collection[str]) -> Part:
+    """The rollouts in records, given as lines of JSON; errors name the ``path`` and the record's number, from 1."""
+    reader = JsonLines(path, names, labels, "row ")
+    left = iter(lines)
+    try:
+        while block := list(islice(left, AT_ONCE)):
+            reader.read(b"\n".join(block) + b"\n")
+        return reader.finish()
+    except LineError as error:
+        number, wrong, right = error.args
+        raise InputError.at(f"{path}:row {number}", wrong, right) from None
 
 
 def path_steps(path: str) -> list[str]:
@@ -536,9 +492,6 @@ def path_steps(path: str) -> list[str]:
         if step.end() >= len(path):
             return steps
         at = step.end() + 1
-
-
-Reshape = Callable[[Block, int], Block]
 
 
 def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, str]]:
@@ -597,26 +550,80 @@ def _worth(raw: Raw, number: int, key: str, words: Mapping[str, float]) -> Raw:
         return raw
     text = _TEXT.decode(raw)
     if (value := words.get(text.strip().lower())) is None:
-        raise LineError(number, f"{named(key)} is {shown(text)}", f"expected a number, null or {known(words)}")
+        right = f"expected a number, null or one of the words of --truth: {', '.join(words)}"
+        raise LineError(number, f"{named(key)} is {shown(text)}", right)
     return Raw(str(value).encode())
 
 
-def known(words: Mapping[str, float]) -> str:
-    """The words that are rewards, for an error."""
-    return f"one of the words of --truth: {', '.join(words)}"
+def texts(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    """Of records in blocks of lines: the first of each task, whose prompt is its prompt, and all of wanted tasks."""
+    key_of = {role: key for key, role in meant(names).items()}
+    text_roles = (*TEXTS, "answer")
+    fields: list[Any] = [
+        ("task", int | str),
+        *((name, Raw, NOTHING) for name in (*text_roles, "error", "sample", "metadata", TARGET, CARRIED)),
+        *((name, str | None, None) for name in GROUP),
+    ]
+    # the key of a role may be given away by --columns: then it is to be found nowhere
+    keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
+    keys |= {name: name for name in (TARGET, CARRIED) if name not in names.values()}
+    row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
+    numbered = names.get("sample") == NUMBERED
+    marked = [TARGET, *(key_of[name] for name in (*text_roles, "error") if name in key_of)]
+    marks = [b""] if numbered else [f'"{key}"'.encode() for key in marked]
+    seen = Counter[tuple[Any, ...]]()
+    for record in marked_rows(blocks, row, marks, reshaping(dict(names))[0]):
+        who = (record.task, record.agent, record.model, record.dataset)
+        task = str(record.task)
+        seen[who] += 1
+        if seen[who] > 1 and task not in wanted:
+            continue
+        sample = seen[who] - 1 if numbered else int(bytes(record.sample) or b"0")
+        target = _target(record.target, record.metadata, record._calipers) if seen[who] == 1 else ""
+        yield Text(*who[1:], task, sample, "", target, record.completion, record.prompt, record.answer, record.error)
 
 
-KEPT: Final = ("prompt", "completion", "answer", "error", "metadata")
-"""The roles that hold no number and name no rollout."""
+def marked_rows(
+    blocks: Iterable[Block], row: Any, marks: Sequence[bytes], reshape: Reshape | None = None
+) -> Iterator[Any]:
+    """The lines of blocks as structs of one type; blocks without any of the marks are passed over."""
+    decoder = msgspec.json.Decoder(row)
+    for block in blocks:
+        data = bytes(block if reshape is None else reshape(block, 0))
+        if not any(mark in data for mark in marks):
+            continue
+        try:
+            yield from decoder.decode_lines(data)
+        except BAD:
+            yield from _one_by_one(data, decoder)
 
 
-def of_lines(part: Part, names: Columns) -> Extras:
-    """Those of records in JSON Lines."""
-    return of_blocks(blocks_of(Source(part.places.path)), names)
+def _one_by_one(data: bytes, decoder: Any) -> Iterator[Any]:
+    for line in data.split(b"\n"):
+        with suppress(*BAD):  # a row that the reader of rollouts knows what to do with
+            if line.strip():
+                yield decoder.decode(without_unreal(line)[0])  # some systems write NaN
+
+
+class _Targeted(msgspec.Struct, gc=False):
+    target: Any = None
+
+
+def _target(stored: Raw, metadata: Raw, carried: Raw) -> str:
+    """The hash of a record's target, or of the one in its metadata; a converted record may carry the hash itself."""
+    try:
+        if stored:
+            return target_hash(msgspec.json.decode(stored))
+        if carried and (target := DECODER.decode(carried).target):
+            return target
+        inside = msgspec.json.decode(metadata, type=_Targeted | None) if metadata else None
+        return target_hash(inside.target) if inside else ""
+    except BAD:
+        return ""
 
 
 def of_blocks(blocks: Iterable[Block], names: Columns) -> Extras:
-    """Those of records in blocks of whole lines."""
+    """What records in blocks of whole lines hold beside numbers."""
     reshape = reshaping(names)[0]
     for block in blocks:
         data = bytes(block if reshape is None else reshape(block, 0))
@@ -626,7 +633,7 @@ def of_blocks(blocks: Iterable[Block], names: Columns) -> Extras:
 
 
 def of_row(row: Mapping[str, Any], names: Columns) -> dict[str, Any]:
-    """Those of one record, whose roles have these names."""
+    """What one record holds beside numbers; its roles have these names."""
     roles, numbers = meant(names), {key for role, key in names.items() if role not in ROLES}
     known: dict[str, Any] = {}
     others: dict[str, Any] = {}
@@ -655,5 +662,39 @@ def placed(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any
     return kept
 
 
-NATIVE = Format("native", read, lambda start: True, _texts, extras=of_lines, packed=packed)
-JSONL = Format("jsonl", read, _other_keys, _texts, extras=of_lines, packed=packed)
+def _other_keys(start: Beginning) -> bool:
+    """Whether the user says where the task is, or says other keys of rows without one."""
+    return bool(start.columns) and ("task" in start.columns or (start.row is not None and "task" not in start.row))
+
+
+def _blocks(path: str) -> Iterator[memoryview]:
+    return blocks_of(Source(path))
+
+
+def is_array_of_objects(start: Beginning) -> bool:
+    """Whether a file is a JSON array whose first element is an object."""
+    text = start.head.removeprefix(BOM).lstrip(_BLANKS)
+    return text[:1] == b"[" and text[1:].lstrip(_BLANKS)[:1] == b"{"
+
+
+def _array_lines(path: str) -> Iterator[bytes]:
+    with Source(path) as source:
+        records = _LIST.decode(source.everything(LARGEST_WHOLE).removeprefix(BOM))
+    return map(_array_line, records)
+
+
+def _format(name: str, read: Any, recognise: Any, blocks: Callable[[str], Iterable[Block]], packed: Any) -> Format:
+    """A format of records, which are the lines of ``blocks(path)``."""
+
+    def texts_of(path: str, names: Columns, wanted: Collection[str]) -> Iterator[Text]:
+        return texts(blocks(path), names, wanted)
+
+    def extras(part: Part, names: Columns) -> Extras:
+        return of_blocks(blocks(part.places.path), names)
+
+    return Format(name, read, recognise, texts_of, extras=extras, packed=packed)
+
+
+NATIVE = _format("native", read, lambda start: True, _blocks, packed)
+JSONL = _format("jsonl", read, _other_keys, _blocks, packed)
+RECORDS = _format("json_array", read_array, is_array_of_objects, _array_lines, None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import InputError
-from calipers.formats.records import as_lines, plain, read_records
+from calipers.formats.jsonl import read_records
 from calipers.formats.tables import read_table
 from calipers.rollouts.table import Part
 
@@ -27,9 +28,32 @@ def from_memory(source: Any, names: Mapping[str, str], labels: Collection[str]) 
     if isinstance(source, (list, tuple)):
         if not source or not all(isinstance(row, Mapping) for row in source):
             return None
-        return [read_records(as_lines(source), "records", names, labels)]
+        return [read_records(_as_lines(source), "records", names, labels)]
     table = _table(source)
     return None if table is None else read_table(table, "table", names, labels) or _nothing()
+
+
+def _as_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Records in memory as lines of JSON; a value that JSON does not have, such as a date, becomes text."""
+    for number, record in enumerate(records, 1):
+        try:
+            yield json.dumps(record, default=_plain, ensure_ascii=False).encode(errors="surrogatepass")
+        except (TypeError, ValueError, RecursionError) as error:  # a key that is a tuple, an object inside itself
+            wrong = f"cannot be written as JSON ({error})"
+            raise InputError.at(
+                f"records:row {number}", wrong, "expected keys that are text, and flat values"
+            ) from None
+
+
+def _plain(value: Any) -> Any:
+    """A number or a list of another library as a Python value; anything else as text."""
+    for way in ("item", "tolist"):
+        if callable(change := getattr(value, way, None)):
+            try:
+                return change()
+            except (TypeError, ValueError, RuntimeError):  # an array or a tensor has no single item
+                continue
+    return str(value)
 
 
 def cells_of(source: Any) -> list[list[str]] | None:
@@ -110,7 +134,7 @@ def _lazy(columns: Sequence[pl.Series]) -> pl.LazyFrame:
 
 def plain_value(value: Any) -> Any:
     """A cell as a Python value: text, a number, a boolean, a list or an object; anything else as text."""
-    return value if isinstance(value, (str, int, float, bool, list, dict)) else plain(value)
+    return value if isinstance(value, (str, int, float, bool, list, dict)) else _plain(value)
 
 
 def _column(name: str, values: Any) -> pl.Series:

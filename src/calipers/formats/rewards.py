@@ -17,10 +17,9 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats.format import Format, Progress
-from calipers.formats.frames import shown
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.rollouts.column import Column, Ints
-from calipers.rollouts.record import UNSTATED
+from calipers.rollouts.record import UNSTATED, shown
 from calipers.rollouts.table import Part, Places
 
 _RIGHT = "expected a list with a list of rewards for each task"

@@ -415,7 +415,7 @@ def _there(tasks: Sequence[str], counts: Ints, starts: Ints, parts: Sequence[Par
 def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
     folder = os.path.dirname(path)
     targets = {task.task: task.target for task in read_plan(folder).tasks}
-    for text in jsonl.texts(RunLog(folder), names, wanted):
+    for text in jsonl.texts(blocks_of(RunLog(folder)), names, wanted):
         yield text._replace(target=targets.get(text.task) or text.target)
 
 

@@ -48,7 +48,7 @@ from calipers.formats.lines import (
     without_unreal,
 )
 from calipers.formats.rows import Gather
-from calipers.formats.source import Source
+from calipers.formats.source import Source, blocks_of
 from calipers.names import load
 from calipers.rollouts.column import Ints
 from calipers.rollouts.labels import SPLIT as SPLIT
@@ -520,7 +520,7 @@ def row_texts(path: str, row: Any, text_of: Callable[[Any], Text], wanted: Colle
     ``row`` is the struct of a row with its texts, ``text_of`` what it says; samples are numbered as they come.
     """
     seen = Counter[tuple[Any, ...]]()
-    for each in marked_rows(Source(path), row, [b""]):
+    for each in marked_rows(blocks_of(Source(path)), row, [b""]):
         text = text_of(each)
         who = (text.agent, text.model, text.dataset, text.task)
         seen[who] += 1

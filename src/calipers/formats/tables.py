@@ -38,14 +38,14 @@ from calipers.formats.format import (
     target_hash,
     worths,
 )
-from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
+from calipers.formats.frames import LEAST, Frames, Meaning, meanings
 from calipers.formats.jsonl import of_row
 from calipers.formats.lines import MOST_KINDS, LineError, NotPackable
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source, ranged_tag
 from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.ids import SPARSE, Ids
 from calipers.rollouts.packed import Loose, laid_end_to_end, pack, small
-from calipers.rollouts.record import GROUP, TEXTS, meant
+from calipers.rollouts.record import GROUP, TEXTS, meant, named, shown
 from calipers.rollouts.table import Part, Places
 
 if TYPE_CHECKING:

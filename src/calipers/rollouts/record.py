@@ -126,16 +126,15 @@ def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
         key = keys.get(role)
         if key in row and not good(row[key]):
             hint = words_hint(row[key]) if role == "reward" else ""
-            return f"{key} is {show(row[key])}", f"expected {right}{hint}"
+            return f"{key} is {shown(row[key])}", f"expected {right}{hint}"
     for role in ("rewards", "usage"):
         for key, value in (row.get(keys.get(role)) or {}).items():
             if not (value is None or _number(value)):
-                name = f"{role}.{key if key.isprintable() else show(key)}"
-                return f"{name} is {show(value)}", "expected a number or null"
+                return f"{role}.{named(key)} is {shown(value)}", "expected a number or null"
     for name in USAGE:
         key = names.get(name, name)
         if name in names and key in row and not (row[key] is None or _number(row[key])):
-            return f"{key} is {show(row[key])}", "expected a number or null"
+            return f"{key} is {shown(row[key])}", "expected a number or null"
     return None
 
 
@@ -180,14 +179,22 @@ def said_text(completion: Any, outcome: str | None) -> str | None:
     return completion if isinstance(completion, str) else "" if outcome in SAID_NOTHING else None
 
 
-def show(value: Any) -> str:
-    """A value as JSON, for a message: the first characters of a long one."""
-    text = json.dumps(value, ensure_ascii=True)
+def named(key: str) -> str:
+    """A key as an error shows it: as it is, if that is one plain line."""
+    return key if key.isprintable() else shown(key)
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: the first characters of its JSON."""
+    try:
+        text = json.dumps(value, default=str)
+    except RecursionError:
+        return "nested too deeply"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _advice(row: Mapping[str, Any]) -> str:
-    keys = ", ".join(key if key.isprintable() else show(key) for key in list(row)[:8]) or "none"
+    keys = ", ".join(map(named, list(row)[:8])) or "none"
     return f"name it with --columns task=KEY (keys here: {keys[:120]})"
 
 

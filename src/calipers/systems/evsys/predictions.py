@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Text
-from calipers.formats.jsonl import JsonLines, of_lines, texts
+from calipers.formats.jsonl import JsonLines, of_blocks, texts
 from calipers.formats.lines import Block, read_lines
 from calipers.formats.rewards import TrajectoryGroup
-from calipers.formats.source import Source
+from calipers.formats.source import Source, blocks_of
 from calipers.rollouts.table import Part
 from calipers.tasks.benchmark_row import HarborTask, WrongType
 
@@ -84,14 +84,14 @@ def _is_prediction(start: Beginning) -> bool:
 
 
 def _texts(path: str, columns: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
-    return texts(Source(path), {**NAMES, **columns}, wanted)
+    return texts(blocks_of(Source(path)), {**NAMES, **columns}, wanted)
 
 
 _read: Callable[..., list[Part]] = partial(read_lines, "calipers.systems.evsys.predictions:lines")
 
 
 def _extras(part: Part, columns: Columns) -> Extras:
-    return of_lines(part, {**NAMES, **columns})
+    return of_blocks(blocks_of(Source(part.places.path)), {**NAMES, **columns})
 
 
 PREDICTIONS = Format("evsys_predictions", _read, _is_prediction, _texts, extras=_extras)

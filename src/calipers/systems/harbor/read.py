@@ -29,7 +29,7 @@ from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
 from calipers.formats.rows import Gather
 from calipers.rollouts.column import Floats
 from calipers.rollouts.ledger import ERROR_KIND
-from calipers.rollouts.record import CODE, GROUP, show
+from calipers.rollouts.record import CODE, GROUP, shown
 from calipers.rollouts.table import Part, Places
 from calipers.systems.harbor.wire import (
     ADHOC,
@@ -617,7 +617,7 @@ class _JobReading:
         if row.odd:
             name, value = next(iter(row.odd.items()))
             path = self._folder.of(row.directory, RESULT)
-            note = f"{path}: reward {name!r} is {show(value)}; expected a finite number"
+            note = f"{path}: reward {name!r} is {shown(value)}; expected a finite number"
             self._odd.append((row.directory, note))
         if row.disowned and row.exception:
             self._disowned[row.exception] += 1

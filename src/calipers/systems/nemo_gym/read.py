@@ -473,7 +473,7 @@ _TEXT_MARKS = [b'"responses_create_params"', b'"response"']
 
 def texts(path: str) -> Iterator[Text]:
     """The texts of every rollout in a file."""
-    for row in marked_rows(Source(path), TextRow, _TEXT_MARKS):
+    for row in marked_rows(blocks_of(Source(path)), TextRow, _TEXT_MARKS):
         agent = row.agent.name if row.agent else None
         try:
             prompt = msgspec.json.decode(row.params, type=CreateParams).input if row.params else NOTHING

@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import UNSET
 
 from calipers.errors import InputError
-from calipers.formats.frames import shown
 from calipers.formats.rows import Growing, GrowingFlags, GrowingLabels
 from calipers.rollouts.column import Bools, Floats, Ints, alike
+from calipers.rollouts.record import shown
 from calipers.rollouts.table import Part
 from calipers.systems.nemo_gym.wire import MIXED, as_index, index_fault, too_large
 from calipers.systems.nemo_gym.words import AGENT, FAILURE, KILLED, REWARD, ROLLOUT, TASK

@@ -13,9 +13,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
 from calipers.formats.format import Raw
-from calipers.formats.frames import named, shown
 from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_key, struct_of, union, unreadable
 from calipers.formats.repeated_keys import Doubled, letters, said_twice, twice
+from calipers.rollouts.record import named, shown
 from calipers.systems.nemo_gym.words import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
 
 MIXED: Final = "task indices are text in some rows and numbers in others; expected only one of the two"
