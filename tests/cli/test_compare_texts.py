@@ -11,7 +11,7 @@ import pytest
 from cli.running import calipers, lines, refused
 from systems.harbor.made import job, result, write
 
-from calipers.formats.folder_of_runs import EXPECTED
+from calipers.formats.read import EXPECTED
 
 E2E = Path(__file__).parent.parent / "golden" / "lm_eval" / "e2e" / "mc_group"
 TIME = "2026-01-02T03-04-05.678901"

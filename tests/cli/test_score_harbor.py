@@ -9,7 +9,7 @@ import pytest
 from cli.running import MAIN, calipers, refused, scored
 from systems.harbor.made import GOLDEN, job, result
 
-from calipers.formats.folder_of_runs import EXPECTED
+from calipers.formats.read import EXPECTED
 
 JOB = str(GOLDEN)
 

@@ -8,8 +8,7 @@ from cli.running import calipers
 from systems.harbor.made import GOLDEN
 
 from calipers.errors import InputError
-from calipers.formats.folder_of_runs import is_folder_of_runs, is_result, runs_inside
-from calipers.formats.read import read
+from calipers.formats.read import is_folder_of_runs, is_result, read, runs_inside
 
 
 @pytest.fixture

@@ -34,14 +34,14 @@ class RunSet:
     @property
     def with_rollouts(self) -> tuple[str, ...]:
         """The paths without finished results, which have no rollouts."""
-        from calipers.formats.folder_of_runs import is_result
+        from calipers.formats.read import is_result
 
         return tuple(path for path in self.paths if not is_result(path))
 
 
 def run_set(paths: Sequence[str]) -> RunSet | None:
     """The runs that paths stand for; None where none of them is a folder of runs."""
-    from calipers.formats.folder_of_runs import is_folder_of_runs, runs_inside
+    from calipers.formats.read import is_folder_of_runs, runs_inside
 
     if not any(map(is_folder_of_runs, paths)):
         return None

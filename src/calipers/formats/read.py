@@ -1,6 +1,13 @@
-"""Reads paths of any known format into one table of rollouts.
+"""Reads paths of any known format into one table of rollouts, and finds what is to be read in folders.
 
-What a file is, its content says, never its name.
+What a file is, its content says, never its name. A folder is what another system wrote, files of one format that are
+one set, or a folder of runs: run folders, results and files of rollouts, in it and in the folders below it::
+
+    runs/
+      arith-openai_m-1f0a4c2e/    a run: plan.json and its log
+      old/result.json             a finished result
+      gsm8k-m.jsonl               a file of rollouts
+      notes.md                    not looked at
 """
 
 from __future__ import annotations
@@ -8,10 +15,12 @@ from __future__ import annotations
 import gc
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
@@ -20,7 +29,7 @@ from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInpu
 from calipers.formats.format import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
-from calipers.formats.run_folder import LOG, RunLog, is_run
+from calipers.formats.run_folder import IDENTITY, LOG, RunLog, is_run
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS, ROW_SIGNS, is_remote
 from calipers.rollouts.packed import Loose, Packed, pack
@@ -28,18 +37,391 @@ from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Part, Rollouts, assemble, numbered, refuse_repeated
 from calipers.stores.address import local
 
-RIGHT = (
+RIGHT: Final = (
     "expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json), "
     "or the output of lm_eval --output_path (results_*.json and samples_*.jsonl, or a folder for each model)"
 )
-
+EXPECTED: Final = (
+    "expected run folders (with plan.json), results (result.json), files of rollouts (.jsonl, .csv, .parquet), or a "
+    "folder that another system wrote (calipers list formats)"
+)
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-MAY_HAVE_ROLLOUTS = re.compile(r"\.(jsonl|ndjson|json|parquet)(\.(gz|zst))?\Z")
 OWN = "native"  # the name of our own format
+Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 when nobody knows)
+
+MAY_HAVE_ROLLOUTS = re.compile(r"\.(jsonl|ndjson|json|parquet)(\.(gz|zst))?\Z")
+ROLLOUTS: Final = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".eval")
+"""How the names of files of rollouts end in a folder; a path that is given by itself may have any name."""
+
+PACKED: Final = (".gz", ".zst")
 MOST_FILES = 100_000
 MOST_SHOWN = 3  # names of files in a note
+DEEPEST = 3  # folders within each other in which runs are looked for
+RESULT_SCHEMA: Final = "calipers.result/1"
+_HEAD = 4_096  # bytes at the beginning of a file that say what it is
+_SCHEMA = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"schema"\s*:\s*"(calipers\.[a-z_]+/\d+)"')
+
 SMALL = 4 << 20  # bytes; a smaller file is packed sooner once it is read than while it is
+PACKED_BYTES = 300 << 20  # of text: about three million rollouts
+PACKED_ROWS = 3_000_000  # of Parquet
+MOST_PACKED = 10  # times that rollouts are smaller as gzip or zstd
+PARQUET_MAGIC = b"PAR1"
+
+BLANKS = b" \t\r\n"
+MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml)\b", re.IGNORECASE)
+CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
+
+_ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file that was read, or one job's directory."""
+
+    path: str
+    format: str  # a name in FORMATS
+    sha256: str  # of the bytes on disk; of a job, of its trials' names and results
+    rollouts: int  # rows in it, or in the samples beside results; those that a plan owes are not
+
+
+def read(
+    paths: Sequence[str],
+    *,
+    columns: Mapping[str, str] = NOTHING,
+    labels: Collection[str] = (),
+    progress: Progress | None = None,
+) -> tuple[Rollouts, list[Input]]:
+    """All rollouts of some files as one table, and the files.
+
+    ``columns`` gives the names of roles in the files (``{"task": "id"}``); ``labels`` are the keys to keep, for slices
+    and clusters. InputError for the first error.
+    """
+    rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress)
+    return rollouts, inputs()
+
+
+def begin(
+    paths: Sequence[str],
+    *,
+    columns: Mapping[str, str] = NOTHING,
+    labels: Collection[str] = (),
+    progress: Progress | None = None,
+    kept: list[Part] | None = None,
+    keep: Collection[str] | None = None,
+) -> tuple[Rollouts, Callable[[], list[Input]]]:
+    """As `read`, but the files are still being hashed: the second answer waits for that.
+
+    ``kept`` gets the parts too, for who needs more of a file than rollouts. With ``keep``, the rollouts have no other
+    columns than these, beside rewards.
+    """
+    paths, given, notes = _given(paths, columns, labels)
+    parts: list[Part] = [] if kept is None else kept
+    seen: list[tuple[OpenInput, Format, int]] = []
+    unnumbered: dict[str, str] = {}  # files whose rollouts have no numbers, so that only their path tells them apart
+    with uncollected(), closing(_sources(given, columns, progress)) as sources:
+        for path, source, kind, tell in sources:
+            read_parts = kind.read(source, columns, labels, tell)
+            if not read_parts:
+                raise InputError.at(path, "no rollouts", "expected at least one")
+            if any(part.unnumbered for part in read_parts):
+                _once(source.path, unnumbered, source.path, "appears twice, first as", "expected each file once")
+            rows = sum(map(len, parts))
+            parts += [part if part.turn is None else replace(part, turn=part.turn + rows) for part in read_parts]
+            counted = [part for part in read_parts if part.places.path == source.path or kind.stands_for_others]
+            seen.append((source, kind, sum(map(len, counted))))
+        check_named(columns, paths, parts)
+        refuse_repeated(parts)
+        parts[:], more = in_order(columns, parts)
+        parts[0] = replace(parts[0], notes=[*parts[0].notes, *notes, *more])
+        for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
+            parts[:] = join(parts)
+        rollouts = assemble(
+            [
+                replace(part, columns={name: each for name, each in part.columns.items() if _stays(name, keep)})
+                for part in parts
+            ]
+        )
+    return rollouts, partial(_inputs, seen)
+
+
+def _stays(column: str, keep: Collection[str] | None) -> bool:
+    """Whether a table has a column: not those that hold the hashes of a row's words, which no score reads."""
+    return not column.startswith(WORDS) if keep is None else column in keep
+
+
+def read_packed(
+    paths: Sequence[str],
+    *,
+    columns: Mapping[str, str] = NOTHING,
+    labels: Collection[str] = (),
+    keep: Collection[str] | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Loose | Packed], Callable[[], list[Input]]]:
+    """As `begin`, for more rollouts than should be in memory as they are; of its columns only those of ``keep`` stay.
+
+    NotPackable for rollouts that must be read as they are; whatever is wrong with them, `begin` says it best.
+    """
+    paths, given, notes = _given(paths, columns, labels)
+    if columns.get("sample") == NUMBERED:
+        raise NotPackable("samples are numbered in order of appearance")
+    packs: list[Loose | Packed] = []
+    seen: list[tuple[OpenInput, Format, int]] = []
+    with uncollected(), closing(_sources(given, columns, progress)) as sources:
+        for _, source, kind, tell in sources:
+            if kind.join:
+                raise NotPackable(f"files of {kind.name} are joined by what only all of them say")
+            if kind.packed and source.size > SMALL:
+                new: Sequence[Loose | Packed] = kind.packed(source, columns, labels, keep, tell)
+            else:
+                new = [_packed(part, keep) for part in kind.read(source, columns, labels, tell)]
+            if not new:
+                raise NotPackable("no rollouts")
+            seen.append((source, kind, sum(map(len, new))))
+            packs += new
+    check_named(columns, paths, [pack.kinds for pack in packs])
+    if notes:
+        packs[0] = replace(packs[0], kinds=replace(packs[0].kinds, notes=[*packs[0].kinds.notes, *notes]))
+    return packs, partial(_inputs, seen)
+
+
+def _packed(part: Part, keep: Collection[str] | None) -> Loose:
+    if part.unnumbered or part.rollout_ids is not None or part.stop is not None:
+        raise NotPackable("rollouts without numbers, or of a run that a rule stopped")
+    return pack(part, keep)
+
+
+def _given(
+    paths: Sequence[str], columns: Mapping[str, str], labels: Collection[str]
+) -> tuple[Sequence[str], list[str | OpenInput], list[str]]:
+    """The paths on this machine, what is to be read of them, and notes; InputError for what cannot be."""
+    check_keys(columns, labels)
+    paths = local(paths) if any(map(is_remote, paths)) else paths
+    if not paths:
+        raise InputError("no files; expected at least one file of rollouts")
+    return paths, *with_folders(_without_companions(paths), columns)
+
+
+def _sources(
+    given: Sequence[str | OpenInput], columns: Mapping[str, str], progress: Progress | None
+) -> Generator[tuple[str, OpenInput, Format, FileProgress]]:
+    """Each path with its open source, its format, and how its reader tells of progress; it is hashed thereafter."""
+    done, total = 0, sum(map(_size, given))
+    for each in given:
+        with closing(_opened(each)) as source:
+            tell = _overall(progress, done, source.size, total)
+            yield each if isinstance(each, str) else each.path, source, found_format(source, columns), tell
+            source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
+        done += source.size
+        if progress is not None:
+            progress(done, total)
+
+
+def _inputs(seen: Sequence[tuple[OpenInput, Format, int]]) -> list[Input]:
+    """The sources that were read, once all of them are hashed."""
+    return [Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen]
+
+
+def _opened(given: str | OpenInput) -> OpenInput:
+    if not isinstance(given, str):
+        return given
+    return RunLog(given) if os.path.isdir(given) and is_run(given) else Source(given)
+
+
+def _size(given: str | OpenInput) -> int:
+    if not isinstance(given, str):
+        return given.size
+    try:
+        return os.path.getsize(os.path.join(given, LOG) if os.path.isdir(given) and is_run(given) else given)
+    except (OSError, ValueError):
+        return 0
+
+
+def _overall(progress: Progress | None, done: int, size: int, total: int) -> FileProgress:
+    """A reader's "so many more bytes" as "so many of all", at most the size of its file until the next."""
+    read = 0
+
+    def tell(more: int) -> None:
+        nonlocal read
+        read += more
+        if progress is not None:
+            progress(done + min(read, size) if size else done + read, total)
+
+    return tell
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile: millions of rows, and no cycles among them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def check_keys(columns: Mapping[str, str], labels: Collection[str]) -> None:
+    """InputError for roles that there are not, or keys that no record can have."""
+    known = (*ROLES, *USAGE)
+    owners: dict[str, str] = {}
+    for role, key in columns.items():
+        if role not in known:
+            raise UnknownName.of("role for --columns", role, known)
+        if key in owners:
+            raise InputError.at("--columns", f"{owners[key]} and {role} are both {key!r}", "expected a key for each")
+        owners[key] = role
+    if owners.get("task", "task") != "task" and "task" not in columns:
+        raise InputError.at("--columns", f"{owners['task']} uses the key 'task'", "name another with task=KEY")
+    if (odd := odd_key([*labels, *columns.values()])) is not None:
+        raise InputError(f"{odd!r} contains a quote, a backslash or a control character; expected a plain key")
+
+
+def check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequence[Part]) -> None:
+    """InputError for a key of ``--columns`` that no row has."""
+    met = frozenset[str]().union(*(part.named for part in parts))
+    for role, key in columns.items():
+        if key not in met and (role, key) != ("sample", NUMBERED):
+            wrong = f"no row has {key!r}" + (
+                f", and neither has a row of {len(paths) - 1} more files" if len(paths) > 1 else ""
+            )
+            raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
+
+
+def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
+    """The parts, with samples numbered in order of appearance where files have no numbers or the user says so.
+
+    And a note of that, unless the files give each rollout an id.
+    """
+    if columns.get("sample") == NUMBERED:
+        chosen, checked = list(parts), False
+    else:
+        chosen = [part for part in parts if part.unnumbered]
+        checked = all(part.rollout_ids is not None for part in chosen)
+    if not chosen:
+        return list(parts), []
+    renumbered = {id(part): new for part, new in zip(chosen, numbered(chosen), strict=True)}
+    note = "samples are numbered in order of appearance, so a rollout that appears twice counts twice"
+    return [renumbered.get(id(part), part) for part in parts], [] if checked else [note]
+
+
+def worth_packing(paths: Sequence[str]) -> bool:
+    """Whether files hold so many rollouts that they are better packed."""
+    sizes, rows = 0, 0
+    for path in paths:
+        if not os.path.isfile(path):
+            continue
+        with open(path, "rb") as file:
+            head = file.read(80)
+        magic = head[:4]
+        if re.search(FILE_SIGNS["partial"], head):
+            return True
+        if magic == PARQUET_MAGIC:
+            rows += _parquet_rows(path)
+        else:
+            packing = MOST_PACKED if magic[:2] in (b"\x1f\x8b", b"\x28\xb5") else 1
+            sizes += packing * os.path.getsize(path)
+    return sizes >= PACKED_BYTES or rows >= PACKED_ROWS
+
+
+def _parquet_rows(path: str) -> int:
+    import polars as pl
+
+    try:
+        return int(pl.scan_parquet(os.path.abspath(path), glob=False).select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError):  # the reader says what is wrong with it
+        return 0
+
+
+def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
+    """What a source is made of; InputError when it is nothing we read."""
+    if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
+        return _load(source.format)
+    if insisted(columns):
+        return _load(insisted(columns))
+    start = Beginning(source.path, source.head, columns=columns)
+    if (kind := _recognised(FILE_SIGNS, start.head, start)) is not None:
+        return kind
+    line = _first_line(source)
+    if not line:
+        return _of_empty_file(start)
+    is_json = line[:1] in b"[{"
+    if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
+        right = "expected JSON Lines, a JSON list, CSV or Parquet"
+        raise InputError.at(source.path, "is not a file of rollouts", right)
+    if not is_json and MARKUP.match(line):
+        raise InputError.at(source.path, "is an HTML or XML page, not a file of rollouts", "expected the file it shows")
+    if not is_json:
+        return _load("csv")
+    start = replace(start, line=line, row=_row(line))
+    return _claimed(start) or _recognised(LINE_SIGNS, line, start) or _load("native")
+
+
+def _recognised(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Format | None:
+    """The first format whose sign is there and that recognises the file."""
+    for name, sign in signs.items():
+        if re.search(sign, text) and (kind := _load(name)).recognise(start):
+            return kind
+    return None
+
+
+def _claimed(start: Beginning) -> Format | None:
+    """The system whose rows these are; InputError where two systems say so."""
+    if "task" in start.columns or start.line[:1] != b"{":
+        return None
+    kinds = [_load(name) for name, sign in ROW_SIGNS.items() if re.search(sign, start.line)]
+    claims = [kind for kind in kinds if kind.recognise(start)]
+    if len(claims) > 1:
+        names = " and ".join(kind.name for kind in claims)
+        raise InputError.at(start.path, f"is of a format that both {names} recognise", "say which: --input-format NAME")
+    return claims[0] if claims else None
+
+
+def _of_empty_file(start: Beginning) -> Format:
+    """The format of an empty file, by what lies beside it; InputError when nothing does."""
+    for kind in map(_load, COMPANION_SIGNS):
+        if kind.recognise(start):
+            return kind
+    raise InputError.at(start.path, "no rollouts", "expected at least one")
+
+
+def _load(name: str) -> Format:
+    if name not in FORMATS.entries:
+        raise UnknownName.of("format", name, FORMATS.entries)
+    kind: Format = FORMATS.load(name)
+    return kind
+
+
+def _first_line(source: Source) -> bytes:
+    """The first line that is not blank, its blanks stripped; what was read for it stays to be read."""
+    head, source.head = source.head, b""
+    while True:
+        start = head.removeprefix(BOM).lstrip(BLANKS)
+        line, whole, _ = start.partition(b"\n")
+        more = b"" if whole or len(head) > LONGEST_LINE else source.read(max(1 << 20, len(head)))
+        if not more:
+            source.head = head
+            return line.rstrip(BLANKS)
+        head += more
+
+
+def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
+    for real in (False, True):
+        try:
+            return _ROW.decode(without_unreal(line)[0] if real else line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # left to the reader, which says it better
+            continue
+    return None
+
+
+def _without_companions(paths: Sequence[str]) -> Sequence[str]:
+    """The paths without those that are read anyway, beside another of them."""
+    for name, sign in COMPANION_SIGNS.items():
+        if len(paths) > 1 and any(re.search(sign, os.path.realpath(path)) for path in paths):
+            without = _load(name).without_companions
+            paths = without(paths) if without else paths
+    return paths
 
 
 def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> tuple[list[str | OpenInput], list[str]]:
@@ -58,7 +440,7 @@ def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> 
         if path not in folders:
             given.append(path)
             continue
-        contents, folder_notes = _inside(path, columns)
+        contents, folder_notes = _contents(path, columns)
         for each in contents:
             if isinstance(each, str):
                 _once(each, files, path, "appears twice, also as", "expected each results file once")
@@ -69,7 +451,14 @@ def with_folders(paths: Sequence[str], columns: Mapping[str, str] = NOTHING) -> 
     return given, notes
 
 
-def _inside(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | OpenInput], Sequence[str]]:
+def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> None:
+    real = os.path.realpath(path)
+    if real in met:
+        raise InputError.at(path, f"{wrong} {met[real]}", right)
+    met[real] = by
+
+
+def _contents(path: str, columns: Mapping[str, str]) -> tuple[Sequence[str | OpenInput], Sequence[str]]:
     """What the first format that knows a folder finds in it, and its notes."""
     for name in FOLDER_FORMATS:
         contents, notes = FORMATS.load(name).folder(path)
@@ -135,6 +524,21 @@ def natural(path: str) -> list[tuple[bool, int, str]]:
     return [(at % 2 > 0, int(part) if at % 2 else 0, part) for at, part in enumerate(parts)]
 
 
+def _set_format(path: str, columns: Mapping[str, str]) -> str:
+    """The format of a file, if files of it form a set or if it has records of ours; "" for any other file."""
+    try:
+        with Source(path) as source:
+            kind = found_format(source, Named({role: key for role, key in columns.items() if role != "task"}))
+            return kind.name if kind.in_folders or (kind.name == OWN and _is_ours(source)) else ""
+    except InputError:
+        return ""
+
+
+def _is_ours(source: Source) -> bool:
+    """Whether the first line is a record of ours."""
+    return "task" in (_row(_first_line(source)) or ())
+
+
 def is_one_set(folder: str) -> bool:
     """Whether a folder is read as one set: it has files of another system, such as one for each step, and no others."""
     found = {_set_format(path, NOTHING) for path in _files(folder)}
@@ -145,393 +549,107 @@ def has_rollouts(path: str) -> bool:
     """Whether a file begins like rollouts of some format; a configuration or a table of results does not."""
     try:
         with Source(path) as source:
-            return found_format(source).name != OWN or "task" in (_row(_first_line(source)) or ())
+            return found_format(source).name != OWN or _is_ours(source)
     except InputError:
         return False
 
 
-def _set_format(path: str, columns: Mapping[str, str]) -> str:
-    """The format of a file, if files of it form a set or if it has records of ours; "" for any other file."""
-    try:
-        with Source(path) as source:
-            kind = found_format(source, Named({role: key for role, key in columns.items() if role != "task"}))
-            own = kind.name == OWN and "task" in (_row(_first_line(source)) or ())
-    except InputError:
-        return ""
-    return kind.name if kind.in_folders or own else ""
+def runs_inside(folder: str) -> list[str]:
+    """The paths of the runs in a folder, sorted; InputError where there are none.
 
-
-def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> None:
-    real = os.path.realpath(path)
-    if real in met:
-        raise InputError.at(path, f"{wrong} {met[real]}", right)
-    met[real] = by
-
-
-BLANKS = b" \t\r\n"
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml)\b", re.IGNORECASE)
-CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
-
-Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 when nobody knows)
-
-_ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One file that was read, or one job's directory."""
-
-    path: str
-    format: str  # a name in FORMATS
-    sha256: str  # of the bytes on disk; of a job, of its trials' names and results
-    rollouts: int  # rows in it, or in the samples beside results; those that a plan owes are not
-
-
-def read(
-    paths: Sequence[str],
-    *,
-    columns: Mapping[str, str] = NOTHING,
-    labels: Collection[str] = (),
-    progress: Progress | None = None,
-) -> tuple[Rollouts, list[Input]]:
-    """All rollouts of some files as one table, and the files.
-
-    ``columns`` gives the names of roles in the files (``{"task": "id"}``); ``labels`` are the keys to keep, for slices
-    and clusters. InputError for the first error.
+    A folder of another system's files is one path: their reader knows what belongs together.
     """
-    rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress)
-    return rollouts, inputs()
-
-
-def begin(
-    paths: Sequence[str],
-    *,
-    columns: Mapping[str, str] = NOTHING,
-    labels: Collection[str] = (),
-    progress: Progress | None = None,
-    kept: list[Part] | None = None,
-    keep: Collection[str] | None = None,
-) -> tuple[Rollouts, Callable[[], list[Input]]]:
-    """As `read`, but the files are still being hashed: the second answer waits for that.
-
-    ``kept`` gets the parts too, for who needs more of a file than rollouts. With ``keep``, the rollouts have no other
-    columns than these, beside rewards.
-    """
-    check_keys(columns, labels)
-    paths = local(paths) if any(map(is_remote, paths)) else paths
+    paths = list(_runs_in(folder, DEEPEST))
     if not paths:
-        raise InputError("no files; expected at least one file of rollouts")
-    given, notes = with_folders(_without_companions(paths), columns)
-    done, total = 0, sum(map(_size, given))
-    parts: list[Part] = [] if kept is None else kept
-    seen = []
-    unnumbered: dict[str, str] = {}  # files whose rollouts have no numbers, so that only their path tells them apart
-    with uncollected():
-        for each in given:
-            source = _opened(each)
-            with closing(source):
-                kind = found_format(source, columns)
-                read_parts = kind.read(source, columns, labels, _overall(progress, done, source.size, total))
-                source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
-                if not read_parts:
-                    raise InputError.at(
-                        each if isinstance(each, str) else each.path, "no rollouts", "expected at least one"
-                    )
-                if any(part.unnumbered for part in read_parts):
-                    _once(source.path, unnumbered, source.path, "appears twice, first as", "expected each file once")
-                rows = sum(map(len, parts))
-                read_parts = [
-                    part if part.turn is None else replace(part, turn=part.turn + rows) for part in read_parts
-                ]
-                counted = [part for part in read_parts if part.places.path == source.path or kind.stands_for_others]
-                seen.append((source, kind, sum(map(len, counted))))
-                done += source.size
-                parts += read_parts
-                if progress is not None:
-                    progress(done, total)
-        check_named(columns, paths, parts)
-        refuse_repeated(parts)
-        parts[:], more = in_order(columns, parts)
-        parts[0] = replace(parts[0], notes=[*parts[0].notes, *notes, *more])
-        for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
-            parts[:] = join(parts)
-        rollouts = assemble(
-            [
-                replace(part, columns={name: each for name, each in part.columns.items() if _stays(name, keep)})
-                for part in parts
-            ]
-        )
-    return rollouts, lambda: [
-        Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen
-    ]
-
-
-def _stays(column: str, keep: Collection[str] | None) -> bool:
-    """Whether a table has a column: not those that hold the hashes of a row's words, which no score reads."""
-    return not column.startswith(WORDS) if keep is None else column in keep
-
-
-def read_packed(
-    paths: Sequence[str],
-    *,
-    columns: Mapping[str, str] = NOTHING,
-    labels: Collection[str] = (),
-    keep: Collection[str] | None = None,
-    progress: Progress | None = None,
-) -> tuple[list[Loose | Packed], Callable[[], list[Input]]]:
-    """As `begin`, for more rollouts than should be in memory as they are; of its columns only those of ``keep`` stay.
-
-    NotPackable for rollouts that must be read as they are; whatever is wrong with them, `begin` says it best.
-    """
-    check_keys(columns, labels)
-    paths = local(paths) if any(map(is_remote, paths)) else paths
-    if columns.get("sample") == NUMBERED:
-        raise NotPackable("samples are numbered in order of appearance")
-    given, notes = with_folders(_without_companions(paths), columns)
-    done, total = 0, sum(map(_size, given))
-    packs: list[Loose | Packed] = []
-    seen = []
-    with uncollected():
-        for each in given:
-            source = _opened(each)
-            with closing(source):
-                kind = found_format(source, columns)
-                if kind.join:
-                    raise NotPackable(f"files of {kind.name} are joined by what only all of them say")
-                read_more = _overall(progress, done, source.size, total)
-                if kind.packed and source.size > SMALL:
-                    new: Sequence[Loose | Packed] = kind.packed(source, columns, labels, keep, read_more)
-                else:
-                    new = [_packed(part, keep) for part in kind.read(source, columns, labels, read_more)]
-                source.start_hashing()
-                if not new:
-                    raise NotPackable("no rollouts")
-                seen.append((source, kind, sum(map(len, new))))
-                done += source.size
-                packs += new
-                if progress is not None:
-                    progress(done, total)
-    check_named(columns, paths, [pack.kinds for pack in packs])
-    if notes:
-        packs[0] = replace(packs[0], kinds=replace(packs[0].kinds, notes=[*packs[0].kinds.notes, *notes]))
-    return packs, lambda: [Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen]
-
-
-def _packed(part: Part, keep: Collection[str] | None) -> Loose:
-    if part.unnumbered or part.rollout_ids is not None or part.stop is not None:
-        raise NotPackable("rollouts without numbers, or of a run that a rule stopped")
-    return pack(part, keep)
-
-
-PACKED_BYTES = 300 << 20  # of text: about three million rollouts
-PACKED_ROWS = 3_000_000  # of Parquet
-PARQUET_MAGIC = b"PAR1"
-
-
-def worth_packing(paths: Sequence[str]) -> bool:
-    """Whether files hold so many rollouts that they are better packed."""
-    sizes, rows = 0, 0
-    for path in paths:
-        if not os.path.isfile(path):
-            continue
-        with open(path, "rb") as file:
-            head = file.read(80)
-        magic = head[:4]
-        if re.search(FILE_SIGNS["partial"], head):
-            return True
-        if magic == PARQUET_MAGIC:
-            rows += _parquet_rows(path)
-        else:
-            packing = MOST_PACKED if magic[:2] in (b"\x1f\x8b", b"\x28\xb5") else 1
-            sizes += packing * os.path.getsize(path)
-    return sizes >= PACKED_BYTES or rows >= PACKED_ROWS
-
-
-MOST_PACKED = 10  # times that rollouts are smaller as gzip or zstd
-
-
-def _parquet_rows(path: str) -> int:
-    import polars as pl
-
-    try:
-        return int(pl.scan_parquet(os.path.abspath(path), glob=False).select(pl.len()).collect().item())
-    except (pl.exceptions.PolarsError, OSError):  # the reader says what is wrong with it
-        return 0
-
-
-def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
-    """The parts, with samples numbered in order of appearance where files have no numbers or the user says so.
-
-    And a note of that, unless the files give each rollout an id.
-    """
-    if columns.get("sample") == NUMBERED:
-        chosen, checked = list(parts), False
-    else:
-        chosen = [part for part in parts if part.unnumbered]
-        checked = all(part.rollout_ids is not None for part in chosen)
-    if not chosen:
-        return list(parts), []
-    renumbered = {id(part): new for part, new in zip(chosen, numbered(chosen), strict=True)}
-    note = "samples are numbered in order of appearance, so a rollout that appears twice counts twice"
-    return [renumbered.get(id(part), part) for part in parts], [] if checked else [note]
-
-
-def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
-    """What a source is made of; InputError when it is nothing we read."""
-    if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
-        return _load(source.format)
-    if insisted(columns):
-        return _load(insisted(columns))
-    start = Beginning(source.path, source.head, columns=columns)
-    if (kind := _recognised(FILE_SIGNS, start.head, start)) is not None:
-        return kind
-    line = _first_line(source)
-    if not line:
-        return _of_empty_file(start)
-    is_json = line[:1] in b"[{"
-    if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
-        right = "expected JSON Lines, a JSON list, CSV or Parquet"
-        raise InputError.at(source.path, "is not a file of rollouts", right)
-    if not is_json and MARKUP.match(line):
-        raise InputError.at(source.path, "is an HTML or XML page, not a file of rollouts", "expected the file it shows")
-    if not is_json:
-        return _load("csv")
-    start = replace(start, line=line, row=_row(line))
-    return _claimed(start) or _recognised(LINE_SIGNS, line, start) or _load("native")
-
-
-def _claimed(start: Beginning) -> Format | None:
-    """The system whose rows these are; InputError where two systems say so."""
-    if "task" in start.columns or start.line[:1] != b"{":
-        return None
-    kinds = [_load(name) for name, sign in ROW_SIGNS.items() if re.search(sign, start.line)]
-    claims = [kind for kind in kinds if kind.recognise(start)]
-    if len(claims) > 1:
-        names = " and ".join(kind.name for kind in claims)
-        raise InputError.at(start.path, f"is of a format that both {names} recognise", "say which: --input-format NAME")
-    return claims[0] if claims else None
-
-
-def _recognised(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Format | None:
-    """The first format whose sign is there and that recognises the file."""
-    for name, sign in signs.items():
-        if re.search(sign, text) and (kind := _load(name)).recognise(start):
-            return kind
-    return None
-
-
-def _of_empty_file(start: Beginning) -> Format:
-    """The format of an empty file, by what lies beside it; InputError when nothing does."""
-    for kind in map(_load, COMPANION_SIGNS):
-        if kind.recognise(start):
-            return kind
-    raise InputError.at(start.path, "no rollouts", "expected at least one")
-
-
-def _load(name: str) -> Format:
-    if name not in FORMATS.entries:
-        raise UnknownName.of("format", name, FORMATS.entries)
-    kind: Format = FORMATS.load(name)
-    return kind
-
-
-def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
-    for real in (False, True):
-        try:
-            return _ROW.decode(without_unreal(line)[0] if real else line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # left to the reader, which says it better
-            continue
-    return None
-
-
-def _without_companions(paths: Sequence[str]) -> Sequence[str]:
-    """The paths without those that are read anyway, beside another of them."""
-    for name, sign in COMPANION_SIGNS.items():
-        if len(paths) > 1 and any(re.search(sign, os.path.realpath(path)) for path in paths):
-            without = _load(name).without_companions
-            paths = without(paths) if without else paths
+        raise InputError.at(folder, "has no runs", EXPECTED)
     return paths
 
 
-def _first_line(source: Source) -> bytes:
-    """The first line that is not blank, its blanks stripped; what was read for it stays to be read."""
-    head, source.head = source.head, b""
-    while True:
-        start = head.removeprefix(BOM).lstrip(BLANKS)
-        line, whole, _ = start.partition(b"\n")
-        more = b"" if whole or len(head) > LONGEST_LINE else source.read(max(1 << 20, len(head)))
-        if not more:
-            source.head = head
-            return line.rstrip(BLANKS)
-        head += more
+def unfolded(sources: Sequence[Any]) -> list[Any]:
+    """The sources, with the runs inside a folder of runs in its place."""
+    every: list[Any] = []
+    for source in sources:
+        folder = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
+        every += runs_inside(folder) if folder and is_folder_of_runs(folder) else [source]
+    return every
 
 
-def _opened(given: str | OpenInput) -> OpenInput:
-    if not isinstance(given, str):
-        return given
-    return RunLog(given) if os.path.isdir(given) and is_run(given) else Source(given)
+def is_folder_of_runs(path: str) -> bool:
+    """Whether a path is a folder that no format reads as a whole."""
+    if not os.path.isdir(path) or _is_one_run(path) or _is_of_a_system(path):
+        return False
+    return _of_calipers(path, DEEPEST) or not _is_read_whole(path)
 
 
-def _overall(progress: Progress | None, done: int, size: int, total: int) -> FileProgress:
-    """A reader's "so many more bytes" as "so many of all", at most the size of its file until the next."""
-    read = 0
-
-    def tell(more: int) -> None:
-        nonlocal read
-        read += more
-        if progress is not None:
-            progress(done + min(read, size) if size else done + read, total)
-
-    return tell
+def _is_one_run(path: str) -> bool:
+    """Whether a folder is that of one run of Calipers, of a model or of agents."""
+    return is_run(path) or os.path.isfile(os.path.join(path, IDENTITY))
 
 
-def check_keys(columns: Mapping[str, str], labels: Collection[str]) -> None:
-    """InputError for roles that there are not, or keys that no record can have."""
-    _check_columns(columns)
-    if (odd := odd_key([*labels, *columns.values()])) is not None:
-        raise InputError(f"{odd!r} contains a quote, a backslash or a control character; expected a plain key")
+def _is_of_a_system(path: str) -> bool:
+    """Whether a folder's own files say that it is one run of another system; what its agents left in it does not."""
+    wholes = (FORMATS.load(name).whole for name in FOLDER_FORMATS)
+    return any(whole(path) for whole in wholes if whole)
 
 
-def _check_columns(columns: Mapping[str, str]) -> None:
-    known = (*ROLES, *USAGE)
-    owners: dict[str, str] = {}
-    for role, key in columns.items():
-        if role not in known:
-            raise UnknownName.of("role for --columns", role, known)
-        if key in owners:
-            raise InputError.at("--columns", f"{owners[key]} and {role} are both {key!r}", "expected a key for each")
-        owners[key] = role
-    if owners.get("task", "task") != "task" and "task" not in columns:
-        raise InputError.at("--columns", f"{owners['task']} uses the key 'task'", "name another with task=KEY")
+def _runs_in(folder: str, depth: int) -> Iterator[str]:
+    for name, path in _entries(folder):
+        if os.path.isdir(path):
+            one = _is_one_run(path) or _is_of_a_system(path)
+            if one or (not _of_calipers(path, depth - 1) and _is_read_whole(path)):
+                yield path
+            elif depth > 1:
+                yield from _runs_in(path, depth - 1)
+        elif _is_rollouts(name) or (name.endswith(".json") and _is_wanted(path)):
+            yield path
 
 
-def check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequence[Part]) -> None:
-    """InputError for a key of ``--columns`` that no row has."""
-    met = frozenset[str]().union(*(part.named for part in parts))
-    for role, key in columns.items():
-        if key not in met and (role, key) != ("sample", NUMBERED):
-            wrong = f"no row has {key!r}" + (
-                f", and neither has a row of {len(paths) - 1} more files" if len(paths) > 1 else ""
-            )
-            raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
-
-
-def _size(given: str | OpenInput) -> int:
-    if not isinstance(given, str):
-        return given.size
+def _entries(folder: str) -> list[tuple[str, str]]:
+    """Names and paths in a folder, sorted, without hidden ones."""
     try:
-        return os.path.getsize(os.path.join(given, LOG) if os.path.isdir(given) and is_run(given) else given)
-    except (OSError, ValueError):
-        return 0
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise InputError.at(folder, f"cannot be read ({error.strerror})") from None
+    return [(name, os.path.join(folder, name)) for name in names if not name.startswith(".")]
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collection meanwhile: millions of rows, and no cycles among them."""
-    was_on = gc.isenabled()
-    gc.disable()
+def _is_rollouts(name: str) -> bool:
+    stem, packing = os.path.splitext(name.lower())
+    return (stem if packing in PACKED else name.lower()).endswith(ROLLOUTS)
+
+
+def _is_wanted(path: str) -> bool:
+    """Whether a JSON file is a result or has rollouts; configurations and other documents are only about runs."""
+    schema = schema_of(path)
+    return schema == RESULT_SCHEMA or (schema is None and has_rollouts(path))
+
+
+def _of_calipers(folder: str, depth: int) -> bool:
+    """Whether there is a run or a result of Calipers in a folder."""
+    for name, path in _entries(folder):
+        if os.path.isdir(path):
+            if _is_one_run(path) or (depth > 1 and not _is_of_a_system(path) and _of_calipers(path, depth - 1)):
+                return True
+        elif name.endswith(".json") and is_result(path):
+            return True
+    return False
+
+
+def _is_read_whole(folder: str) -> bool:
+    """Whether some format knows what a folder is, or its files are one set of another system."""
+    return any(FORMATS.load(name).folder(folder)[0] for name in FOLDER_FORMATS) or is_one_set(folder)
+
+
+def schema_of(path: str) -> str | None:
+    """The schema of a document that Calipers wrote; None for any other file."""
     try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+        with open(path, "rb") as file:
+            match = _SCHEMA.match(file.read(_HEAD))
+    except OSError:  # whoever reads it says it better
+        return None
+    return match[1].decode() if match else None
+
+
+def is_result(path: str) -> bool:
+    """Whether a path is the file of a finished result."""
+    return os.path.isfile(path) and schema_of(path) == RESULT_SCHEMA

@@ -26,8 +26,8 @@ from calipers.analyses.leaderboard.leaderboard import leaderboard
 from calipers.analyses.matrix.matrix import matrix
 from calipers.analyses.matrix.result import Matrix
 from calipers.errors import InputError, UnknownName
-from calipers.formats.folder_of_runs import unfolded
 from calipers.formats.format import Named
+from calipers.formats.read import unfolded
 from calipers.formats.run_folder import is_run
 from calipers.metrics.metric import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, quietly, score_rollouts

@@ -12,7 +12,7 @@ from calipers.analyses.watch.document import SCHEMA as WATCH_SCHEMA
 from calipers.analyses.watch.document import Watched
 from calipers.analyses.watch.watch import is_watched
 from calipers.errors import InputError
-from calipers.formats.folder_of_runs import schema_of
+from calipers.formats.read import schema_of
 from calipers.pipeline import Progress
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load

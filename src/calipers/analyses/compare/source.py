@@ -314,7 +314,7 @@ class FinishedResult:
 
 def finished_results(sources: Sequence[Source]) -> tuple[list[FinishedResult], list[Source]]:
     """Results that are finished, and what has rollouts to read; of a folder of runs, what is inside."""
-    from calipers.formats.folder_of_runs import is_result, unfolded
+    from calipers.formats.read import is_result, unfolded
 
     finished, others = [], []
     for source in unfolded(sources):

@@ -34,8 +34,8 @@ from calipers.analyses.gate.numbers import (
 )
 from calipers.analyses.gate.requirement import OPS, TASK, Gaps, NamedResult, Policy, Requirement, required_of
 from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.formats.folder_of_runs import is_folder_of_runs, runs_inside
 from calipers.formats.format import Named
+from calipers.formats.read import is_folder_of_runs, runs_inside
 from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure
 from calipers.reports.result import Result, finite

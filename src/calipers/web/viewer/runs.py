@@ -19,8 +19,16 @@ from calipers.analyses.watch.state import SNAPSHOT
 from calipers.analyses.watch.watch import is_watched, state_folder
 from calipers.errors import InputError
 from calipers.formats.convert import convert
-from calipers.formats.folder_of_runs import DEEPEST, is_folder_of_runs, is_result, runs_inside
-from calipers.formats.read import OWN, found_format, has_rollouts, with_folders
+from calipers.formats.read import (
+    DEEPEST,
+    OWN,
+    found_format,
+    has_rollouts,
+    is_folder_of_runs,
+    is_result,
+    runs_inside,
+    with_folders,
+)
 from calipers.formats.run_folder import IDENTITY, LOG, PLAN, RESULT, STOPPED, is_run
 from calipers.formats.source import Source
 from calipers.web.viewer.index import (
