@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -27,7 +26,7 @@ from calipers.analyses.matrix.matrix import matrix
 from calipers.analyses.matrix.result import Matrix
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
-from calipers.formats.read import unfolded
+from calipers.formats.read import schema_of, unfolded
 from calipers.formats.run_folder import is_run
 from calipers.metrics.metric import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, quietly, score_rollouts
@@ -35,7 +34,7 @@ from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load
 from calipers.reports.result import Group, Result
 from calipers.request import NATIVE, Plan, make_plan, no_reward, resolve
-from calipers.rollouts.column import Column, Ints, total
+from calipers.rollouts.column import Column, Floats, Ints, total
 from calipers.rollouts.labels import STEP, over_steps
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import CODE, FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
@@ -56,8 +55,6 @@ MOST_CHANGED: Final = 20  # tasks at each end whose texts are taken before other
 LARGEST_K: Final = 64  # of the metrics that are chosen where none are named
 UNFLAGGED: Final = "expected the rollouts of one run, or of two runs of one dataset"
 CHANGING: Final = ("cluster", "dialect", "missing", "reward")  # settings that a finished document does not follow
-_HEAD = 4_096
-_IS_DOCUMENT = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"calipers\.')
 
 States = NDArray[np.uint8]
 
@@ -305,14 +302,8 @@ def of_document(result: Result, group: Group, path: str = "") -> RunData:
 
 def _document(source: Rewarded) -> Result | Comparison | Leaderboard | Matrix | None:
     """The document that a path is of; None for everything else."""
-    if not isinstance(source, (str, os.PathLike)) or not os.path.isfile(source):
+    if not isinstance(source, (str, os.PathLike)) or schema_of(os.fspath(source)) is None:
         return None
-    try:
-        with open(source, "rb") as file:
-            if not _IS_DOCUMENT.match(file.read(_HEAD)):
-                return None
-    except OSError:
-        return None  # reading the rollouts names the error
     page = load(source)
     if isinstance(page, (Result, Comparison, Leaderboard, Matrix)):
         return page
@@ -364,8 +355,7 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
     chosen = next((word[7:] for word in first.made.settings if word.startswith("reward:")), None) if first else None
     key = _reward_key(table, chosen)
     numbers = contributed(table, key)
-    kept = numbers.kept()
-    outright = bool(len(kept) and ((kept == 0) | (kept == 1)).all())
+    outright = is_outright(numbers.kept())
     counted = numbers.filled(0.0) if plan.missing == "zero" else numbers
     n, c = pass_counts(numbers, table.by_task, PASS_THRESHOLD)
     with quietly():
@@ -384,7 +374,7 @@ def _run(result: Result, group: Group, table: Rollouts, read: ReadSource, texts:
         )
     if drawn is not None and len(drawn[0].points) < 2:
         drawn = None
-    rollouts = RunRollouts(table, read, key, numbers, _states(table, numbers, outright), tasks, drawn, texts)
+    rollouts = RunRollouts(table, read, key, numbers, states_of(numbers, table.outcome, outright), tasks, drawn, texts)
     name = group.model or group.agent or read.path
     planned = _planned(read.path) if isinstance(read.path, str) else ""
     progress = progress_of(read.path, table, numbers, result.confidence)
@@ -406,13 +396,17 @@ def _planned(path: str) -> str:
     return planned_as(os.path.join(path, "result.cert.json"))
 
 
-def _states(table: Rollouts, numbers: Column, outright: bool) -> States:
+def is_outright(kept: Floats) -> bool:
+    """Whether every number is 0 or 1."""
+    return bool(len(kept) and ((kept == 0) | (kept == 1)).all())
+
+
+def states_of(numbers: Column, outcome: NDArray[np.uint8], outright: bool) -> States:
     """How each rollout looks, [R]: by its number; one that the model lost without a reward is counted as 0."""
-    zero = numbers.given & (table.outcome != SCORED) & (numbers.values == 0)
-    passes = passed(numbers, PASS_THRESHOLD) if outright else np.zeros(len(table), dtype=bool)
-    states = np.full(len(table), STATE_CODE["wrong" if outright else "scored"], dtype=np.uint8)
-    states[passes] = STATE_CODE["passed"]
-    states[zero] = STATE_CODE["zero"]
+    states = np.full(len(outcome), STATE_CODE["wrong" if outright else "scored"], dtype=np.uint8)
+    if outright:
+        states[passed(numbers, PASS_THRESHOLD)] = STATE_CODE["passed"]
+    states[numbers.given & (outcome != SCORED) & (numbers.values == 0)] = STATE_CODE["zero"]
     states[~numbers.given] = STATE_CODE["missing"]
     return states
 
@@ -436,6 +430,15 @@ class LedgerPart:
         return "not run (stopped early)" if self.state == "left" else plain
 
 
+def parts_of(states: States, outcomes: NDArray[np.uint8]) -> list[LedgerPart]:
+    """The parts of some rollouts with their counts, in the order of `STATES`, then of outcomes."""
+    kinds, counts = np.unique(states.astype(np.int64) * 256 + outcomes, return_counts=True)
+    return [
+        LedgerPart(STATES[kind // 256], OUTCOMES[kind % 256], count)
+        for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)
+    ]
+
+
 def ledger_parts(run: RunData) -> list[LedgerPart]:
     """Every planned rollout in exactly one part, in the order of `STATES`, then of outcomes."""
     left = run.group.ledger.stopped_early
@@ -447,14 +450,7 @@ def ledger_parts(run: RunData) -> list[LedgerPart]:
             if word != OUTCOMES[STOPPED_EARLY]
         ]
         return [*sorted(known, key=lambda part: STATE_CODE[part.state]), *spared]
-    pair, counts = np.unique(
-        run.rollouts.states.astype(np.int64) * 256 + run.rollouts.table.outcome, return_counts=True
-    )
-    parts = [
-        LedgerPart(STATES[both // 256], OUTCOMES[both % 256], count)
-        for both, count in zip(pair.tolist(), counts.tolist(), strict=True)
-    ]
-    return [*parts, *spared]
+    return [*parts_of(run.rollouts.states, run.rollouts.table.outcome), *spared]
 
 
 def _state_of(outcome: str) -> str:

@@ -21,13 +21,21 @@ from calipers.stats.cards import CARDS as METHODS
 from calipers.stats.estimate import Estimate
 from calipers.web import draw
 from calipers.web.draw import Scale, hatch
-from calipers.web.markup import Child, Markup, element, identifier, island
+from calipers.web.markup import Child, Markup, element, identifier, island, joined
 
 STYLES = ("page.css", "what_if.css", "runs.css")
 SCRIPTS = ("page.js", "what_if.js", "differences.js")
 MARK = Markup(
     '<svg class="mark" width="26" height="12" aria-hidden="true"><path d="M1 1v10M25 1v10M1 6h24"/>'
     '<circle cx="13" cy="6" r="4"/></svg>'
+)
+METAS = joined(
+    element("meta", name=name, content=content)
+    for name, content in (
+        ("viewport", "width=device-width, initial-scale=1"),
+        ("color-scheme", "light dark"),
+        ("referrer", "no-referrer"),
+    )
 )
 DIGITS = 6  # of a value on its card
 SHOWN_IN: Final[Mapping[str, Callable[[float], str]]] = {"USD": money, "s": duration}
@@ -81,9 +89,7 @@ def html(page: HtmlPage) -> str:
         "head",
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
+        METAS,
         element("title", page.title),
         element("style", Markup(style)),
     )

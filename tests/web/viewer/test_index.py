@@ -12,9 +12,19 @@ from hypothesis import strategies as st
 import calipers
 from calipers.errors import InputError
 from calipers.web.viewer import index as indexing
-from calipers.web.viewer.index import SUFFIX, LogIndex, LogState, build, extend, has_grown, is_fresh, load_index
-from calipers.web.viewer.log import lines_of
-from calipers.web.viewer.runs import current_index, sources
+from calipers.web.viewer.index import (
+    SUFFIX,
+    LogIndex,
+    LogState,
+    build,
+    current_index,
+    extend,
+    has_grown,
+    is_fresh,
+    load_index,
+)
+from calipers.web.viewer.library import sources
+from calipers.web.viewer.rollouts import lines_of
 from calipers.web.viewer.summary import runs_in
 
 ARITH = str(os.path.join(os.path.dirname(calipers.__file__), "examples", "arith.jsonl"))
@@ -153,7 +163,7 @@ def test_a_damaged_index_is_not_used(tmp_path, damage):
 
 
 def test_a_changed_log_is_indexed_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("calipers.web.viewer.runs.KEPT_FROM", 1)
+    monkeypatch.setattr("calipers.web.viewer.index.KEPT_FROM", 1)
     path = tmp_path / "log.jsonl"
     log(path, rows_of(40))
     [source], _ = sources([str(path)])
@@ -172,7 +182,7 @@ def test_a_changed_log_is_indexed_again(tmp_path, monkeypatch):
 
 
 def test_an_index_lies_in_the_cache_where_the_folder_is_not_writable(tmp_path, monkeypatch):
-    monkeypatch.setattr("calipers.web.viewer.runs.KEPT_FROM", 1)
+    monkeypatch.setattr("calipers.web.viewer.index.KEPT_FROM", 1)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "log.jsonl"
     log(path, rows_of(40))

@@ -12,7 +12,7 @@ from web.viewer.served import served
 from calipers.analyses.judge_check import judge_check
 from calipers.errors import InputError
 from calipers.web.viewer.labelling import Labelling, width_factor
-from calipers.web.viewer.runs import sources
+from calipers.web.viewer.library import sources
 
 IDENTITY = {"tasks": "sha256:1", "judges": {"openai/judge": "here"}, "model": "m"}
 

@@ -1,4 +1,4 @@
-"""The index of a log: where each rollout stands in it, and the numbers by which rollouts are found.
+"""The index of a source's log: where each rollout stands in it, and the numbers by which rollouts are found.
 
 ::
 
@@ -7,28 +7,32 @@
 
 An index is read by mapping the file, so that a million rollouts cost no memory until they are looked at. It is built by
 the reader that `calipers score` uses, in the same pass, and extended by the lines that were appended since. It knows
-whole lines only.
+whole lines only. A log of Calipers is read where it lies; rollouts of any other format, and packed ones, are converted
+once into a log in the user's cache folder. A link that leads out of the paths given is not followed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.errors import InputError
+from calipers.errors import CalipersError, InputError
 from calipers.formats.atomic_file import atomic_file
+from calipers.formats.convert import convert
 from calipers.formats.format import BAD
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError, read_lines, read_range
-from calipers.formats.run_folder import whole
+from calipers.formats.run_folder import IDENTITY, LOG, PLAN, RESULT, STOPPED, whole
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, GROUP, MISSING, SCORED, UNSTATED, USAGE, label
@@ -46,6 +50,8 @@ MOST_REWARDS: Final = 16
 SAMPLED: Final = 1 << 18  # bytes at the beginning in which such keys are looked for
 LARGEST_HEADER: Final = 64 << 20
 ALIGNED: Final = 64  # bytes
+MOST_ENTRIES: Final = 100_000  # files of another system's folder that are looked at
+RUN_FILES: Final = (LOG, PLAN, STOPPED, RESULT, IDENTITY)
 MAKER: Final = "calipers.web.viewer.index:lines"
 _ROW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -82,6 +88,27 @@ class _Header(msgspec.Struct, kw_only=True):
     groups: list[Group]
     slices: dict[str, list[Any]]  # key -> its values, by code
     columns: dict[str, tuple[str, int, int]]  # name -> type, first byte after the header, number
+
+
+Kind = Literal["log", "run", "other", "result"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSource:
+    """One path that holds rollouts, or a finished result."""
+
+    id: str  # in addresses; the same at every start
+    path: str  # without links
+    name: str  # as the user would type it
+    kind: Kind
+    root: str  # the path given that it lies under
+
+    @property
+    def log(self) -> str:
+        """The log of its rollouts."""
+        if self.kind == "run":
+            return os.path.join(self.path, LOG)
+        return self.path if self.kind == "log" else os.path.join(cache_folder(), self.id, "records.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,11 +389,7 @@ class LogIndex:
         header = msgspec.json.encode(
             _Header(
                 schema=SCHEMA,
-                size=self.state.size,
-                end=self.state.end,
-                modified=self.state.modified,
-                inode=self.state.inode,
-                ends_sha256=self.state.ends_sha256,
+                **asdict(self.state),
                 lines=self.lines,
                 rows=len(self),
                 groups=list(self.groups),
@@ -584,3 +607,123 @@ def _current(columns: Mapping[str, Array]) -> Bools:
     same = (np.diff(keys[order]) == 0) & (np.diff(sample[order]) == 0)
     current[order[:-1][same]] = False
     return current
+
+
+def cache_folder() -> str:
+    """The folder of what is kept and cannot lie beside a log."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "calipers", "view")
+
+
+def stamp(source: RunSource) -> str:
+    """What changes when anything of a source does."""
+    digest = hashlib.sha256()
+    paths = [source.path]
+    if os.path.isdir(source.path):
+        names = RUN_FILES if source.kind == "run" else ()
+        paths = [os.path.join(source.path, name) for name in names] or [
+            os.path.join(root, name) for root, _, files in os.walk(source.path) for name in sorted(files)
+        ]
+    for path in paths[:MOST_ENTRIES]:
+        with suppress(OSError):
+            status = os.stat(path)
+            digest.update(
+                f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}\0".encode("utf-8", "replace")
+            )
+    return digest.hexdigest()
+
+
+def current_index(source: RunSource, known: LogIndex | None = None) -> LogIndex:
+    """The index of a source as it is now: the known one, one that was kept, extended or built. InputError says why not.
+
+    A converted log is made again when its source changes.
+    """
+    log = _converted(source) if source.kind == "other" else confined_log(source)
+    if known is None:
+        for target in _targets(source, log):
+            if (known := load_index(log, target)) is not None:
+                break
+    state = LogState.of(log)
+    if known is not None and is_fresh(known, state):
+        return known
+    # the slices of a log are those of its beginning, which a short one has not told yet
+    if known is not None and known.state.end >= SAMPLED and has_grown(known):
+        index = extend(known)
+        worth = index.state.end - known.state.end > index.state.end // 8
+    else:
+        index, worth = build(log), True
+    if worth and index.state.end >= KEPT_FROM:
+        index = kept(index, source)
+    return index
+
+
+def kept_index(source: RunSource) -> LogIndex | None:
+    """The index that was kept, if it is of the log as it is now; None where it is to be built or extended."""
+    if source.kind == "other":
+        return None
+    log = confined_log(source)
+    for target in _targets(source, log):
+        if (index := load_index(log, target)) is not None and is_fresh(index, LogState.of(log)):
+            return index
+    return None
+
+
+def confined_log(source: RunSource) -> str:
+    """The log of a source, if it still lies under the paths given; InputError where it is a link out of them."""
+    path = source.log
+    if not os.path.lexists(path):  # a run that has not begun
+        return path
+    real = confined(path, source.root)
+    if not stat.S_ISREG(os.stat(real).st_mode):
+        raise InputError.at(path, "is not a regular file", "expected a log")
+    return real
+
+
+def kept(index: LogIndex, source: RunSource) -> LogIndex:
+    """The index as it was written beside its log, or in the cache folder where that cannot be; else as it is."""
+    mode = stat.S_IMODE(os.stat(index.path).st_mode) & 0o666
+    for target in _targets(source, index.path):
+        with suppress(OSError):
+            if target.startswith(cache_folder()):
+                os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+            index.save(target, mode)
+            return load_index(index.path, target) or index
+    return index
+
+
+def _targets(source: RunSource, log: str) -> list[str]:
+    """Where an index may be: beside its log, else in the cache folder."""
+    return [log + SUFFIX, os.path.join(cache_folder(), source.id, os.path.basename(log) + SUFFIX)]
+
+
+def _converted(source: RunSource) -> str:
+    """The log in the cache folder that a source of another format was converted to; InputError says what is wrong."""
+    target, mark = source.log, os.path.join(os.path.dirname(source.log), "stamp")
+    now = stamp(source)
+    with suppress(OSError), open(mark) as file:
+        if file.read() == now and os.path.exists(target):
+            return target
+    folder = os.path.dirname(target)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InputError.at(folder, f"cannot be written ({error.strerror})", "set XDG_CACHE_HOME") from None
+    convert(source.path, target, force=True)
+    os.chmod(target, 0o600)
+    with open(mark, "w") as file:
+        file.write(now)
+    return target
+
+
+def confined(path: str, root: str) -> str:
+    """The path without links; InputError where it is neither a path given nor inside one."""
+    real = os.path.realpath(path)
+    if real != root and not real.startswith(os.path.join(root, "")):
+        raise InputError.at(path, "is a link that leads out of the paths given", "give its target, too")
+    return real
+
+
+def child(source: dict[str, Any]) -> None:
+    """What a child process of the viewer does: build an index and keep it where the viewer finds it."""
+    with suppress(CalipersError):
+        current_index(RunSource(**source))

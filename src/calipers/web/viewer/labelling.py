@@ -35,10 +35,8 @@ from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Rollouts
 from calipers.web.markup import visible
-from calipers.web.viewer.index import LogIndex
-from calipers.web.viewer.log import TextBlock, blocks_of, record_of
-from calipers.web.viewer.query import group_rows
-from calipers.web.viewer.runs import RunSource, current_index
+from calipers.web.viewer.index import LogIndex, RunSource, current_index
+from calipers.web.viewer.rollouts import TextBlock, blocks_of, group_rows, record_of
 from calipers.web.viewer.summary import read_of
 
 HEAD: Final = ("task", "sample", *GROUP, "label", "comment", COLUMN)
@@ -283,8 +281,4 @@ def width_factor(checked: CheckedJudge, labels: int, more: int) -> float:
 
 
 def _named(block: TextBlock) -> TextBlock:
-    return (
-        TextBlock(block.key, "Reference answer", block.head, block.tail, block.lines, block.size)
-        if block.key == "target"
-        else block
-    )
+    return replace(block, name="Reference answer") if block.key == "target" else block

@@ -1,4 +1,4 @@
-"""The runs that the viewer shows: their indexes, kept up to date while somebody looks, and what they add up to."""
+"""The runs that the viewer shows: those under the paths given, with their indexes, kept up to date while one looks."""
 
 from __future__ import annotations
 
@@ -8,40 +8,56 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+from calipers.analyses.watch.state import LOG as LOG_OF_WATCH
+from calipers.analyses.watch.state import SNAPSHOT
+from calipers.analyses.watch.watch import is_watched, state_folder
 from calipers.errors import CalipersError, InputError
-from calipers.formats.run_folder import LOG
-from calipers.web.gather import is_running
-from calipers.web.viewer.index import Group, LogIndex
-from calipers.web.viewer.query import (
-    GroupRows,
-    Query,
-    QueryResult,
-    Rows,
-    checked,
-    flipped,
-    group_rows,
-    matching,
-    search,
+from calipers.formats.read import (
+    DEEPEST,
+    OWN,
+    found_format,
+    has_rollouts,
+    is_folder_of_runs,
+    is_result,
+    runs_inside,
+    with_folders,
 )
-from calipers.web.viewer.runs import RunSource, current_index, kept_index, sources, stamp, watched_folders
-from calipers.web.viewer.summary import RunSummary, summaries
+from calipers.formats.run_folder import LOG, is_run
+from calipers.formats.source import Source
+from calipers.web.gather import is_running
+from calipers.web.viewer.index import (
+    MOST_ENTRIES,
+    RUN_FILES,
+    Group,
+    Kind,
+    LogIndex,
+    RunSource,
+    confined,
+    current_index,
+    kept_index,
+    stamp,
+)
+from calipers.web.viewer.rollouts import GroupRows, Query, Rows, checked, flipped, group_rows, matching, search
+from calipers.web.viewer.summary import RunSummary, View, summaries
 
 LOOK: Final = 0.5  # seconds between two looks at logs that somebody watches
 RESCAN: Final = 5.0  # seconds between two looks for new runs
 IN_CHILD: Final = 64 << 20  # bytes of a log from which its index is built in a process of its own
 MOST_KEPT: Final = 12  # results of queries
 THREADS: Final = 4
+WATCHED_DEPTH: Final = 2  # folders below a path in which watches are looked for
+MOST_FOLDERS: Final = 1_000  # that are looked into at each depth
 T = TypeVar("T")
-
 _CHILD: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
-    "from calipers.web.viewer.library import child; child(json.loads(sys.argv[2]))"
+    "from calipers.web.viewer.index import child; child(json.loads(sys.argv[2]))"
 )
 
 
@@ -61,18 +77,6 @@ class OpenRun:
     building: asyncio.Future[None] | None = None  # of its first index
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """One run: a group of a source, ready to be shown."""
-
-    id: str
-    source: RunSource
-    index: LogIndex
-    group: int
-    version: int
-    own: GroupRows
-
-
 class Library:
     """The runs under some paths."""
 
@@ -90,6 +94,15 @@ class Library:
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """A function's answer, computed beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    async def call_while_open(self, function: Callable[..., T], *arguments: Any) -> T:
+        """As `call`, of a function that stops when its last argument, an event, is set: when the browser has gone."""
+        cancelled = threading.Event()
+        try:
+            return await self.call(function, *arguments, cancelled)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
 
     def close(self) -> None:
         """Stop whatever is going on."""
@@ -198,27 +211,17 @@ class Library:
         """
         other = (against.id, against.version) if against else None
         key = (view.source.id, view.version, query, other, way)
-        if key not in self._queries:
-            self._queries[key] = await self._matching(view, checked(query, view.index), against, way)
-            while len(self._queries) > MOST_KEPT:
-                self._queries.popitem(last=False)
-        self._queries.move_to_end(key)
-        return self._queries[key]
+        return await cached(self._queries, MOST_KEPT, key, lambda: self._matching(view, query, against, way))
 
     async def _matching(self, view: View, query: Query, against: View | None, way: str) -> tuple[Rows, bool]:
         also, complete = None, True
+        checked(query, view.index)
         if query.search:
-            cancelled = threading.Event()
-            try:
-                found: QueryResult = await self.call(search, view.index, query.search, cancelled)
-            except asyncio.CancelledError:  # the browser has gone
-                cancelled.set()
-                raise
-            also, complete = found.rows, found.complete
+            also, complete = await self.call_while_open(search, view.index, query.search)
         if against is not None:
             better, worse = await self.call(flipped, view.index, view.own, against.index, against.own)
-            kept = better if way == "better" else worse if way == "worse" else better | worse
-            also = kept if also is None else also & kept
+            chosen = {"better": better, "worse": worse}.get(way, better | worse)
+            also = chosen if also is None else also & chosen
         return await self.call(matching, view.index, view.own, query, also), complete
 
     async def watch(self) -> None:
@@ -258,6 +261,16 @@ class Library:
                 listener.put_nowait(event)
 
 
+async def cached(cache: OrderedDict[Any, T], most: int, key: Any, make: Callable[[], Awaitable[T]]) -> T:
+    """The value of a key, made where it is not known; of so many values those that were requested last are kept."""
+    if key not in cache:
+        cache[key] = await make()
+        while len(cache) > most:
+            cache.popitem(last=False)
+    cache.move_to_end(key)
+    return cache[key]
+
+
 def running(source: RunSource) -> bool:
     """Whether a run is still going, as far as that can be known."""
     return source.kind == "run" and is_running(source.path)
@@ -279,7 +292,116 @@ def _size(source: RunSource) -> int:
     return 0
 
 
-def child(source: dict[str, Any]) -> None:
-    """What a child process does: build an index and keep it where this process finds it."""
-    with suppress(CalipersError):
-        current_index(RunSource(**source))
+def sources(paths: Sequence[str]) -> tuple[list[RunSource], list[str]]:
+    """The runs under some paths, and what is not shown of them, a sentence each.
+
+    InputError for a path that is not there, or has nothing to show.
+    """
+    found: dict[str, RunSource] = {}
+    notes: list[str] = []
+    for path in paths:
+        if not os.path.exists(path):
+            raise InputError.at(path, "no such file or folder", "expected a log, a run folder or a folder of runs")
+        root = os.path.realpath(path)
+        inside = _inside(path)
+        for each in inside:
+            try:
+                source = _source(each, root)
+            except InputError as error:
+                if len(inside) == 1:
+                    raise
+                notes.append(str(error))
+                continue
+            found.setdefault(source.id, source)
+    return list(found.values()), notes
+
+
+def watched_folders(paths: Sequence[str]) -> dict[str, str]:
+    """The folders under some paths that calipers watch has looked at: ids in addresses -> paths without links."""
+    found: dict[str, str] = {}
+    for path in paths:
+        root = os.path.realpath(path)
+        folders = [path] if os.path.isdir(path) else []
+        for _ in range(WATCHED_DEPTH + 1):
+            for folder in filter(is_watched, folders):
+                with suppress(InputError):  # a link that leads out of the paths
+                    real = confined(folder, root)
+                    for name in (LOG_OF_WATCH, SNAPSHOT):
+                        confined(os.path.join(state_folder(real), name), root)
+                    found[_id(real)] = real
+            folders = [inside for folder in folders[:MOST_FOLDERS] for inside in _folders(folder)]
+    return found
+
+
+def _id(path: str) -> str:
+    """The name of a path in addresses; the same at every start."""
+    return sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def _folders(path: str) -> list[str]:
+    """The visible folders in a folder."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.path for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _inside(path: str, depth: int = DEEPEST) -> list[str]:
+    """The paths of the runs in a path: itself, or what a folder of several runs, or of several formats, has."""
+    if not os.path.isdir(path) or is_run(path):
+        return [path]
+    if is_folder_of_runs(path):
+        return runs_inside(path)
+    try:
+        with_folders([path])
+    except InputError:
+        entries = [os.path.join(path, name) for name in sorted(os.listdir(path)) if not name.startswith(".")]
+        folders = [entry for entry in entries if os.path.isdir(entry)] if depth > 1 else []
+        files = [entry for entry in entries if os.path.isfile(entry) and (is_result(entry) or has_rollouts(entry))]
+        return [*(run for folder in folders for run in _inside_or_none(folder, depth - 1)), *files]
+    return [path]
+
+
+def _inside_or_none(path: str, depth: int) -> list[str]:
+    try:
+        return _inside(path, depth)
+    except InputError:  # a folder without runs, among others
+        return []
+
+
+def _source(path: str, root: str) -> RunSource:
+    real = confined(path, root)
+    kind = _kind(real)
+    if kind == "run":
+        for name in RUN_FILES:
+            if os.path.lexists(os.path.join(real, name)):
+                confined(os.path.join(real, name), root)
+    elif os.path.isdir(real):
+        for entry in _entries(real):
+            confined(entry, root)
+    return RunSource(_id(real), real, path, kind, root)
+
+
+def _kind(path: str) -> Kind:
+    if os.path.isdir(path):
+        return "run" if is_run(path) else "other"
+    if is_result(path):
+        return "result"
+    if not os.path.getsize(path):
+        return "log"  # nothing is written yet
+    with Source(path) as source:
+        lines = source.divisible and source.head.lstrip()[:1] != b"["
+        return "log" if lines and found_format(source).name == OWN else "other"
+
+
+def _entries(folder: str) -> Iterator[str]:
+    """The links in a folder and the folders in it."""
+    count = 0
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            count += 1
+            if os.path.islink(os.path.join(root, name)):
+                yield os.path.join(root, name)
+        if count > MOST_ENTRIES:
+            raise InputError.at(folder, f"has more than {MOST_ENTRIES:,} files", "expected the folder of one run")

@@ -11,14 +11,13 @@ import math
 import os
 import re
 import signal
-import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from html import unescape
-from importlib.resources import files
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from aiohttp import web
@@ -28,19 +27,30 @@ from calipers.errors import InputError
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.rollouts.record import OUTCOMES, USAGE
 from calipers.web.draw import hatch
-from calipers.web.gather import STATES, LedgerPart
-from calipers.web.markup import Child, Markup, element, visible
-from calipers.web.page import MARK, html
+from calipers.web.gather import STATES, parts_of
+from calipers.web.markup import Markup, element, visible
+from calipers.web.page import MARK, METAS, asset, html
 from calipers.web.viewer.guard import MOST_CLIENTS, ViewerGuard
+from calipers.web.viewer.index import Group, RunSource
 from calipers.web.viewer.labelling import Labelling
-from calipers.web.viewer.library import Library, OpenRun, View, modified, running
-from calipers.web.viewer.log import blocks_of, numbers_of, piece, previews, raw_block, record_of, steps_of, whole_text
-from calipers.web.viewer.query import Query
+from calipers.web.viewer.library import Library, OpenRun, cached, modified, running
+from calipers.web.viewer.rollouts import (
+    Query,
+    blocks_of,
+    numbers_of,
+    piece,
+    previews,
+    raw_block,
+    record_of,
+    steps_of,
+    tokens,
+    whole_text,
+)
 from calipers.web.viewer.summary import (
     RunPair,
     RunSummary,
+    View,
     other_answers,
-    pair_data,
     pair_report,
     pair_summary,
     report_of,
@@ -51,7 +61,6 @@ MOST_ROWS: Final = 200  # of a list that one request gets
 LARGEST_BODY: Final = 64 << 10
 PING: Final = 10.0  # seconds between two signs of life of a stream of events
 MOST_PAIRS: Final = 4  # of runs whose tasks are kept
-T = TypeVar("T")
 MOST_EVENTS: Final = 100  # that wait for a client
 AGAIN: Final = 10  # seconds after which the page of a watch that is going on loads itself again
 SOON: Final = 1.0  # seconds that the first page waits for an index
@@ -86,10 +95,10 @@ class Viewer:
         run, pair = r"{run:[0-9a-f]{12}(?:\.[0-9]{1,5})?}", r"{other:[0-9a-f]{12}(?:\.[0-9]{1,5})?}"
         get = app.router.add_get
         get("/", self._front)
-        get("/label", self._page(labelling_page))
+        get("/label", self._page("label"))
         get("/asset/{name}", self._asset)
-        get(f"/run/{run}", self._page(rollouts_page))
-        get(f"/compare/{run}/{pair}", self._page(pair_shell))
+        get(f"/run/{run}", self._page("run"))
+        get(f"/compare/{run}/{pair}", self._page("pair"))
         get(f"/report/{run}", self._report)
         get(f"/report/{run}/{pair}", self._pair_report)
         get("/watch/{watch:[0-9a-f]{12}}", self._watch)
@@ -127,11 +136,11 @@ class Viewer:
                     several = len((await self.library.index(only)).groups) > 1
                 if not several:
                     raise web.HTTPSeeOther(f"/run/{only.source.id}")
-        return web.Response(text=runs_page(), content_type="text/html")
+        return web.Response(text=shell("runs"), content_type="text/html")
 
-    def _page(self, make: Callable[[], str]) -> Callable[[web.Request], Any]:
+    def _page(self, kind: str) -> Callable[[web.Request], Any]:
         async def page(request: web.Request) -> web.Response:
-            return web.Response(text=make(), content_type="text/html")
+            return web.Response(text=shell(kind), content_type="text/html")
 
         return page
 
@@ -139,8 +148,7 @@ class Viewer:
         name = request.match_info["name"]
         if name not in ASSETS:
             raise web.HTTPNotFound
-        content = (files("calipers.web") / "assets" / name).read_text(encoding="utf-8")
-        return web.Response(text=content, content_type=ASSETS[name], headers={"Cache-Control": "no-cache"})
+        return web.Response(text=asset(name), content_type=ASSETS[name], headers={"Cache-Control": "no-cache"})
 
     # the list of runs
 
@@ -164,13 +172,11 @@ class Viewer:
             index = await self.library.index(run)
         except InputError as error:
             return [{**shared, "id": source.id, "error": visible(str(error))}]
-        known = {tuple(group): summary for group, summary in await self.library.summary(run)}
+        known = dict(await self.library.summary(run))
         rows = []
         for number, group in enumerate(index.groups or [(None, None, None)]):
-            id = source.id if not number else f"{source.id}.{number}"
-            agent, model, dataset = (visible(name or "") for name in group)
-            summary = known.get(tuple(group)) or (next(iter(known.values())) if len(known) == 1 else None)
-            row = {**shared, "id": id, "agent": agent, "model": model, "dataset": dataset, "rollouts": len(index)}
+            summary = known.get(group) or (next(iter(known.values())) if len(known) == 1 else None)
+            row = {**shared, "id": run_id(source, number), **_named(group), "rollouts": len(index)}
             rows.append({**row, **_summary(summary), "error": visible(run.why_no_summary)})
         return rows
 
@@ -181,18 +187,19 @@ class Viewer:
         run = self.library.runs[view.source.id]
         wanted = request.query.get("summary") != "no"
         listed = await self._listed(run) if wanted else []
-        agent, model, dataset = (view.index.groups or [(None, None, None)])[view.group]
+        own = view.own
+        parts = parts_of(own.states[own.rows], own.outcomes[own.rows])  # of the rows in the log
         shown = next((row for row in listed if row["id"] == view.id), {"id": view.id})
         return _json(
             {
                 **shown,
-                **{"agent": visible(agent or ""), "model": visible(model or ""), "dataset": visible(dataset or "")},
+                **_named(view.who),
                 "path": visible(view.source.name),
                 "version": view.version,
                 "running": running(view.source),
-                "rollouts": len(view.own.rows),
-                "outright": view.own.outright,
-                "parts": _parts(view),
+                "rollouts": len(own.rows),
+                "outright": own.outright,
+                "parts": [{**asdict(part), "word": part.word} for part in parts],
                 "slices": _slices(view),
                 "others": [{"id": id, "name": visible(name)} for id, name in self._others(view)],
             }
@@ -200,12 +207,11 @@ class Viewer:
 
     def _others(self, view: View) -> list[tuple[str, str]]:
         """The runs of the same dataset that this one may stand beside."""
-        dataset = (view.index.groups or [(None, None, None)])[view.group][2]
         others = []
         for run in self.library.runs.values():
             for number, group in enumerate(run.index.groups if run.index else []):
-                id = run.source.id if not number else f"{run.source.id}.{number}"
-                if id != view.id and group[2] == dataset:
+                id = run_id(run.source, number)
+                if id != view.id and group[2] == view.who[2]:
                     others.append((id, f"{group[1] or group[0] or ''} {run.source.name}".strip()))
         return others
 
@@ -229,16 +235,13 @@ class Viewer:
 
     async def _query(self, request: web.Request, view: View) -> tuple[Query, View | None, str]:
         given = request.query
-        slices = tuple(
-            (key, value) for key, _, value in (pair.partition("=") for pair in given.getall("slice", [])) if key
-        )
         query = Query(
             group=view.group,
             states=frozenset(filter(None, given.get("state", "").split(","))),
             outcome=given.get("outcome", ""),
             least=_number(given.get("least")),
             most=_number(given.get("most")),
-            slices=tuple(_original(view, key, value) for key, value in slices),
+            slices=_chosen_slices(request, view),
             search=given.get("q", "").strip()[:500],
             task=given.get("only", ""),
             sort=given.get("sort", "order"),
@@ -264,8 +267,7 @@ class Viewer:
 
     async def _report(self, request: web.Request) -> web.Response:
         view = await self._view(request)
-        group = (view.index.groups or [(None, None, None)])[view.group]
-        return _page_with_policy(await self.library.call(report_of, view.source, view.index, group))
+        return _page_with_policy(await self.library.call(report_of, view))
 
     async def _watch(self, request: web.Request) -> web.Response:
         """A training run by step, as its watch said last; the page of a watch that is going on loads itself again."""
@@ -283,8 +285,7 @@ class Viewer:
         return await self._view(request), await self._view(request, "other")
 
     async def _pair_report(self, request: web.Request) -> web.Response:
-        sides = [(view.source, view.index, view.index.groups[view.group]) for view in await self._both(request)]
-        return _page_with_policy(await self.library.call(pair_report, *sides))
+        return _page_with_policy(await self.library.call(pair_report, *await self._both(request)))
 
     async def _compare(self, request: web.Request) -> web.Response:
         first, second = await self._both(request)
@@ -319,48 +320,25 @@ class Viewer:
             answer["at"] = next((at for at, task in enumerate(chosen) if task.codes[0] == code), None)
         if request.query.get("verdict") != "no":
             try:
-                sides = [(view.source, view.index, view.index.groups[view.group]) for view in (first, second)]
-                answer["verdict"] = asdict(await self.library.call(lambda: pair_summary(pair_data(*sides))))
+                answer["verdict"] = asdict(await self.library.call(pair_summary, first, second))
             except InputError as error:
                 answer["verdict"] = {"sentence": visible(str(error)), "detail": "", "badge": "", "tasks": 0}
         return _json(answer)
 
     async def _pair(self, first: View, second: View) -> RunPair:
         """The tasks of two runs; kept while neither changes."""
-        sides = [(view.index, view.own) for view in (first, second)]
-        return await self._kept(self._pairs, first, second, lambda: self.library.call(run_pair, *sides))
+        return await cached(
+            self._pairs, MOST_PAIRS, _versions(first, second), lambda: self.library.call(run_pair, first, second)
+        )
 
     async def _other_answers(self, first: View, second: View) -> tuple[frozenset[int], bool]:
-        async def found() -> tuple[frozenset[int], bool]:
-            sides = [(view.index, view.own) for view in (first, second)]
-            cancelled = threading.Event()
-            try:
-                return await self.library.call(other_answers, *sides, cancelled)
-            except asyncio.CancelledError:  # the browser has gone
-                cancelled.set()
-                raise
-
-        return await self._kept(self._answers, first, second, found)
-
-    async def _kept(
-        self, known: OrderedDict[tuple[Any, ...], T], first: View, second: View, make: Callable[[], Awaitable[T]]
-    ) -> T:
-        key = (first.id, first.version, second.id, second.version)
-        if key not in known:
-            known[key] = await make()
-            while len(known) > MOST_PAIRS:
-                known.popitem(last=False)
-        return known[key]
+        make = partial(self.library.call_while_open, other_answers, first, second)
+        return await cached(self._answers, MOST_PAIRS, _versions(first, second), make)
 
     async def _tasks_found(self, request: web.Request, first: View, second: View) -> tuple[frozenset[int] | None, bool]:
         """The hashes of the tasks in a slice of the first run that have the words in either; None stands for all."""
         words, kept, complete = request.query.get("q", "").strip()[:500], None, True
-        slices = tuple(
-            _original(first, key, value)
-            for key, _, value in (pair.partition("=") for pair in request.query.getall("slice", []))
-            if key
-        )
-        if slices:
+        if slices := _chosen_slices(request, first):
             rows, _ = await self.library.rows(first, Query(group=first.group, slices=slices), None, "")
             kept = _hashes(first, rows)
         if words:
@@ -488,29 +466,36 @@ def _number(text: str | None) -> float | None:
     return value
 
 
-def _original(view: View, key: str, value: str) -> tuple[str, str]:
-    """A slice as the log has it: pages show control characters as what they are."""
-    for known, values in view.index.slices.items():
-        if visible(known) == key:
-            return known, next((each for each in values if visible(each) == value), value)
-    return key, value
+def _chosen_slices(request: web.Request, view: View) -> tuple[tuple[str, str], ...]:
+    """The slices of a request, as the log has them: pages show control characters as what they are."""
+
+    def original(key: str, value: str) -> tuple[str, str]:
+        for known, values in view.index.slices.items():
+            if visible(known) == key:
+                return known, next((each for each in values if visible(each) == value), value)
+        return key, value
+
+    given = (pair.partition("=") for pair in request.query.getall("slice", []))
+    return tuple(original(key, value) for key, _, value in given if key)
 
 
-def _parts(view: View) -> list[dict[str, Any]]:
-    """The parts of the ledger of the rows in the log, for filters."""
-    rows = view.own.rows
-    both = view.own.states[rows].astype(np.int64) * 256 + view.own.outcomes[rows]
-    pairs, counts = np.unique(both, return_counts=True)
-    parts = [
-        LedgerPart(STATES[pair // 256], OUTCOMES[pair % 256], count)
-        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
-    ]
-    return [{"state": part.state, "outcome": part.outcome, "count": part.count, "word": part.word} for part in parts]
+def run_id(source: RunSource, group: int) -> str:
+    """The name of a run in addresses."""
+    return f"{source.id}.{group}" if group else source.id
+
+
+def _named(group: Group) -> dict[str, str]:
+    return dict(zip(("agent", "model", "dataset"), (visible(name or "") for name in group), strict=True))
+
+
+def _versions(first: View, second: View) -> tuple[Any, ...]:
+    return first.id, first.version, second.id, second.version
 
 
 def _row(view: View, row: int, words: dict[str, str]) -> dict[str, Any]:
     columns, numbers = view.index.columns, view.own.numbers
-    total = tokens_of(view, row)
+    total = tokens(view.index, [row])
+    count = float(total.values[0]) if total.given[0] else math.nan
     outcome = OUTCOMES[int(view.own.outcomes[row])]
     return {
         "row": row,
@@ -519,16 +504,9 @@ def _row(view: View, row: int, words: dict[str, str]) -> dict[str, Any]:
         "state": STATES[int(view.own.states[row])],
         "outcome": outcome.replace("_", " "),
         "reward": float(numbers.values[row]) if numbers.given[row] else None,
-        "tokens": total,
+        "tokens": int(count) if math.isfinite(count) else None,
         **words,
     }
-
-
-def tokens_of(view: View, row: int) -> int | None:
-    """The tokens of a rollout; None where nobody counted them."""
-    counts = [view.index.number("usage", name) for name in ("input_tokens", "output_tokens")]
-    known = [float(column.values[row]) for column in counts if column.given[row]]
-    return int(sum(known)) if known and math.isfinite(sum(known)) else None
 
 
 def _row_of(request: web.Request, view: View) -> int:
@@ -629,7 +607,7 @@ def _hashes(view: View, rows: Any) -> frozenset[int]:
 
 
 def _called(view: View) -> str:
-    agent, model, _ = (view.index.groups or [(None, None, None)])[view.group]
+    agent, model, _ = view.who
     return visible(model or agent or os.path.basename(view.source.path))
 
 
@@ -698,24 +676,46 @@ async def serve(
                 break
 
 
-def runs_page() -> str:
-    """The list of runs."""
-    return _page("runs", "Runs", element("main", element("h1", "Runs"), element("div", id="content")))
-
-
-def rollouts_page() -> str:
-    """The rollouts of one run, and one of them."""
-    return _page("run", "Rollouts", _panes("rollouts"), search="Search task, prompt, answer")
-
-
-def pair_shell() -> str:
-    """Two runs beside each other."""
-    return _page("pair", "Two runs", _panes("tasks"), search="Search task, prompt, answer")
-
-
-def labelling_page() -> str:
-    """Blind labelling."""
-    return _page("label", "Blind labelling", element("main", element("div", id="content")))
+def shell(kind: str) -> str:
+    """A page without what its script shows: runs, run, pair or label."""
+    title, main = {
+        "runs": ("Runs", element("main", element("h1", "Runs"), element("div", id="content"))),
+        "run": ("Rollouts", _panes("rollouts")),
+        "pair": ("Two runs", _panes("tasks")),
+        "label": ("Blind labelling", element("main", element("div", id="content"))),
+    }[kind]
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        METAS,
+        element("title", f"{title} · Calipers"),
+        [element("link", rel="stylesheet", href=f"/asset/{style}") for style in STYLES],
+    )
+    listed = kind in ("run", "pair")
+    what = "Search task, prompt, answer"
+    find = element("input", type="search", id="search", placeholder=what, aria_label=what, autocomplete="off")
+    header = element(
+        "header",
+        element("a", MARK, element("b", "Calipers"), href="/?all", class_="brand"),
+        element("nav", id="path", class_="about", aria_label="Path"),
+        find if listed else None,
+        element("span", id="modes", class_="modes"),
+        element("button", "Theme", type="button", id="theme", class_="control"),
+        class_="strip top-bar",
+    )
+    keys = element("footer", element("span", id="keys"), element("span", id="position"), class_="keys")
+    body = element(
+        "body",
+        hatch(),
+        element("a", "Skip to rollouts", href="#rows", class_="skip") if listed else None,
+        header,
+        main,
+        keys if kind != "label" else None,
+        element("div", id="announce", class_="hidden", aria_live="polite"),
+        element("script", src="/asset/viewer.js", defer=True),
+        data_page=kind,
+    )
+    return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'
 
 
 def _panes(what: str) -> Markup:
@@ -737,45 +737,3 @@ def _panes(what: str) -> Markup:
         ),
         class_="viewer",
     )
-
-
-def _page(kind: str, title: str, main: Markup, search: str = "") -> str:
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", f"{title} · Calipers"),
-        [element("link", rel="stylesheet", href=f"/asset/{style}") for style in STYLES],
-    )
-    find: Child = None
-    if search:
-        find = element("input", type="search", id="search", placeholder=search, aria_label=search, autocomplete="off")
-    header = element(
-        "header",
-        element("a", MARK, element("b", "Calipers"), href="/?all", class_="brand"),
-        element("nav", id="path", class_="about", aria_label="Path"),
-        find,
-        element("span", id="modes", class_="modes"),
-        element("button", "Theme", type="button", id="theme", class_="control"),
-        class_="strip top-bar",
-    )
-    footer = (
-        element("footer", element("span", id="keys"), element("span", id="position"), class_="keys")
-        if kind != "label"
-        else None
-    )
-    skip = element("a", "Skip to rollouts", href="#rows", class_="skip") if kind in ("run", "pair") else None
-    body = element(
-        "body",
-        hatch(),
-        skip,
-        header,
-        main,
-        footer,
-        element("div", id="announce", class_="hidden", aria_live="polite"),
-        element("script", src="/asset/viewer.js", defer=True),
-        data_page=kind,
-    )
-    return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'

@@ -24,7 +24,7 @@ from calipers.formats.read import Input
 from calipers.formats.run_folder import with_plan
 from calipers.reports.figures import figure
 from calipers.reports.sentences import money, places, to
-from calipers.rollouts.column import Floats
+from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.table import assemble
 from calipers.stats.estimate import Estimate
 from calipers.web import draw
@@ -35,14 +35,29 @@ from calipers.web.pair_page import answer_of, badge, pair_page
 from calipers.web.pair_page import headline_of as pair_headline
 from calipers.web.run_page import answer, headline_of, run_page
 from calipers.web.sections import ledger_bar
-from calipers.web.viewer.index import Group, LogIndex
-from calipers.web.viewer.log import PREVIEWED, open_log
-from calipers.web.viewer.query import LONGEST_SEARCH, GroupRows
-from calipers.web.viewer.runs import RunSource
+from calipers.web.viewer.index import Group, LogIndex, RunSource
+from calipers.web.viewer.rollouts import LONGEST_SEARCH, PREVIEWED, GroupRows, open_log
 
 SMALL = 32 << 20  # bytes of a converted log up to which its source is read again, for all that it says
 DRAWN: Final = 64  # samples of a task whose states are shown
 Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One run: a group of a source, ready to be shown."""
+
+    id: str
+    source: RunSource
+    index: LogIndex
+    group: int
+    version: int
+    own: GroupRows
+
+    @property
+    def who(self) -> Group:
+        """Agent, model and dataset."""
+        return self.index.groups[self.group] if self.index.groups else (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +164,20 @@ def _number(run: RunData, metric: str) -> Markup:
     )
 
 
-def report_of(source: RunSource, index: LogIndex, group: Group) -> str:
+def report_of(view: View) -> str:
     """The report of a run, as `calipers report` makes it, without texts: the viewer has all of them."""
-    return html(run_page(_run(source, index, group)))
+    return html(run_page(_run(view)))
 
 
-def _run(source: RunSource, index: LogIndex, group: Group) -> RunData:
-    return next(run for run in runs_in(source, index) if group_of(run) == tuple(group))
+def _run(view: View) -> RunData:
+    return next(run for run in runs_in(view.source, view.index) if group_of(run) == view.who)
 
 
-def pair_data(first: tuple[RunSource, LogIndex, Group], second: tuple[RunSource, LogIndex, Group]) -> PairData:
+def _pair_data(first: View, second: View) -> PairData:
     """Two runs, the first the baseline; InputError where they cannot be compared."""
-    runs = [_run(*each) for each in (first, second)]
-    tables: list[Any] = []
-    for run in runs:
-        if run.rollouts is None:
-            raise InputError("a finished result has no rollouts to compare")
-        tables.append(CalledTable(run.name, run.rollouts.table))
-    comparison = compare(*tables, flips=EVERY_TASK)
-    return PairData(comparison, runs[0], runs[1])
+    runs = [_run(view) for view in (first, second)]
+    tables = [CalledTable(run.name, run.rollouts.table) for run in runs if run.rollouts is not None]
+    return PairData(compare(*tables, flips=EVERY_TASK), *runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +191,18 @@ class PairSummary:
     names: tuple[str, str]
 
 
-def pair_summary(data: PairData) -> PairSummary:
+def pair_summary(first: View, second: View) -> PairSummary:
     """The verdict strip of two runs."""
-    pair = data.comparison.contests[0].pairs[0]
-    finding = pair_headline(pair)
+    data = _pair_data(first, second)
+    finding = pair_headline(data.comparison.contests[0].pairs[0])
     names = tuple(run.name if run is not None else "" for run in (data.first, data.second))
     said = answer_of(finding, ("A", "B"), data.comparison)
     return PairSummary(said.sentence, said.detail, str(badge(finding.verdict)), finding.tasks, (names[0], names[1]))
 
 
-def pair_report(first: tuple[RunSource, LogIndex, Group], second: tuple[RunSource, LogIndex, Group]) -> str:
+def pair_report(first: View, second: View) -> str:
     """The report of two runs, without texts."""
-    return html(pair_page(pair_data(first, second)))
+    return html(pair_page(_pair_data(first, second)))
 
 
 class _AnswerRow(msgspec.Struct):
@@ -223,12 +233,10 @@ class RunPair:
     states: tuple[Callable[[int], list[str]], Callable[[int], list[str]]]  # of a task's samples, in each run
 
 
-def run_pair(first: tuple[LogIndex, GroupRows], second: tuple[LogIndex, GroupRows]) -> RunPair:
+def run_pair(first: View, second: View) -> RunPair:
     """The tasks of both runs with how the mean changed, the largest losses first."""
-    (first_means, first_states), (second_means, second_states) = _means(*first), _means(*second)
-    common, at_first, at_second = np.intersect1d(
-        first[0].columns["hash"], second[0].columns["hash"], return_indices=True
-    )
+    (first_means, first_states), (second_means, second_states) = _means(first), _means(second)
+    common, at_first, at_second = _common_tasks(first, second)
     gains = second_means[at_second] - first_means[at_first]
     known = np.isfinite(gains)
     tasks = []
@@ -239,8 +247,16 @@ def run_pair(first: tuple[LogIndex, GroupRows], second: tuple[LogIndex, GroupRow
     return RunPair(tasks, (first_states, second_states))
 
 
-def _means(index: LogIndex, own: GroupRows) -> tuple[Floats, Callable[[int], list[str]]]:
+def _common_tasks(first: View, second: View) -> tuple[Hashes, Ints, Ints]:
+    """The hashes of the tasks of both runs, sorted, and the codes of these tasks in each."""
+    ours, theirs = first.index.columns["hash"], second.index.columns["hash"]
+    common, at_first, at_second = np.intersect1d(ours, theirs, return_indices=True)
+    return common, at_first, at_second
+
+
+def _means(view: View) -> tuple[Floats, Callable[[int], list[str]]]:
     """The mean of each task's numbers, [T], NaN where it has none; and what gives the states of a task's samples."""
+    index, own = view.index, view.own
     rows, task, size = own.rows, index.columns["task"][own.rows], index.tasks
     given = own.numbers.given[rows]
     counts = np.bincount(task[given], minlength=size)
@@ -256,35 +272,31 @@ def _means(index: LogIndex, own: GroupRows) -> tuple[Floats, Callable[[int], lis
     return means, states
 
 
-def other_answers(
-    first: tuple[LogIndex, GroupRows], second: tuple[LogIndex, GroupRows], cancelled: threading.Event
-) -> tuple[frozenset[int], bool]:
+def other_answers(first: View, second: View, cancelled: threading.Event) -> tuple[frozenset[int], bool]:
     """The hashes of the tasks whose most frequent answer is another one in the second run.
 
     The second value is whether both logs were read to their end: that stops after `LONGEST_SEARCH` seconds.
     """
     until = monotonic() + LONGEST_SEARCH
-    (ours, all_ours), (theirs, all_theirs) = (usual_answers(*side, cancelled, until) for side in (first, second))
-    common, at_first, at_second = np.intersect1d(
-        first[0].columns["hash"], second[0].columns["hash"], return_indices=True
-    )
+    (ours, all_ours), (theirs, all_theirs) = (usual_answers(view, cancelled, until) for view in (first, second))
+    common, at_first, at_second = _common_tasks(first, second)
     differs = (ours[at_first] != theirs[at_second]) & (ours[at_first] != 0) & (theirs[at_second] != 0)
     return frozenset(common[differs].tolist()), all_ours and all_theirs
 
 
-def usual_answers(index: LogIndex, own: GroupRows, cancelled: threading.Event, until: float) -> tuple[Hashes, bool]:
+def usual_answers(view: View, cancelled: threading.Event, until: float) -> tuple[Hashes, bool]:
     """A number for the most frequent answer of each task, [T], of several the first; 0 where it has none.
 
     A record without an answer counts with its completion; one that is too large for the list is not read.
     """
-    usual = np.zeros(index.tasks, dtype=np.uint64)
-    columns = index.columns
-    rows = own.rows[columns["length"][own.rows] <= PREVIEWED]
+    usual = np.zeros(view.index.tasks, dtype=np.uint64)
+    columns, rows = view.index.columns, view.own.rows
+    rows = rows[columns["length"][rows] <= PREVIEWED]
     rows = rows[np.lexsort((columns["sample"][rows], columns["task"][rows]))]
     tasks = columns["task"][rows]
     ends = np.flatnonzero(np.diff(tasks, append=-1)) + 1
     begin = 0
-    with open_log(index.path) as file:
+    with open_log(view.index.path) as file:
         for end in ends.tolist():
             if cancelled.is_set() or monotonic() > until:
                 return usual, False
