@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName
 from calipers.names import Index
-from calipers.systems.lm_eval.pipelines import INVALID, MARKED, Pipeline, pipeline
+from calipers.systems.lm_eval.pipelines import INVALID, MARKED, Pipeline, ignored_patterns, pipeline, settings_of
 from calipers.systems.lm_eval.tasks.task_file import Trusted
-from calipers.text.patterns import check, known, remove
+from calipers.text.patterns import known, remove
 
 PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 DIGITS: Final = str.maketrans("", "", string.digits)
@@ -38,12 +38,7 @@ class Rules:
     @classmethod
     def of(cls, location: str = "exact_match", **given: Any) -> Rules:
         """The rules that these settings ask for; InputError for one of the wrong type."""
-        patterns = given.pop("regexes_to_ignore", None) or ()
-        patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-        for pattern in patterns:
-            if not isinstance(pattern, str):
-                raise InputError.at(location, f"regexes_to_ignore has {pattern!r}", "expected patterns as text")
-            check(pattern)
+        patterns = ignored_patterns(given.pop("regexes_to_ignore", None), location)
         for name, value in given.items():
             if not isinstance(value, bool):
                 raise InputError.at(location, f"{name} is {value!r}", "expected true or false")
@@ -171,7 +166,7 @@ DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     LIKELIHOOD: ("perplexity", "acc"),
     ROLLING: ("word_perplexity", "byte_perplexity", "bits_per_byte"),
 }
-_OWN: Final = ("metric", "aggregation", "higher_is_better", "hf_evaluate", "reduction", "k", "kwargs")
+_OWN: Final = ("metric", "aggregation", "higher_is_better", "hf_evaluate", "reduction", "k")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +212,7 @@ def passed_by(metrics: Sequence[Entry], kind: str) -> list[str]:
 
 def _entry(given: Mapping[str, Any], kind: str, location: str, scored: bool) -> Entry:
     name = given.get("metric")
-    settings = {key: value for key, value in given.items() if key not in _OWN} | dict(given.get("kwargs") or {})
+    settings = settings_of(given, _OWN)
     k = settings.pop("k", given.get("k"))
     if callable(name):
         known, function = None, name
@@ -238,7 +233,8 @@ def _entry(given: Mapping[str, Any], kind: str, location: str, scored: bool) -> 
     direction = given.get("higher_is_better", known.higher_is_better if known else None)
     if function is not None and k is not None and given.get("reduction") is None:
         settings, k = {**settings, "k": k}, None  # a function that counts passes itself, as HumanEval's does
-    if k is not None and not all(type(count) is int and count > 0 for count in (k if isinstance(k, list) else [k])):
+    ks = k if isinstance(k, list) else [k]
+    if k is not None and not (ks and all(type(count) is int and count > 0 for count in ks)):
         raise _wrong(location, f"k is {k!r}", "expected a positive integer, or a list of them")
     return Entry(name, aggregation or "mean", direction, settings, function, given.get("reduction"), k)
 
@@ -256,7 +252,7 @@ def _check(
     for key in settings:
         if key not in (*known.settings, *inert):
             hint = "" if known.settings else "it takes none"
-            raise UnknownName.of(f"setting of metric {name!r}", key, known.settings, hint)
+            raise UnknownName.of(f"setting of metric {name!r}", str(key), known.settings, hint)
     if name == "exact_match":
         settings = {key: _folded(value) if key in _FLAGS else value for key, value in settings.items()}
         Rules.of(f"{location}: exact_match" if location else "exact_match", **settings)
@@ -521,7 +517,7 @@ def scorer_of(named: str | Mapping[str, Any] | None, kind: str, location: str = 
     given: Mapping[str, Any] = {}
     if isinstance(named, Mapping):
         name, given = named.get("type"), named.get("kwargs") or {}
-        if not isinstance(name, str):
+        if not isinstance(name, str) or not isinstance(given, Mapping):
             raise InputError.at(location, f"is {dict(named)!r}", "expected {type: NAME, kwargs: {...}}")
     else:
         name = named
@@ -532,7 +528,7 @@ def scorer_of(named: str | Mapping[str, Any] | None, kind: str, location: str = 
         known = inspect.signature(maker).parameters
         for key in given:
             if key not in known:
-                raise UnknownName.of(f"setting of scorer {name!r}", key, known, "" if known else "it takes none")
+                raise UnknownName.of(f"setting of scorer {name!r}", str(key), known, "" if known else "it takes none")
     return _held(name, maker, given)
 
 

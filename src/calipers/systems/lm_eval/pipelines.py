@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain, pairwise
@@ -111,9 +111,8 @@ def multi_choice_regex(
     The document's ``choices`` are looked for, longest first, in the response; both are stripped of what
     is to be ignored. Last comes a bare letter after a colon, then the fallback.
     """
-    ignored = _patterns(regexes_to_ignore)
-    for pattern in (regex_pattern, *ignored):
-        patterns.check(pattern)
+    ignored = ignored_patterns(regexes_to_ignore, "filter 'multi_choice_regex'")
+    patterns.check(regex_pattern)
 
     def normal(text: str) -> str:
         for pattern in ignored:
@@ -263,8 +262,16 @@ def text_of(name: str, response: Any) -> str:
     raise InputError.at(f"filter {name!r}", f"a response is {response!r}", "expected text")
 
 
-def _patterns(given: Sequence[str] | str | None) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given or ())
+def ignored_patterns(given: Any, location: str) -> tuple[str, ...]:
+    """The patterns of ``regexes_to_ignore``: one, a list of them, or none; InputError for anything else."""
+    several = (given,) if isinstance(given, str) else given or ()
+    if not isinstance(several, (list, tuple)):
+        raise InputError.at(location, f"regexes_to_ignore is {given!r}", "expected a list of patterns as text")
+    for pattern in several:
+        if not isinstance(pattern, str):
+            raise InputError.at(location, f"regexes_to_ignore has {pattern!r}", "expected patterns as text")
+        patterns.check(pattern)
+    return tuple(several)
 
 
 def _choices(doc: Doc) -> Sequence[str]:
@@ -446,9 +453,7 @@ def step_of(settings: Mapping[str, Any], location: str = "filter_list") -> Step:
     """One step: ``{function: NAME, setting: value, ...}``, the settings also under ``kwargs``."""
     if "function" not in settings:
         raise InputError.at(location, f"a step is {dict(settings)!r}", "expected a key 'function'")
-    function = settings["function"]
-    given = {key: value for key, value in settings.items() if key not in ("function", "kwargs")}
-    given |= settings.get("kwargs") or {}
+    function, given = settings["function"], settings_of(settings, ("function",))
     if not isinstance(function, str):
         return _foreign(function, given)
     if function in FILTERS.entries:
@@ -457,6 +462,14 @@ def step_of(settings: Mapping[str, Any], location: str = "filter_list") -> Step:
     if plugin is None:
         raise FILTERS.unknown(function)
     return _foreign(plugin, given)
+
+
+def settings_of(entry: Mapping[str, Any], others: Collection[str] = ()) -> dict[str, Any]:
+    """The settings of a filter or a metric: its keys, but for ``others``, and those below ``kwargs``."""
+    further = entry.get("kwargs") or {}
+    if not isinstance(further, Mapping):
+        raise InputError(f"kwargs is {further!r}; expected a mapping from setting to value")
+    return {key: value for key, value in entry.items() if key != "kwargs" and key not in others} | dict(further)
 
 
 def filtered(through: Pipeline, resps: Sequence[Sequence[Any]], docs: Sequence[Doc]) -> FilteredAnswers:
@@ -501,7 +514,7 @@ def _made(name: str, maker: Any, given: Mapping[str, Any], location: str) -> Ste
     known = inspect.signature(maker).parameters
     for key in given:
         if key not in known:
-            raise UnknownName.of(f"setting of filter {name!r}", key, known, "" if known else "it takes none")
+            raise UnknownName.of(f"setting of filter {name!r}", str(key), known, "" if known else "it takes none")
     for key, parameter in known.items():
         if key not in given and parameter.default is parameter.empty:
             raise InputError.at(location, f"filter {name!r} has no {key}", f"expected {key}: VALUE")
@@ -637,7 +650,7 @@ def check_ends(pattern: str) -> None:
 
 def patterns_of(settings: Mapping[str, Any]) -> Iterator[str]:
     """Every pattern among the settings of a filter or a metric, also under ``kwargs``."""
-    given = {**settings, **(settings.get("kwargs") or {})}
+    given = settings_of(settings)
     several = given.get("regexes_to_ignore") or ()
     for pattern in (given.get("regex_pattern"), *([several] if isinstance(several, str) else several)):
         if isinstance(pattern, str):

@@ -25,6 +25,7 @@ metric_list:
 DOCS = [{"q": "q0", "answer": "a0", "n": 0, "c": ["x", "y"]}, {"q": "q1", "answer": "a1", "n": 7, "c": ["x", "y"]}]
 MODEL = "def answer(prompt):\n    with open('calls.txt', 'a') as file:\n        file.write('x')\n    return 'a'\n"
 FIRST = "{function: take_first}"
+LONG = "a" * 300
 
 
 @pytest.fixture
@@ -134,6 +135,66 @@ CASES = {
     "more examples than there are": (
         lambda text: text + "num_fewshot: 5\n",
         "task.yaml: fewshot_config: 5 examples are needed, but there are only 2; use fewer",
+    ),
+    "a filter's kwargs that are no mapping": (
+        lambda text: text.replace(FIRST, "{function: regex, kwargs: [x]}"),
+        "task.yaml:9: filter_list[0]: kwargs is ['x']; expected a mapping from setting to value",
+    ),
+    "a filter's setting that is a number": (
+        lambda text: text.replace(FIRST, "{function: regex, 5: x}"),
+        "task.yaml:9: filter_list[0]: no setting of filter 'regex' named '5'; known: ",
+    ),
+    "a filter's pattern that is a number": (
+        lambda text: text.replace(FIRST, "{function: multi_choice_regex, regexes_to_ignore: [.nan]}"),
+        "task.yaml:9: filter_list[0]: filter 'multi_choice_regex': regexes_to_ignore has nan; expected patterns as",
+    ),
+    "a metric's kwargs that are no mapping": (
+        lambda text: text.replace("exact_match}", "exact_match, kwargs: 5}"),
+        "task.yaml:12: metric_list: kwargs is 5; expected a mapping from setting to value",
+    ),
+    "a metric's setting that is a number": (
+        lambda text: text.replace("exact_match}", "exact_match, 5: true}"),
+        "task.yaml:12: metric_list: no setting of metric 'exact_match' named '5'; known: ",
+    ),
+    "a metric's patterns that are a number": (
+        lambda text: text.replace("exact_match}", "exact_match, regexes_to_ignore: 5}"),
+        "task.yaml:12: metric_list: exact_match: regexes_to_ignore is 5; expected a list of patterns as text",
+    ),
+    "no k at all": (
+        lambda text: text.replace("exact_match}", "exact_match, reduction: pass_at_k, k: []}"),
+        "task.yaml:12: metric_list: k is []; expected a positive integer, or a list of them",
+    ),
+    "a scorer's kwargs that are no mapping": (
+        lambda text: text + "scorer: {type: regex, kwargs: 5}\n",
+        "task.yaml:14: scorer: is {'type': 'regex', 'kwargs': 5}; expected {type: NAME, kwargs: {...}}",
+    ),
+    "a scorer's setting that is a number": (
+        lambda text: text + "scorer: {type: regex, kwargs: {5: x}}\n",
+        "task.yaml:14: scorer: no setting of scorer 'regex' named '5'; known: ",
+    ),
+    "a format that is no mapping": (
+        lambda text: text + "formats: {mcqa: 5}\n",
+        "task.yaml:14: formats.mcqa: is 5; expected a mapping",
+    ),
+    "a dataset's path that is too long for a file": (
+        lambda text: text.replace("dataset_path: json", f"dataset_path: {LONG}"),
+        f"task.yaml:2: dataset_path: {LONG} is a dataset of the hub",
+    ),
+    "a file's name that is too long": (
+        lambda text: text.replace("data.jsonl", LONG),
+        f"task.yaml:3: dataset_kwargs.data_files: no file {LONG}; expected it in ",
+    ),
+    "an included file's name that is too long": (
+        lambda text: f"include: {LONG}\n{text}",
+        f"task.yaml:1: include: no file {LONG}; expected a path from this file's folder",
+    ),
+    "an included file's name that is none": (
+        lambda text: f'include: "\\0"\n{text}',
+        "task.yaml:1: include: no file \ufffd; expected a path from this file's folder",
+    ),
+    "names of columns that are a number": (
+        lambda text: text.replace("json\n", "csv\n").replace("data.jsonl}}", "data.jsonl}, names: 5}"),
+        "data.jsonl: the names of its columns are 5; expected a list of texts",
     ),
     "code without trust": (
         lambda text: text.replace("exact_match}", "!function utils.mine, aggregation: mean}"),

@@ -35,7 +35,15 @@ from calipers.systems.lm_eval.entries import (
     words,
 )
 from calipers.systems.lm_eval.jobs.client import kinds, read_answers
-from calipers.systems.lm_eval.pipelines import Pipeline, Select, check_ends, filtered, patterns_of, pipeline
+from calipers.systems.lm_eval.pipelines import (
+    Pipeline,
+    Select,
+    check_ends,
+    filtered,
+    patterns_of,
+    pipeline,
+    settings_of,
+)
 from calipers.systems.lm_eval.task_scores import (
     NOWHERE,
     Way,
@@ -104,7 +112,7 @@ def scoring(task: LoadedTask) -> list[Scoring]:
         _at(f"{here}.metric_list", _metrics, entry.get("metric_list"), config, scored)
         for step in entry["filter"]:
             _check_step(task, step, here)
-    _at(file.place("scorer"), scorer_of, config.scorer, config.output_type)
+    _at(file.place("scorer"), scorer_of, config.scorer, config.output_type, file.place("scorer"))
     _at(file.place("metric_list"), _metrics, config.metric_list, config, scored)
     plan = scorings(
         config.output_type,
@@ -127,7 +135,7 @@ def _metrics(metric_list: Any, config: TaskFields, scored: bool) -> list[Entry]:
 
 
 def _check_step(task: LoadedTask, step: Mapping[str, Any], where: str) -> None:
-    settings = {**step, **(step.get("kwargs") or {})}
+    settings = settings_of(step)
     if step["function"] == "take_first_k" and settings["k"] > task.config.repeats:
         wrong = f"take_first_k takes {settings['k']} of {task.config.repeats} responses"
         raise InputError.at(where, wrong, f"expected repeats: {settings['k']} or more, or as many --samples")

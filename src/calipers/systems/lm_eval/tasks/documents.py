@@ -192,6 +192,9 @@ def read_csv(
     quotechar: str = '"',
 ) -> list[Row]:
     """Comma-separated values with a header; a column is of integers, floats or truths where all its cells are."""
+    listed = names or column_names
+    if listed and not (isinstance(listed, (list, tuple)) and all(isinstance(name, str) for name in listed)):
+        raise InputError.at(str(path), f"the names of its columns are {shown(listed)}", "expected a list of texts")
     mark = delimiter or sep or ("\t" if path.name.removesuffix(".gz").endswith(".tsv") else ",")
     before = csv.field_size_limit(1 << 27)
     try:
@@ -203,7 +206,7 @@ def read_csv(
         raise InputError.at(str(path), f"is not valid CSV ({error})") from None
     finally:
         csv.field_size_limit(before)
-    header = list(names or column_names or ()) or header_names(records.pop(0) if records else [])
+    header = list(listed or ()) or header_names(records.pop(0) if records else [])
     for number, record in enumerate(records, 1):
         if len(record) > len(header):
             wrong = f"record {number} has {len(record)} cells for {len(header)} columns"
@@ -419,7 +422,7 @@ def load_splits(config: TaskFields, file: TaskFile, *, trust: bool = False) -> S
     if path is None:
         raise InputError.at(file.place("task"), "no dataset_path", "expected one, such as json with data_files")
     remote = any("://" in str(name) for names in _named(kwargs) for name in names)
-    if not remote and (path in READERS or Path(path).is_dir()):
+    if not remote and (path in READERS or os.path.isdir(path)):
         return _local(path, kwargs, file)
     if not trust:
         refuse_unsafe(config, kwargs, file)
@@ -496,7 +499,7 @@ def _matching_files(name: str, file: TaskFile, location: str) -> list[Path]:
     homes = list(dict.fromkeys([Path(), *([file.path.parent] if file.path else [])]))
     for home in homes:
         whole = home / name
-        if whole.is_file():
+        if os.path.isfile(whole):  # False for what is no path at all, such as a name of thousands of letters
             return [whole]
         if glob.has_magic(name) and (matches := sorted(glob.glob(str(whole), recursive=True))):
             return [Path(match) for match in matches if Path(match).is_file()]
@@ -507,7 +510,7 @@ def _matching_files(name: str, file: TaskFile, location: str) -> list[Path]:
 def _in_folder(folder: str, kind: str, file: TaskFile, location: str) -> dict[str, list[Path]]:
     """The files of a folder by the split that their names tell; all are ``train`` where none does."""
     homes = [Path(folder), *([file.path.parent / folder] if file.path else [])]
-    home = next((candidate for candidate in homes if candidate.is_dir()), None)
+    home = next((candidate for candidate in homes if os.path.isdir(candidate)), None)
     if home is None:
         raise InputError.at(location, f"no folder {folder}", "expected one with files of data")
     files = [path for path in sorted(home.rglob("*")) if path.is_file() and SUFFIXES.get(_suffix(path), kind) == kind]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+import os
 import random
 import re
 import sys
@@ -77,11 +78,11 @@ def with_includes(file: TaskFile, reached: dict[Path, Path]) -> TaskFile:
     path = file.path or Path()
     for name in included(file):
         other = path.parent / name
+        if not os.path.isfile(other):
+            raise InputError.at(file.place("include"), f"no file {other}", "expected a path from this file's folder")
         if (real := other.resolve()) in reached:
             wrong = f"{name} is included twice, also by {reached[real]}"
             raise InputError.at(file.place("include"), wrong, "expected each file once, and none that includes itself")
-        if not other.is_file():
-            raise InputError.at(file.place("include"), f"no file {other}", "expected a path from this file's folder")
         reached[real] = path
         inner = with_includes(load_file(other), reached)
         values |= {key: value for key, value in inner.values.items() if key != NEVER_INHERITED}
@@ -418,6 +419,8 @@ def _chosen(formats: Any, location: str, chosen: str | None) -> PromptFormat:
     if name not in FORMATS:
         raise UnknownName(f"{location}: {UnknownName.of('format', str(name), FORMATS)}")
     changed = formats[name] or {}
+    if not isinstance(changed, Mapping):
+        raise InputError.at(f"{location}.{name}", f"is {shown(changed)}", "expected a mapping")
     known = [field.name for field in fields(PromptFormat)]
     for key in changed:
         if key not in known:
