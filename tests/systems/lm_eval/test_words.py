@@ -169,3 +169,58 @@ def test_samples_alone_are_known_by_the_registry(tmp_path):
     assert found["results"]["t"]["ter,none"] == 50.0
     assert found["results"]["t"]["brier_score,none"] == "N/A"  # rounded to text by lm-eval: not to be had again
     assert found["higher_is_better"] == {"t": {"ter": False, "brier_score": False}}
+
+
+def written(folder, **results):
+    """A file of samples with two documents, and the results file beside it."""
+    rows = [
+        {"doc_id": n, "doc": {}, "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "odd": n} for n in (0, 1)
+    ]
+    (folder / "samples_t_2026-01-01T00-00-00.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = folder / "results_2026-01-01T00-00-00.json"
+    path.write_text(json.dumps({"results": {"t": {"name": "t", "odd,none": 7.0}}, **results}))
+    return path
+
+
+def test_a_metric_of_the_tasks_own_function_keeps_its_number(tmp_path):
+    entry = {"metric": "odd", "aggregation": "def seven(items):\n    return 7.0\n"}
+    found = results_of([str(written(tmp_path, configs={"t": {"metric_list": [entry]}}))])
+    assert found["results"]["t"]["odd,none"] == 7.0  # and not the mean of 0 and 1
+
+
+@pytest.mark.parametrize(
+    ("block", "content", "wrong"),
+    [
+        ("results", {"t": 5}, "results: Expected `object`, got `int` - at `$[...]`"),
+        ("groups", "x", "groups: Expected `object`, got `str`"),
+        ("group_subtasks", {"g": [["t"]]}, "group_subtasks: Expected `str`, got `array`"),
+        ("configs", [[1]], "configs: Expected `object`, got `array`"),
+        ("config", 5, "config: Expected `object`, got `int`"),
+        ("versions", 1.5, "versions: Expected `object`, got `float`"),
+        ("higher_is_better", {"t": {"odd": []}}, "higher_is_better: Expected `bool | null`, got `array`"),
+    ],
+)
+def test_a_block_of_another_shape_is_refused_with_the_file(tmp_path, block, content, wrong):
+    path = written(tmp_path, **{block: content})
+    with pytest.raises(InputError) as refused:
+        table_of([str(path)])
+    assert str(refused.value).startswith(f"{path}: {wrong}")
+    with pytest.raises(InputError, match=block):
+        table_of([str(path.with_name("samples_t_2026-01-01T00-00-00.jsonl"))])
+
+
+@pytest.mark.parametrize("block", ["configs", "versions", "higher_is_better", "groups"])
+def test_a_block_that_is_null_is_empty(tmp_path, block):
+    assert "|odd" in table_of([str(written(tmp_path, **{block: None}))])
+
+
+def test_an_error_that_is_no_number_is_shown_as_it_is(tmp_path):
+    path = written(tmp_path, groups={"g": {"odd,none": 0.5, "odd_stderr,none": "unknown"}})
+    assert "unknown" in table_of([str(path)])
+
+
+def test_classes_that_are_objects_have_no_number(tmp_path):
+    path = written(tmp_path)
+    samples = path.with_name("samples_t_2026-01-01T00-00-00.jsonl")
+    samples.write_text(samples.read_text().replace('"odd": 0', '"f1": [{}, 1]').replace('"odd": 1', '"f1": [0, 1]'))
+    assert results_of([str(samples)])["results"]["t"]["f1,none"] == "N/A"

@@ -188,7 +188,7 @@ def classes(items: Sequence[Any]) -> Array:
     code: dict[Any, int] = {}
     for gold, predicted in map(_two, items):
         for label in (gold, predicted):
-            if isinstance(label, (list, tuple)):
+            if isinstance(label, (list, tuple, dict)):
                 raise InputError(f"a class is {label!r}; expected one class per document")
             code.setdefault(label, len(code))
     return np.array([[code[label] for label in _two(item)] for item in items], dtype=np.int64).reshape(-1, 2)
@@ -196,7 +196,7 @@ def classes(items: Sequence[Any]) -> Array:
 
 def binary(items: Sequence[Any]) -> Array:
     """(gold, found) of two classes, one of them 1, [N, 2]."""
-    met = {label for item in items for label in _two(item) if not isinstance(label, (list, tuple))}
+    met = {label for item in items for label in _two(item) if not isinstance(label, (list, tuple, dict))}
     if len(met) > 2 or (len(met) == 2 and 1 not in met) or classes(items).size == 0:
         shown = ", ".join(sorted(map(repr, met)))
         raise InputError(

@@ -75,7 +75,7 @@ class HarnessCommand:
     def page(self, reports: Sequence[Report]) -> OwnPage:
         """Its table of the reports, after the results themselves with ``--show_config``; its files are written."""
         from calipers.systems.lm_eval.jobs.report import joined
-        from calipers.systems.lm_eval.write import file_text, results_object, table
+        from calipers.systems.lm_eval.write import file_text, results_object, tables
 
         parts = [self._as_asked(report.part) for report in reports if report.part is not None]
         if not parts:
@@ -84,9 +84,7 @@ class HarnessCommand:
         about = self._about(parts[0].job)
         results = results_object(**{**whole.results, **about})
         text = f"{file_text(results)}\n" if self.options["show_config"] else ""
-        text += f"{self._headline()}\n{table(results)}\n"
-        if results.get("groups"):
-            text += f"{table(results, 'groups')}\n"
+        text += f"{self._headline()}\n{tables(results)}\n"
         written: list[Path] = []
         if self.options["output_path"]:
             written = whole.write(

@@ -61,7 +61,7 @@ def of_samples(inputs: Sequence[Input], task: str | None, pipeline: str) -> Docu
     for path in _paths(inputs):
         if read.task_of(path) != task:
             continue
-        beside = read.results_beside(path)
+        _, beside = read.results_beside(path)
         with Source(path) as source:
             for row in read.rows_of(source):
                 if row.get("filter", read.UNNAMED) != pipeline:
@@ -83,20 +83,10 @@ def of_samples(inputs: Sequence[Input], task: str | None, pipeline: str) -> Docu
 
 def _way(name: str, pipeline: str, beside: Mapping[str, Any], task: str) -> Summed:
     """How a metric adds up, by the task's configuration, else by its name; None for a function of the task's own."""
-    config = _inner(_inner(beside, "configs"), task)
-    listed = config.get("metric_list")
-    entries = [entry for entry in listed if isinstance(entry, dict) and entry.get("metric") == name] if listed else []
     known = KNOWN.get(name)
-    how = entries[-1].get("aggregation") if entries else None
-    if how is None:
-        how = known.aggregation if known else None
-    direction = _inner(_inner(beside, "higher_is_better"), task).get(name, known.higher_is_better if known else None)
+    how = read.listed_aggregation(read.inner(beside, "configs", task), name) or (known and known.aggregation)
+    direction = read.inner(beside, "higher_is_better", task).get(name, known and known.higher_is_better)
     return Summed(name, pipeline, how if how in NAMES else None, direction if isinstance(direction, bool) else None)
-
-
-def _inner(block: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    inner = block.get(key)
-    return inner if isinstance(inner, dict) else {}
 
 
 def _paths(inputs: Sequence[Input]) -> Iterator[str]:

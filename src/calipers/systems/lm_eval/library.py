@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from calipers.errors import CalipersError, InputError
 from calipers.formats.read import with_folders
-from calipers.formats.repeated_keys import refuse_twice
 from calipers.formats.run_folder import is_run
-from calipers.formats.source import LARGEST_WHOLE, Source
+from calipers.formats.source import Source
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
@@ -28,15 +29,16 @@ from calipers.systems.lm_eval.jobs import benchmarks, client, report
 from calipers.systems.lm_eval.read import (
     IN_RESULTS,
     OTHERS,
-    decoded,
     is_results,
+    listed_aggregation,
     results_beside,
+    results_in,
     rows_of,
     samples_beside,
     task_of,
 )
 from calipers.systems.lm_eval.task_scores import aggregate_task
-from calipers.systems.lm_eval.write import environment, model_blocks, sanitized, table, task_row
+from calipers.systems.lm_eval.write import environment, model_blocks, sanitized, tables, task_row
 from calipers.systems.system import OwnPage
 from calipers.tasks.task import Suite
 
@@ -44,6 +46,12 @@ if TYPE_CHECKING:
     from calipers.running.perform import Report
 
 WITHOUT: Final = "N/A"
+SHAPES: Final[Mapping[str, Any]] = {  # the blocks of a results file that its table and its numbers are made from
+    **dict.fromkeys(("results", "groups", "configs"), dict[str, dict[str, Any]]),
+    "group_subtasks": dict[str, list[str]],
+    **dict.fromkeys(("versions", "n-shot", "config"), dict[str, Any]),
+    "higher_is_better": dict[str, dict[str, bool | None] | None],
+}
 
 
 def results_of(paths: Sequence[str]) -> dict[str, Any]:
@@ -51,28 +59,32 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
 
     So is the number of draws behind a standard error. A path to a results file stands for the samples beside it.
     A metric whose documents were written so that they cannot be read back (brier_score's chances are rounded to
-    text) keeps the number that stands beside, or has none.
+    text), or that a function of the task's own adds up, keeps the number that stands beside, or has none.
     """
-    blocks = ("results", "versions", "n-shot", "higher_is_better", "group_subtasks")
-    combined: dict[str, Any] = {block: {} for block in blocks}
-    samples, results = _samples(paths)
-    for path in results:  # what no samples are there for, and groups, stand as they are
-        for block, content in _results(path).items():
-            combined[block] = {**combined.get(block, {}), **content} if isinstance(content, dict) else content
+    combined: dict[str, Any] = {block: {} for block in IN_RESULTS}
+    samples: list[str] = []
+    for path in _files(paths):
+        if not _holds_results(path):
+            samples.append(path)
+            continue
+        samples += samples_beside(path)
+        blocks = _blocks(path, results_in(path))
+        for block in IN_RESULTS:  # what no samples are there for, and groups, stand as they are
+            combined[block] |= blocks[block]
     firsts: dict[str, str] = {}
     for path in samples:
-        task, beside = task_of(path), results_beside(path)
+        task, beside = task_of(path), _blocks(*results_beside(path))
         if firsts.setdefault(task, path) != path:
             raise InputError.at(path, f"task {task!r} was also run in {firsts[task]}", "expected one run of a task")
-        config = (beside.get("configs") or {}).get(task) or {}
+        config = beside["configs"].get(task, {})
         values = _values(path)
-        numbers, size = _numbers(values, config, (beside.get("results") or {}).get(task) or {}, _draws(beside))
+        numbers, size = _numbers(values, config, beside["results"].get(task, {}), _draws(beside["config"]))
         combined["results"][task] = task_row(task, config.get("task_alias"), size, numbers)
         for block in ("versions", "n-shot"):
-            if task in (beside.get(block) or {}):
+            if task in beside[block]:
                 combined[block][task] = beside[block][task]
         names = dict.fromkeys(key.rpartition(",")[0] for key in values)
-        directions = (beside.get("higher_is_better") or {}).get(task) or {}
+        directions = beside["higher_is_better"].get(task) or {}
         better = {name: directions.get(name, KNOWN[name].higher_is_better if name in KNOWN else None) for name in names}
         combined["higher_is_better"][task] = better
     return combined
@@ -86,20 +98,14 @@ def table_of(paths: Sequence[str]) -> str:
     models: dict[str, list[str]] = {}
     for path in _files(paths):
         models.setdefault(_model(path), []).append(path)
-    texts = {model: _table(some) for model, some in models.items()}
-    return "\n".join(f"{model}\n{text}" for model, text in texts.items()) if len(texts) > 1 else _table(paths)
-
-
-def _table(paths: Sequence[str]) -> str:
-    results = results_of(paths)
-    return "\n".join([table(results), *([table(results, "groups")] if results.get("groups") else [])])
+    texts = {model: tables(results_of(some)) for model, some in models.items()}
+    return "\n".join(f"{model}\n{text}" for model, text in texts.items()) if len(texts) > 1 else "".join(texts.values())
 
 
 def _model(path: str) -> str:
     """The model that a file of results or samples is of; where none is told, the folder it lies in."""
-    with Source(path) as source:
-        whole = is_results(source.head)
-    model = (_whole(path) if whole else results_beside(path)).get("model_name")
+    results = results_in(path) if _holds_results(path) else results_beside(path)[1]
+    model = results.get("model_name")
     return model if isinstance(model, str) else os.path.dirname(os.path.abspath(path))
 
 
@@ -107,34 +113,26 @@ def _files(paths: Sequence[str]) -> list[str]:
     return [path for path in with_folders(paths)[0] if isinstance(path, str)]
 
 
-def _samples(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files of samples, those beside results files included; and the results files."""
-    samples: list[str] = []
-    results: list[str] = []
-    for path in _files(paths):
-        with Source(path) as source:
-            whole = is_results(source.head)
-        samples += samples_beside(path) if whole else [path]
-        results += [path] if whole else []
-    return samples, results
-
-
-def _results(path: str) -> dict[str, Any]:
-    results = _whole(path)
-    blocks = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
-    return {block: results[block] for block in blocks if block in results}
-
-
-def _whole(path: str) -> dict[str, Any]:
+def _holds_results(path: str) -> bool:
     with Source(path) as source:
-        text = source.everything(LARGEST_WHOLE)
-    refuse_twice(text, path, IN_RESULTS)
-    return decoded(text) or {}
+        return is_results(source.head)
 
 
-def _draws(beside: dict[str, Any]) -> int:
+def _blocks(path: str, results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The blocks of a results file, empty where it has none; InputError for one of another shape."""
+    blocks = {}
+    for name, shape in SHAPES.items():
+        content = results.get(name)
+        try:
+            blocks[name] = msgspec.convert({} if content is None else content, shape)
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
+            raise InputError.at(path, f"{name}: {error}", "expected a results file as lm_eval writes it") from None
+    return blocks
+
+
+def _draws(config: Mapping[str, Any]) -> int:
     """How often documents were drawn again for a standard error, as its configuration says."""
-    iterations = (beside.get("config") or {}).get("bootstrap_iters")
+    iterations = config.get("bootstrap_iters")
     return iterations if isinstance(iterations, int) and iterations <= ITERATIONS else ITERATIONS
 
 
@@ -150,14 +148,12 @@ def _values(path: str) -> dict[str, list[Any]]:
 
 
 def _numbers(
-    values: dict[str, list[Any]], config: dict[str, Any], beside: dict[str, Any], iterations: int
+    values: Mapping[str, list[Any]], config: Mapping[str, Any], beside: Mapping[str, Any], iterations: int
 ) -> tuple[dict[str, Any], int]:
     hows = {name: known.aggregation for name, known in KNOWN.items()}
-    hows |= {
-        entry["metric"]: entry["aggregation"]
-        for entry in config.get("metric_list") or ()
-        if isinstance(entry.get("aggregation"), str) and " " not in entry["aggregation"]
-    }
+    for name in {key.rpartition(",")[0] for key in values}:
+        how = listed_aggregation(config, name)
+        hows |= {} if how is None else {name: how}
     numbers: dict[str, Any] = {}
     for key, items in values.items():
         metric, _, pipeline = key.rpartition(",")
@@ -219,7 +215,7 @@ def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> O
     reports, notes = report.stored_reports(paths, trust=trust, interval=result.interval)
     sentences = [line for each in reports for line in each.sentences]
     remarks = [*sentences, *(f"note: {clean(note, None)}" for note in notes)]
-    return OwnPage("\n".join(each.tables() for each in reports), alone=True, remarks=remarks)
+    return OwnPage("\n".join(tables(each.results) for each in reports), alone=True, remarks=remarks)
 
 
 def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnPage:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -57,8 +58,8 @@ class Odd:
 def sizes(name: str, value: Any) -> dict[str, float]:
     """What a document keeps for a perplexity, as columns: its log-likelihood, and the words or bytes it is of."""
     numbers = value if isinstance(value, list) else [value]
-    finite_all = all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers)
-    if name not in LIKELIHOODS or not finite_all:
+    largest = sys.float_info.max  # an integer may be larger
+    if name not in LIKELIHOODS or not all(isinstance(n, (int, float)) and abs(n) <= largest for n in numbers):
         return {}
     return {column: float(number) for column, number in zip(("logprob", LIKELIHOODS[name]), numbers, strict=False)}
 
@@ -211,8 +212,16 @@ def task_of(path: str) -> str:
     return match["task"] if match else os.path.basename(path).partition(".")[0]
 
 
-def results_beside(path: str) -> dict[str, Any]:
-    """The results file that was written together with a file of samples; nothing where there is none."""
+def results_in(path: str) -> dict[str, Any]:
+    """The object that a results file is, NaN and infinities included; empty where it is no object."""
+    with Source(path) as source:
+        text = source.everything(LARGEST_WHOLE)
+    refuse_twice(text.removeprefix(BOM), path, IN_RESULTS)
+    return decoded(text) or {}
+
+
+def results_beside(path: str) -> tuple[str, dict[str, Any]]:
+    """The results file that was written together with a file of samples, and its object; empty where there is none."""
     match = _NAME.fullmatch(os.path.basename(path))
     folder, names = os.path.dirname(path), ["results.json"]
     if match and match["time"]:
@@ -221,13 +230,25 @@ def results_beside(path: str) -> dict[str, Any]:
     for name in names:
         beside = os.path.join(folder, name)
         if os.path.isfile(beside) and os.path.getsize(beside) <= LARGEST_WHOLE:
-            with open(beside, "rb") as file:
-                text = file.read()
-            results = decoded(text)
-            if results is not None and "results" in results:
-                refuse_twice(text, beside, IN_RESULTS)
-                return results
-    return {}
+            results = results_in(beside)
+            if "results" in results:
+                return beside, results
+    return "", {}
+
+
+def inner(block: Any, *keys: str | None) -> Mapping[str, Any]:
+    """The object below these keys of an object; an empty one where there is none."""
+    for key in keys:
+        block = block.get(key) if isinstance(block, dict) else None
+    return block if isinstance(block, dict) else {}
+
+
+def listed_aggregation(config: Mapping[str, Any], metric: str) -> str | None:
+    """How a task's configuration adds up a metric: a name, or the source of its function; None: it does not say."""
+    listed = config.get("metric_list")
+    entries = [entry for entry in listed if inner(entry).get("metric") == metric] if isinstance(listed, list) else []
+    how = entries[-1].get("aggregation") if entries else None
+    return how if isinstance(how, str) else None
 
 
 class _About(NamedTuple):
@@ -239,12 +260,11 @@ class _About(NamedTuple):
 
 
 def _about(path: str) -> _About:
-    task, beside = task_of(path), results_beside(path)
+    task, (_, beside) = task_of(path), results_beside(path)
     model = beside.get("model_name")
     fallbacks = {INVALID}
-    configs = beside.get("configs")
-    with suppress(msgspec.ValidationError):  # it is no configuration of theirs
-        config = msgspec.convert(configs.get(task, {}) if isinstance(configs, dict) else {}, _TaskConfiguration)
+    with suppress(msgspec.ValidationError, UnicodeEncodeError):  # it is no configuration of theirs
+        config = msgspec.convert(inner(beside, "configs", task), _TaskConfiguration)
         steps = [step for pipeline in config.filter_list or () for step in pipeline.filter or ()]
         fallbacks |= {step["fallback"] for step in steps if isinstance(step.get("fallback"), str)}
     return _About(task, model if isinstance(model, str) else None, frozenset(fallbacks))
@@ -487,24 +507,22 @@ def _texts_beside(path: str, columns: Columns, wanted: frozenset[str]) -> Iterat
 
 
 def _settings(path: str, dataset: str | None) -> Settings:
-    with open(path, "rb") as file:
-        yield from of_results(decoded(file.read()) or {}, dataset)
+    yield from of_results(results_in(path), dataset)
 
 
 def of_results(results: Mapping[str, Any], task: str | None) -> Settings:
     """What a results file says of a task: its version, its shots, how answers were drawn."""
     for key, name in (("versions", "task version"), ("n-shot", "number of shots")):
-        by_task = results.get(key)
-        if isinstance(by_task, dict) and task in by_task:
+        by_task = inner(results, key)
+        if task is not None and task in by_task:
             yield name, by_task[task]
-    configs = results.get("configs")
-    config = configs.get(task) if isinstance(configs, dict) else None
+    config = inner(results, "configs", task)
     for name in ("generation_kwargs", "dataset_path", "dataset_name", "output_type"):
-        if isinstance(config, dict) and name in config:
+        if name in config:
             yield from flat(config[name], name)
-    whole = results.get("config")
-    if isinstance(whole, dict) and whole.get("gen_kwargs") is not None:
-        yield from flat(whole["gen_kwargs"], "gen_kwargs")
+    gen_kwargs = inner(results, "config").get("gen_kwargs")
+    if gen_kwargs is not None:
+        yield from flat(gen_kwargs, "gen_kwargs")
     for name in ("chat_template_sha", "system_instruction_sha"):
         if name in results:
             yield name, results[name]
@@ -515,7 +533,7 @@ SAMPLES = Format(
     read_samples,
     _is_sample,
     texts=lambda path, columns, wanted: texts(path),
-    provenance=lambda path, dataset: of_results(results_beside(path), dataset or task_of(path)),
+    provenance=lambda path, dataset: of_results(results_beside(path)[1], dataset or task_of(path)),
     extras=extras,
     has_documents=True,
 )

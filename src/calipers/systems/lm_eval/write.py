@@ -324,7 +324,7 @@ def _dumped(value: Any, key: str = "") -> Any:
 HEADERS: Final = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
 TITLES: Final = {"results": "Tasks", "groups": "Groups"}
 NARROWEST: Final = 3
-_ARROWS: Final = {True: "↑", False: "↓"}
+_ARROWS: Final[Mapping[Any, str]] = {True: "↑", False: "↓"}
 
 
 def table(results: Mapping[str, Any], column: str = "results") -> str:
@@ -335,6 +335,11 @@ def table(results: Mapping[str, Any], column: str = "results") -> str:
     one of text, in which whole numbers have no decimals. A cell below more text than anything else is not read at all.
     """
     return markdown([TITLES[column], *HEADERS], list(_rows(results, column)))
+
+
+def tables(results: Mapping[str, Any]) -> str:
+    """The table of a results object, and that of its groups where there are some."""
+    return "\n".join([table(results), *([table(results, "groups")] if results.get("groups") else [])])
 
 
 def markdown(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -351,7 +356,7 @@ def _rows(results: Mapping[str, Any], column: str) -> Iterator[list[Any]]:
         row_values = results[column][name]
         alias = f"{' ' * depth}- {row_values.get('alias', name)}" if depth else str(row_values.get("alias", name))
         version = versions.get(name, "    N/A")
-        better = results.get("higher_is_better", {}).get(name, {})
+        better = results.get("higher_is_better", {}).get(name) or {}
         for key in sorted(key for key in row_values if "," in key):
             metric, _, pipeline = key.partition(",")
             if metric.endswith("_stderr"):
@@ -383,7 +388,9 @@ def _order(results: Mapping[str, Any], column: str) -> list[tuple[str, int]]:
 
 
 def _error(value: Any) -> str:
-    return "   N/A" if value is None or value == NOT_AVAILABLE else f"{value:.4f}"
+    if value is None or value == NOT_AVAILABLE:
+        return "   N/A"
+    return f"{value:.4f}" if isinstance(value, (int, float)) else str(value)
 
 
 class _Column:

@@ -8,6 +8,7 @@ import pytest
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
 from calipers.systems.lm_eval.jobs.report import joined, part
+from calipers.systems.lm_eval.write import tables
 
 MODEL = """
 from calipers.clients.client import Scored
@@ -50,7 +51,7 @@ def run(*benchmarks, **given):
 
 def test_tasks_asked_for_together_are_one_table_with_their_groups(home):
     (found,) = run("both", "roll.yaml")
-    rows = [line.split("|") for line in found.tables().splitlines() if line]
+    rows = [line.split("|") for line in tables(found.results).splitlines() if line]
     names = [row[1].strip() for row in rows if row[1].strip(" -:")]
     assert names == ["Tasks", "both", "- one", "- two", "roll", "Groups", "both"]
     assert list(found.results["results"]) == ["one", "two", "roll", "both"]

@@ -58,7 +58,7 @@ from calipers.systems.lm_eval.write import (
     results_object,
     run_results,
     sample_row,
-    table,
+    tables,
     task_hash,
 )
 
@@ -308,14 +308,9 @@ class HarnessReport:
         if self.parts[0].job.predict_only or shape not in ("table", "md"):
             return ""
         if shape == "md":
-            return self.tables()
+            return tables(self.results)
         sure = "".join(f"{line}\n" for line in self.sentences)
-        return f"\nlm-evaluation-harness' own table\n{self.tables()}\nintervals\n{sure}"
-
-    def tables(self) -> str:
-        """The table it prints, and that of its groups where there are some."""
-        blocks = [table(self.results), *([table(self.results, "groups")] if self.results.get("groups") else [])]
-        return "\n".join(blocks)
+        return f"\nlm-evaluation-harness' own table\n{tables(self.results)}\nintervals\n{sure}"
 
     def document(self) -> dict[str, Any]:
         """Every number with its standard error there and its interval here, as strict JSON."""
