@@ -295,6 +295,11 @@ def test_a_cache_asks_nothing_twice(home, server):
             "--samples: documents: there is no document 9 among the 8 of sums",
         ),
         (["--model", "dummy", "--samples", "nowhere"], "--samples: 'nowhere' is neither; expected JSON"),
+        (["--model", "dummy", "--metadata", "a={1}"], "--metadata: is {'a': {1}}; expected a JSON value"),
+        (
+            ["--model", "dummy", "--gen_kwargs", "temperature=²"],
+            "--gen-kwargs: temperature: is '²'; expected a number or null",
+        ),
         (
             ["--model", "dummy", "--fewshot_as_multiturn"],
             ("--fewshot_as_multiturn: needs a chat template; add --apply_chat_template"),
@@ -303,6 +308,24 @@ def test_a_cache_asks_nothing_twice(home, server):
 )
 def test_what_means_nothing_here_is_refused_by_name(home, words, said):
     assert refused("lm-eval", "--include_path", "tasks", "--tasks", "sums", *words, cwd=home).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("output_path: 5", "--output_path: is 5; expected a path"),
+        ("use_cache: true", "--use_cache: is True; expected a path"),
+        ("include_path: 5", "--include_path: is 5; expected text or a list of texts"),
+        ("num_fewshot: x", "--num_fewshot: is 'x'; expected an integer or null"),
+        ("limit: [1]", "--limit: is [1]; expected"),
+        ("system_instruction: []", "--system_instruction: is []; expected text or null"),
+        ("metadata: {since: 2024-01-01}", "--metadata: is {'since': datetime.date(2024, 1, 1)}; expected a JSON"),
+        ("limit: 2024-13-01", "c.yaml: is not valid YAML"),
+    ],
+)
+def test_an_option_of_another_type_in_a_file_is_refused_by_name(home, line, said):
+    (home / "c.yaml").write_text(f"model: dummy\ntasks: sums\n{line}\n")
+    assert refused("lm-eval", "--config", "c.yaml", cwd=home).startswith(said)
 
 
 def test_tasks_that_are_none_or_twice(home):

@@ -80,6 +80,12 @@ def test_gen_kwargs_that_cannot_be_read(text):
         gen_kwargs(text)
 
 
+@pytest.mark.parametrize("text", ["temperature=hot", '{"max_gen_toks": "x"}', '{"until": [5]}', '{"stop": 5}'])
+def test_gen_kwargs_of_another_type_are_refused_by_name(text):
+    with pytest.raises(InputError, match=r"--gen-kwargs: \w+: is .*; expected"):
+        jobs_of(["a"], {"model": ("m/x",), "gen_kwargs": text})
+
+
 def test_gen_kwargs_may_say_what_an_option_says_and_the_option_wins():
     (job,), _ = jobs_of(["a"], {"model": ("m/x",), "gen_kwargs": "temperature=0.5,max_gen_toks=9,until=X,top_k=3"})
     assert (job.temperature, job.max_tokens, job.stop, job.gen_kwargs) == (0.5, 9, ("X",), {"top_k": 3})

@@ -291,7 +291,7 @@ def setting(where: str, name: str, value: Any) -> Any:
     kind = str if name == "out" else _types()[name]
     try:
         converted = msgspec.convert(value, kind)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of half a surrogate pair
         raise InputError.at(where, f"is {shown(value)}", f"expected {_meant(kind)}") from None
     if name != "out":
         return converted
@@ -518,9 +518,8 @@ def _options(given: Mapping[str, Any]) -> Settings:
         extra = gen_kwargs(options["gen_kwargs"])
         if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0
             extra["temperature"] = 0.0
-        lifted = {LIFTED[key]: extra.pop(key) for key in list(extra) if key in LIFTED}
-        if isinstance(lifted.get("stop"), str):
-            lifted["stop"] = (lifted["stop"],)
+        ours = [key for key in extra if key in LIFTED]
+        lifted = {LIFTED[key]: setting(f"--gen-kwargs: {key}", LIFTED[key], extra.pop(key)) for key in ours}
         options = {**lifted, **options, "gen_kwargs": extra}
     return options
 

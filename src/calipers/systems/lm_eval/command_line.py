@@ -18,6 +18,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -28,14 +29,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from calipers.clients.huggingface.options import LoadOptions
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.running.job import LOAD_SEEDS
-from calipers.running.settings import jobs_of, shown
+from calipers.running.settings import jobs_of, load_seeds, setting, shown
 from calipers.systems.system import OwnPage
 
 if TYPE_CHECKING:
     from calipers.running.job import Job
     from calipers.running.perform import Report
     from calipers.systems.lm_eval.jobs.report import TaskPart
-    from calipers.systems.lm_eval.tasks.groups import Tasks
 
 PROGRAM: Final = "calipers lm-eval"
 COMMANDS: Final = ("run", "ls", "validate")
@@ -126,7 +126,7 @@ class HarnessCommand:
     def _about(self, job: Job) -> dict[str, Any]:
         """What its results file says of the command, the model and the machine."""
         from calipers.systems.lm_eval.aggregations import ITERATIONS
-        from calipers.systems.lm_eval.write import environment, model_blocks
+        from calipers.systems.lm_eval.write import environment, model_blocks, sanitized
 
         given, seeds = self.options, self.options["seed"]
         of_model, of_tokenizer = model_blocks(job)
@@ -149,7 +149,7 @@ class HarnessCommand:
             "date": time.time() - (time.perf_counter() - self.began),
             "model_source": given["model"],
             "model_name": self._model_name(),
-            "model_name_sanitized": re.sub(r'[<>:"/|\\?*\[\]]+', "__", self._model_name()),
+            "model_name_sanitized": sanitized(self._model_name()),
             "system_instruction": given["system_instruction"],
             "system_instruction_sha": None,
             "fewshot_as_multiturn": given["fewshot_as_multiturn"],
@@ -236,6 +236,8 @@ def _pairs(where: str, text: str) -> dict[str, Any]:
 
     >>> _pairs("--model_args", "pretrained=m,dtype=float32,stops=['a,b'],n=3,x=true")
     {'pretrained': 'm', 'dtype': 'float32', 'stops': ['a,b'], 'n': 3, 'x': True}
+    >>> _pairs("--metadata", "n=²,keys={[1]: 2}")  # neither an integer nor a mapping
+    {'n': '²', 'keys': '{[1]: 2}'}
     """
     if text.lstrip().startswith("{"):
         return _json_object(where, text)
@@ -282,16 +284,13 @@ def _separate(text: str) -> list[str]:
 def _value(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    if text.isnumeric():
-        return int(text)
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return text
+    for read in (int, float, ast.literal_eval) if text.isdecimal() else (float, ast.literal_eval):
+        with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            return read(text)
+    return text
+
+
+PAIRS: Final[Mapping[str, Any]] = {"nargs": "+", "action": _Pairs, "metavar": "KEY=VALUE"}
 
 
 def _run_parser() -> _Parser:
@@ -307,14 +306,7 @@ def _run_parser() -> _Parser:
 
     option = group("Model")
     option("--model", "-M", metavar="KIND", help=f"Kind of model: {', '.join(KINDS)}.  [default: hf]")
-    option(
-        "--model_args",
-        "-a",
-        nargs="+",
-        action=_Pairs,
-        metavar="KEY=VALUE",
-        help="Arguments of the model, such as pretrained=... or base_url=...",
-    )
+    option("--model_args", "-a", **PAIRS, help="Arguments of the model, such as pretrained=... or base_url=...")
     option("--device", metavar="NAME", help="Device of an hf model: cpu, cuda or cuda:N.")
     option("--batch_size", "-b", metavar="N", help="Number of prompts per batch: an integer, auto or auto:N.")
     option("--max_batch_size", type=int, metavar="N", help="Largest batch size of --batch_size auto.")
@@ -329,13 +321,7 @@ def _run_parser() -> _Parser:
     )
     option("--include_path", metavar="DIR", help="Folder with more task files.")
     option("--num_fewshot", "-f", type=int, metavar="N", help="Number of few-shot examples in a prompt.")
-    option(
-        "--metadata",
-        nargs="+",
-        action=_Pairs,
-        metavar="KEY=VALUE",
-        help="Metadata for tasks that need it, such as ruler.",
-    )
+    option("--metadata", **PAIRS, help="Metadata for tasks that need it, such as ruler.")
     option("--check_integrity", action="store_true", help="Check the tasks before the first request.")
     option(
         "--trust", action="store_true", help="Trust and run code that came with a task (!function); only in Calipers."
@@ -352,13 +338,7 @@ def _run_parser() -> _Parser:
         help="Send each few-shot example as its own messages.",
     )
     option("--system_instruction", metavar="TEXT", help="Text to put before a task's description.")
-    option(
-        "--gen_kwargs",
-        nargs="+",
-        action=_Pairs,
-        metavar="KEY=VALUE",
-        help="Sampling parameters that override the task's generation_kwargs.",
-    )
+    option("--gen_kwargs", **PAIRS, help="Sampling parameters that override the task's generation_kwargs.")
     option(
         "--seed",
         metavar="N,N,N,N",
@@ -385,7 +365,7 @@ def _run_parser() -> _Parser:
         help="Cache prompts on disk: true, refresh or delete.",
     )
     for name in ("--wandb_args", "--wandb_config_args", "--trackio_args", "--hf_hub_log_args"):
-        option(name, nargs="+", action=_Pairs, metavar="KEY=VALUE", help="Not supported: Calipers uploads nothing.")
+        option(name, **PAIRS, help="Not supported: Calipers uploads nothing.")
     return parser
 
 
@@ -461,7 +441,7 @@ def _from_config(path: str | None) -> dict[str, Any]:
         raise InputError.at(path, f"cannot be read ({error.strerror})", "expected a YAML file of options") from None
     except UnicodeDecodeError:
         raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # the last of a date with a thirteenth month
         mark = getattr(error, "problem_mark", None)
         raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, "is not valid YAML") from None
     if not isinstance(content, dict):
@@ -484,6 +464,10 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
             options[name] = _pairs(f"--{name}", options[name])
         if not isinstance(options[name], dict):
             raise InputError.at(f"--{name}", f"is {shown(options[name])}", "expected KEY=VALUE,... or a mapping")
+        setting(f"--{name}", "task_metadata" if name == "metadata" else name, options[name])
+    for name in ("output_path", "use_cache"):
+        if options[name] is not None and not isinstance(options[name], str):
+            raise InputError.at(f"--{name}", f"is {shown(options[name])}", "expected a path")
     tasks = options["tasks"]
     listed = tasks.split(",") if isinstance(tasks, str) else tasks
     if not listed or not isinstance(listed, list) or not all(isinstance(name, str) and name for name in listed):
@@ -517,8 +501,6 @@ def _cache_use(value: Any) -> str | None:
 
 
 def _seeds(value: Any) -> tuple[int, int, int, int]:
-    from calipers.running.settings import load_seeds
-
     parts = value.split(",") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else [value]
     if any(part is None or (isinstance(part, str) and part.strip().lower() == "none") for part in parts):
         wrong, right = f"is {shown(value)}", "expected integers, because a run without seeds cannot be reproduced"
@@ -568,7 +550,6 @@ def _chosen(job: Job, samples: Mapping[str, Sequence[int]]) -> Job:
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that mean the same whatever the model, as settings of a run."""
-    paths = options["include_path"]
     values = {
         "limit": options["limit"],
         "num_fewshot": options["num_fewshot"],
@@ -576,13 +557,19 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
         "system_instruction": options["system_instruction"],
         "apply_chat_template": options["apply_chat_template"] or None,
         "fewshot_as_multiturn": options["fewshot_as_multiturn"],
-        "include_path": (paths,) if isinstance(paths, str) else tuple(paths) if paths else None,
-        "gen_kwargs": json.dumps(options["gen_kwargs"]) if options["gen_kwargs"] else None,
+        "include_path": options["include_path"] or None,
+        "gen_kwargs": options["gen_kwargs"] or None,
         "load_seeds": options["seed"],
         "trust": options["trust"] or None,
         "task_metadata": {**options["model_args"], **options["metadata"]} or None,
     }
-    return {name: value for name, value in values.items() if value is not None}
+    options_by_setting = {"load_seeds": "seed", "task_metadata": "metadata"}
+    settings = {
+        name: setting(f"--{options_by_setting.get(name, name)}", name, value)
+        for name, value in values.items()
+        if value is not None
+    }
+    return settings | ({"gen_kwargs": json.dumps(settings["gen_kwargs"])} if "gen_kwargs" in settings else {})
 
 
 API_ARGS: Final = {  # argument -> our setting, and its kind
@@ -691,9 +678,9 @@ def _served(kind: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
     settings: dict[str, Any] = {"api": route, "concurrency": 1}
     if kind.startswith("openai"):
         settings["base_url"] = "https://api.openai.com/v1"
-    for argument, (setting, convert) in API_ARGS.items():
+    for argument, (name_here, convert) in API_ARGS.items():
         if argument in given:
-            settings[setting] = _converted(argument, given[argument], convert)
+            settings[name_here] = _converted(argument, given[argument], convert)
     size = str(given.get("batch_size", options["batch_size"]))
     if route == "completions" and not size.startswith("auto"):
         settings["concurrency"] = max(settings["concurrency"], 1) * _whole("--batch_size", size)
@@ -703,7 +690,7 @@ def _served(kind: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
 def _converted(argument: str, value: Any, kind: Callable[[Any], Any]) -> Any:
     try:
         return kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError.at("--model_args", f"{argument}={value} cannot be read", "expected a number") from None
 
 
@@ -717,18 +704,13 @@ def _whole(where: str, value: Any) -> int:
     return number
 
 
-def _index(include_path: Sequence[str]) -> Tasks:
-    from calipers.systems.lm_eval.jobs.benchmarks import tasks_in
-
-    return tasks_in(tuple(include_path))
-
-
 def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[str]:
     """What ``--tasks`` names, each once: names and patterns, files, or the files of one folder."""
-    from calipers.systems.lm_eval.jobs.benchmarks import nodes_of
+    from calipers.systems.lm_eval.jobs.benchmarks import nodes_of, tasks_in
+    from calipers.systems.lm_eval.tasks.groups import leaves
 
-    if len(requested) == 1 and Path(requested[0]).is_dir():
-        index = _index(include_path)
+    if len(requested) == 1 and os.path.isdir(requested[0]):
+        index = tasks_in(tuple(include_path))
         if requested[0] not in index.heads and requested[0] not in index.tags:
             files = sorted(map(str, Path(requested[0]).glob("*.yaml")))
             if not files:
@@ -743,18 +725,12 @@ def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[s
     sources: dict[str, str] = {}
     for name in names:
         for node in nodes_of(name, tuple(include_path)):
-            for task in _leaf_names(node):
-                source = sources.setdefault(task, node.name)
+            for leaf in leaves([node]):
+                source = sources.setdefault(leaf.name, node.name)
                 if source != node.name:
-                    wrong = f"{task} is requested twice, in {source} and in {node.name}"
+                    wrong = f"{leaf.name} is requested twice, in {source} and in {node.name}"
                     raise InputError.at("--tasks", wrong, "expected each task once")
     return names
-
-
-def _leaf_names(node: Any) -> list[str]:
-    from calipers.systems.lm_eval.tasks.groups import leaves
-
-    return [leaf.name for leaf in leaves([node])]
 
 
 def _once(jobs: Sequence[Job]) -> list[Job]:
@@ -765,9 +741,10 @@ def _once(jobs: Sequence[Job]) -> list[Job]:
 
 def _tables(what: str, include_path: str | None) -> str:
     """What ``ls`` prints: tables of groups, tags and tasks."""
+    from calipers.systems.lm_eval.jobs.benchmarks import tasks_in
     from calipers.systems.lm_eval.write import markdown
 
-    index = _index([include_path] if include_path else [])
+    index = tasks_in((include_path,) if include_path else ())
     groups = [[name, _location(head.path)] for name, head in sorted(index.heads.items()) if head.kind == "group"]
     tags = [[name] for name in sorted(index.tags)]
     tables = []
@@ -798,8 +775,10 @@ def _output_type(path: Path) -> str:
 
 def _validated(tasks: str, include_path: str | None) -> Answer:
     """What ``validate`` prints: whether every name is one of a task, a group or a tag."""
+    from calipers.systems.lm_eval.jobs.benchmarks import tasks_in
+
     names = tasks.split(",")
-    index = _index([include_path] if include_path else [])
+    index = tasks_in((include_path,) if include_path else ())
     missing = [name for name in names if name not in index.heads and name not in index.tags]
     text = f"Validating tasks: {names}\n"
     if missing:
@@ -809,7 +788,9 @@ def _validated(tasks: str, include_path: str | None) -> Answer:
 
 def listed(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
     """The names of ``tasks``, ``groups`` or ``tags`` that match a pattern, each with where it is from."""
-    index = _index(include_path)
+    from calipers.systems.lm_eval.jobs.benchmarks import tasks_in
+
+    index = tasks_in(tuple(include_path))
     if not index.heads:
         wrong = "lm_eval is not installed" if not include_path else f"no task file in {', '.join(include_path)}"
         raise InputError.at(what, wrong, "expected --include-path DIR with a folder of tasks")

@@ -339,7 +339,7 @@ class Tasks:
     def __init__(self, roots: Sequence[Path] = (), *, library: Path | None = None) -> None:
         """``library`` comes before all of them; its index is kept from one command to the next."""
         for root in roots:
-            if not root.is_dir():
+            if not os.path.isdir(root):
                 raise InputError.at(str(root), "no such folder", "expected a folder of task files")
         self._roots, self._library = roots, library
 
