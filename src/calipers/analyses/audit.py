@@ -18,7 +18,7 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats.carried import CARRIED
-from calipers.formats.convert import records_of
+from calipers.formats.convert import records_of, refuse_pipes
 from calipers.formats.format import Named, Raw
 from calipers.formats.read import begin
 from calipers.formats.run_folder import is_run, read_plan, read_settings
@@ -283,6 +283,7 @@ def audit(
     given = [os.fspath(path) for path in paths]
     if not given:
         raise InputError("no run; expected a run or a file of rollouts")
+    refuse_pipes(given)
     names = Named(columns or {})
     runs = [_evidence(path, names, reward, seed) for path in given]
     done = audited(runs[0], given[:1])

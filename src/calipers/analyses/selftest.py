@@ -381,7 +381,7 @@ def _probes(path: str) -> list[dict[str, Any]]:
                 raise ValueError("a probe is none")
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError.at(path, "is not the self-test of a benchmark", right) from None
     return list(probes)
 

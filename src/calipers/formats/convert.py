@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -221,6 +222,14 @@ def records_of(paths: Sequence[str], columns: Mapping[str, str], parts: Sequence
     """A record for each row of the parts that were read from these paths, with what the row says beside numbers."""
     names = columns if isinstance(columns, Named) else Named(columns)
     yield from _rows(parts, _sources(paths, names), names)
+
+
+def refuse_pipes(paths: Sequence[str]) -> None:
+    """InputError for standard input or a pipe, which passes only once: a record needs its row and its texts."""
+    for path in paths:
+        if path == STDIN or (os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)):
+            what = "standard input" if path == STDIN else "a pipe"
+            raise InputError.at(path, f"{what} passes only once", "expected a file or a folder")
 
 
 def texts_of_rows(path: str, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
+from calipers.analyses.audit import audit
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
@@ -256,6 +257,37 @@ def test_single_rollouts_can_be_shown(made):
     assert states(made, "shown.json")[0].exit_code == 1
     (made / "shown.json").write_text(shown.replace('\\"sample\\":1', '\\"sample\\":7'))
     assert states(made, "shown.json")[0].exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("leaf", "{}"), ("leaf", "5"), ("words", "5"), ("words", "null"), ("index", float("inf")), ("path", 5)],
+)
+def test_a_proof_that_is_none_is_told(made, key, value):
+    shown = json.loads(show_rollouts([str(made / "run.jsonl")], str(made / "result.tree"), ["täsk 3#1"]))
+    shown["shown"][0][key] = value
+    (made / "shown.json").write_text(json.dumps(shown))
+    (check,) = [check for check in states(made, "shown.json")[0].checks if check.what == "shown"]
+    assert check.state == WRONG
+    assert "is not a proof" in check.says
+
+
+def test_lists_without_end_are_no_result_and_no_proof(made):
+    deep = "[" * 100_000 + "]" * 100_000
+    (made / "deep.json").write_text(
+        '{"schema":"calipers.result/1","calipers.proof/1":"calipers.proof/1","a":' + deep + "}"
+    )
+    assert states(made, "deep.json")[0].exit_code == 1
+    with pytest.raises(InputError, match="deep"):
+        certify(made / "deep.json")
+
+
+def test_pipes_and_standard_input_are_refused(made):
+    os.mkfifo(made / "pipe")
+    for path in (str(made / "pipe"), "-"):
+        for look in (certify, audit, lambda path: verify(made / "c.json", [path])):
+            with pytest.raises(InputError, match="passes only once"):
+                look(path)
 
 
 def test_what_is_shown_hides_the_rest(made):

@@ -15,7 +15,7 @@ from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, private_ke
 from calipers.analyses.certify.leaves import Leaves, grow, growing, of_parts, of_records
 from calipers.errors import InputError
 from calipers.formats.atomic_file import atomic_file
-from calipers.formats.convert import records_of
+from calipers.formats.convert import records_of, refuse_pipes
 from calipers.formats.format import Named
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import kept_processes
@@ -182,6 +182,7 @@ def certify(
     random without. `Certified.save` writes the certificate, and its tree beside it.
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    refuse_pipes(given)
     scoring = CertifiedScoring(
         tuple(metrics), tuple(by), cluster, dialect, missing, reward, confidence, seed, interval, range, tuple(exclude)
     )
@@ -265,7 +266,7 @@ def result_in(path: str) -> Result | None:
             if head[:1] != b"{" or b'"calipers.result/1"' not in head:
                 return None
             document = json.loads(head + file.read())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     result = Result.from_dict(document)
     if result.digest != document.get("digest"):

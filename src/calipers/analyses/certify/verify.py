@@ -21,7 +21,7 @@ from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_
 from calipers.analyses.certify.leaves import leaf_of, words_of
 from calipers.errors import InputError
 from calipers.formats.canonical import NotCanonical, canonical, words_digest
-from calipers.formats.convert import records_of
+from calipers.formats.convert import records_of, refuse_pipes
 from calipers.formats.format import Named
 from calipers.formats.read import begin
 from calipers.reports.document import Blank, Block, Document, Name, Sentence, plain_table
@@ -48,6 +48,7 @@ def show_rollouts(
     paths: Sequence[str], tree: str, wanted: Sequence[str], columns: Mapping[str, str] | None = None
 ) -> str:
     """The proof of the rollouts of some tasks, ``TASK`` or ``TASK#SAMPLE``, as JSON; InputError where there is none."""
+    refuse_pipes(paths)
     kept = trees.open_tree(tree).read()
     done = scored(paths, CertifiedScoring(), columns, kept.seed)
     if done.tree is None or done.tree.root != kept.root:
@@ -101,7 +102,7 @@ def check_proof(path: str, root: bytes | None, count: int) -> Iterator[CertCheck
         shown = [_rebuilt(each) for each in document["shown"]]
         if document["schema"] != PROOF:
             raise ValueError("its schema is another")
-    except (OSError, ValueError, KeyError, TypeError, NotCanonical) as error:
+    except (OSError, ValueError, KeyError, TypeError, NotCanonical, OverflowError, RecursionError) as error:
         yield CertCheck("shown", WRONG, f"{path} is not a proof ({type(error).__name__}: {error})")
         return
     for index, leaf, nodes, record in shown:
@@ -119,8 +120,10 @@ def _rebuilt(entry: Mapping[str, Any]) -> tuple[int, bytes, list[bytes], dict[st
     record = json.loads(text)
     if canonical(record) != text.encode():
         raise ValueError("a leaf is not canonical")
-    digest = None if words is None else words_digest(json.loads(words))
-    if words is not None and digest != record.get("words"):
+    if not isinstance(record, dict) or not {"task", "sample", "outcome"} <= record.keys():
+        raise ValueError("a leaf is of no rollout")
+    said = {} if words is None else json.loads(words)
+    if words is not None and (not isinstance(said, dict) or words_digest(said) != record.get("words")):
         raise ValueError("what a rollout says in words is not what its leaf has the hash of")
     salt = bytes.fromhex(entry["salt"])
     if len(salt) != trees.SALT:
@@ -286,6 +289,7 @@ def verify(
     name = os.fspath(path)
     several = [rollouts] if isinstance(rollouts, (str, os.PathLike)) else rollouts
     given = [os.fspath(each) for each in several]
+    refuse_pipes(given)
     try:
         certificate = read_certificate(name)
     except InputError as error:
