@@ -106,7 +106,7 @@ def certify(
         targets[beside].write_all(done.tree.encoded())
         click.echo(f"{clean(beside, None)}: the salts and hashes of {counted(done.tree.count, 'rollout')}")
     if request:
-        from calipers.analyses.certify.time_stamp import request_for
+        from calipers.analyses.certify.envelope import request_for
 
         targets[request].write(request_for(done.envelope))
         click.echo(f"{clean(request, None)}: a request for a time stamp")

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,10 +16,10 @@ from calipers.analyses.certify.leaves import Leaves, grow, growing, of_parts, of
 from calipers.errors import InputError
 from calipers.formats.atomic_file import atomic_file
 from calipers.formats.convert import records_of, refuse_pipes
-from calipers.formats.format import Named
+from calipers.formats.format import Format, Named
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import kept_processes
-from calipers.formats.read import Input, begin, found_format, with_folders
+from calipers.formats.read import begin, found_format, with_folders
 from calipers.formats.run_folder import PLAN, RUN, is_run, read_plan
 from calipers.formats.source import Source
 from calipers.names import is_code
@@ -55,9 +55,8 @@ class CertifiedScoring:
 
     def to_dict(self) -> dict[str, Any]:
         """What was asked for; what is as usual is left out."""
-        usual = CertifiedScoring()
-        names = self.__dataclass_fields__
-        given = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
+        usual = asdict(CertifiedScoring())
+        given = {name: value for name, value in asdict(self).items() if value != usual[name]}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
     @classmethod
@@ -85,7 +84,6 @@ class ScoredRollouts:
 
     result: Result
     leaves: Leaves
-    inputs: Sequence[Input]
     tree: trees.Tree | None  # None where no seed was given
 
 
@@ -113,14 +111,15 @@ def scored(
 ) -> ScoredRollouts:
     """Score rollouts and take their leaves; native records are read once for both."""
     names = columns if isinstance(columns, Named) else Named(columns or {})
-    settings = {name: getattr(scoring, name) for name in scoring.__dataclass_fields__ if name != "metrics"}
-    metrics = list(scoring.metrics) or None
+    settings = asdict(scoring)
+    metrics = list(settings.pop("metrics")) or None
     plan = make_plan(metrics, **settings)
     parts: list[Part] = []
     with kept_processes():
-        if not _kinds(paths, names) <= HASHED_WHILE_READ or names:
+        kinds = _formats(paths, names)
+        if names or not {kind.name for kind in kinds} <= HASHED_WHILE_READ:
             result = score(list(paths), metrics, columns=names, **settings)
-            extra = sorted({name for path in _opened(paths, names) for name in path.labels})
+            extra = sorted({label for kind in kinds for label in kind.labels})
             begin(paths, columns=names, labels=extra, kept=parts)
             leaves = of_records(records_of(paths, names, parts))
         elif plan.labels:  # a label may add a column, and no leaf depends on what was asked for
@@ -135,15 +134,11 @@ def scored(
             with nullcontext(None) if seed is None else growing(seed, leaves) as finished:
                 result = replace(score(table, metrics, **settings), inputs=inputs())
                 del table  # as large as the tree
-                return ScoredRollouts(result, leaves, result.inputs, finished() if finished else None)
-        return ScoredRollouts(result, leaves, result.inputs, None if seed is None else grow(seed, leaves))
+                return ScoredRollouts(result, leaves, finished() if finished else None)
+        return ScoredRollouts(result, leaves, None if seed is None else grow(seed, leaves))
 
 
-def _kinds(paths: Sequence[str], names: Named) -> frozenset[str]:
-    return frozenset(kind.name for kind in _opened(paths, names))
-
-
-def _opened(paths: Sequence[str], names: Named) -> list[Any]:
+def _formats(paths: Sequence[str], names: Named) -> list[Format]:
     kinds = []
     for each in with_folders(paths, names)[0]:
         if not isinstance(each, str):
@@ -189,29 +184,20 @@ def certify(
     planned = None if plan is None else os.fspath(plan)
     if key is not None:
         private_key(os.fspath(key))  # before the work, not after it
-    done = _unsigned(given, scoring, columns, planned, salt_seed)
-    return done if key is None else replace(done, envelope=sign(done.envelope, os.fspath(key)))
-
-
-def _unsigned(
-    given: Sequence[str],
-    scoring: CertifiedScoring,
-    columns: Mapping[str, str] | None,
-    plan: str | None,
-    salt_seed: bytes | None,
-) -> Certified:
     alone = result_in(given[0]) if len(given) == 1 else None
     if alone is not None:
         if scoring != CertifiedScoring() or columns:
             raise InputError.at(given[0], "is a result, whose numbers are made", "expected rollouts with these options")
-        return _certified(alone, None, scoring, {}, given, plan, [NO_ROOT])
-    if plan is not None:
-        from calipers.analyses.certify.preregister import as_planned
+        certified = _certified(alone, None, scoring, {}, given, planned, [NO_ROOT])
+    else:
+        if planned is not None:
+            from calipers.analyses.certify.preregister import as_planned
 
-        scoring = as_planned(plan, scoring)
-    scoring.refuse_code()
-    done = scored(given, scoring, columns, salt_seed or os.urandom(trees.SEED))
-    return _certified(done.result, done.tree, scoring, columns or {}, given, plan, done.result.notes)
+            scoring = as_planned(planned, scoring)
+        scoring.refuse_code()
+        done = scored(given, scoring, columns, salt_seed or os.urandom(trees.SEED))
+        certified = _certified(done.result, done.tree, scoring, columns or {}, given, planned, done.result.notes)
+    return certified if key is None else replace(certified, envelope=sign(certified.envelope, os.fspath(key)))
 
 
 def _certified(

@@ -36,6 +36,7 @@ from calipers.formats.canonical import (
     LANES,
     NotCanonical,
     canonical,
+    canonical_raw,
     is_time,
     number,
     number_texts,
@@ -108,8 +109,8 @@ def of_records(records: Iterator[Mapping[str, Any]]) -> Leaves:
     keyed.sort()
 
     def find(name: str, wanted: int | None) -> list[int]:
-        told = (name.encode(), None if wanted is None else wanted)
-        return [index for index, (key, _) in enumerate(keyed) if key[3] == told[0] and told[1] in (None, key[4])]
+        task = name.encode()
+        return [index for index, (key, _) in enumerate(keyed) if key[3] == task and wanted in (None, key[4])]
 
     return Leaves(
         len(keyed),
@@ -149,8 +150,6 @@ def _split(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _decoded(value: Any) -> Any:
     if not isinstance(value, Raw):
         return value
-    from calipers.formats.canonical import canonical_raw
-
     canonical_raw(bytes(value))  # which refuses a key that appears twice
     return msgspec.json.decode(value)
 
@@ -165,19 +164,19 @@ def _keyed(record: Mapping[str, Any]) -> tuple[tuple[bytes, bytes, bytes, bytes,
     task, sample = str(_decoded(record["task"])), int(_decoded(record.get("sample")) or 0)
     attempt = int(_decoded(record.get("attempt")) or 1)
     outcome = _decoded(record.get("outcome")) or ("scored" if rewards else "missing")
-    leaf: dict[str, Any] = {
-        **{name: value for name, value in group.items() if value is not None},
-        **({"attempt": attempt} if attempt != 1 else {}),
-        **({"numbers": _finite(numbers)} if numbers else {}),
+    parts = {
+        **group,
+        "attempt": attempt if attempt != 1 else None,
+        "numbers": _finite(numbers) or None,
         "outcome": outcome,
-        **({"rewards": _finite(rewards)} if rewards else {}),
+        "rewards": _finite(rewards) or None,
         "sample": sample,
         "task": task,
+        "words": words_digest(words) or None,
     }
-    if digest := words_digest(words):
-        leaf["words"] = digest
-    names = [(group[name] or "").encode() for name in ("dataset", "model", "agent")]
-    return (names[0], names[1], names[2], task.encode(), sample, attempt), canonical(leaf)
+    leaf = {name: value for name, value in parts.items() if value is not None}
+    dataset, model, agent = ((group[name] or "").encode() for name in ("dataset", "model", "agent"))
+    return (dataset, model, agent, task.encode(), sample, attempt), canonical(leaf)
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,11 +265,8 @@ class _Rows:
         same = np.ones(max(len(order) - 1, 0), dtype=bool)
         for key in keys:
             same &= key[order[1:]] == key[order[:-1]]
-        starts = np.flatnonzero(same & ~np.append(False, same[:-1]))
-        for start in starts.tolist():  # rows that only their leaves tell apart
-            end = start + 1
-            while end <= len(same) and end - 1 < len(same) and same[end - 1]:
-                end += 1
+        starts, ends = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]))).reshape(-1, 2).T
+        for start, end in zip(starts.tolist(), (ends + 1).tolist(), strict=True):  # rows that only leaves tell apart
             rows = order[start:end]
             texts = self.take(rows).texts()
             order[start:end] = rows[sorted(range(len(rows)), key=texts.__getitem__)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,17 +142,15 @@ def root_of(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bytes
     """The root that a leaf and its inclusion proof lead to; None where the proof has too few or too many hashes."""
     if not 0 <= index < count:
         return None
-    left, used = list(path), 0
-    size = count
-    while size > 1:
+    left = deque(path)
+    for size in _sizes(count)[:-1]:
         if index ^ 1 < size:
-            if used == len(left):
+            if not left:
                 return None
-            partner = left[used]
-            used += 1
+            partner = left.popleft()
             leaf = node_hash(partner, leaf) if index % 2 else node_hash(leaf, partner)
-        index, size = index // 2, (size + 1) // 2
-    return leaf if used == len(left) else None
+        index //= 2
+    return None if left else leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +197,9 @@ class TreeFile:
 
     def read(self) -> Tree:
         """All of the tree; InputError where the file has changed."""
-        sizes = [self.count]
-        while sizes[-1] > 1:
-            sizes.append((sizes[-1] + 1) // 2)
         with _opened(self.path) as file:
             file.seek(_HEAD)
-            tree = Tree(self.seed, [file.read(HASH * each) for each in sizes])
+            tree = Tree(self.seed, [file.read(HASH * size) for size in _sizes(self.count)])
         if tree.root != self.root or tree.count != self.count:
             raise InputError.at(self.path, "changed while it was read", "expected a file that does not change")
         return tree
@@ -217,14 +213,18 @@ def open_tree(path: str) -> TreeFile:
         if not head.startswith(MAGIC) or len(head) < _HEAD:
             raise InputError.at(path, "is not a tree file", right)
         count = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 8], "big")
-        nodes = level = count
-        while level > 1:
-            level = (level + 1) // 2
-            nodes += level
-        if not 0 < count < MOST or os.fstat(file.fileno()).st_size != _HEAD + HASH * nodes:
+        if not 0 < count < MOST or os.fstat(file.fileno()).st_size != _HEAD + HASH * sum(_sizes(count)):
             raise InputError.at(path, f"does not have the hashes of {count:,} leaves", right)
         file.seek(-HASH, os.SEEK_END)
         return TreeFile(path, head[-SEED:], count, file.read(HASH))
+
+
+def _sizes(count: int) -> list[int]:
+    """The number of hashes at each level over so many leaves."""
+    sizes = [count]
+    while sizes[-1] > 1:
+        sizes.append((sizes[-1] + 1) // 2)
+    return sizes
 
 
 @contextmanager

@@ -531,7 +531,7 @@ def planned_as(path: str) -> str:
 
 
 def _stamped(certificate: Certificate, stamp: str | None, authority: str | None) -> CertCheck:
-    from calipers.analyses.certify.time_stamp import NotStamped, stamped_at
+    from calipers.analyses.certify.envelope import NotStamped, stamped_at
 
     if stamp is None or authority is None:
         absent = "--time-stamp" if stamp is None else "--authority"

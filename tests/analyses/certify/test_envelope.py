@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calipers.analyses.certify.envelope import Envelope, state
-from calipers.analyses.certify.time_stamp import NotStamped, request_for, stamped_at
+from calipers.analyses.certify.envelope import Envelope, NotStamped, request_for, stamped_at, state
 from calipers.errors import InputError
 
 if shutil.which("openssl") is None:
