@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 
+from calipers.analyses.watch.watch import RunWatch
+
 
 def write_step(folder, step, rewards, *, name="step_{step}.jsonl", tasks=None, **columns):
     """A file of our own records: rewards [G, n], and columns [G, n] by name."""
@@ -27,3 +29,15 @@ def write_run(folder, steps, *, tasks=100, samples=4, drop=0.0, at=10**9, seed=1
         chance = chances - (drop * chances * (1 - chances) / 0.154 if step >= at else 0)
         passes = rng.random((tasks, samples)) < np.clip(chance, 0, 1)[:, None]
         write_step(folder, step, passes.astype(float), **more)
+
+
+def watch(path, alarms=None, *, state=None, accept=None, columns=None, reward=None, **settings):
+    """One look at a folder of steps, as ``calipers watch --once`` has it."""
+    watching = RunWatch(str(path), {"alarms": alarms, **settings}, state=state, columns=columns, reward=reward)
+    try:
+        watching.look()
+        if accept is not None:
+            watching.accept(accept)
+        return watching.result()
+    finally:
+        watching.close()

@@ -151,11 +151,10 @@ def _audited() -> Document:
 
 def _watched(folder: Path) -> Iterator[tuple[str, Document]]:
     """The pages of a watch: an alarm with its rollouts, and the best step."""
-    from watch_steps import write_run
+    from watch_steps import watch, write_run
 
     from calipers.analyses.watch.alarm import alarms_of
     from calipers.analyses.watch.best import best_in
-    from calipers.analyses.watch.watch import watch
 
     for split in ("train", "eval"):
         write_run(folder / "steps" / split, 14, drop=0.3, at=8, tasks=40)

@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from watch_steps import write_run, write_step
+from watch_steps import watch, write_run, write_step
 
 import calipers
 from calipers.analyses.watch.alarm import alarms_of
-from calipers.analyses.watch.watch import is_watched, watch
+from calipers.analyses.watch.watch import is_watched
 from calipers.errors import InputError
 from calipers.web.draw import CurveStep, StepMark, step_curve
 from calipers.web.watch_page import counted_th, watch_data

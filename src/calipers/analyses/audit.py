@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, Final
 
 import msgspec
@@ -111,8 +111,7 @@ def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
     completion, metadata = record.get("completion"), record.get("metadata") or {}
     call = record["request"] if isinstance(record.get("request"), dict) else {}  # of Calipers' own runs
     seed = record.get("seed", metadata.get("seed", call.get("seed")))
-    request = _first(record, IDS) if _first(record, IDS) is not None else call.get("id")
-    start, end = _first(record, STARTS), _first(record, ENDS)
+    request = _first(record, IDS, call.get("id"))
     text = completion if isinstance(completion, str) else None if completion is None else _written(completion)
     return AuditRow(
         group=tuple(_plain(record.get(name)) for name in ("agent", "model", "dataset", "split", "step")),
@@ -124,13 +123,13 @@ def _row(record: Mapping[str, Any], reward: str | None) -> AuditRow:
         text=text,
         plain=isinstance(completion, str),
         answer=record.get("answer"),
-        start=_moment(start),
-        end=_moment(end),
+        start=_moment(_first(record, STARTS)),
+        end=_moment(_first(record, ENDS)),
         latency=_number(usage.get("latency_s", record.get("latency_s"))),
         tokens=_number(usage.get("output_tokens", record.get("output_tokens"))),
         reasoning=_number(usage.get("reasoning_tokens", record.get("reasoning_tokens"))),
         max_tokens=_number(record.get("max_tokens")),
-        logprob=_number(_first(record, LOGPROBS) if _first(record, LOGPROBS) is not None else _first(usage, LOGPROBS)),
+        logprob=_number(_first(record, LOGPROBS, _first(usage, LOGPROBS))),
         retries=_number(record.get("retries")) or 0.0,
         seed=int(seed) if isinstance(seed, (int, float)) else None,
         sent_seed=sent if isinstance(sent := call.get("seed"), int) else None,
@@ -262,6 +261,20 @@ class AuditEvidence:
         return [sorted(some, key=lambda row: row.sample) for some in tasks.values()]
 
 
+def impossible(rule: str, rollouts: Sequence[AuditRow], says: str) -> Anomaly:
+    """A finding that no honest run has, with the first of its rollouts."""
+    return Anomaly(rule, IMPOSSIBLE, len(rollouts), says, expected=0.0, examples=_names(rollouts))
+
+
+def listed(rule: str, rollouts: Sequence[AuditRow], of: int, says: str) -> Listed:
+    """A list of some rollouts, of so many, with the first of them."""
+    return Listed(rule, len(rollouts), of, says, _names(rollouts))
+
+
+def _names(rollouts: Sequence[AuditRow]) -> list[str]:
+    return [row.name for row in rollouts[:NAMED]]
+
+
 Verdict = Anomaly | Listed | str | None
 """What a rule comes to: a finding, a list, what is not recorded, or nothing found."""
 
@@ -286,28 +299,26 @@ def audit(
     refuse_pipes(given)
     names = Named(columns or {})
     runs = [_evidence(path, names, reward, seed) for path in given]
-    done = audited(runs[0], given[:1])
-    more: list[Verdict] = []
-    if len(runs) > 1:
-        more += [*against_strong_runs(runs)]
+    more = [*against_strong_runs(runs)] if len(runs) > 1 else []
     if rejudge:
-        more += [_rejudged(given[0])]
-    findings = [each for each in more if isinstance(each, Anomaly)]
-    lists = [each for each in more if isinstance(each, Listed)]
-    return Audit(given, done.rollouts, [*done.findings, *findings], [*done.lists, *lists], done.tried, done.unknown)
+        more.append(_rejudged(given[0]))
+    return audited(runs[0], given, more)
 
 
-def audited(evidence: AuditEvidence, paths: Sequence[str] = ()) -> Audit:
-    """The rules of one run, one after the other."""
-    findings, lists, tried, unknown = [], [], [], []
-    for name, rule in RULES.items():
-        verdicts = list(rule(evidence))
-        findings += [each for each in verdicts if isinstance(each, Anomaly)]
-        lists += [each for each in verdicts if isinstance(each, Listed)]
-        unknown += [each for each in verdicts if isinstance(each, str)]
-        if None in verdicts and not any(isinstance(each, Anomaly) for each in verdicts):
-            tried.append(name)
-    return Audit(paths, len(evidence.rows), findings, lists, tried, list(dict.fromkeys(unknown)))
+def audited(evidence: AuditEvidence, paths: Sequence[str] = (), more: Sequence[Verdict] = ()) -> Audit:
+    """The rules of one run, one after the other, and what was found in other ways."""
+    verdicts = {name: list(rule(evidence)) for name, rule in RULES.items()}
+    every = [*chain(*verdicts.values()), *more]
+    return Audit(
+        paths,
+        len(evidence.rows),
+        findings=[each for each in every if isinstance(each, Anomaly)],
+        lists=[each for each in every if isinstance(each, Listed)],
+        tried=[
+            name for name, some in verdicts.items() if None in some and not any(isinstance(v, Anomaly) for v in some)
+        ],
+        unknown=list(dict.fromkeys(each for each in every if isinstance(each, str))),
+    )
 
 
 def _evidence(path: str, names: Named, reward: str | None, seed: int) -> AuditEvidence:
@@ -317,14 +328,16 @@ def _evidence(path: str, names: Named, reward: str | None, seed: int) -> AuditEv
     if not is_run(path):
         return AuditEvidence(rows, seed=seed)
     plan = read_plan(path)
-    most = plan.identity.get("sampling", {}).get("max_tokens")
-    planned = {task.task: plan.of(task) for task in plan.tasks}
-    limit = float(most) if isinstance(most, (int, float)) else None
-    at_once = read_settings(path).get("concurrency")
     sampling = plan.identity.get("sampling", {})
-    own = sampling.get("seed") if "seed" not in (sampling.get("extra") or {}) else None
+    most, concurrency = sampling.get("max_tokens"), read_settings(path).get("concurrency")
+    sent = sampling.get("seed") if "seed" not in (sampling.get("extra") or {}) else None
     return AuditEvidence(
-        rows, limit, planned, seed, at_once if isinstance(at_once, int) else None, own if isinstance(own, int) else None
+        rows,
+        max_tokens=float(most) if isinstance(most, (int, float)) else None,
+        planned={task.task: plan.of(task) for task in plan.tasks},
+        seed=seed,
+        concurrency=concurrency if isinstance(concurrency, int) else None,
+        planned_seed=sent if isinstance(sent, int) else None,
     )
 
 
@@ -457,9 +470,7 @@ def ledger(evidence: AuditEvidence) -> Iterator[Verdict]:
         odd = [row for row in evidence.rows if row.sample >= evidence.planned.get(row.task, 0)]
         if odd:
             says = "rollouts that the plan of the run does not have"
-            yield Anomaly(
-                "ledger", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]]
-            )
+            yield impossible("ledger", odd, says)
         yield None
         return
     holes = []
@@ -491,8 +502,7 @@ def seeds(evidence: AuditEvidence) -> Iterator[Verdict]:
         odd = [row for row in sent if row.sent_seed != sample_seed(base, row.task, row.sample)]
         if odd:
             says = "rollouts whose request had another seed than the plan gives that sample"
-            examples = [row.name for row in odd[:NAMED]]
-            yield Anomaly("seeds", IMPOSSIBLE, len(odd), says, expected=0.0, examples=examples)
+            yield impossible("seeds", odd, says)
         yield None
         return
     known = [row for row in evidence.rows if row.seed is not None]
@@ -523,8 +533,7 @@ def attempts(evidence: AuditEvidence) -> Iterator[Verdict]:
     if replaced:
         better = sum(some[-1].passed and not some[-2].passed for some in replaced)
         says = f"rollouts with a reward that were run again; {better:,} of them then passed"
-        examples = [some[-1].name for some in replaced[:NAMED]]
-        yield Anomaly("attempts", IMPOSSIBLE, len(replaced), says, expected=0.0, examples=examples)
+        yield impossible("attempts", [some[-1] for some in replaced], says)
     yield None
 
 
@@ -558,20 +567,15 @@ def times(evidence: AuditEvidence) -> Iterator[Verdict]:
     backwards = [row for row in timed if (row.end or 0) < (row.start or 0)]
     negative = [row for row in evidence.rows if row.latency is not None and row.latency < 0]
     if backwards or negative:
-        odd = [*backwards, *negative]
-        says = "rollouts that end before they start"
-        yield Anomaly("times", IMPOSSIBLE, len(odd), says, expected=0.0, examples=[row.name for row in odd[:NAMED]])
+        yield impossible("times", [*backwards, *negative], "rollouts that end before they start")
     rated = [row for row in evidence.rows if row.tokens and row.latency and row.latency > 0]
     fast = [row for row in rated if (row.latency or 0) >= CACHED and (row.tokens or 0) / (row.latency or 1) > FASTEST]
     if fast:
-        says = f"completions faster than {FASTEST:,.0f} tokens per second"
-        yield Anomaly(
-            "token_rate", IMPOSSIBLE, len(fast), says, expected=0.0, examples=[row.name for row in fast[:NAMED]]
-        )
+        yield impossible("token_rate", fast, f"completions faster than {FASTEST:,.0f} tokens per second")
     quick = [row for row in rated if (row.latency or 0) < CACHED]
     if quick:
         says = f"completions in less than {1000 * CACHED:.0f} ms: a cache, a replay, or no model at all"
-        yield Listed("instant", len(quick), len(rated), says, [row.name for row in quick[:NAMED]])
+        yield listed("instant", quick, len(rated), says)
     if timed and evidence.concurrency:
         wall = max(row.end or 0 for row in timed) - min(row.start or 0 for row in timed)
         spent = sum((row.end or 0) - (row.start or 0) for row in timed)
@@ -588,13 +592,12 @@ def tokens(evidence: AuditEvidence) -> Iterator[Verdict]:
     limited = [(row, most) for row in known if (most := row.max_tokens or evidence.max_tokens)]
     over = [row for row, most in limited if (row.tokens or 0) > most]
     if over:
-        says = "completions with more output tokens than max_tokens"
-        yield Anomaly("tokens", IMPOSSIBLE, len(over), says, expected=0.0, examples=[row.name for row in over[:NAMED]])
+        yield impossible("tokens", over, "completions with more output tokens than max_tokens")
     # a token has a byte at least, but for a few that are not text, such as the end; hidden reasoning is no text
     more = [row for row in known if not row.reasoning and (row.tokens or 0) > len((row.text or "").encode()) + 8]
     if more:
         says = "completions with more output tokens than their text has bytes, and no hidden reasoning on record"
-        yield Listed("tokens", len(more), len(known), says, [row.name for row in more[:NAMED]])
+        yield listed("tokens", more, len(known), says)
     if known:
         yield None
 
@@ -605,7 +608,7 @@ def empty_passes(evidence: AuditEvidence) -> Iterator[Verdict]:
     nothing = [row for row in known if row.passed and not (row.text or "").strip() and row.answer in (None, "")]
     if nothing:
         says = "rollouts that pass with an empty completion: the verifier accepts no answer, or the file has no texts"
-        yield Listed("empty_passes", len(nothing), len(known), says, [row.name for row in nothing[:NAMED]])
+        yield listed("empty_passes", nothing, len(known), says)
     if known:
         yield None
 
@@ -617,14 +620,13 @@ def gold_text(evidence: AuditEvidence) -> Iterator[Verdict]:
     inside = [row for row in long if (row.gold or "").strip() in (row.text or "")]
     if inside:
         says = f"completions that have a reference solution of {LONG} characters or more word by word"
-        examples = [row.name for row in inside[:NAMED]]
-        yield Anomaly("gold_text", IMPOSSIBLE, len(inside), says, expected=0.0, examples=examples)
+        yield impossible("gold_text", inside, says)
     if long:
         yield None
     oracles = [row for row in evidence.rows if (row.group[0] or "").lower() in ("oracle", "nop", "solution")]
     if oracles:
         says = f"rollouts of the agent {oracles[0].group[0]!r}, which asks no model"
-        yield Listed("oracle_agent", len(oracles), len(evidence.rows), says, [row.name for row in oracles[:NAMED]])
+        yield listed("oracle_agent", oracles, len(evidence.rows), says)
 
 
 def twin_tasks(evidence: AuditEvidence) -> Iterator[Verdict]:
@@ -688,13 +690,9 @@ def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:
 
 def _rejudged(path: str) -> Verdict:
     """Rewards that the run's own verifier does not give again."""
-    import tempfile
+    from calipers.analyses.rescore.rescore import changed_verdicts
 
-    from calipers.analyses.rescore.rescore import rescore
-
-    with tempfile.TemporaryDirectory(prefix="calipers-") as folder:
-        done = rescore(path, out=os.path.join(folder, "again.jsonl"), name="again")
-    changed = [flip for flip in done.flips if flip.what != "the same" and flip.count]
+    _, changed = changed_verdicts(path)
     if not changed:
         return None
     count = sum(flip.count for flip in changed)

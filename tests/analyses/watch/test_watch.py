@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from watch_steps import write_run, write_step
+from watch_steps import watch, write_run, write_step
 
 from calipers.analyses.watch import watch as module
 from calipers.analyses.watch.alarm import alarms_of
 from calipers.analyses.watch.best import best_in, best_of
 from calipers.analyses.watch.monitor import Memory, Monitor, MonitorSettings, SeriesTasks
 from calipers.analyses.watch.sums import StepSums, read_step_file, task_hashes
-from calipers.analyses.watch.watch import RunWatch, watch
+from calipers.analyses.watch.watch import RunWatch
 from calipers.errors import InputError
 from calipers.stats.alarms import Process, RunningBest, drop_units
 
@@ -144,7 +144,7 @@ def test_a_watch_that_is_killed_goes_on(tmp_path):
         "    if count[0] == 12: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return real(*a, **k)\n"
         "module.read_step_file = read\n"
-        "module.watch(sys.argv[1], alarms_of(['drop(pass@1) > 0.02']))\n"
+        "module.RunWatch(sys.argv[1], {'alarms': alarms_of(['drop(pass@1) > 0.02'])}).look()\n"
     )
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "a")], check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -636,7 +636,7 @@ def test_the_centre_of_a_pool_is_over_the_pool_and_not_over_the_batch():
     values = np.linspace(0, 1, 100)
     memory.learn(pool, values, decayed=False)
     hard = pool[:10]
-    expected, centre = memory.expected(hard, decayed=False)
+    expected, centre = memory.expected(hard)
     assert expected.mean() < 0.35
     assert centre == pytest.approx(0.5, abs=0.01)
 

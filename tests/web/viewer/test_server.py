@@ -587,9 +587,7 @@ def test_a_watched_folder_is_shown_by_step_and_live(tmp_path):
 
 
 def test_a_watch_outside_the_paths_is_not_shown(tmp_path):
-    from watch_steps import write_run
-
-    from calipers.analyses.watch.watch import watch
+    from watch_steps import watch, write_run
 
     write_run(tmp_path / "elsewhere", 2, tasks=5)
     watch(tmp_path / "elsewhere")

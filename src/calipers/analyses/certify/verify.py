@@ -16,7 +16,16 @@ from typing import Any, Final
 import msgspec
 
 from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.certify import NUMBERS, ROOT, SCHEMA, TREE, CertifiedScoring, ScoredRollouts, scored
+from calipers.analyses.certify.certify import (
+    NUMBERS,
+    ROOT,
+    SCHEMA,
+    TREE,
+    TREE_FILE,
+    CertifiedScoring,
+    ScoredRollouts,
+    scored,
+)
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
 from calipers.analyses.certify.leaves import leaf_of, words_of
 from calipers.errors import InputError
@@ -241,9 +250,8 @@ def read_certificate(path: str) -> Certificate:
     try:
         subjects = {each["name"]: each["digest"] for each in statement["subject"]}
         result, rollouts = predicate["result"], predicate["rollouts"]
-        if [each["name"] for each in statement["subject"]] != (["rollouts"] if rollouts is not None else []) + [
-            "result"
-        ]:
+        names = ["result"] if rollouts is None else ["rollouts", "result"]
+        if [each["name"] for each in statement["subject"]] != names:
             raise InputError.at(path, "its subjects are not rollouts and result", right)
         if subjects["result"] != {NUMBERS: result["digest"].removeprefix("sha256:")}:
             raise InputError.at(path, "its subject and its predicate name different results", right)
@@ -296,10 +304,8 @@ def verify(
         if not os.path.isfile(name):
             raise
         return Verification(name, None, [CertCheck("form", WRONG, str(error))])
-    checks = [
-        CertCheck("form", GOOD, "an in-toto statement in a DSSE envelope; its numbers have the digest that it states")
-    ]
-    checks.append(_signature(certificate, key))
+    form = "an in-toto statement in a DSSE envelope; its numbers have the digest that it states"
+    checks = [CertCheck("form", GOOD, form), _signature(certificate, key)]
     shown = [each for each in given if _is_proof(each)]
     files = [each for each in given if each not in shown]
     checks += [check for each in shown for check in check_proof(each, certificate.root, certificate.leaves)]
@@ -347,7 +353,7 @@ def _rollouts(
 ) -> Iterator[CertCheck]:
     """Whether the rollouts give the certified numbers, and are the certified rollouts."""
     scoring = CertifiedScoring.of(certificate.predicate["scoring"])
-    beside = os.path.join(os.path.dirname(name), "result.tree")
+    beside = os.path.join(os.path.dirname(name), TREE_FILE)
     if tree is None and os.path.isfile(beside):
         tree = beside
     kept = None if tree is None or certificate.root is None else trees.open_tree(tree)
@@ -364,13 +370,13 @@ def _rollouts(
         )
         return
     if kept is None:
-        count = (
-            ""
-            if done.leaves.count == certificate.leaves
-            else (f"; the certificate is of {certificate.leaves:,} rollouts and {done.leaves.count:,} are given")
-        )
         says = "without the tree file, which has the salts, no leaf can be recomputed; --tree FILE gives it"
-        yield CertCheck("tree", WRONG if count else UNKNOWN, says + count)
+        count = done.leaves.count
+        if count == certificate.leaves:
+            yield CertCheck("tree", UNKNOWN, says)
+        else:
+            others = f"the certificate is of {certificate.leaves:,} rollouts and {count:,} are given"
+            yield CertCheck("tree", WRONG, f"{says}; {others}")
         return
     yield _leaves(kept, done)
 
@@ -393,12 +399,10 @@ def _leaves(file: trees.TreeFile, done: ScoredRollouts) -> CertCheck:
         found = trees.parting(grown, kept)
         if found is None or not trees.is_consistent(kept, found.index):
             return CertCheck("tree", WRONG, f"the rollouts are not the certified ones, and {file.path} is damaged")
-        more = (
-            sum(grown.at(0, index) != kept.at(0, index) for index in range(found.index, count))
-            if count <= 1 << 16
-            else None
-        )
-        others = "" if more is None else f"; {more:,} of {count:,} differ"
+        others = ""
+        if count <= 1 << 16:
+            differing = sum(grown.at(0, index) != kept.at(0, index) for index in range(found.index, count))
+            others = f"; {differing:,} of {count:,} differ"
         named = done.leaves.name(found.index)
         says = f"{named} is not as certified (leaf {found.index:,}, found with {found.compared} hashes{others})"
         return CertCheck("tree", WRONG, says)
@@ -460,15 +464,11 @@ def _shown(value: Any) -> str:
 
 def _judged_again(files: Sequence[str]) -> CertCheck:
     """Whether the stored completions get the same rewards from the run's own verifier."""
-    import tempfile
-
-    from calipers.analyses.rescore.rescore import rescore
+    from calipers.analyses.rescore.rescore import changed_verdicts
 
     if len(files) != 1:
         raise InputError.at("--rerun-verifier", f"there are {len(files)} paths of rollouts", "expected one run")
-    with tempfile.TemporaryDirectory(prefix="calipers-") as folder:
-        done = rescore(files[0], out=os.path.join(folder, "again.jsonl"), name="again")
-    changed = [flip for flip in done.flips if flip.what != "the same" and flip.count]
+    done, changed = changed_verdicts(files[0])
     if changed:
         flips = "; ".join(
             f"{flip.what}: {flip.count:,}, first task {flip.which[0][0]!r} sample {flip.which[0][1]}"
@@ -499,11 +499,8 @@ def _planned(certificate: Certificate, plan: str | None, key: str | None) -> lis
     scoring = None if certificate.root is None else predicate["scoring"]
     found = differences(registered.predicate, certificate.result, predicate["plan"], scoring)
     if found != changed:
-        return [
-            CertCheck(
-                "plan", WRONG, "the certificate does not say what differs from the plan: " + "; ".join(found[:MOST])
-            )
-        ]
+        says = f"the certificate does not say what differs from the plan: {'; '.join(found[:MOST])}"
+        return [CertCheck("plan", WRONG, says)]
     runs = len(registered.predicate["runs"])
     if stated.get("runs", runs) != runs:
         says = f"the certificate says that {stated['runs']:,} runs were planned, not {runs:,}"

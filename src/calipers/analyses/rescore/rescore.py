@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import msgspec
@@ -485,6 +486,13 @@ def rescore(
     with uploaded(request.target) as target:
         rescored = judge_again(replace(request, out=target))
     return replace(rescored, path=display(target))
+
+
+def changed_verdicts(run: str) -> tuple[Rescored, list[Flip]]:
+    """A run judged again by its own verifiers, and the kinds of rollouts that changed; nothing of it is kept."""
+    with TemporaryDirectory(prefix="calipers-") as folder:
+        done = rescore(run, out=os.path.join(folder, "again.jsonl"), name="again")
+    return done, [flip for flip in done.flips if flip.what != "the same" and flip.count]
 
 
 def judge_again(request: Rescoring) -> Rescored:

@@ -169,7 +169,6 @@ def _common(ordered: Sequence[StepSums], what: str) -> tuple[list[int], Floats, 
 
     A step with other tasks than most is left out, not the tasks of all others.
     """
-    first = ordered[0]
     sets = [sums.tasks for sums in ordered]
     usual = max(sets, key=lambda tasks: sum(len(np.intersect1d(tasks, other)) for other in sets[:50]))
     kept = [sums for sums in ordered if 2 * len(np.intersect1d(sums.tasks, usual)) >= len(usual)]
@@ -185,7 +184,7 @@ def _common(ordered: Sequence[StepSums], what: str) -> tuple[list[int], Floats, 
     matrix = np.array(rows).reshape(len(kept), len(common))
     if matrix.size and (matrix.min() < 0 or matrix.max() > 1):
         raise InputError(f"{what} is not between 0 and 1, and the best step needs a known range; pick another --metric")
-    return [sums.step for sums in kept], matrix, len(known) - len(common) if first is not None else 0
+    return [sums.step for sums in kept], matrix, len(known) - len(common)
 
 
 def _pick(series: str, metric: str, steps: Sequence[int], values: Floats, excluded: int, confidence: float) -> Pick:
@@ -248,11 +247,10 @@ def _blocks(best: BestSteps) -> Iterator[Block]:
 
 def advice(pick: Pick) -> str:
     """What to do about the steps that may be best."""
-    count = len(pick.members)
-    if count == 1:
+    if len(pick.members) == 1:
         return f"No other step may be best: step {pick.step} is ahead of all of them."
     listed = ", ".join(str(step) for step in pick.again)
-    many = f"{count} of {len(pick.candidates)} steps may be best."
+    many = f"{len(pick.members)} of {len(pick.candidates)} steps may be best."
     on = "new tasks" if pick.new_tasks is None else f"about {pick.new_tasks:,} new tasks"
     if pick.new_tasks is not None and pick.new_tasks > 1_000_000:
         return f"{many} Their values are so close that no evaluation of a usual size tells them apart."
@@ -266,18 +264,10 @@ def _table(pick: Pick) -> Table:
         TableColumn("interval of one look"),
         TableColumn("may be best"),
     ]
-    order = sorted(pick.candidates, key=lambda each: (-each.value, each.step))[:SHOWN]
-    rows = [
-        Row(
-            [
-                f"{each.step:,}",
-                minus(figure(each.value)),
-                to(each.interval) if each.interval else NONE,
-                "yes" if each.may_be_best else NONE,
-            ]
-        )
-        for each in order
-    ]
+    rows = []
+    for each in sorted(pick.candidates, key=lambda each: (-each.value, each.step))[:SHOWN]:
+        interval, may_be = to(each.interval) if each.interval else NONE, "yes" if each.may_be_best else NONE
+        rows.append(Row([f"{each.step:,}", minus(figure(each.value)), interval, may_be]))
     return Table(columns, rows)
 
 
@@ -285,16 +275,7 @@ def _rows(best: BestSteps) -> Sequence[Mapping[str, Any]]:
     rows = []
     for pick in best.picks:
         for each in pick.candidates:
-            low, high = each.interval or (None, None)
-            values = (
-                pick.series,
-                pick.metric,
-                each.step,
-                each.value,
-                low,
-                high,
-                each.may_be_best,
-                each.step == pick.step,
-            )
+            ends = each.interval or (None, None)
+            values = (pick.series, pick.metric, each.step, each.value, *ends, each.may_be_best, each.step == pick.step)
             rows.append(dict(zip(FIELDS, values, strict=True)))
     return rows

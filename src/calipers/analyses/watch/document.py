@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
-from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, Raised, shown_value
+from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, Raised, StepCurve, shown_value
 from calipers.errors import InputError
 from calipers.reports import junit
 from calipers.reports.document import (
@@ -197,41 +196,9 @@ def watched_of(
     settings = monitor.settings
     series = []
     for one in monitor.series.values():
-        curves = [
-            MetricCurve(
-                name,
-                sorted(
-                    (
-                        StepPoint(*values)
-                        for values in zip(
-                            curve.steps,
-                            curve.values,
-                            curve.intervals,
-                            curve.bands,
-                            curve.changes,
-                            curve.change_bands,
-                            curve.verdicts,
-                            curve.tasks,
-                            strict=True,
-                        )
-                    ),
-                    key=lambda point: point.step,
-                ),
-            )
-            for name, curve in one.curves.items()
-        ]
-        curves = [curve for curve in curves if curve.points]
-        series.append(
-            WatchedSeries(
-                one.name,
-                one.split,
-                one.dataset,
-                one.tasks.mode or one.kind,
-                one.base_step,
-                _jitter(monitor.watchers, one.name),
-                curves,
-            )
-        )
+        tasks, moved = one.tasks.mode or one.kind, _jitter(monitor.watchers, one.name)
+        curves = [MetricCurve(name, _points(curve)) for name, curve in one.curves.items() if curve.steps]
+        series.append(WatchedSeries(one.name, one.split, one.dataset, tasks, one.base_step, moved, curves))
     alarms = [AlarmState(w.alarm.text, w.series, w.alarm.null, w.weight, w.value, w.why) for w in monitor.watchers]
     return Watched(
         path,
@@ -253,6 +220,12 @@ def watched_of(
     )
 
 
+def _points(curve: StepCurve) -> list[StepPoint]:
+    """The points of a curve by step; its columns stand in the order of a point's fields."""
+    columns = (getattr(curve, column.name) for column in fields(curve))
+    return sorted((StepPoint(*values) for values in zip(*columns, strict=True)), key=lambda point: point.step)
+
+
 def _jitter(watchers: Sequence[AlarmWatcher], series: str) -> float | None:
     """How much the headline moves from step to step beyond its noise; None without a drop alarm to judge it by."""
     for watcher in watchers:
@@ -264,24 +237,24 @@ def _jitter(watchers: Sequence[AlarmWatcher], series: str) -> float | None:
 
 
 def _advice(monitor: Monitor, series: Sequence[WatchedSeries]) -> Iterator[str]:
+    by_name = {each.name: each for each in series}
     for watcher in monitor.watchers:
-        alarm = watcher.alarm
-        one = next((each for each in series if each.name == watcher.series), None)
-        if alarm.kind in ("drop", "rise") and one is not None and one.jitter is not None and one.jitter > alarm.limit:
-            yield f"{alarm.text}: d below the run's own jitter of {100 * one.jitter:.1f} points will alarm"
-        if alarm.kind in ("drop", "rise") and one is not None and one.tasks == "fresh" and not watcher.difficulty:
-            yield (
-                f"{alarm.text}: the prompts are new at every step, so an alarm is about the policy or the prompts; "
-                "give d above the known drift, or each prompt's difficulty with --difficulty COLUMN"
-            )
+        alarm, one = watcher.alarm, by_name[watcher.series]
+        low, high = watcher.limits or (0.0, 1.0)
+        if alarm.kind in ("drop", "rise"):
+            if one.jitter is not None and one.jitter > alarm.limit:
+                yield f"{alarm.text}: d below the run's own jitter of {100 * one.jitter:.1f} points will alarm"
+            if one.tasks == "fresh" and not watcher.difficulty:
+                yield (
+                    f"{alarm.text}: the prompts are new at every step, so an alarm is about the policy or the prompts; "
+                    "give d above the known drift, or each prompt's difficulty with --difficulty COLUMN"
+                )
         if watcher.clipped:
-            low, high = watcher.limits or (0.0, 1.0)
             yield (
                 f"{alarm.text}: the range of rewards is unknown, so the mean of task means between {low:.4g} and "
                 f"{high:.4g}, the 1st and 99th percentile of the base steps, is watched; --range LOW,HIGH sets it"
             )
         if watcher.beyond:
-            low, high = watcher.limits or (0.0, 1.0)
             yield f"{alarm.text}: values outside {low:g} to {high:g} count as these ends; --range LOW,HIGH sets them"
         if alarm.base is not None and watcher.bound is not None and watcher.base_mean is not None:
             hidden = watcher.base_mean - watcher.bound
@@ -301,11 +274,7 @@ def promise(watched: Watched) -> str:
 
 def document(watched: Watched) -> Document:
     """A watch as a page: the answer, each alarm, a table for each series, and the evidence."""
-    return Document(lambda: spaced(_blocks(watched)), watched.to_dict, FIELDS, partial(_rows, watched), paged=True)
-
-
-def _rows(watched: Watched) -> Sequence[Mapping[str, Any]]:
-    return watched.rows()
+    return Document(lambda: spaced(_blocks(watched)), watched.to_dict, FIELDS, watched.rows, paged=True)
 
 
 def _blocks(watched: Watched) -> Iterator[Block]:
@@ -451,12 +420,8 @@ def junit_page(watched: Watched) -> str:
             if alarm.series != name:
                 continue
             raised = next((one for one in watched.open_alarms if (one.alarm, one.series) == (alarm.alarm, name)), None)
-            if raised is not None:
-                cases.append(Case(alarm.alarm, f"watch.{name}", "failure", raised.words, "alarm"))
-            elif alarm.why:
-                cases.append(Case(alarm.alarm, f"watch.{name}", "skipped", alarm.why))
-            else:
-                cases.append(Case(alarm.alarm, f"watch.{name}"))
+            result = ("failure", raised.words, "alarm") if raised else ("skipped", alarm.why) if alarm.why else ()
+            cases.append(Case(alarm.alarm, f"watch.{name}", *result))
         suites.append(TestSuite(name or "steps", cases))
     if watched.unreadable:
         broken = [Case(path, "watch.files", "error", why, "unreadable") for path, why in watched.unreadable.items()]

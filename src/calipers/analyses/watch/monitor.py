@@ -130,7 +130,7 @@ class Memory:
     weights: Any = None  # [N]
     previous: float = 0.0  # the last step's mean, or that of the base steps of a pool
 
-    def expected(self, tasks: Any, *, decayed: bool) -> tuple[Floats, float]:
+    def expected(self, tasks: Any) -> tuple[Floats, float]:
         """h_i of each task, [G], and its mean over all tasks that are known; a new task has the mean."""
         if self.tasks is None:
             return np.full(len(tasks), self.previous), self.previous
@@ -182,6 +182,11 @@ class AlarmWatcher:
     nightly: bool = False
     trained: list[Any] = field(default_factory=list)  # values of training groups since the last evaluation
     base_trained: list[Any] = field(default_factory=list)  # and of each base step, while they are collected
+
+    @property
+    def name(self) -> str:
+        """The alarm, and its series."""
+        return f"{self.alarm.text} ({self.series})" if self.series else self.alarm.text
 
     def take(self, sums: StepSums, kind: str) -> None:
         """Bet on a step; nothing where the step lacks what the alarm is about."""
@@ -293,9 +298,7 @@ class AlarmWatcher:
             size = min(len(trained), len(mapped))
             rng = np.random.default_rng([sums.step, size])  # the same pairs whenever it is computed again
             groups, held_out = (rng.permutation(len(some))[:size] for some in (trained, mapped))
-            expected, centre = self.memory.expected(tasks, decayed=kind == SAME)
-            if kind == FRESH:
-                expected, centre = np.full(len(mapped), self.memory.previous), self.memory.previous
+            expected, centre = self._expected(tasks, kind)
             limit = max(self.bound + self.alarm.limit / (high - low), -HELD_OUT_SHARE)
             logs = held_out_units(trained[groups], mapped[held_out], expected[held_out], centre, limit).logs
         if kind != FRESH:
@@ -340,11 +343,8 @@ class AlarmWatcher:
         size = self.alarm.limit / (high - low)
         if self.difficulty:
             return self._by_difficulty(sums, mapped, given, size)
-        same = kind in (SAME, FIRST)
-        expected, centre = self.memory.expected(tasks, decayed=same)
-        if kind == FRESH:
-            expected, centre = np.full(len(mapped), self.memory.previous), self.memory.previous
-        level = self._reference(sums, mapped, given, kind)
+        expected, centre = self._expected(tasks, kind)
+        level = self.bound if self.best is None else float(self.best.best)  # the bound is that of a base step
         logs = None if level is None else drop_units(mapped, expected, level - size, centre).logs
         self._learn(sums, tasks, mapped, given, kind)
         return logs
@@ -361,11 +361,10 @@ class AlarmWatcher:
         expected = 1 - expected if self.alarm.kind == RISE else expected
         return drop_units(mapped[both], expected, -size, 0.0).logs
 
-    def _reference(self, sums: StepSums, mapped: Floats, given: Any, kind: str) -> float | None:
-        """The lower bound of what the step is compared with, from earlier steps alone; None where there is none yet."""
-        if self.alarm.base is not None:
-            return self.bound
-        return None if self.best is None else float(self.best.best)
+    def _expected(self, tasks: Any, kind: str) -> tuple[Floats, float]:
+        """What earlier steps let expect of each task, [G], and the mean of it; of fresh prompts only the mean."""
+        memory = Memory(previous=self.memory.previous) if kind == FRESH else self.memory
+        return memory.expected(tasks)
 
     def _learn(self, sums: StepSums, tasks: Any, mapped: Floats, given: Any, kind: str) -> None:
         same = kind in (SAME, FIRST)
@@ -575,12 +574,13 @@ class Monitor:
 
     def _watcher(self, alarm: Alarm, series: str, weight: float) -> AlarmWatcher:
         settings = self.settings
+        process = Process.begin(settings.steps, even=settings.nightly)
         level = settings.reference_level / (self.segment * (self.segment + 1) if self.segment > 1 else 1)
         return AlarmWatcher(
             alarm,
             series,
             weight,
-            Process.begin(settings.steps, even=settings.nightly),
+            process,
             level,
             settings.steps,
             settings.difficulty,
@@ -644,7 +644,7 @@ class Monitor:
         weights = np.array([watcher.weight for watcher in self.watchers])
         carried = closed(values, weights)
         top = int((weights * values).argmax())
-        causes = [place for place in np.argsort(-values).tolist() if carried[place] >= self.needed] or [top]
+        causes = [number for number in np.argsort(-values).tolist() if carried[number] >= self.needed] or [top]
         watcher = self.watchers[causes[0]]
         since = int(watcher.process.since)
         value, before = watcher.amount()
@@ -660,9 +660,9 @@ class Monitor:
             watcher.value,
             self.needed,
             self.segment,
-            [self.watchers[place].alarm.text + _of(self.watchers[place].series) for place in causes],
-            paths.get(max(paths, default=-1), sums.path) if watcher.series != sums.series else sums.path,
-            paths[earlier[-1]] if earlier else "",
+            causes=[self.watchers[number].name for number in causes],
+            path=paths.get(max(paths, default=-1), sums.path) if watcher.series != sums.series else sums.path,
+            base_path=paths[earlier[-1]] if earlier else "",
             until=sums.step,
         )
         self.alarms += 1
@@ -702,8 +702,8 @@ class Monitor:
             series.base, series.base_step = sums, sums.step
         names = sums.value_names() if self.curves else []
         names += [name for name in series.curves if name.startswith("rate(") and name not in names]  # 0 at this step
-        base = None if is_base or not names else series.base
-        shared = None if base is None else shared_tasks(sums, base)
+        base = None if is_base else series.base
+        shared = shared_tasks(sums, base) if base is not None and names else None
         for name in names:
             values, given = sums.values(name)
             values = values[given]
@@ -720,21 +720,12 @@ class Monitor:
             curve.intervals.append(plain.ends)
             curve.bands.append(wide.ends)
             curve.tasks.append(len(values))
-            change, ends = (
-                (None, None) if base is None or shared is None else self._change(base, sums, name, shared, limits)
-            )
+            change, ends = None, None
+            if base is not None and shared is not None:
+                change, ends = self._change(base, sums, name, shared, limits)
             curve.changes.append(change)
             curve.change_bands.append(ends)
-            verdict = (
-                ""
-                if change is None or ends is None
-                else "higher"
-                if ends[0] > 0
-                else "lower"
-                if ends[1] < 0
-                else "undecided"
-            )
-            curve.verdicts.append(verdict)
+            curve.verdicts.append("" if change is None or ends is None else _verdict(*ends))
 
     def _limits(self, sums: StepSums, name: str, values: Floats) -> tuple[float, float] | None:
         if name in sums.rewards and self.settings.range is not None:
@@ -746,33 +737,27 @@ class Monitor:
     def _change(
         self, base: StepSums, sums: StepSums, name: str, shared: tuple[Ints, Ints], limits: tuple[float, float] | None
     ) -> tuple[float | None, Any]:
-        settings = self.settings
+        steps, confidence = self.settings.steps, self.settings.confidence
         enough = OVERLAP * min(len(sums.tasks), len(base.tasks))
         try:
-            now, then, codes = matched(sums, name, base, shared) if len(shared[0]) >= enough else (NOBODY, NOBODY, None)
-            if len(now) >= enough:
-                paired = paired_change(
-                    now, then, settings.steps, confidence=settings.confidence, limits=limits, clusters=codes
-                )
-                return paired.value, paired.interval
+            if len(shared[0]) >= enough:
+                now, then, codes = matched(sums, name, base, shared)
+                if len(now) >= enough:
+                    paired = paired_change(now, then, steps, confidence=confidence, limits=limits, clusters=codes)
+                    return paired.value, paired.interval
             (here, given), (there, given_there) = sums.values(name), base.values(name)
             own, bases = sums.cluster_codes(given), base.cluster_codes(given_there)
             clusters = None if own is None or bases is None else (own, bases)
         except InputError:
             return None, None
         change, ends = unpaired_change(
-            here[given],
-            there[given_there],
-            settings.steps,
-            confidence=settings.confidence,
-            limits=limits,
-            clusters=clusters,
+            here[given], there[given_there], steps, confidence=confidence, limits=limits, clusters=clusters
         )
         return (None if math.isnan(change) else change), ends
 
 
-def _of(series: str) -> str:
-    return f" ({series})" if series else ""
+def _verdict(low: float, high: float) -> str:
+    return "higher" if low > 0 else "lower" if high < 0 else "undecided"
 
 
 def _has(alarm: Alarm, sums: StepSums) -> bool:

@@ -21,7 +21,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import msgspec
@@ -71,12 +70,8 @@ class StateFolder:
         self.size = self._index()
         self._log.truncate(self.size)
 
-    def __enter__(self) -> StateFolder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Let go of the folder."""
         self._log.close()
         self._lock.close()
 
@@ -162,19 +157,19 @@ class StateFolder:
         """The sums of a step's record."""
         return of_arrays(record[0], self.arrays(record))
 
-    def add_step(self, sums: StepSums, **more: Any) -> None:
+    def add_step(self, sums: StepSums) -> None:
         """Add the sums of a step."""
-        self.append({"kind": STEP, **header_of(sums), "digest": sums.digest, **more}, sums.arrays())
+        self.append({"kind": STEP, **header_of(sums), "digest": sums.digest}, sums.arrays())
 
     def of_kind(self, kind: str) -> Iterator[tuple[Header, int, int]]:
         """The records of a kind, in their order."""
         return (record for record in self.records if record[0].get("kind") == kind)
 
-    def save(self, monitor: Monitor, more: Mapping[str, Any]) -> None:
+    def save(self, monitor: Monitor) -> None:
         """Write the snapshot of a monitor, which has seen all of the log."""
         self.flush()
         body = msgspec.msgpack.encode(
-            {"schema": SCHEMA, "size": self.size, "monitor": to_tree(monitor.__dict__), "more": to_tree(dict(more))}
+            {"schema": SCHEMA, "size": self.size, "monitor": to_tree(monitor.__dict__), "more": to_tree({})}
         )
         try:
             with atomic_file(self.path / SNAPSHOT) as file:
@@ -182,8 +177,8 @@ class StateFolder:
         except OSError as error:
             raise LogError.of(self.path / SNAPSHOT, error) from None
 
-    def restore(self, settings: MonitorSettings) -> tuple[Monitor, dict[str, Any]] | None:
-        """The monitor of the snapshot, and what was saved beside it; None where it is not of this very log."""
+    def restore(self, settings: MonitorSettings) -> Monitor | None:
+        """The monitor of the snapshot; None where it is not of this very log."""
         with suppress(OSError, ValueError, KeyError, TypeError, msgspec.DecodeError, struct.error, AttributeError):
             data = (self.path / SNAPSHOT).read_bytes()
             (checksum,) = struct.unpack_from("<I", data)
@@ -194,7 +189,7 @@ class StateFolder:
                 return None
             monitor = Monitor(settings)
             monitor.__dict__.update(from_tree(content["monitor"]))
-            return monitor, from_tree(content["more"])
+            return monitor
         return None
 
 

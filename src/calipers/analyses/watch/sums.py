@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +36,7 @@ UnitHashes = np.ndarray[Any, np.dtype[np.uint64]]
 _PASS_AT: Final = re.compile(r"pass([@^])([1-9][0-9]{0,3})")
 _GENERIC: Final = ("rollouts", "completions", "steps", "checkpoints", "dumped_evals")  # folders that name no split
 LENGTHS: Final = ("output_tokens", "response_length", "completion_length", "num_tokens")  # what "length" stands for
+_HEADER: Final = ("step", "split", "dataset", "agent", "path", "headline")  # fields that are no arrays
 _ARRAYS: Final = ("tasks", "planned", "clusters")
 
 
@@ -87,12 +88,11 @@ class StepSums:
 
     def value_names(self) -> list[str]:
         """The metrics that its page shows, the headline first."""
-        names = [name for name in self.rewards if name == self.headline]
-        names += [name for name in self.rewards if name != self.headline]
+        names = sorted(self.rewards, key=lambda name: name != self.headline)
         given = self.rewards.get(self.headline)
-        if given is not None and self._outright(given):
+        if given is not None and (given[1] == given[2]).all() and (given[1] == given[3]).all():  # all are 0 or 1
             least = int(given[0][given[0] > 0].min(initial=1e9))
-            names += [f"pass@{k}" for k in dict.fromkeys((1, least)) if 1 < k < 1e9]
+            names += [f"pass@{least}"] if 1 < least < 1e9 else []
         names += list(self.columns)
         names += [f"rate({word})" for word in self.outcomes if word not in (OUTCOMES[0], "missing")]
         if any(word in self.outcomes for word in OUTCOMES[FIRST_GAP:STOPPED_EARLY]):
@@ -100,11 +100,6 @@ class StepSums:
         if given is not None and bool((given[0] > 1).any()):
             names += ["share(zero_variance)", "share(all_pass)", "share(all_fail)"]
         return names
-
-    @staticmethod
-    def _outright(given: Floats) -> bool:
-        """Whether every reward is 0 or 1."""
-        return bool((given[1] == given[2]).all()) and bool((given[1] == given[3]).all())
 
     def values(self, what: str) -> tuple[Floats, Bools]:
         """The task values of a metric, and which tasks have one, [G] each; InputError for what the step lacks.
@@ -136,10 +131,9 @@ class StepSums:
 
     def _values(self, what: str) -> tuple[Floats, Bools]:
         name = self.resolved(what)
-        if name in self.rewards or name in self.columns:
-            given = self.rewards.get(name, self.columns.get(name))
-            assert given is not None
-            return _divided(given[1], given[0]), given[0] > 0
+        moments = {**self.columns, **self.rewards}.get(name)
+        if moments is not None:
+            return _divided(moments[1], moments[0]), moments[0] > 0
         if found := _PASS_AT.fullmatch(name):
             return self._passes(found[1], int(found[2]))
         kind, _, inner = name.removesuffix(")").partition("(")
@@ -188,10 +182,6 @@ class StepSums:
             n, _, _, passes = self.rewards[self.headline]
             return np.stack([n, passes, passes])
         return None
-
-    def total(self, column: str) -> float:
-        """The sum of a column over all rollouts."""
-        return float(self.columns[column][1].sum())
 
 
 def series_name(split: str, dataset: str | None, agent: str | None) -> str:
@@ -428,22 +418,16 @@ def merged(first: StepSums, second: StepSums) -> StepSums | None:
             both[name] = np.concatenate(parts, axis=-1)[..., order]
         return both
 
-    return StepSums(
-        first.step,
-        first.split,
-        first.dataset,
-        first.agent,
-        first.path,
-        first.headline,
-        tasks[order],
-        np.concatenate([first.planned, second.planned])[order],
-        joined(first.rewards, second.rewards),
-        joined(first.columns, second.columns),
-        joined(first.outcomes, second.outcomes),
-        tuple(sorted({*first.models, *second.models})),
-        None
-        if first.clusters is None or second.clusters is None
-        else np.concatenate([first.clusters, second.clusters])[order],
+    clustered = first.clusters is not None and second.clusters is not None
+    return replace(
+        first,
+        tasks=tasks[order],
+        planned=np.concatenate([first.planned, second.planned])[order],
+        rewards=joined(first.rewards, second.rewards),
+        columns=joined(first.columns, second.columns),
+        outcomes=joined(first.outcomes, second.outcomes),
+        models=tuple(sorted({*first.models, *second.models})),
+        clusters=np.concatenate([first.clusters, second.clusters])[order] if clustered else None,
     )
 
 
@@ -455,33 +439,20 @@ def of_arrays(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, An
             kind, _, inner = name.partition("/")
             kinds[kind][inner] = values
     return StepSums(
-        header["step"],
-        header["split"],
-        header["dataset"],
-        header["agent"],
-        header["path"],
-        header["headline"],
-        arrays["tasks"],
-        arrays["planned"],
-        kinds["reward"],
-        kinds["column"],
-        kinds["outcome"],
-        tuple(header.get("models", ())),
-        arrays.get("clusters"),
+        **{name: header[name] for name in _HEADER},
+        tasks=arrays["tasks"],
+        planned=arrays["planned"],
+        rewards=kinds["reward"],
+        columns=kinds["column"],
+        outcomes=kinds["outcome"],
+        models=tuple(header.get("models", ())),
+        clusters=arrays.get("clusters"),
     )
 
 
 def header_of(sums: StepSums) -> dict[str, Any]:
     """The fields of sums that are no arrays."""
-    return {
-        "step": sums.step,
-        "split": sums.split,
-        "dataset": sums.dataset,
-        "agent": sums.agent,
-        "path": sums.path,
-        "headline": sums.headline,
-        "models": list(sums.models),
-    }
+    return {**{name: getattr(sums, name) for name in _HEADER}, "models": list(sums.models)}
 
 
 def shared_tasks(now: StepSums, base: StepSums) -> tuple[Ints, Ints]:

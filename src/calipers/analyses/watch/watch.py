@@ -121,7 +121,7 @@ class RunWatch:
 
     def close(self) -> None:
         """Let go of the state."""
-        self.state.__exit__(None, None, None)
+        self.state.close()
 
     def _settled(self, given: Mapping[str, Any]) -> MonitorSettings:
         """The settings of the state, with which those that are given must agree; of a new state they are written."""
@@ -143,7 +143,7 @@ class RunWatch:
                 shown = ", ".join(alarm.text for alarm in before) if name == "alarms" else before
                 option = {"alarms": "--alarm", "false_alarms": "--false-alarms"}.get(name, f"--{name}")
                 right = "expected the same, as new rules void the rate of false alarms; another --state DIR begins anew"
-                raise InputError.at(str(self.state.path), f"was begun with another {option}: {_short(shown)}", right)
+                raise InputError.at(str(self.state.path), f"was begun with another {option}: {shown!s:.80}", right)
         self.reward = reward
         return MonitorSettings(**stored)
 
@@ -167,8 +167,7 @@ class RunWatch:
                         self.steps[key] = latest[key][0]["digest"]
         # what was read by a look that was cut short is used by the next one
         self._pending = {key: some for key, some in latest.items() if self.steps.get(key) != some[0]["digest"]}
-        found = self.state.restore(self.settings)
-        return found[0] if found is not None else self._replayed()
+        return self.state.restore(self.settings) or self._replayed()
 
     def accept(self, step: int) -> None:
         """Begin a new segment at a step: from it on, its values are the new reference."""
@@ -181,7 +180,7 @@ class RunWatch:
         self.state.append({"kind": ACCEPT, "step": step})
         self.monitor = self._replayed()
         self.monitor.raised = list(map(self._closer, self.monitor.raised))
-        self.state.save(self.monitor, {})
+        self.state.save(self.monitor)
 
     def _replayed(self) -> Monitor:
         """The monitor made again from the sums on disk, in the order of use; an accepted step begins a segment."""
@@ -236,7 +235,7 @@ class RunWatch:
         for key in [*rewritten, *order]:
             self.steps[key] = found[key][0]["digest"]
         raised = self._taken(found, marked, firsts, rewritten)
-        self.state.save(self.monitor, {})
+        self.state.save(self.monitor)
         self._tell_runs()
         return raised
 
@@ -368,9 +367,8 @@ class RunWatch:
         owner = self._owners.get(one.key, "")
         if not owner:
             return one
-        record = found.get(one.key) or next(
-            (some for some in reversed(self.state.records) if _is(some[0], one.key)), None
-        )
+        steps = (some for some in reversed(self.state.records) if some[0].get("kind") == STEP)
+        record = found.get(one.key) or next((some for some in steps if _key(some[0]) == one.key), None)
         both = merged(self.state.sums(record), one) if record else one
         if both is None:
             series = f" of {one.series}" if one.series else ""
@@ -421,7 +419,6 @@ class RunWatch:
         """Files that are new or have changed, by the steps in their names, as far as they have settled."""
         now, wall = self._clock(), time.time()
         ready: list[str] = []
-        changed: list[str] = []
         for path, stamp in self._files():
             known = self.files.get(path)
             if known is not None and known.stamp == stamp:
@@ -433,7 +430,6 @@ class RunWatch:
                 self._seen[path] = same = (stamp, now)
             if settled or now - same[1] >= SETTLE:
                 ready.append(path)
-            changed.append(path)
         chosen = self._chosen(ready)
         return sorted(chosen, key=lambda path: (_number(path), path.count(os.sep), _natural(path)))
 
@@ -520,49 +516,9 @@ class RunWatch:
         )
 
 
-def watch(
-    path: str | os.PathLike[str],
-    alarms: Sequence[Alarm] | None = None,
-    *,
-    steps: int | None = None,
-    false_alarms: float | None = None,
-    confidence: float | None = None,
-    state: str | None = None,
-    accept: int | None = None,
-    columns: Named | None = None,
-    reward: str | None = None,
-    difficulty: str | None = None,
-    range: tuple[float, float] | None = None,
-    base: int | None = None,
-    cluster: str | None = None,
-) -> Watched:
-    """Look once at a folder of steps: curves with bands, and the alarms that were raised so far.
-
-    What is not given is as the state of the folder has it; of a new state, the preset ``rl`` for 1,000 steps.
-    """
-    settings = {
-        "alarms": alarms,
-        "steps": steps,
-        "false_alarms": false_alarms,
-        "confidence": confidence,
-        "difficulty": difficulty,
-        "range": range,
-        "base": base,
-        "cluster": cluster,
-    }
-    watching = RunWatch(os.fspath(path), settings, state=state, columns=columns, reward=reward)
-    try:
-        watching.look()
-        if accept is not None:
-            watching.accept(accept)
-        return watching.result()
-    finally:
-        watching.close()
-
-
 def is_watched(path: str) -> bool:
     """Whether a folder has the state of a watch, or is such a state itself."""
-    return os.path.isfile(state_folder(path) + os.sep + LOG)
+    return os.path.isfile(os.path.join(state_folder(path), LOG))
 
 
 def state_folder(path: str) -> str:
@@ -623,14 +579,6 @@ def _key(header: Mapping[str, Any]) -> Key:
 
 def _pair(pair: Sequence[Any]) -> Key:
     return str(pair[0]), int(pair[1])
-
-
-def _is(header: Mapping[str, Any], key: Key) -> bool:
-    return header.get("kind") == STEP and _key(header) == key
-
-
-def _short(value: Any) -> str:
-    return str(value)[:80]
 
 
 def _stamp(path: str) -> Stamp | None:
