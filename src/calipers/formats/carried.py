@@ -7,6 +7,7 @@ not know the key pass it over.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
@@ -56,7 +57,7 @@ class CarriedRows:
         self._stops: dict[Stop | None, int] = {}  # -> the first row that it is of
         self._empty: list[str] = []
         self._headlines: dict[str, None] = {}
-        self._labels: dict[str, GrowingLabels] = {}  # of values as JSON, in which 1 and 1.0 are two
+        self._labels = defaultdict[str, GrowingLabels](GrowingLabels)  # of values as JSON, in which 1 and 1.0 are two
 
     def put(self, start: int, raws: Sequence[bytes | None]) -> None:
         """What the rows from there on carry, as JSON; None or nothing where a row has none. BadRow for what is none."""
@@ -75,10 +76,9 @@ class CarriedRows:
             self._empty += row.empty_tasks
             self._headlines[row.headline or ""] = None
             self._stops.setdefault(row.stop, start + at)
-
         for name in {name for row in rows for name in row.labels}:
             values = [msgspec.json.encode(row.labels[name]) if name in row.labels else None for row in rows]
-            self._labels.setdefault(name, GrowingLabels()).put(start, values)
+            self._labels[name].put(start, values)
 
     def finish(self, part: Part) -> Part:
         """The part with what its rows carry; BadRow where some of them are of a stopped run and others are not."""

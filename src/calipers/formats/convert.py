@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, repeat
@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError, display
+from calipers.formats.atomic_file import atomic_path
 from calipers.formats.carried import CARRIED, ROWS, Carried
 from calipers.formats.format import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.jsonl import KEPT, JsonLines
@@ -84,8 +85,13 @@ def _convert(path: str, out: str, names: Named, texts: bool, force: bool, progre
     suffix = _checked(path, out, force)
     found = _streamed(path, names, progress) or _tabled(path, names, suffix, progress)
     records = partial(_without_texts, found.records) if not texts else found.records
-    with _written(out) as beside:
-        rows = _write_parquet(records, beside) if suffix == ".parquet" else _write_lines(records, beside, suffix)
+    try:
+        with atomic_path(os.path.realpath(out)) as beside:  # a link stays a link
+            rows = _write_parquet(records, beside) if suffix == ".parquet" else _write_lines(records, beside, suffix)
+            with open(beside, "rb+") as file:
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise InputError.at(out, f"cannot be written ({error.strerror or error})") from None
     return Conversion(out, found.format, rows, found.notes)
 
 
@@ -110,24 +116,6 @@ def _checked(path: str, out: str, force: bool) -> str:
     if not os.access(folder, os.W_OK):
         raise InputError.at(out, "is not writable", "expected a folder that you can write to")
     return suffix
-
-
-@contextmanager
-def _written(out: str) -> Iterator[str]:
-    """The path of a file to write, which takes the place of the target when all of it is there."""
-    real = os.path.realpath(out)  # a link stays a link
-    beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)[:100]}.{os.urandom(4).hex()}.part")
-    try:
-        yield beside
-        with open(beside, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(beside, real)
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(beside)
-        if isinstance(error, OSError):
-            raise InputError.at(out, f"cannot be written ({error.strerror or error})") from None
-        raise
 
 
 def _without_texts(records: Records) -> Iterator[Record]:
@@ -220,7 +208,7 @@ def _tabled(path: str, names: Named, suffix: str, progress: Progress | None) -> 
 
 def records_of(paths: Sequence[str], columns: Mapping[str, str], parts: Sequence[Part]) -> Iterator[Record]:
     """A record for each row of the parts that were read from these paths, with what the row says beside numbers."""
-    names = columns if isinstance(columns, Named) else Named(columns)
+    names = Named(columns)
     yield from _rows(parts, _sources(paths, names), names)
 
 
@@ -237,7 +225,7 @@ def texts_of_rows(path: str, columns: Mapping[str, str], wanted: frozenset[str])
 
     For formats that give their texts row by row, and not by task.
     """
-    names = columns if isinstance(columns, Named) else Named(columns)
+    names = Named(columns)
     parts: list[Part] = []
     begin([path], columns=names, kept=parts)
     seen = set[tuple[Any, ...]]()
@@ -478,7 +466,7 @@ NUMBERS: Final = frozenset({"whole", "number", "truth"})
 MOST_WHOLE: Final = 2**63 - 1
 
 
-def _write_parquet(records: Callable[[], Iterator[Record]], path: str) -> int:
+def _write_parquet(records: Records, path: str) -> int:
     """Write the records to a new file, packed with zstd; how many they are. OSError where it cannot be written."""
     import polars as pl
     from polars.io.plugins import register_io_source

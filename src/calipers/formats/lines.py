@@ -50,7 +50,6 @@ MOST_KEYS = 4000  # of any kind; each takes room in every row of a block
 UNREADABLE = (UnicodeDecodeError, UnicodeEncodeError, RecursionError, json.JSONDecodeError)
 
 Block = bytes | memoryview
-P = TypeVar("P", bound=Part, covariant=True)
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _LAST_ASCII = 127
 _OUTSIDE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
@@ -357,8 +356,11 @@ def packed_lines(
     return merged()
 
 
-class Lines(Protocol[P]):
-    """A reader of blocks of lines."""
+class Lines(Protocol):
+    """A reader of blocks of lines.
+
+    Its maker is ``make(path, names, labels, start)``: the first line stands at this byte, at None in a stream.
+    """
 
     @property
     def lines(self) -> int:
@@ -369,59 +371,84 @@ class Lines(Protocol[P]):
         """Take in some whole lines; LineError for the first that is wrong."""
         ...
 
-    def finish(self) -> P:
+    def finish(self) -> Part:
         """What all of them were."""
         ...
 
 
-Maker = Callable[[str, Mapping[str, str], Collection[str], int | None], Lines[P]]
-"""``make(path, names, labels, start)``: a reader whose first line stands at this byte, None in a stream."""
-
-
 def read_lines(
     maker: str, source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress
-) -> list[P]:
+) -> list[Any]:
     """The rollouts of a source; one part for each process that read some of it.
 
     ``maker`` is the ``module:function`` that makes a reader, so that a child finds it, too.
     """
-    make: Maker[P] = load(maker)
     request = {"maker": maker, "names": dict(names), "labels": sorted(labels), "words": dict(worths(names))}
-    ranges, children, readinto, bom = _divided("calipers.formats.lines:read_range", source, request)
-    reader = make(source.path, names, labels, bom if source.divisible else None)
-    try:
-        parts = [_drive(reader, readinto, ranges[0][1] - bom if ranges else sys.maxsize, progress)]
-        lines = reader.lines
-        for child, (start, end) in zip(children, ranges[1:], strict=True):
-            part, part_lines = child.result()
-            progress(end - start)
-            if isinstance(part, LineError):
-                raise part.at(source.path, lines)
-            parts.append(replace(part, places=part.places.shifted(lines)))
-            lines += part_lines
-    except LineError as error:
-        raise error.at(source.path) from None
-    finally:
-        for child in children:
-            child.stop()
+    with _divided("calipers.formats.lines:read_range", source, request, progress) as (reader, blocks, others):
+        try:
+            parts = [_drive(reader, blocks, progress)]
+            lines = reader.lines
+            for part, part_lines in others:
+                if isinstance(part, LineError):
+                    raise part.at(source.path, lines)
+                parts.append(replace(part, places=part.places.shifted(lines)))
+                lines += part_lines
+        except LineError as error:
+            raise error.at(source.path) from None
     return parts
 
 
+@contextmanager
 def _divided(
-    function: str, source: Source, request: Mapping[str, Any]
-) -> tuple[list[tuple[int, int]], list[ChildProcess[Any]], Callable[[memoryview], int], int]:
-    """The ranges of a source that is worth dividing, a child process at work on each but the first, and how to read
-    the first, or all of it, after how many bytes of a mark.
+    function: str, source: Source, request: dict[str, Any], progress: Progress
+) -> Iterator[tuple[Any, Iterator[memoryview], Iterator[tuple[Any, int]]]]:
+    """A reader of a source, the blocks that it reads here, and what child processes make of all others, in order.
+
+    Only a large source is divided; each child calls the function with its range of bytes.
     """
     count = processes()
     ranges = _ranges(source, count) if source.divisible and source.size >= WORTH_DIVIDING and count > 1 else []
-    children: list[ChildProcess[Any]] = [
+    children: list[ChildProcess[tuple[Any, int]]] = [
         ChildProcess(function, {**request, "path": source.path, "start": start, "end": end})
         for start, end in ranges[1:]
     ]
-    bom = len(BOM) if source.head.startswith(BOM) else 0
-    source.head = source.head[bom:]
-    return ranges, children, source.readinto_hashed if ranges and not bom else source.readinto, bom
+
+    def others() -> Iterator[tuple[Any, int]]:
+        for child, (start, end) in zip(children, ranges[1:], strict=True):
+            answer = child.result()
+            progress(end - start)
+            yield answer
+
+    try:
+        bom = len(BOM) if source.head.startswith(BOM) else 0
+        source.head = source.head[bom:]
+        readinto = source.readinto_hashed if ranges and not bom else source.readinto
+        left = ranges[0][1] - bom if ranges else sys.maxsize
+        names = Named(request["names"], request["words"])
+        reader = load(request["maker"])(source.path, names, request["labels"], bom if source.divisible else None)
+        yield reader, line_blocks(readinto, left), others()
+    finally:
+        for child in children:
+            child.stop()
+
+
+@contextmanager
+def _range(
+    maker: str, path: str, start: int, end: int, names: dict[str, str], labels: list[str], words: dict[str, float]
+) -> Iterator[tuple[Any, Iterator[memoryview]]]:
+    """A reader of a range of whole lines, and its blocks."""
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        yield load(maker)(path, Named(names, words), labels, start), line_blocks(file.readinto, end - start)
+
+
+def read_range(**request: Any) -> tuple[Any, int]:
+    """The rollouts in a range of whole lines, or its LineError; lines count from its start."""
+    with _range(**request) as (reader, blocks):
+        try:
+            return _drive(reader, blocks, lambda _: None), reader.lines
+        except LineError as error:
+            return error, reader.lines
 
 
 def read_packed(
@@ -437,23 +464,16 @@ def read_packed(
     request |= {"words": dict(worths(names)), "keep": None if keep is None else sorted(keep)}
     if source.divisible:
         _check_alike(source, request)
-    ranges, children, readinto, bom = _divided("calipers.formats.lines:packed_range", source, request)
-    reader = load(maker)(source.path, names, labels, bom if source.divisible else None)
-    try:
-        left = ranges[0][1] - bom if ranges else sys.maxsize
-        parts = [packed_lines(reader, line_blocks(readinto, left), keep, progress)]
-        for child, (start, end) in zip(children, ranges[1:], strict=True):
-            part, _ = child.result()
-            progress(end - start)
+    with _divided("calipers.formats.lines:packed_range", source, request, progress) as (reader, blocks, others):
+        try:
+            parts = [packed_lines(reader, blocks, keep, progress)]
+        except (LineError, LongLine) as error:  # read once more as they are, the error names its line
+            raise NotPackable(str(error)) from None
+        for part, _ in others:
             if not isinstance(part, (Loose, Packed)):
                 raise NotPackable(str(part))
             parts.append(part)
         return parts
-    except (LineError, LongLine) as error:  # read once more as they are, the error names its line
-        raise NotPackable(str(error)) from None
-    finally:
-        for child in children:
-            child.stop()
 
 
 def _check_alike(source: Source, request: Mapping[str, Any]) -> None:
@@ -466,22 +486,11 @@ def _check_alike(source: Source, request: Mapping[str, Any]) -> None:
         raise NotPackable("rollouts differ in too many values")
 
 
-def packed_range(
-    maker: str,
-    path: str,
-    start: int,
-    end: int,
-    names: dict[str, str],
-    labels: list[str],
-    words: dict[str, float],
-    keep: list[str] | None,
-) -> tuple[Any, int]:
+def packed_range(keep: list[str] | None, **request: Any) -> tuple[Any, int]:
     """The rollouts in a range of whole lines, packed, or why they are not."""
-    reader = load(maker)(path, Named(names, words), labels, start)
-    with open(path, "rb", buffering=0) as file:
-        file.seek(start)
+    with _range(**request) as (reader, blocks):
         try:
-            return packed_lines(reader, line_blocks(file.readinto, end - start), keep, lambda _: None), reader.lines
+            return packed_lines(reader, blocks, keep, lambda _: None), reader.lines
         except (LineError, LongLine, NotPackable) as error:
             return str(error), reader.lines
 
@@ -499,9 +508,9 @@ def _ranges(source: Source, count: int) -> list[tuple[int, int]]:
     return list(pairwise([0, *(next_line(source.path, cut) for cut in wished), source.size]))
 
 
-def _drive(reader: Lines[P], readinto: Callable[[memoryview], int | None], left: int, progress: Progress) -> P:
+def _drive(reader: Lines, blocks: Iterable[memoryview], progress: Progress) -> Part:
     try:
-        for block in line_blocks(readinto, left):
+        for block in blocks:
             reader.read(block)
             progress(len(block))
     except LongLine:
@@ -600,19 +609,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             with suppress(BrokenPipeError):
                 stream.close()
     process.wait()
-
-
-def read_range(
-    maker: str, path: str, start: int, end: int, names: dict[str, str], labels: list[str], words: dict[str, float]
-) -> tuple[Any, int]:
-    """The rollouts in a range of whole lines, or its LineError; lines count from its start."""
-    reader = load(maker)(path, Named(names, words), labels, start)
-    with open(path, "rb", buffering=0) as file:
-        file.seek(start)
-        try:
-            return _drive(reader, file.readinto, end - start, lambda _: None), reader.lines
-        except LineError as error:
-            return error, reader.lines
 
 
 def child() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -188,8 +189,8 @@ class Gather:
             "attempt": Growing(np.int64, fill=1),
             "outcome": Growing(np.uint8, fill=UNSTATED),
         }
-        self._numbers: dict[tuple[str, str], _Numbers] = {}
-        self._labels: dict[str, GrowingLabels] = {}
+        self._numbers = defaultdict[tuple[str, str], _Numbers](_Numbers)
+        self._labels = defaultdict[str, GrowingLabels](GrowingLabels)
 
     def tasks(self, column: Sequence[int | str]) -> None:
         """The task ids of the block; an integer is read as its text."""
@@ -211,20 +212,14 @@ class Gather:
 
         How many rows have the key.
         """
-        if (kind, name) not in self._numbers:
-            self._numbers[kind, name] = _Numbers()
         return self._numbers[kind, name].take(self.rows, column, mixed)
 
     def floats(self, kind: str, name: str, values: Floats, given: Bools) -> None:
         """As `numbers`, of an array: its values count where they are ``given``."""
-        if (kind, name) not in self._numbers:
-            self._numbers[kind, name] = _Numbers()
         self._numbers[kind, name].put(self.rows, values, given)
 
     def labels(self, name: str, column: Sequence[Any]) -> None:
         """The block's values of a label; None where a row has none."""
-        if name not in self._labels:
-            self._labels[name] = GrowingLabels()
         self._labels[name].put(self.rows, column)
 
     def finish(self, places: Places, paths: Collection[str] = ()) -> Part:

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import IO, Annotated, Any, Final
+from typing import IO, Annotated, Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -35,7 +35,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats import jsonl
 from calipers.formats.carried import CARRIED
-from calipers.formats.format import Columns, Extras, Format, Progress, Raw, Settings, Text, flat
+from calipers.formats.format import BAD, Columns, Extras, Format, Progress, Raw, Settings, Text, flat
 from calipers.formats.jsonl import JsonLines, of_row
 from calipers.formats.source import BLOCK, Source, blocks_of
 from calipers.rollouts.column import Bools, Floats, Ints
@@ -49,6 +49,7 @@ PLAN_SCHEMA = "calipers.plan/1"
 DOCUMENTS_SCHEMA: Final = "calipers.documents/1"
 TORN = f"{LOG}: the last line was cut off by a crash and is dropped; its rollout will run again"
 
+D = TypeVar("D", bound=msgspec.Struct)
 _Samples = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
@@ -100,21 +101,9 @@ def is_run(path: str) -> bool:
 def read_plan(folder: str) -> RunPlan:
     """The plan in a run's directory; InputError when it is none that we can read."""
     path = os.path.join(folder, PLAN)
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
-    try:
-        schema = msgspec.json.decode(data, type=_Schema).schema
-        if schema != PLAN_SCHEMA:
-            right = f"expected {PLAN_SCHEMA!r}; was it written by another version?"
-            raise InputError.at(path, f"schema is {schema[:60]!r}", right)
-        plan = msgspec.json.decode(data, type=RunPlan)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError.at(
-            path, f"is not the plan of a run ({error})", "expected the file as calipers wrote it"
-        ) from None
+    data = _content(path)
+    _check_schema(path, _decoded(path, data, _Schema, "the plan").schema, PLAN_SCHEMA)
+    plan = _decoded(path, data, RunPlan, "the plan")
     seen = set[str]()
     for task in plan.tasks:
         if task.task in seen:
@@ -127,13 +116,35 @@ def read_plan(folder: str) -> RunPlan:
     return plan
 
 
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+
+
+def _decoded(path: str, data: bytes, kind: type[D], what: str) -> D:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except BAD as error:
+        right = "expected the file as calipers wrote it"
+        raise InputError.at(path, f"is not {what} of a run ({error})", right) from None
+
+
+def _check_schema(path: str, schema: str, known: str) -> None:
+    if schema != known:
+        right = f"expected {known!r}; was it written by another version?"
+        raise InputError.at(path, f"schema is {schema[:60]!r}", right)
+
+
 def read_settings(folder: str) -> dict[str, Any]:
     """The settings of a run's latest start, from the plan in its directory; InputError when it is none."""
     path = os.path.join(folder, PLAN)
     try:
         with open(path, "rb") as file:
             settings = msgspec.json.decode(file.read(), type=_PlannedSettings).settings
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, *BAD) as error:
         raise InputError.at(path, f"is not the plan of a run ({error})") from None
     return {name: setting.value for name, setting in settings.items()}
 
@@ -169,7 +180,7 @@ def _line_start(file: IO[bytes], end: int) -> int:
 def _is_json(line: bytes) -> bool:
     try:
         msgspec.json.decode(line or b"{}", type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
+    except BAD:
         return not line.strip()  # a blank line is none that a crash left
     return True
 
@@ -216,29 +227,12 @@ class _Result(msgspec.Struct):
 def read_stop(folder: str) -> RunStop | None:
     """What a run's folder says of its stop; None where no rule stopped it. InputError for what cannot be read."""
     path = os.path.join(folder, STOPPED)
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return _of_result(folder)
-    except OSError as error:
-        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
-    try:
-        stop = msgspec.json.decode(data, type=RunStop)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        right = "expected the file as calipers wrote it"
-        raise InputError.at(path, f"is not the stop file of a run ({error})", right) from None
-    if stop.schema != STOP_SCHEMA:
-        right = f"expected {STOP_SCHEMA!r}; was it written by another version?"
-        raise InputError.at(path, f"schema is {stop.schema[:60]!r}", right)
-    return stop
-
-
-def _of_result(folder: str) -> RunStop | None:
-    """The stop of a run of an earlier version, from the sentence in its result."""
-    sentence = None
-    path = os.path.join(folder, RESULT)
-    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError), open(path, "rb") as file:
+    if os.path.lexists(path):
+        stop = _decoded(path, _content(path), RunStop, "the stop file")
+        _check_schema(path, stop.schema, STOP_SCHEMA)
+        return stop
+    sentence = None  # a run of an earlier version has one in its result
+    with suppress(OSError, *BAD), open(os.path.join(folder, RESULT), "rb") as file:
         sentence = msgspec.json.decode(file.read(), type=_Result).stopped
     return stop_said(sentence) if sentence else None
 

@@ -487,7 +487,8 @@ def extend(index: LogIndex) -> LogIndex:
     state = LogState.of(index.path)
     if state.end <= index.state.end:
         return index
-    part, lines_read = read_range(MAKER, index.path, index.state.end, state.end, {}, [*index.slices], {})
+    where = {"path": index.path, "start": index.state.end, "end": state.end}
+    part, lines_read = read_range(maker=MAKER, **where, names={}, labels=[*index.slices], words={})
     if isinstance(part, LineError):
         raise part.at(index.path, index.lines)
     for chunk in part.chunks:
