@@ -25,7 +25,7 @@ import numpy as np
 
 from calipers.errors import Incomplete, InputError
 from calipers.formats.atomic_file import atomic_file
-from calipers.formats.format import NUMBERED, Named, OpenInput, insisted, worths
+from calipers.formats.format import NUMBERED, Named, insisted, worths
 from calipers.formats.lines import NotPackable
 from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, opened, written
 from calipers.formats.read import Input, natural, read_packed, with_folders
@@ -121,18 +121,13 @@ def score_cached(
     parts = [
         kept.partial(each, check, progress)
         if isinstance(each, str) and os.path.isfile(each)
-        else _direct(each, names, plan)
+        else _made([each if isinstance(each, str) else each.path], names, plan, None)  # its files may still change
         for each in given
     ]
     kept.save()
     _check_once(parts)
     result = _scored(parts, plan)
     return replace(result, notes=[*result.notes, *notes])
-
-
-def _direct(each: str | OpenInput, names: Mapping[str, str], plan: Plan) -> Partial:
-    """The rollouts of a folder, which is not kept: its files may still change."""
-    return _made([each if isinstance(each, str) else each.path], names, plan, None)
 
 
 def _paths(source: Path | Sequence[Path]) -> list[str]:
@@ -330,7 +325,9 @@ class _Cache:
 
     def __init__(self, folder: str, names: Mapping[str, str], plan: Plan) -> None:
         self._folder, self._names, self._plan = folder, names, plan
-        read = [sorted(plan.labels), _sorted(columns_read(plan)), dict(names), worths(names), insisted(names)]
+        keep = columns_read(plan)
+        kept = None if keep is None else sorted(keep)
+        read = [sorted(plan.labels), kept, dict(names), worths(names), insisted(names)]
         text = json.dumps([SCHEMA, DEFINITIONS, *read], sort_keys=True, default=dict)
         self._key = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._index_path = os.path.join(folder, "index.json")
@@ -367,10 +364,6 @@ class _Cache:
     def save(self) -> None:
         """Keep the index."""
         _write(self._index_path, msgspec.json.encode(self._index))
-
-
-def _sorted(names: Collection[str] | None) -> list[str] | None:
-    return None if names is None else sorted(names)
 
 
 def _hashed(path: str) -> str:

@@ -15,6 +15,7 @@ from formats.given import refused, seen, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import calipers
 from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input, begin, read
 from calipers.names import FORMATS
@@ -78,6 +79,12 @@ def test_any_name_of_a_file_has_its_place_in_the_order_of_a_folder(tmp_path):
         written(tmp_path, json.dumps({"input": name, "output": "", "gts": "", "score": at, "step": 1}) + "\n", name)
     _, inputs = read([str(tmp_path)])
     assert [os.path.basename(each.path) for each in inputs] == [*names[:3:-1], *names[3:0:-1], names[0]]
+
+
+@pytest.mark.skipif(not os.path.isfile("/proc/self/mem"), reason="needs a file that opens and cannot be read")
+def test_a_file_that_cannot_be_read_is_refused_in_words():
+    with pytest.raises(InputError, match="/proc/self/mem: cannot be read"):
+        calipers.score("/proc/self/mem")
 
 
 def test_a_path_with_a_nul_in_it_is_no_file():

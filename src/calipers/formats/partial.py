@@ -114,7 +114,7 @@ def _frames(packed: Packed) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     import polars as pl
 
     ids = packed.tasks if packed.unit is None else packed.tasks.take(packed.unit)
-    names = pl.Series("task", ids.starts if ids.text is None else _texts(ids), strict=False)
+    names = pl.Series("task", ids.starts if ids.text is None else list(ids), strict=False)
     tasks = pl.DataFrame([names, pl.Series("rollouts", np.diff(packed.starts))])
     columns = [pl.Series("kind", packed.code)]
     if packed.sample is not None:
@@ -131,10 +131,6 @@ def _frames(packed: Packed) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         texts = [*(json.dumps(value, ensure_ascii=False) for value in labels.values), None]
         kinds.append(pl.Series(_LABEL + name, [texts[code] for code in labels.code.tolist()], dtype=pl.String))
     return tasks, pl.DataFrame(columns), pl.DataFrame(kinds)
-
-
-def _texts(ids: Ids) -> list[str]:
-    return list(ids)
 
 
 def _nullable(name: str, column: Column) -> pl.Series:
@@ -286,12 +282,7 @@ def packed(
 
 def recognise(start: Beginning) -> bool:
     """Whether a file begins with the header of a partial."""
-    return is_partial(start.head)
-
-
-def is_partial(head: bytes) -> bool:
-    """Whether these are the first bytes of a partial."""
-    return head[:2] == b"PK" and HEADER.encode() in head[:80]
+    return start.head[:2] == b"PK" and HEADER.encode() in start.head[:80]
 
 
 def input_file(path: str, form: str, sha256: str, rollouts: int) -> InputFile:

@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, UnknownName, display
-from calipers.formats.format import NUMBERED, Beginning, Format, Named, OpenInput, insisted
+from calipers.formats.format import BAD, NUMBERED, Beginning, Format, Named, OpenInput, insisted
 from calipers.formats.format import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
@@ -312,8 +312,11 @@ def worth_packing(paths: Sequence[str]) -> bool:
     for path in paths:
         if not os.path.isfile(path):
             continue
-        with open(path, "rb") as file:
-            head = file.read(80)
+        try:
+            with open(path, "rb") as file:
+                head = file.read(80)
+        except OSError:  # the reader says what is wrong with it
+            continue
         magic = head[:4]
         if re.search(FILE_SIGNS["partial"], head):
             return True
@@ -410,7 +413,7 @@ def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
     for real in (False, True):
         try:
             return _ROW.decode(without_unreal(line)[0] if real else line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # left to the reader, which says it better
+        except BAD:  # left to the reader, which says it better
             continue
     return None
 

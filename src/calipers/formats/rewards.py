@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import Format, Progress
+from calipers.formats.format import BAD, Format, Progress
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.record import UNSTATED, shown
@@ -38,7 +38,7 @@ def read_rewards(source: Source, names: Mapping[str, str], labels: Collection[st
     progress(len(text))
     try:
         rows: Any = _REWARDS.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD:
         rows = _with_constants(text, source.path)
     return [from_rewards(rows, source.path)]
 

@@ -265,15 +265,6 @@ def prompt_task(prompt: Any, gold: Any = None, shown: Callable[[str], str] = str
     return f"{end} #{digest}" if end else f"#{digest}"
 
 
-def steps_of(labels: Collection[str]) -> Any:
-    """The first steps of the paths asked for, and what decodes them out of an object; None where none is asked for."""
-    firsts = sorted({path.split(".")[0] for path in labels})
-    if not firsts:
-        return None
-    steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in firsts], strict=False)
-    return firsts, msgspec.json.Decoder(steps)
-
-
 class SystemLines:
     """Blocks of whole lines in, one `SystemPart` out."""
 
@@ -405,7 +396,9 @@ class _RowSchema:
         self._declared = {key for key, _, _ in layout.fields}
         self.firsts = sorted({path.split(".")[0] for path in labels})
         self.asked = [key for key in self.firsts if key not in self._declared]
-        self.steps = steps_of(labels)
+        steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.firsts], strict=False)
+        # the first steps of the labels asked for, and what decodes them out of an object
+        self.steps = (self.firsts, msgspec.json.Decoder(steps)) if self.firsts else None
         self.extra = Kinds()
         self.rebuild()
 

@@ -40,7 +40,7 @@ from calipers.formats.format import (
 )
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings
 from calipers.formats.jsonl import of_row
-from calipers.formats.lines import MOST_KINDS, LineError, NotPackable
+from calipers.formats.lines import MOST_KINDS, LineError, NotPackable, processes
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source, ranged_tag
 from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.ids import SPARSE, Ids
@@ -246,12 +246,7 @@ def read_table(
     """
     import polars as pl
 
-    with explained(path):
-        columns = _flat(table.collect_schema(), names, labels)
-        rows = int(table.select(pl.len()).collect().item())
-    keys = [column.key for column in columns]
-    _check_keys(path, keys, names)
-    wanted_columns = [each for each in meanings(keys, names, labels) if _readable(each.what, columns[each.at].dtype)]
+    columns, keys, wanted_columns, rows = _described(table, path, names, labels)
     carried = [leaf for leaf in columns if leaf.key == CARRIED and leaf.dtype == pl.String]
     as_json = [leaf for leaf in columns if leaf.key == metadata_key(names) and leaf.dtype == pl.String]
     as_json = as_json if labels else []
@@ -281,6 +276,20 @@ def read_table(
     return [frames.finish(frozenset(keys) & frozenset(names.values()), others)] if rows else []
 
 
+def _described(
+    table: pl.LazyFrame, path: str, names: Mapping[str, str], labels: Collection[str]
+) -> tuple[list[_Leaf], list[str], list[Meaning], int]:
+    """The columns of a table, their keys, what those worth reading are read as, and how many rows it has."""
+    import polars as pl
+
+    with explained(path):
+        columns = _flat(table.collect_schema(), names, labels)
+        rows = int(table.select(pl.len()).collect().item())
+    keys = [column.key for column in columns]
+    _check_keys(path, keys, names)
+    return columns, keys, [each for each in meanings(keys, names, labels) if columns[each.at].is_read(each.what)], rows
+
+
 PACKED_BATCH = 1 << 18  # rows that are packed at once
 
 
@@ -294,12 +303,8 @@ def packed_parquet(
         raise NotPackable("it cannot be read in pieces")
     with explained(source.path):
         table = scanned(source)
-        columns = _flat(table.collect_schema(), names, labels)
-        rows = int(table.select(pl.len()).collect().item())
-    keys = [column.key for column in columns]
-    _check_keys(source.path, keys, names)
-    wanted = [each for each in meanings(keys, names, labels) if _readable(each.what, columns[each.at].dtype)]
-    wanted = [each for each in wanted if each.what != "column" or keep is None or each.name in keep]
+    columns, keys, described, rows = _described(table, source.path, names, labels)
+    wanted = [each for each in described if each.what != "column" or keep is None or each.name in keep]
     (task,) = [columns[each.at] for each in wanted if each.what == "task"]
     nested = any(columns[each.at].at != each.at for each in wanted)
     if nested or CARRIED in keys or (labels and metadata_key(names) in keys):
@@ -331,10 +336,10 @@ def packed_parquet(
     waiting: deque[Future[Loose]] = deque()
     at = 0
     chosen = table.select([pl.nth(each).alias(str(each)) for each in sorted({columns[each.at].at for each in wanted})])
-    with explained(source.path), ThreadPoolExecutor(threads()) as pool:
+    with explained(source.path), ThreadPoolExecutor(processes()) as pool:
         for batch in chosen.collect_batches(chunk_size=PACKED_BATCH, maintain_order=True):
             waiting.append(pool.submit(packed, at, batch))
-            if len(waiting) > 2 * threads():
+            if len(waiting) > 2 * processes():
                 pieces.append(waiting.popleft().result())
             at += batch.height
             progress(source.size * at // max(rows, 1) - source.size * (at - batch.height) // max(rows, 1))
@@ -346,11 +351,6 @@ def packed_parquet(
     texts = ids.texts(lambda size: first.collect_batches(chunk_size=size, maintain_order=True), codes)
     whole = laid_end_to_end(pieces, texts, np.zeros(0, dtype=np.int64))
     return [replace(whole, task=codes)]
-
-
-def threads() -> int:
-    """How many batches are worked on at a time."""
-    return min(os.cpu_count() or 1, 8)
 
 
 def _packed_batch(frames: Frames, named: frozenset[str], others: Sequence[str], keep: Collection[str] | None) -> Loose:
@@ -444,7 +444,7 @@ class TextIds:
             return rows, np.cumsum(new), new
 
         firsts, tasks = [], 0
-        with ThreadPoolExecutor(threads()) as pool:
+        with ThreadPoolExecutor(processes()) as pool:
             for rows, number, new in pool.map(sort, range(256)):
                 code[rows] = number + (tasks - 1)
                 firsts.append(rows[new])
@@ -616,15 +616,6 @@ def _check_keys(location: str, keys: list[str], names: Mapping[str, str]) -> Non
         raise InputError.at(location, f"no column {task!r}", right)
 
 
-def _readable(what: str, dtype: pl.DataType) -> bool:
-    """Whether a column is worth reading: one that may hold numbers must, and an object must hold something."""
-    import polars as pl
-
-    if what == "column":
-        return dtype.is_numeric() or dtype == pl.Boolean
-    return what != "object" or dtype != pl.Null
-
-
 @dataclass(frozen=True, slots=True)
 class _Leaf:
     """A column of Parquet, or a field inside one."""
@@ -633,6 +624,14 @@ class _Leaf:
     at: int  # the position of the column
     steps: Sequence[str]  # the way to the field
     dtype: pl.DataType
+
+    def is_read(self, what: str) -> bool:
+        """Whether it is worth reading as that: what may hold numbers must, and an object must hold something."""
+        import polars as pl
+
+        if what == "column":
+            return self.dtype.is_numeric() or self.dtype == pl.Boolean
+        return what != "object" or self.dtype != pl.Null
 
     def of(self, batch: pl.DataFrame) -> pl.Series:
         """Its values in a batch, whose columns are called by their position."""
