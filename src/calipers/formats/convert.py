@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, repeat
@@ -27,7 +27,7 @@ from calipers.formats.carried import CARRIED, ROWS, Carried
 from calipers.formats.format import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.jsonl import KEPT, JsonLines
 from calipers.formats.lines import LineError, odd_key, unreadable, without_unreal
-from calipers.formats.read import Progress, begin, found_format, with_folders
+from calipers.formats.read import Progress, begin, found_format, opened, with_folders
 from calipers.formats.source import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks
 from calipers.formats.tables import JSON_COLUMNS
 from calipers.rollouts.column import Column, Ints
@@ -252,19 +252,11 @@ def _value(value: Any) -> Any:
 
 def _sources(paths: Sequence[str], names: Named) -> dict[str, Format]:
     """What is read of some paths, and the format of each."""
-    opened, _ = with_folders([path for path in paths if path != STDIN], names)
-    return {each if isinstance(each, str) else each.path: _kind(each, names) for each in opened}
-
-
-def _kind(opened: Any, names: Named) -> Format:
-    if not isinstance(opened, str):
-        return found_format(opened)
-    if os.path.isdir(opened):
-        from calipers.formats.run_folder import RUN
-
-        return RUN
-    with Source(opened) as source:
-        return found_format(source, names)
+    kinds = {}
+    for each in with_folders([path for path in paths if path != STDIN], names)[0]:
+        with closing(opened(each)) as source:
+            kinds[each if isinstance(each, str) else each.path] = found_format(source, names)
+    return kinds
 
 
 def _check_json(part: Part) -> None:

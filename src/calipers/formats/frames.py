@@ -15,6 +15,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats.carried import CarriedRows
 from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.ids import dense
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, named, shown, words_hint
 from calipers.rollouts.table import BadRow, Labels, Part, Places
 
@@ -196,8 +197,7 @@ class Frames:
             else:
                 labels[meaning.name] = coded(column)
         for name, batches in self._json.items():
-            texts = coded(pl.concat(batches))
-            labels[name] = Labels(texts.code, [json.loads(text) for text in texts.values])
+            labels[name] = coded_json(pl.concat(batches))
         tasks = Labels(np.zeros(self.rows, dtype=np.int64), []) if alone else labels.pop("task")
         part = Part(
             places=self.places,
@@ -241,8 +241,7 @@ def coded(column: pl.Series) -> Labels:
         return _coded_integers(column.to_numpy())
     if column.dtype.is_nested():
         texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
-        labels = coded(pl.Series(texts, dtype=pl.String))
-        return Labels(labels.code, [json.loads(text) for text in labels.values])
+        return coded_json(pl.Series(texts, dtype=pl.String))
     if column.dtype.is_decimal():
         column = column.cast(pl.Float64)
     if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
@@ -255,15 +254,19 @@ def coded(column: pl.Series) -> Labels:
     return Labels(code.cast(pl.Int64).fill_null(-1).to_numpy(), values.to_list())
 
 
+def coded_json(texts: pl.Series) -> Labels:
+    """The same of values that are written as JSON."""
+    labels = coded(texts)
+    return Labels(labels.code, [json.loads(text) for text in labels.values])
+
+
 def _coded_integers(values: Any) -> Labels:
     """The same for integers without gaps; ids that lie close together need no sorting."""
-    lowest = int(values.min()) if len(values) else 0
-    if len(values) and int(values.max()) - lowest <= 4 * len(values):
-        offset = values.astype(np.int64) - values.min().astype(np.int64)  # in their own few bytes it may not fit
-        there = np.zeros(int(offset.max()) + 1, dtype=bool)
-        there[offset] = True
-        distinct = np.flatnonzero(there)
-        return Labels((np.cumsum(there) - 1)[offset], [lowest + step for step in distinct.tolist()])
+    # in their own few bytes the distances may not fit
+    if len(values) and (close := dense(values.astype(np.int64) - values.min().astype(np.int64))) is not None:
+        steps, code = close
+        lowest = int(values.min())
+        return Labels(code, [lowest + step for step in steps.tolist()])
     ids, code = np.unique(values, return_inverse=True)
     return Labels(code.astype(np.int64, copy=False), ids.tolist())
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -128,11 +128,12 @@ class RecordSchema:
         """Widen the schema to fit one line; False when it knew all of it already, or cannot."""
         line.decode()
         row = _ROW.decode(line)
-        inside: dict[str, list[str]] = {}  # the keys of each object of numbers
-        for key, raw in row.items():
-            if self.roles.get(key) in self.inside and kind_of(raw) == "object":
-                inside[key] = list(_ROW.decode(raw))
-        if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
+        inside = {  # the keys of each object of numbers
+            key: list(_ROW.decode(raw))
+            for key, raw in row.items()
+            if self.roles.get(key) in self.inside and kind_of(raw) == "object"
+        }
+        if odd_key(chain(row, *inside.values())) is not None:
             return False
         learnt = False
         for key, raw in row.items():
@@ -178,7 +179,8 @@ class RecordSchema:
             elif role == "answer" and self.words:
                 add("said", role, key_of[role], Raw, NOTHING)
             elif role in self.inside:
-                add(role, role, key_of[role], self._object(role) | None, ABSENT)
+                numbers = struct_of(role, [(key, _NUMBER | None, ABSENT) for key in self.inside[role]])
+                add(role, role, key_of[role], numbers | None, ABSENT)
             elif role in _BEGINNINGS:
                 add(role, role, key_of[role], Raw, NOTHING)
             elif role in TEXTS:  # long, and never read for numbers: `sound` looks at it
@@ -216,18 +218,10 @@ class RecordSchema:
         )
         self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
 
-    def _object(self, role: str) -> Any:
-        """An object of numbers under the keys that were met in it."""
-        return struct_of(role, [(key, _NUMBER | None, ABSENT) for key in self.inside[role]])
-
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
         """Whether what is passed over is what it may be; the decoder lets any JSON pass there."""
-        sound = True
-        for at in self._texts:
-            sound = sound and _no_number(columns[at])
-        for at, known in self._begin:
-            sound = sound and _begins(columns[at], known)
-        return sound
+        texts = (columns[at] for at in self._texts)
+        return all(map(_no_number, texts)) and all(_begins(columns[at], known) for at, known in self._begin)
 
 
 def _no_number(column: Sequence[Raw]) -> bool:

@@ -29,8 +29,11 @@ def from_memory(source: Any, names: Mapping[str, str], labels: Collection[str]) 
         if not source or not all(isinstance(row, Mapping) for row in source):
             return None
         return [read_records(_as_lines(source), "records", names, labels)]
-    table = _table(source)
-    return None if table is None else read_table(table, "table", names, labels) or _nothing()
+    if (table := _table(source)) is None:
+        return None
+    if not (parts := read_table(table, "table", names, labels)):
+        raise InputError.at("table", "no rollouts", "expected at least one row")
+    return parts
 
 
 def _as_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
@@ -78,10 +81,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, (bool, float)) and value == int(value if value == value and abs(value) < 1e15 else 0):
         return str(int(value))
     return str(value)
-
-
-def _nothing() -> list[Part]:
-    raise InputError.at("table", "no rollouts", "expected at least one row")
 
 
 def _table(source: Any) -> pl.LazyFrame | None:

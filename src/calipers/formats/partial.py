@@ -18,7 +18,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.formats.format import Beginning, Columns, Format, Progress
+from calipers.formats.frames import coded_json
 from calipers.formats.source import Source
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ids import Ids
@@ -211,7 +212,7 @@ def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, In
             column = Column.of(series.fill_null(0.0).to_numpy(), series.is_not_null().to_numpy())
             (rewards if name.startswith(_REWARD) else columns)[name.partition(":")[2]] = column
         elif name.startswith(_LABEL):
-            labels[name.removeprefix(_LABEL)] = _labels(kinds[name].to_list())
+            labels[name.removeprefix(_LABEL)] = coded_json(kinds[name])
     part = Part(
         Places(path),
         [],
@@ -230,13 +231,6 @@ def _kinds(path: str, header: PartHeader, kinds: pl.DataFrame) -> tuple[Part, In
         unnumbered=header.unnumbered,
     )
     return part, kinds["tries"].to_numpy().astype(np.int64)
-
-
-def _labels(texts: Sequence[str | None]) -> Labels:
-    distinct = [text for text in dict.fromkeys(texts) if text is not None]
-    number = {text: at for at, text in enumerate(distinct)}
-    code = np.array([-1 if text is None else number[text] for text in texts], dtype=np.int64)
-    return Labels(code, [json.loads(text) for text in distinct])
 
 
 def rows_of(packed: Packed) -> Part:

@@ -208,7 +208,7 @@ def _sources(
     """Each path with its open source, its format, and how its reader tells of progress; it is hashed thereafter."""
     done, total = 0, sum(map(_size, given))
     for each in given:
-        with closing(_opened(each)) as source:
+        with closing(opened(each)) as source:
             tell = _overall(progress, done, source.size, total)
             yield each if isinstance(each, str) else each.path, source, found_format(source, columns), tell
             source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
@@ -222,7 +222,8 @@ def _inputs(seen: Sequence[tuple[OpenInput, Format, int]]) -> list[Input]:
     return [Input(display(source.path), kind.name, source.sha256(), rows) for source, kind, rows in seen]
 
 
-def _opened(given: str | OpenInput) -> OpenInput:
+def opened(given: str | OpenInput) -> OpenInput:
+    """A path that is open to be read."""
     if not isinstance(given, str):
         return given
     return RunLog(given) if os.path.isdir(given) and is_run(given) else Source(given)

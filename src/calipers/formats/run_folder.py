@@ -240,14 +240,11 @@ def read_stop(folder: str) -> RunStop | None:
 def stop_said(sentence: str) -> RunStop:
     """The stop that the sentence under ``stopped`` of a result is about; without a rule where it names none."""
     match = _SENTENCE.search(sentence)
-    rule, tasks, planned = (match[2], _number(match[3]), _number(match[4])) if match else ("", 0, 0)
+    rule = match[2] if match else ""
+    tasks, planned = [int(number.replace(",", "")) for number in match.group(3, 4)] if match else (0, 0)
     parts = _RULE.fullmatch(rule)
     side, metric = (parts[1], parts[2].strip()) if parts else ("", "")
     return RunStop(rule=rule, metric=metric, side=side, tasks=tasks, planned_tasks=planned)
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
 
 
 AT_ONCE = 4096  # owed rows made at a time
@@ -351,7 +348,13 @@ class PlanCoverage:
         """What the parts of a log hold of a plan."""
         counts = np.array([plan.of(task) for task in plan.tasks], dtype=np.int64)
         starts = np.cumsum(counts) - counts
-        return cls(counts, starts, _there([task.task for task in plan.tasks], counts, starts, parts))
+        there = np.zeros(int(counts.sum()), dtype=bool)
+        number = {task.task: index for index, task in enumerate(plan.tasks)}
+        for part in parts:
+            task = np.array([number.get(name, -1) for name in part.tasks], dtype=np.int64)[part.task]
+            planned = part.sample < np.append(counts, 0)[task]  # the last for -1, which is no task of the plan
+            there[starts[task[planned]] + part.sample[planned]] = True
+        return cls(counts, starts, there)
 
     @property
     def owed(self) -> int:
@@ -393,17 +396,6 @@ def _owed(plan: RunPlan, coverage: PlanCoverage, stop: RunStop | None, labelled:
             head += b'"metadata":%s,' % msgspec.json.encode(task.metadata)
         for sample in samples:
             yield b'%s"sample":%d,%s\n' % (head, sample, group)
-
-
-def _there(tasks: Sequence[str], counts: Ints, starts: Ints, parts: Sequence[Part]) -> Bools:
-    """Which planned rollouts stand in the parts, task by task, [the sum of counts]."""
-    there = np.zeros(int(counts.sum()), dtype=bool)
-    number = {task: index for index, task in enumerate(tasks)}
-    for part in parts:
-        task = np.array([number.get(name, -1) for name in part.tasks], dtype=np.int64)[part.task]
-        planned = part.sample < np.append(counts, 0)[task]  # the last for -1, which is no task of the plan
-        there[starts[task[planned]] + part.sample[planned]] = True
-    return there
 
 
 def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:

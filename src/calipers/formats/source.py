@@ -128,7 +128,7 @@ class Source:
             self._hashing = thread.join
         else:
             self._hash_file()
-            self._hashing = _nothing_to_wait_for
+            self._hashing = lambda: None  # there is nothing to wait for
 
     def sha256(self) -> str:
         """The hash of the bytes as they lie on disk; InputError when they changed since they were opened.
@@ -179,10 +179,6 @@ class Source:
             wrong = f"unpacks to more than {MOST_RATIO} times its size"
             raise InputError.at(self.path, wrong, "expected rollouts, not a decompression bomb")
         return data
-
-
-def _nothing_to_wait_for() -> None:
-    """What waits for a file that was hashed at once."""
 
 
 def ranged_tag(path: str) -> str | None:

@@ -154,7 +154,7 @@ def union(lists: Sequence[Ids]) -> tuple[Ids, list[Ints]]:
         joined = Ids(None, np.concatenate([ids.starts for ids in lists]))
     else:
         joined = _joined([ids.as_text() for ids in lists])
-    if joined.text is None and (places := _dense(joined.starts)) is not None:
+    if joined.text is None and (places := dense(joined.starts)) is not None:
         distinct, code = places
         ids = Ids(None, distinct)
     else:
@@ -167,7 +167,7 @@ def union(lists: Sequence[Ids]) -> tuple[Ids, list[Ints]]:
     return ids, np.split(code, ends)
 
 
-def _dense(numbers: Ints) -> tuple[Ints, Ints] | None:
+def dense(numbers: Ints) -> tuple[Ints, Ints] | None:
     """Distinct numbers, ascending, and the place of each among them; None where they lie far apart."""
     if not len(numbers) or int(numbers.min()) < 0:
         return None

@@ -97,11 +97,9 @@ def scan(path: str) -> pl.LazyFrame:
     """The table of a ranged object, of which polars fetches what is asked for."""
     import polars as pl
 
-    found = _ranged[path]
-    retried = {"max_retries": TRIES}
-    return pl.scan_parquet(
-        found.address, glob=False, hive_partitioning=False, storage_options={**found.options, **retried}
-    )
+    remote = _ranged[path]
+    options = {**remote.options, "max_retries": TRIES}
+    return pl.scan_parquet(remote.address, glob=False, hive_partitioning=False, storage_options=options)
 
 
 @contextmanager
@@ -260,21 +258,14 @@ def _options(store: Any) -> dict[str, str]:
     options = {"aws_endpoint_url": client.meta.endpoint_url, "aws_region": client.meta.region_name or "us-east-1"}
     if options["aws_endpoint_url"].startswith("http://"):
         options["aws_allow_http"] = "true"
-    keys = _frozen(store)
-    if keys is None:
+    credentials = store.s3._request_signer._credentials
+    if credentials is None:  # it signs nothing
         return {**options, "aws_skip_signature": "true"}
+    keys = import_module("fsspec.asyn").sync(store.loop, credentials.get_frozen_credentials)
     options |= {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key}
     for key in (keys.access_key, keys.secret_key, keys.token):
         show_as(key or "", "[secret]")
     return options | ({"aws_session_token": keys.token} if keys.token else {})
-
-
-def _frozen(store: Any) -> Any:
-    """The keys that a connected client of S3 signs with; None where it signs nothing."""
-    from fsspec.asyn import sync
-
-    keys = store.s3._request_signer._credentials
-    return None if keys is None else sync(store.loop, keys.get_frozen_credentials)
 
 
 def _tried(address: str, work: Callable[[], T], what: str = "read") -> T:
