@@ -84,6 +84,32 @@ def test_a_script_among_the_metrics_is_not_run(tmp_path):
     assert any("the metric f1.py is a script, so it is not in the file" in note for note in found.notes)
 
 
+def test_a_job_behind_a_link_asks_for_nothing(tmp_path):
+    """Its trials are not read either."""
+    (tmp_path / "jobs").mkdir()
+    job(tmp_path / "elsewhere", PASS, config={"metrics": [{"type": "sum"}]})
+    job(tmp_path / "jobs" / "job", PASS, config={"metrics": [{"type": "max"}]})
+    (tmp_path / "jobs" / "linked").symlink_to(tmp_path / "elsewhere")
+    assert asked_metrics(str(tmp_path / "jobs")) == ["max"]
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("config.json", b'{"metrics": [{"type": "\xff"}]}'),
+        ("config.json", b'{"x": ' + b"[" * 100_000),
+        ("result.json", b'{"id": "1", "stats": {}, "x": ' + b"1" * 5000 + b"}"),
+        ("result.json", b'{"id": "1", "stats": {}, "x": ' + b"[" * 100_000),
+        ("result.json", b'{"id": "1", "stats": {"n_completed_trials": 1e400}}'),
+    ],
+)
+def test_a_file_of_a_job_that_nobody_can_read_has_a_name(tmp_path, name, raw):
+    path = tmp_path / job(tmp_path / "job", PASS)
+    (path / name).write_bytes(raw)
+    with pytest.raises(InputError, match=rf"job/{name}: not a job's .*; expected a file that Harbor wrote"):
+        read_job(str(path))
+
+
 def test_an_unknown_metric_is_an_error(tmp_path):
     path = str(tmp_path / job(tmp_path / "job", PASS, config={"metrics": [{"type": "maen"}]}))
     with pytest.raises(UnknownName, match=r"job/config\.json: no Harbor metric named 'maen'; did you mean 'mean'"):

@@ -12,9 +12,10 @@ from calipers.errors import InputError
 from calipers.systems.harbor.wire import (
     AGENT_CAUSED,
     CAUSES,
+    JobFile,
     Totals,
     deciding_exception,
-    decode_job,
+    decode_of_job,
     decode_trial,
     exceptions,
     failure_cause,
@@ -78,13 +79,13 @@ def test_what_is_no_trial_says_where(raw):
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"n_total_trials": "many"}'])
 def test_what_is_no_job_says_where(raw):
     with pytest.raises(InputError, match=r"^jobs/result\.json: not a job's result"):
-        decode_job(raw, "jobs/result.json")
+        decode_of_job(raw, JobFile, "jobs/result.json")
 
 
 def test_a_job_of_any_age():
-    assert decode_job(b'{"n_total_trials": 3, "stats": {"n_trials": 2}}', "p").n_total_trials == 3
-    assert decode_job(b"{}", "p").n_total_trials is None
-    assert decode_job(b'{"stats": {"n_retries": 2}}', "p").stats.n_retries == 2
+    assert decode_of_job(b'{"n_total_trials": 3, "stats": {"n_trials": 2}}', JobFile, "p").n_total_trials == 3
+    assert decode_of_job(b"{}", JobFile, "p").n_total_trials is None
+    assert decode_of_job(b'{"stats": {"n_retries": 2}}', JobFile, "p").stats.n_retries == 2
 
 
 @pytest.mark.parametrize(

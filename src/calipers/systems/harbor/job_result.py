@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-import msgspec
 import numpy as np
 
 from calipers.errors import InputError, UnknownName
@@ -60,8 +59,9 @@ from calipers.systems.harbor.wire import (
     Trial,
     UnreadableFile,
     contents,
-    decode_job,
+    decode_of_job,
     decode_trial,
+    jobs_inside,
     kind_of,
 )
 from calipers.systems.system import OwnPage
@@ -239,49 +239,38 @@ def read_job(path: str) -> JobRead:
             trials.append(decode_trial(folder.result(name) or b"", result_path))
         except (InputError, UnreadableFile) as error:
             notes.append(f"{result_path}: excluded, because it cannot be read ({error})")
-    job, stored = _stored(path)
+    job, stored = JobFile(), None
+    if (raw := _contents(path, RESULT)) is not None:
+        own_path = f"{path}/{RESULT}"
+        job = decode_of_job(raw, JobFile, own_path)
+        stored = load_job_result(decode_of_job(raw, dict[str, Any], own_path), own_path)
     names, script_notes = metric_names(_decoded(path, CONFIG, JobMetrics).metrics, f"{path}/{CONFIG}")
     total = job.n_total_trials
     if total is None:
         total = len(_decoded(path, LOCK, JobLockSize).trials) or len(folder.finished) + len(folder.unfinished)
     running = 0 if job.finished_at else len(folder.unfinished)
-    return JobRead(
-        path, trials, EvalCounts(total, running, job.stats.n_retries), stored, names or DEFAULT, [*notes, *script_notes]
-    )
+    counts = EvalCounts(total, running, job.stats.n_retries)
+    return JobRead(path, trials, counts, stored, names or DEFAULT, [*notes, *script_notes])
 
 
 def asked_metrics(path: str) -> list[str]:
     """The built-in metrics that a job's ``config.json`` asks for, or those of the jobs in a directory; else none."""
     kind = kind_of(path) if os.path.isdir(path) else None
-    if kind == "jobs":
-        inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
-        return [name for each in inside if kind_of(each) == "job" for name in asked_metrics(each)]
-    config = _decoded(path, CONFIG, JobMetrics) if kind == "job" else JobMetrics()
-    return metric_names(config.metrics, f"{path}/{CONFIG}")[0]
+    folders = jobs_inside(path) if kind == "jobs" else [path] if kind == "job" else []
+    configs = ((_decoded(folder, CONFIG, JobMetrics), f"{folder}/{CONFIG}") for folder in folders)
+    return [name for config, location in configs for name in metric_names(config.metrics, location)[0]]
 
 
-def _stored(path: str) -> tuple[JobFile, Mapping[str, Any] | None]:
-    result_path = f"{path}/{RESULT}"
-    raw = _contents(result_path)
-    if raw is None:
-        return JobFile(), None
-    return decode_job(raw, result_path), load_job_result(json.loads(raw), result_path)
-
-
-def _decoded(path: str, name: str, kind: type[T]) -> T:
+def _decoded(folder: str, name: str, kind: type[T]) -> T:
     """One of a job's own files; what it holds by default when it is not there."""
-    file_path = f"{path}/{name}"
-    try:
-        return msgspec.json.decode(_contents(file_path) or b"{}", type=kind)
-    except msgspec.DecodeError as error:
-        raise InputError.at(file_path, f"not a job's {name}: {error}", "expected a file that Harbor wrote") from error
+    return decode_of_job(_contents(folder, name) or b"{}", kind, f"{folder}/{name}")
 
 
-def _contents(path: str) -> bytes | None:
+def _contents(folder: str, name: str) -> bytes | None:
     try:
-        return contents(path)
+        return contents(f"{folder}/{name}")
     except UnreadableFile as error:
-        raise InputError.at(path, f"cannot be read ({error})") from None
+        raise InputError.at(f"{folder}/{name}", f"cannot be read ({error})") from None
 
 
 def document(job: JobRead) -> dict[str, Any]:

@@ -60,7 +60,7 @@ from calipers.systems.harbor.wire import (
     contents,
     deciding_exception,
     decode_blame,
-    decode_job,
+    decode_of_job,
     decode_result,
     decode_trial,
     failure_cause,
@@ -485,8 +485,8 @@ class JobPlan:
         path = f"{folder.path}/{RESULT}"
         try:
             raw = contents(path)
-            return JobFile() if raw is None else decode_job(raw, path)
-        except (UnreadableFile, InputError, RecursionError):
+            return JobFile() if raw is None else decode_of_job(raw, JobFile, path)
+        except (UnreadableFile, InputError):
             self.notes.append(f"{path}: cannot be read as a job's result, so the planned trials are unknown")
             return JobFile()
 

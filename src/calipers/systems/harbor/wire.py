@@ -17,7 +17,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from calipers.formats.format import BAD
 
 Number = int | float
 Rewards = Mapping[str, Number]
+T = TypeVar("T")
 
 CAUSES: Final[Mapping[str, tuple[str, ...]]] = {  # cause -> the names Harbor, or a model's library, raises
     "sandbox_failed": (
@@ -335,7 +336,6 @@ class Totals(NamedTuple):
 
 _TRIAL: Final = msgspec.json.Decoder(Trial)
 _RESULT: Final = msgspec.json.Decoder(TrialResult)
-_JOB: Final = msgspec.json.Decoder(JobFile)
 
 
 def decode_trial(raw: bytes, path: str) -> Trial:
@@ -344,16 +344,11 @@ def decode_trial(raw: bytes, path: str) -> Trial:
         return _TRIAL.decode(raw)
     except msgspec.ValidationError as error:
         raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _with_nan(raw, path)
-
-
-def _with_nan(raw: bytes, path: str) -> Trial:
-    """A trial whose JSON says NaN or Infinity, which strict JSON cannot and Python's can."""
-    try:
-        return msgspec.convert(json.loads(raw), Trial)
-    except (ValueError, RecursionError, msgspec.ValidationError) as error:
-        raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
+    except BAD:
+        try:  # NaN and Infinity, which strict JSON cannot say and Python's can
+            return msgspec.convert(json.loads(raw), Trial)
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
+            raise InputError.at(path, f"not a trial's result: {error}", "expected a file that Harbor wrote") from error
 
 
 def decode_result(raw: bytes, path: str) -> Trial:
@@ -361,25 +356,23 @@ def decode_result(raw: bytes, path: str) -> Trial:
     try:
         return _RESULT.decode(raw)
     except BAD:
-        try:
-            return decode_trial(raw, path)
-        except RecursionError:
-            raise InputError.at(path, "it is nested too deeply", "expected a file that Harbor wrote") from None
+        return decode_trial(raw, path)
 
 
-def decode_job(raw: bytes, path: str) -> JobFile:
-    """The job in a ``result.json``; `InputError` naming ``path`` when the bytes are not one."""
+def decode_of_job(raw: bytes, kind: type[T], path: str) -> T:
+    """One of a job's own files; `InputError` naming ``path`` when the bytes are not one."""
     try:
-        return _JOB.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError.at(path, f"not a job's result: {error}", "expected a file that Harbor wrote") from error
+        return msgspec.json.decode(raw, type=kind)
+    except BAD as error:
+        what = "result" if path.endswith(RESULT) else os.path.basename(path)
+        raise InputError.at(path, f"not a job's {what}: {error}", "expected a file that Harbor wrote") from error
 
 
 def decode_blame(raw: bytes | None) -> TrialBlame | None:
     """What a file of ours beside a result says, where Harbor itself wrote the result; None for none."""
     try:
         return None if raw is None else msgspec.json.decode(raw, type=TrialBlame)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD:
         return None
 
 
@@ -609,9 +602,14 @@ def jobs_in(path: str) -> list[JobFolder]:
     """The jobs that a directory stands for: a job, a trial alone, or a directory of jobs; none when it is neither."""
     kind = kind_of(path)
     if kind == "jobs":
-        inside = [f"{path.rstrip('/')}/{name}" for name in _folders(path)]
-        return [JobFolder(each) for each in inside if _is_job(each)]
+        return [JobFolder(inside) for inside in jobs_inside(path)]
     return [JobFolder(path, kind)] if kind else []
+
+
+def jobs_inside(path: str) -> list[str]:
+    """The jobs in a directory of jobs."""
+    inside = (f"{path.rstrip('/')}/{name}" for name in _folders(path))
+    return [folder for folder in inside if _is_job(folder)]
 
 
 def _is_trial(path: str) -> bool:
@@ -640,7 +638,7 @@ def _of_trial(result: FileMarks | None) -> bool:
 def _marks(path: str) -> FileMarks | None:
     try:
         return msgspec.json.decode(contents(path) or b"", type=FileMarks)
-    except (UnreadableFile, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (UnreadableFile, *BAD):
         return None
 
 
