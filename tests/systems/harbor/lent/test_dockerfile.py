@@ -103,6 +103,7 @@ def test_the_task_has_the_last_word_on_where(tmp_path):
         ("RUN cat <<-'E' > x\n\ta\n\tE\nRUN c", ["/bin/sh -c 'cat <<-'\"'\"'E'\"'\"' > x\na\nE'", "/bin/sh -c c"]),
         ("RUN echo '<<EOF' $((1 << 2)) <<< x", ["/bin/sh -c 'echo '\"'\"'<<EOF'\"'\"' $((1 << 2)) <<< x'"]),
         ("RUN --mount=type=cache,target=/var/cache a", ["/bin/sh -c a"]),
+        ("RUN a \f b \u2028 c", ["/bin/sh -c 'a \f b \u2028 c'"]),  # only a newline ends a line
     ],
 )
 def test_commands_of_a_build(tmp_path, text, commands):
@@ -144,7 +145,7 @@ WORKDIR /w
 COPY --chown=a:b --chmod=755 run.sh bin/
 COPY data/*.csv /in
 COPY data /in/
-COPY <<A <<'B' /texts/
+COPY --chown=a --chmod=755 <<A <<'B' /texts/
 $HOME ${X:-y}
 A
 $HOME
@@ -158,6 +159,7 @@ B
         ("data", "/in", "", ""),
     ]
     assert steps[-1].files == {"/texts/A": " y\n", "/texts/B": "$HOME\n"}
+    assert steps[-1].command == "chown a -- /texts/A /texts/B && chmod 755 -- /texts/A /texts/B"
 
 
 @pytest.mark.parametrize(

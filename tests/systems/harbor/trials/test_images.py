@@ -72,6 +72,10 @@ RUN mkdir $WHERE /gone && date +%N > $WHERE/stamp && touch /gone/x
 COPY --chmod=600 answer $WHERE/
 WORKDIR /there
 RUN rm -r /gone && printf 42 > answer.txt && test "$(stat -c %a $WHERE/answer)" = 600
+COPY --chmod=755 <<EOF /usr/bin/ours
+#!/bin/sh
+EOF
+RUN ours
 USER nobody
 """
 
@@ -90,7 +94,7 @@ def test_steps_are_executed_once_and_a_trial_finds_what_they_left(tmp_path, imag
     assert trials["a"]["calipers"]["image"].startswith("debian: built from packages (")
     stamps = {path.read_text() for path in (tmp_path / "runs").glob("*/1/*__*/verifier/test-stdout.txt")}
     assert len(stamps) == 1  # of both tasks, both times
-    assert len(list((images / "layers").iterdir())) == 3
+    assert len(list((images / "layers").iterdir())) == 5
     assert not list(images.glob("new-*"))
     again = calipers("run", "d", "--environment", "room", "--samples", "2", cwd=tmp_path, CALIPERS_HARBOR="")
     assert "environment: room (as requested); debian: built from packages (" in again.stdout

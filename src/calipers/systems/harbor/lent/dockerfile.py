@@ -195,7 +195,7 @@ def _image(rest: str, args: Mapping[str, str]) -> tuple[str, str | None]:
 
 def read_instructions(text: str) -> Iterator[Instruction]:
     """The instructions of a Dockerfile: with joined lines, without comments, each with its here-documents."""
-    lines = text.splitlines()
+    lines = text.split("\n")  # a form feed or U+2028 ends no line
     directive = re.match(r"(?:#[^\n]*\n)*?#\s*escape\s*=\s*(\S)", text, re.IGNORECASE)
     escape = directive[1] if directive else "\\"
     number = 0
@@ -305,12 +305,17 @@ def _copying(item: Instruction, known: Mapping[str, str], workdir: str, environm
     archives = (".tar", ".gz", ".tgz", ".xz", ".bz2")
     if item.word == "ADD" and any(name.endswith(archives) for name in names):
         return None  # Docker would unpack it
+    changes = [
+        f"{tool} {shlex.quote(value)} -- {shlex.join(files)}"
+        for tool, value in (("chown", owner), ("chmod", mode))
+        if value and files
+    ]
     several = len(names) + len(files) > 1
     copies = [
         CopiedFile(name, _target(environment / name.lstrip("/"), target, workdir, several), owner, mode)
         for name in names
     ]
-    return BuildStep(item.line, item.short(), workdir="/", copies=copies, files=files)
+    return BuildStep(item.line, item.short(), " && ".join(changes), copies=copies, files=files)
 
 
 def _arguments(item: Instruction, known: Mapping[str, str]) -> dict[str, str]:

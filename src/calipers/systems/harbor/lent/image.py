@@ -419,7 +419,16 @@ def _execute(
 
 def _do(container: Any, step: BuildStep, context: Path, scratch: Path, until: float) -> None:
     where = f"environment/Dockerfile:{step.line}: {step.text}"
-    made = container.run(f"mkdir -p {shlex.quote(step.workdir)}", cwd="/")
+
+    def run(command: str, **how: Any) -> Any:
+        done = container.run(command, **how)
+        if done.timed_out:
+            raise ImageError(f"{where} was stopped: the build timed out")
+        if done.code:
+            output = b"\n".join((done.stdout, done.stderr)).decode(errors="replace")
+            raise ImageError(f"{where} failed with exit code {done.code}: {_last(output)}")
+
+    run(f"mkdir -p {shlex.quote(step.workdir)}", cwd="/")
     for name, text in step.files.items():
         file = scratch / "file"
         file.write_text(text)
@@ -429,27 +438,18 @@ def _do(container: Any, step: BuildStep, context: Path, scratch: Path, until: fl
         container.put(context / copied.source.lstrip("/"), copied.target)
         for tool, value in (("chown -R", copied.owner), ("chmod -R", copied.mode)):
             if value:
-                made = container.run(f"{tool} {shlex.quote(value)} {shlex.quote(copied.target)}", cwd="/")
-                if made.code:
-                    break
-    if step.command and not made.code:
+                run(f"{tool} {shlex.quote(value)} {shlex.quote(copied.target)}", cwd="/")
+    if step.command:
         left = until - time.monotonic()
         if left <= 0:
             raise ImageError(f"{where} was not started: the build timed out")
-        with _watched(container, scratch) as full:
-            made = container.run(step.command, cwd=step.workdir, env=step.env, user=step.user, timeout=left)
-        if full.is_set():
-            raise ImageError(f"{where} was stopped: less than {RESERVE >> 30} GB of disk space was left")
-        if made.timed_out:
-            raise ImageError(f"{where} was stopped: the build timed out")
-    if made.code:
-        said = b"\n".join((made.stdout, made.stderr)).decode(errors="replace")
-        raise ImageError(f"{where} failed with exit code {made.code}: {_last(said)}")
+        with _watched(container, scratch, f"{where} was stopped: less than {RESERVE >> 30} GB of disk space was left"):
+            run(step.command, cwd=step.workdir, env=step.env, user=step.user, timeout=left)
 
 
 @contextmanager
-def _watched(container: Any, folder: Path) -> Iterator[threading.Event]:
-    """Stop the processes of a container when the disk is nearly full; the event is set if that happened."""
+def _watched(container: Any, folder: Path, wrong: str) -> Iterator[None]:
+    """Stop the processes of a container when the disk is nearly full; ImageError if that happened."""
     full, over = threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -462,10 +462,12 @@ def _watched(container: Any, folder: Path) -> Iterator[threading.Event]:
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield full
+        yield
     finally:
         over.set()
         thread.join()
+        if full.is_set():
+            raise ImageError(wrong)
 
 
 def _last(text: str) -> str:
