@@ -8,6 +8,7 @@ Harbor has its own interpreter. The modules it needs from us (`calipers.systems.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.clients.secrets import Secrets
-from calipers.errors import HarborError
+from calipers.errors import HarborError, InputError
 
 OLDEST: Final = (0, 25)
 PATIENCE: Final = 30.0  # seconds for Harbor to stop its trials after a signal
@@ -205,9 +206,23 @@ def finished(job: Path) -> bool:
 def read_json(path: Path) -> Any:
     """The JSON value in a file; None if it is not valid JSON, for example if it was cut off by a kill."""
     try:
-        return msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raw = path.read_bytes()
+        try:
+            return msgspec.json.decode(raw)
+        except msgspec.DecodeError:
+            return json.loads(raw)  # NaN and Infinity, as Python writes them
+    except (OSError, ValueError, RecursionError):
         return None
+
+
+def read_config(job: Path) -> dict[str, Any]:
+    """The configuration of a job; InputError if its file is cut off or damaged."""
+    path = job / "config.json"
+    config = read_json(path)
+    if not isinstance(config, dict):
+        right = f"expected the file as it was written; remove {job} to run its trials again"
+        raise InputError.at(str(path), "is not a job's configuration", right)
+    return config
 
 
 @contextmanager

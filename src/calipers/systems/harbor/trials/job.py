@@ -21,7 +21,7 @@ from calipers.errors import InputError, LogError
 from calipers.running.folder import PRIVATE
 from calipers.running.log import mode_in, put
 from calipers.systems.harbor.tasks.task import TaskDirectory
-from calipers.systems.harbor.trials.engine import Progress, read_json
+from calipers.systems.harbor.trials.engine import Progress, read_config, read_json
 from calipers.systems.harbor.trials.environment import HERE
 from calipers.systems.harbor.trials.trial import BLAME, ContainerAgent, OpenContainers, now, run_trial
 from calipers.systems.harbor.wire import RETRIES
@@ -263,7 +263,7 @@ def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
         "environment": {"import_path": HERE},
     }
     if path.is_file():
-        before = msgspec.json.decode(path.read_bytes())
+        before = read_config(job.folder)
         if before.get("agents") != config["agents"] or before.get("datasets") != config["datasets"]:
             raise InputError.at(
                 str(job.folder), "contains a different job", "expected the same agent and dataset, or another --out"

@@ -39,6 +39,7 @@ from calipers.systems.harbor.trials.engine import (
     Progress,
     find_engine,
     finished,
+    read_config,
     read_json,
     refusals,
     run_job,
@@ -351,8 +352,8 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
         dataset = read_dataset(request.benchmark)
         tasks, faults = _whole(dataset.tasks)
         faults = [*dataset.faults, *faults]
-        if not tasks:
-            raise InputError(faults[0] if faults else f"{request.benchmark}: contains no task")
+        if not tasks and faults:
+            raise InputError(faults[0])
         path = str(Path(request.benchmark).absolute())
         settings: dict[str, Any] = {"path": path}
         name = Path(os.path.abspath(request.benchmark)).name
@@ -367,6 +368,8 @@ def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
     else:
         right = "expected a directory of tasks, or org/name[@version] with --registry"
         raise InputError.at(request.benchmark, "is not a dataset for agents", right)
+    if not chosen.tasks:
+        raise InputError(f"{request.benchmark}: contains no task")
     limit = limit_of("--limit", request.limit)
     if limit is not None:
         most = first(len(chosen.tasks), limit)
@@ -485,7 +488,7 @@ def _named(folder: Path) -> TaskTrials | None:
 def _jobs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Harbor's jobs in a run's folder, in their order, each with its configuration."""
     places = sorted((job for job in folder.glob("[0-9]*") if (job / "config.json").is_file()), key=_number)
-    return [(job, msgspec.json.decode((job / "config.json").read_bytes())) for job in places]
+    return [(job, read_config(job)) for job in places]
 
 
 def _by_harbor(
