@@ -62,6 +62,9 @@ def test_what_is_declared(source, expected):
         (block("requires-python = '<3.11'"), "it requires Python <3.11, but this is 3"),
         (block(f"requires-python = '=={HERE}'"), "it requires Python =="),  # which is 3.11.0 alone
         (block("requires-python = 'new'"), "its requires-python is 'new'; expected one such as '>=3.11'"),
+        (block("dependencies = " + "1" * 5000), "its block '# /// script' is not valid TOML"),
+        (block("dependencies = " + "[" * 5000), "its block '# /// script' is not valid TOML"),
+        (block(f"requires-python = '>={'1' * 5000}'"), "expected one such as '>=3.11'"),
         (block("requires-python = 3"), "its requires-python is 3; expected one such as '>=3.11'"),
     ],
 )

@@ -43,7 +43,7 @@ from calipers.systems.harbor.wire import ADHOC, CONFIG, SCRIPT, JobScripts
 
 _OPENS, _CLOSES = "# /// script", "# ///"
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,999}")  # no option, no path, one line
-_CLAUSE: Final = re.compile(r"\s*(===|==|!=|~=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
+_CLAUSE: Final = re.compile(r"\s*(===|==|!=|~=|<=|>=|<|>)\s*(\d{1,9}(?:\.\d{1,9})*)(\.\*)?\s*")
 _HERE: Final = (*sys.version_info[:3],)
 
 
@@ -76,7 +76,7 @@ def declared(source: bytes) -> Declaration:
         return Declaration()
     try:
         table = tomllib.loads("\n".join(_block(lines[starts[0] + 1 :])))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: no TOML, or a number of thousands of digits
         raise Unusable(f"its block {_OPENS!r} is not valid TOML: {error}") from None
     _check_python(table.get("requires-python", ""))
     return Declaration(_dependencies(table.get("dependencies", [])), _exclude_newer(table))

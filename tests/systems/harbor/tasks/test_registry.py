@@ -118,6 +118,12 @@ def test_a_name_of_no_dataset(reg):
         resolve("d", reg)
 
 
+def test_a_registry_that_is_nested_too_deeply(tmp_path):
+    (tmp_path / "registry.json").write_text('[{"name": "a/b", "version": "1", "metrics": [{"x": ' + "[" * 100_000)
+    with pytest.raises(InputError, match=r"registry\.json: cannot be read \(.*; expected Harbor's list of datasets"):
+        resolve("a/b", tmp_path)
+
+
 def test_a_registry_by_other_hands(tmp_path):
     """Local paths are relative to it; a repository is not fetched; nothing pins anything."""
     task(tmp_path / "tasks" / "one")

@@ -139,6 +139,8 @@ def test_unknown_keys_are_told_and_change_nothing(tmp_path):
         ("[agent]\ntimeout_sec = 0", 2, "agent.timeout_sec is 0.0; expected a number > 0"),
         ("[environment]\ngpus = -1", 2, "environment.gpus is -1; expected a number >= 0"),
         ("[environment]\n\nos = 'beos'", 3, "environment.os: is 'beos'; expected 'linux' or 'windows'"),
+        ("[environment]\nmemory_mb = " + "9" * 400, 2, "environment.memory_mb is 999"),
+        ("[environment]\nmemory = '" + "9" * 400 + "G'", 2, "environment.memory is '999"),
         ("[environment]\nmemory = 'much'", 2, "environment.memory is 'much'; expected a size such as '2G' or '512M'"),
         ("[environment]\nenv = {A = 1}", 2, "environment.env: expected text, got an integer"),
         (

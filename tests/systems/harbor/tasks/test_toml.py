@@ -43,6 +43,10 @@ def test_the_line_of_a_value(steps, line):
     assert line_of(TEXT, steps) == line
 
 
+def test_only_a_newline_ends_a_line():
+    assert line_of("# a form feed \f, U+2028 \u2028\nb = 1\n", ("b",)) == 2
+
+
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
@@ -51,6 +55,7 @@ def test_the_line_of_a_value(steps, line):
         (b"a = 1\nb = [1,", "t.toml:2: not valid TOML: "),
         (b"a = 1\n# \xff\n", "t.toml:2: is not UTF-8; expected UTF-8 text"),
         (b"a = " + b"[" * 5000, "t.toml: not valid TOML: it is nested too deeply"),
+        (b"a = " + b"1" * 5000, "t.toml: not valid TOML: Exceeds the limit (4300 digits)"),
     ],
 )
 def test_what_is_no_toml(tmp_path, monkeypatch, raw, said):

@@ -136,6 +136,8 @@ def read_toml(root: Path, path: Path) -> Toml:
         raise InputError.at(f"{path}:{line}", f"not valid TOML: {what[:1].lower()}{what[1:]}") from None
     except RecursionError:
         raise InputError.at(str(path), "not valid TOML: it is nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError.at(str(path), f"not valid TOML: {error}") from None
 
 
 def line_of(text: str, steps: Steps) -> int | None:
@@ -147,7 +149,7 @@ def line_of(text: str, steps: Steps) -> int | None:
     counts: dict[Steps, int] = {}
     table: Steps = ()
     best, length = None, 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if header := _HEADER.match(line):
             table = _within_lists(_keys(header[2]), counts)
             if header[1] == "[[":

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from calipers.errors import InputError, UnknownName
+from calipers.formats.format import BAD
 from calipers.systems.harbor.tasks.dataset import METRIC, drift, read_dataset, refreshed, replace_file, wrong_names
 from calipers.systems.harbor.tasks.manifest import (
     DATASET_TOML,
@@ -88,7 +89,7 @@ def read_registry(registry: str | os.PathLike[str]) -> tuple[Path, list[Registry
     regular(path.parent, path)
     try:
         entries = msgspec.json.decode(path.read_bytes(), type=list[RegistryEntry])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, *BAD) as error:
         right = "expected Harbor's list of datasets, each with a name, a version and tasks"
         raise InputError.at(str(path), f"cannot be read ({error})", right) from None
     seen: set[tuple[str, str]] = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import unicodedata
@@ -23,12 +22,13 @@ from calipers.systems.harbor.tasks.manifest import (
     regular,
     task_digest,
 )
+from calipers.systems.harbor.wire import finite
 
 Network = Literal["public", "no-network", "allowlist"]
 User = str | int
 MinReward = float | Mapping[str, float]
 
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B?\s*", re.IGNORECASE)
+_SIZE: Final = re.compile(r"\s*(\d{1,15}(?:\.\d+)?)\s*([KMGT])i?B?\s*", re.IGNORECASE)
 _MEGABYTES: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 _DEVICES: Final = {"con", "prn", "aux", "nul", *(f"{kind}{digit}" for kind in ("com", "lpt") for digit in range(1, 10))}
 
@@ -229,10 +229,9 @@ def _numbers(toml: Toml, value: Any, steps: Steps) -> None:
     for key in (item.name for item in fields(value)):
         number = getattr(value, key)
         if isinstance(number, (int, float)) and key not in ("user", "min_reward"):
-            least = 0 if key in ("start_period_sec", "retries", "gpus") else None
-            if not math.isfinite(number) or (number < 0 if least == 0 else number <= 0):
-                right = "expected a number >= 0" if least == 0 else "expected a number > 0"
-                raise toml.fault((*steps, key), f"{named((*steps, key))} is {number}", right)
+            least = ">=" if key in ("start_period_sec", "retries", "gpus") else ">"
+            if not finite(number) or number < 0 or (number == 0 and least == ">"):
+                raise toml.fault((*steps, key), f"{named((*steps, key))} is {number}", f"expected a number {least} 0")
         else:
             _numbers(toml, number, (*steps, key))
 
