@@ -30,7 +30,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "ItemReport": "calipers.analyses.items",
     "JudgeCheck": "calipers.analyses.judge_check",
     "Leaderboard": "calipers.analyses.leaderboard.document",
-    "Materializing": "calipers.systems.nemo_gym.inputs",
+    "Materializing": "calipers.systems.nemo_gym.collect.request",
     "Matrix": "calipers.analyses.matrix.result",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
@@ -263,8 +263,7 @@ if TYPE_CHECKING:
     from calipers.systems.lm_eval.pipelines import filtered as lm_eval_filtered
     from calipers.systems.lm_eval.pipelines import pipeline as lm_eval_pipeline
     from calipers.systems.nemo_gym.collect.collect import collect
-    from calipers.systems.nemo_gym.collect.request import Collecting
-    from calipers.systems.nemo_gym.inputs import Materializing
+    from calipers.systems.nemo_gym.collect.request import Collecting, Materializing
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
     from calipers.verifiers.user_code import verifier
     from calipers.verifiers.verifier import Verdict

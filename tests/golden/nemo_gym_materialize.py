@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from calipers.systems.nemo_gym.inputs import Materializing, materialize
+from calipers.systems.nemo_gym.collect.request import Materializing, materialize
 
 
 def materialized(vector):

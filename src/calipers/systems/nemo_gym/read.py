@@ -67,21 +67,19 @@ from calipers.systems.nemo_gym.words import (
 _DICT = msgspec.json.Decoder(dict[str, Any])
 
 
-def records(source: Source) -> list[dict[str, Any]]:
+def records(source: Source) -> Iterator[dict[str, Any]]:
     """The rows of a source as they are, but failed attempts: for code that wants to see them all."""
     source.head = source.head.removeprefix(BOM)
-    lines, rows = 0, []
+    lines = 0
     try:
         for block in line_blocks(source.readinto):
-            for number, line in enumerate(bytes(block).split(b"\n"), lines + 1):
-                if line.strip():
-                    row = _quick_row(number, line)
-                    if row.get(FAILURE) is None and not row.get(KILLED):
-                        rows.append(row)
+            for number, line in filled(block, lines):
+                row = _quick_row(number, line)
+                if row.get(FAILURE) is None and not row.get(KILLED):
+                    yield row
             lines += bytes(block).count(b"\n")
     except LineError as error:
         raise error.at(source.path) from None
-    return rows
 
 
 def _quick_row(number: int, line: bytes) -> dict[str, Any]:
@@ -350,10 +348,10 @@ def _blocks(where: str) -> Iterator[tuple[Ints, list[CompanionRow]]]:
             if rows and one_a_line(octets, ends, len(rows)):
                 yield np.arange(before + 1, before + 1 + len(rows)), rows
             else:
-                filled = [(n, line) for n, line in enumerate(bytes(block).split(b"\n"), before + 1) if line.strip()]
-                decoded_rows = [_decoded(f"{where}:{number}", line) for number, line in filled]
-                if decoded_rows:
-                    yield np.array([number for number, _ in filled]), decoded_rows
+                lines = list(filled(block, before))
+                if lines:
+                    numbers = np.array([number for number, _ in lines])
+                    yield numbers, [_decoded(f"{where}:{number}", line) for number, line in lines]
             before += len(ends)
 
 
@@ -494,7 +492,7 @@ def _extras(part: Part, names: Columns) -> Extras:
         yield from ({} for _ in range(len(part)))
         return
     for block in blocks_of(Source(path)):
-        for line in filter(bytes.strip, bytes(block).split(b"\n")):
+        for _, line in filled(block, 0):
             row = _quick_row(0, line)
             params = row.get(PARAMS)
             known = {

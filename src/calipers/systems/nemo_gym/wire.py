@@ -19,6 +19,9 @@ from calipers.rollouts.record import named, shown
 from calipers.systems.nemo_gym.words import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
 
 MIXED: Final = "task indices are text in some rows and numbers in others; expected only one of the two"
+TARGETS: Final = ("target", "expected_answer", "expected")
+"""Where a row may hold what the answer is compared with; the first that is there counts."""
+TEXTS: Final = ("input_text", "output_text", "text")  # kinds of a part of a message that is text
 _USAGE = attrgetter("f0")  # of a response
 _NUMBER = int | float | bool
 
@@ -50,6 +53,49 @@ def agent_name(row: Mapping[str, Any]) -> str | None:
     agent = row.get(AGENT)
     name = agent.get("name") if isinstance(agent, Mapping) else None
     return name if isinstance(name, str) else None
+
+
+def target_of(row: Mapping[str, Any]) -> Any:
+    """What an answer to the row is compared with; None where the row says nothing of it."""
+    return next((row[key] for key in TARGETS if key in row), None)
+
+
+def response_object(
+    name: str,
+    model: str,
+    content: Mapping[str, Any],
+    *,
+    created: float,
+    cut: bool,
+    usage: Mapping[str, Any] | None,
+    before: Sequence[Any] = (),
+) -> dict[str, Any]:
+    """An object of OpenAI's Responses API with one message, and the items before it."""
+    message = {"id": f"msg_{name}", "type": "message", "role": "assistant", "status": "completed", "content": [content]}
+    return {
+        "id": f"resp_{name}",
+        "object": "response",
+        "created_at": float(created),
+        "model": model,
+        "status": "incomplete" if cut else "completed",
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "output": [*before, message],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": usage,
+    }
+
+
+def response_usage(given: int, made: int, total: int, cached: int = 0, reasoning: int = 0) -> dict[str, Any]:
+    """How many tokens an object of the Responses API counts: those of the input and those of the output."""
+    return {
+        "input_tokens": given,
+        "input_tokens_details": {"cached_tokens": cached},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": total,
+    }
 
 
 def too_large(key: str, value: int) -> tuple[str, str]:

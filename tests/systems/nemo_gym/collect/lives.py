@@ -14,8 +14,7 @@ from pathlib import Path
 from running.lives import life, mortal, whole
 
 from calipers.systems.nemo_gym.collect.collect import collect
-from calipers.systems.nemo_gym.collect.request import Collecting
-from calipers.systems.nemo_gym.inputs import Materializing
+from calipers.systems.nemo_gym.collect.request import Collecting, Materializing
 
 
 def main() -> None:

@@ -18,8 +18,7 @@ from calipers.errors import ClientError, InputError, SandboxError, UnknownName
 from calipers.isolate.launch import attempt
 from calipers.systems.nemo_gym.collect.collect import collect
 from calipers.systems.nemo_gym.collect.files import Files
-from calipers.systems.nemo_gym.collect.request import Collecting
-from calipers.systems.nemo_gym.inputs import Materializing
+from calipers.systems.nemo_gym.collect.request import Collecting, Materializing
 
 
 def asked(folder, places, repeats=2, **more) -> Collecting:

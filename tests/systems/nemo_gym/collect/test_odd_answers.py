@@ -10,8 +10,7 @@ from systems.nemo_gym.agents import AgentServer
 from systems.nemo_gym.collect.gathering import agents, rows, tasks
 
 from calipers.systems.nemo_gym.collect.collect import collect
-from calipers.systems.nemo_gym.collect.request import Collecting
-from calipers.systems.nemo_gym.inputs import Materializing
+from calipers.systems.nemo_gym.collect.request import Collecting, Materializing
 
 GOOD = '"response": {"output": []}, "reward": 1.0'
 

@@ -9,10 +9,9 @@ from systems.nemo_gym.collect.gathering import here, tasks
 from systems.nemo_gym.heads import HeadServer
 
 from calipers.errors import CalipersError, ClientError
-from calipers.systems.nemo_gym.collect.agents import HEAD, addresses, head_agents
+from calipers.systems.nemo_gym.collect.agents import addresses, head_agents
 from calipers.systems.nemo_gym.collect.collect import collect
-from calipers.systems.nemo_gym.collect.request import collecting, value_of
-from calipers.systems.nemo_gym.inputs import Materializing
+from calipers.systems.nemo_gym.collect.request import HEAD, Materializing, collecting, value_of
 
 FILES = {"input": "i.jsonl", "output": "o.jsonl"}
 NOBODY = "http://127.0.0.1:1"

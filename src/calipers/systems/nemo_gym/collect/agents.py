@@ -29,7 +29,8 @@ from calipers.clients.reply import cleaned, from_status, read_refusal
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.loop import finish
-from calipers.systems.nemo_gym.collect.row import Key, Row, decoded, key_of, malformed
+from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
+from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage, target_of
 from calipers.systems.nemo_gym.words import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
 from calipers.tasks.task import Message, Task
 from calipers.verifiers.find import NamedVerifier
@@ -179,7 +180,31 @@ class Server:
         return ClientError(what, kind="connection", retry=True, hopeless=True)
 
 
-HEAD: Final = "http://127.0.0.1:11000"
+def decoded(raw: bytes) -> dict[str, Any]:
+    """An answer that is a JSON object; bare NaN and Infinity, which Python's servers write, are taken.
+
+    ClientError for any other: the next answer may be one.
+    """
+    try:
+        answer = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            answer = json.loads(raw)
+            _encode(answer)  # half of a surrogate pair can be read so, and never be written
+        except UnicodeEncodeError:
+            raise malformed("the response contains half of a surrogate pair") from None
+        except (ValueError, RecursionError):
+            raise malformed("the response is not JSON") from None
+    if not isinstance(answer, dict):
+        raise malformed("the response is not a JSON object")
+    return answer
+
+
+def malformed(what: str, retry: bool = True) -> ClientError:
+    """The error for an answer that is none."""
+    return ClientError(what, kind="malformed", retry=retry)
+
+
 ROUTE: Final = "/global_config_dict_yaml"
 KIND: Final = "responses_api_agents"
 LARGEST_HEAD = 16 * 2**20
@@ -235,10 +260,6 @@ async def _fetched(head: str) -> bytes:
     return body
 
 
-TARGETS: Final = ("target", "expected_answer", "expected")
-"""Where a row may hold what a verifier compares with, as for `calipers serve`; the first that is there counts."""
-
-_TEXTS: Final = ("input_text", "output_text", "text")
 _UNABLE: Final = ("tools", "previous_response_id", "conversation", "prompt", "stream", "background")
 _SENT: Final = ("top_p", "user", "service_tier", "parallel_tool_calls", "top_logprobs")
 
@@ -375,7 +396,7 @@ def _extra_body(params: Mapping[str, Any]) -> dict[str, Any]:
     """What ``metadata.extra_body`` adds: JSON inside a string, where the collector puts seeds."""
     try:
         body = json.loads((params.get("metadata") or {}).get("extra_body") or "{}")
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise _unable("metadata.extra_body is not JSON") from None
     if not isinstance(body, dict):
         raise _unable("metadata.extra_body is not a JSON object")
@@ -392,7 +413,7 @@ def _turns(items: Any) -> list[Message]:
             raise _unable("input contains an item that is not a message")
         content = item.get("content")
         if isinstance(content, list):
-            if any(not isinstance(part, Mapping) or part.get("type") not in _TEXTS for part in content):
+            if any(not isinstance(part, Mapping) or part.get("type") not in TEXTS for part in content):
                 raise _unable("input contains a part that is not text")
             content = "".join(str(part.get("text", "")) for part in content)
         if not isinstance(content, str):
@@ -403,47 +424,28 @@ def _turns(items: Any) -> list[Message]:
 
 def task_of(row: Row, verifier: str) -> Task:
     """A row as a task of ours; the verifier's own params stand under ``params``."""
-    target = next((row[name] for name in TARGETS if name in row), None)
     params = row.get("params") or {}
     prompt = request_of(row).prompt
-    return Task(str(row[TASK]), prompt, verifier, target, params if isinstance(params, Mapping) else {})
+    return Task(str(row[TASK]), prompt, verifier, target_of(row), params if isinstance(params, Mapping) else {})
 
 
 def response_of(row: Row, model: str, completion: Completion) -> dict[str, Any]:
-    """A completion as the Responses object that ``/verify`` expects."""
-    name = f"{row[TASK]}_{row[ROLLOUT]}"
-    refused = completion.ending == "refused"
+    """A completion as the Responses object that ``/verify`` expects; its usage is null unless both counts are known."""
     refusal = {"type": "refusal", "refusal": completion.text}
     text = {"type": "output_text", "text": completion.text, "annotations": []}
-    message = {"id": f"msg_{name}", "type": "message", "role": "assistant", "status": "completed"}
-    cut = completion.ending == "truncated"
-    return {
-        "id": f"resp_{name}",
-        "object": "response",
-        "created_at": float(int(time.time())),
-        "model": model,
-        "status": "incomplete" if cut else "completed",
-        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "output": [{**message, "content": [refusal if refused else text]}],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": _usage(completion.usage),
-    }
-
-
-def _usage(counted: Mapping[str, float]) -> dict[str, Any] | None:
-    """What the server counted, as a Responses object has it; None unless both counts are known."""
-    if "input_tokens" not in counted or "output_tokens" not in counted:
-        return None
-    given, made = int(counted["input_tokens"]), int(counted["output_tokens"])
-    return {
-        "input_tokens": given,
-        "input_tokens_details": {"cached_tokens": int(counted.get("cached_tokens", 0))},
-        "output_tokens": made,
-        "output_tokens_details": {"reasoning_tokens": int(counted.get("reasoning_tokens", 0))},
-        "total_tokens": given + made,
-    }
+    counted, usage = completion.usage, None
+    if "input_tokens" in counted and "output_tokens" in counted:
+        given, made = int(counted["input_tokens"]), int(counted["output_tokens"])
+        cached, reasoning = (int(counted.get(name, 0)) for name in ("cached_tokens", "reasoning_tokens"))
+        usage = response_usage(given, made, given + made, cached, reasoning)
+    return response_object(
+        f"{row[TASK]}_{row[ROLLOUT]}",
+        model,
+        refusal if completion.ending == "refused" else text,
+        created=int(time.time()),
+        cut=completion.ending == "truncated",
+        usage=usage,
+    )
 
 
 def _unable(what: str) -> ClientError:

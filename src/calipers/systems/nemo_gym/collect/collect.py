@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from calipers.clients.address import KEY
 from calipers.clients.client import Connection, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, UnknownName
-from calipers.formats.format import BAD
-from calipers.formats.lines import LineError
 from calipers.formats.read import begin
-from calipers.formats.source import BOM
+from calipers.formats.source import BOM, Source
 from calipers.pipeline import score_plan
 from calipers.reports.figures import counted
 from calipers.reports.result import Result
@@ -33,14 +29,13 @@ from calipers.systems.nemo_gym.aggregate import (
     one_table,
     stripped,
 )
-from calipers.systems.nemo_gym.collect.agents import TARGETS, Reach, Server, SimpleAgent, checked, head_agents
+from calipers.systems.nemo_gym.collect.agents import Reach, Server, SimpleAgent, checked, head_agents
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.loop import AggregateAnswer, CollectedAgent, Collector, LaneStanding, aggregated
-from calipers.systems.nemo_gym.collect.request import Collecting
-from calipers.systems.nemo_gym.collect.row import Row, agent_of, key_of
-from calipers.systems.nemo_gym.inputs import materialize
-from calipers.systems.nemo_gym.wire import MIXED, decoded
-from calipers.systems.nemo_gym.words import FAILURE, FAILURES, INPUTS, KILLED, METRICS, TASK, beside
+from calipers.systems.nemo_gym.collect.request import Collecting, Row, agent_of, key_of, materialize
+from calipers.systems.nemo_gym.read import records
+from calipers.systems.nemo_gym.wire import MIXED, TARGETS
+from calipers.systems.nemo_gym.words import FAILURES, INPUTS, METRICS, TASK, beside
 from calipers.verifiers.find import NamedVerifier, verifier
 
 
@@ -91,72 +86,17 @@ def _agent(name: str, target: str, request: Collecting, reach: Reach) -> Collect
     return SimpleAgent(target, connect(target, connection), judge, reach.secrets)
 
 
-def check_rows(agents: Mapping[str, CollectedAgent], plan: Sequence[Row], path: str) -> None:
-    """InputError for a row that the built-in agent can never ask, or its verifier never judge."""
-    for row in plan:
-        agent = agents[agent_of(row)]
-        if isinstance(agent, SimpleAgent):
-            agent.check(row, path)
-
-
-def check_ready(agents: Mapping[str, CollectedAgent]) -> None:
-    """SandboxError, before the first call, where a verifier needs what this machine does not have."""
-    for agent in agents.values():
-        if isinstance(agent, SimpleAgent):
-            agent.ready()
-
-
-def untargeted(request: Collecting, agents: Mapping[str, CollectedAgent], plan: Sequence[Row]) -> list[str]:
+def untargeted(request: Collecting, rows: Iterable[Row]) -> list[str]:
     """What there is to say of tasks without a target: to `exact_match` alone that is one, the empty text."""
-    if request.verifier != "exact_match":
-        return []
-    simple_rows = [row for row in plan if isinstance(agents[agent_of(row)], SimpleAgent)]
-    bare = {row[TASK] for row in simple_rows if not any(key in row for key in TARGETS)}
-    if not bare:
+    bare = {row[TASK] for row in rows if not any(key in row for key in TARGETS)}
+    if request.verifier != "exact_match" or not bare:
         return []
     wrong = f"{counted(len(bare), 'task')} without {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
     return [f"{request.input}: {wrong}; exact_match compares the answers with empty text"]
 
 
-_ROW = msgspec.json.Decoder(dict[str, Any])
-
-
-def sent(path: str) -> dict[str, list[dict[str, Any]]]:
-    """The rows that each agent is asked to aggregate: those that succeeded, without their bulk, by task and rollout."""
-    return by_agent(_rows(path))
-
-
-def _rows(path: str) -> Iterator[dict[str, Any]]:
-    """The rollouts of a file as they are sent to be aggregated; what was marked as failed is left out."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            row = _row(path, number, line)
-            if row.get(FAILURE) is None and not row.get(KILLED):
-                yield stripped(row)  # at once: what is left out is most of it
-
-
-def _row(path: str, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        return _ROW.decode(line)
-    except BAD:  # NaN perhaps, which others may have written
-        try:
-            return decoded(number, line)
-        except LineError as error:
-            raise error.at(path) from None
-
-
-def faults(answers: Mapping[str, AggregateAnswer]) -> dict[str, str]:
-    """What went wrong with agents' metrics, by agent."""
-    why = {name: str(answer) if isinstance(answer, ClientError) else _fault(answer) for name, answer in answers.items()}
-    return {name: reason for name, reason in why.items() if reason}
-
-
 def entries(path: str, answers: Mapping[str, AggregateAnswer]) -> list[GymEntry]:
-    """Each agent's metrics, its own where it computes them well, else ours."""
-    bad = faults(answers)
-    answers = {name: None if name in bad else answer for name, answer in answers.items()}
+    """Each agent's metrics, its own where it computes them, else ours."""
     if answers and all(answers.values()):
         return [_entry(name, answers[name]) for name in sorted(answers)]
     kept: list[Part] = []
@@ -166,7 +106,9 @@ def entries(path: str, answers: Mapping[str, AggregateAnswer]) -> list[GymEntry]
 
 
 def _fault(answer: AggregateAnswer) -> str:
-    """What is wrong with an agent's metrics; "" for good ones, and where there are none."""
+    """What went wrong with an agent's metrics; "" for good ones, and where there are none."""
+    if isinstance(answer, ClientError):
+        return str(answer)
     if not isinstance(answer, dict):
         return ""
     kinds: dict[str, type] = {"group_level_metrics": list, "agent_metrics": dict, "key_metrics": dict}
@@ -217,8 +159,11 @@ def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _
     _check_apart(request)
     plan, notes = _planned(request)
     agents = agents_of(request, plan, secrets)
-    check_rows(agents, plan, request.input)
-    notes += untargeted(request, agents, plan)
+    simple = {name: agent for name, agent in agents.items() if isinstance(agent, SimpleAgent)}
+    simple_rows = [row for row in plan if agent_of(row) in simple]
+    for row in simple_rows:
+        simple[agent_of(row)].check(row, request.input)
+    notes += untargeted(request, simple_rows)
     most = _most_attempts(notes)
     files = Files.open(request.output, plan, secrets.scrub_bytes, overwrite=request.overwrite)
     try:
@@ -235,7 +180,8 @@ def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _
         )
         owed = [row for row in _owed(files, most) if agent_of(row) in agents]  # a plan that grew may have had others
         if owed:
-            check_ready(agents)
+            for agent in simple.values():
+                agent.ready()
             files.drop_metrics()
             collector.conduct(iter(owed))
             look(standing)
@@ -330,15 +276,17 @@ def _finished(
     if standing.stopped:
         notes.append("no metrics file is written before the collection ends")
     elif request.aggregate and request.output.stat().st_size:
-        answers = {} if request.local else _answers(agents, sent(path), request.retries)
+        answers = {} if request.local else _answers(agents, path, request.retries)
+        faults = {name: fault for name, answer in answers.items() if (fault := _fault(answer))}
         failures = [
             f"agent {name}: /aggregate_metrics failed ({why}); the file contains the metrics computed here"
-            for name, why in faults(answers).items()
+            for name, why in faults.items()
         ]
         absent = [
             name for name, answer in answers.items() if answer is None and not isinstance(agents.get(name), SimpleAgent)
         ]
         notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
+        answers |= dict.fromkeys(faults)
         agent_entries = entries(path, answers)
         headlines = [headline(entry) for entry in agent_entries]
         written = files.write_metrics(file_chunks(agent_entries))
@@ -353,9 +301,12 @@ def _finished(
     )
 
 
-def _answers(
-    agents: Mapping[str, CollectedAgent], rows: Mapping[str, list[dict[str, Any]]], retries: int
-) -> dict[str, AggregateAnswer]:
-    """What each agent makes of its rows; None for one of an earlier plan that has no address now."""
+def _answers(agents: Mapping[str, CollectedAgent], path: str, retries: int) -> dict[str, AggregateAnswer]:
+    """What each agent makes of its own rows: those that succeeded, without their bulk, by task and rollout.
+
+    None for an agent of an earlier plan that has no address now.
+    """
+    with Source(path) as source:
+        rows = by_agent(map(stripped, records(source)))  # at once: what is left out is most of it
     here = {name: agent_rows for name, agent_rows in rows.items() if name in agents}
     return {**dict.fromkeys(rows), **aggregated(agents, here, retries)}

@@ -17,7 +17,7 @@ from calipers.errors import InputError
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.running.folder import differences
 from calipers.running.log import Log, Scrub, put, repaired, scrubbed
-from calipers.systems.nemo_gym.collect.row import Key, Row, key_of
+from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
 from calipers.systems.nemo_gym.wire import StoredRow
 from calipers.systems.nemo_gym.words import FAILURES, INPUTS, METRICS, ROLLOUT, TASK, beside
 

@@ -1,4 +1,4 @@
-"""The loop of a collection: workers that post what is outstanding to its agent, and log what comes back."""
+"""The loop of a collection: workers that post what is outstanding to its agent, and log what its answer becomes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts, root_of
+from calipers.systems.nemo_gym.collect.agents import malformed
 from calipers.systems.nemo_gym.collect.files import Files
-from calipers.systems.nemo_gym.collect.row import (
-    Row,
-    agent_of,
-    attempted,
-    collected,
-    failed,
-    is_failure,
-    key_of,
-    outcome,
-    reason,
+from calipers.systems.nemo_gym.collect.request import Row, agent_of, key_of
+from calipers.systems.nemo_gym.words import (
+    AGENT,
+    ATTEMPT,
+    FAILURE,
+    KILLED,
+    LEAST_INT,
+    MOST_INT,
+    REWARD,
+    ROLLOUT,
+    TASK,
+    TERMINAL,
+    outcome_of,
 )
-from calipers.systems.nemo_gym.words import KILLED
+
+_encode = msgspec.json.Encoder().encode
 
 
 class CollectedAgent(Protocol):
@@ -120,7 +125,6 @@ class Collector:
         standing.lanes = list(self._lanes.values())
         self._files, self._standing, self._look = files, standing, look
         self._concurrency, self._retries, self._secrets = concurrency, retries, secrets
-        self._encode = msgspec.json.Encoder().encode
         self._random = random.Random()
         self._owed: Iterator[Row] = iter(())
         self._stopping = asyncio.Event()
@@ -168,7 +172,6 @@ class Collector:
 
     async def _rollout(self, row: Row) -> None:
         lane = self._lanes[agent_of(row)]
-        before = self._files.failures.get(key_of(row), 0)
         try:
             line = await self._answer(lane, row)
         except Shut:
@@ -177,14 +180,15 @@ class Collector:
             if error.hopeless:  # says nothing of this rollout: whoever continues asks again
                 lane.unasked, lane.last = lane.unasked + 1, str(error)
                 return
-            line = failed(row, error, before, self._secrets)
+            line = failed(row, error, self._secrets)
         if line.get(KILLED):
             return  # the agent wants it forgotten, and made again
         if is_failure(line):
-            await self._files.sidecar.append(self._encode(attempted(line, before)))
+            before = self._files.failures.get(key_of(row), 0)
+            await self._files.sidecar.append(_encode(attempted(line, before)))
             self._count_error(line)
         else:
-            await self._files.rollouts.append(self._encode(line))
+            await self._files.rollouts.append(_encode(line))
         self._standing.outcomes[outcome(line)] += 1
 
     def _count_error(self, line: Row) -> None:
@@ -287,3 +291,74 @@ def _most_tries(error: ClientError) -> float:
 
 def _longest(tried: int) -> float:
     return float(min(LONGEST_WAIT, FIRST_WAIT * 2**tried))
+
+
+def collected(row: Row, answer: Row) -> dict[str, Any]:
+    """The rollout that an agent's answer is: its own keys, and the three that say whose it is.
+
+    ClientError, without another try, for one that no number could be made of: there is no reward, or
+    an integer that no aggregation takes.
+    """
+    answer = {**answer, **_marks(answer)}
+    if is_failure(answer) or answer.get(KILLED):
+        return {**answer, **_whose(row)}
+    reward = answer.get(REWARD)
+    if isinstance(reward, bool) or not isinstance(reward, (int, float)):
+        shown = "there is no reward" if reward is None else f"reward is {_encode(reward)[:40].decode(errors='replace')}"
+        if not isinstance(reward, bool):
+            raise malformed(f"{shown}; expected a number", retry=False)
+    elif reward != reward or reward in (float("inf"), float("-inf")):
+        raise malformed(f"reward is {reward}; expected a finite number", retry=False)
+    response = answer.get("response")
+    if response is not None and not isinstance(response, Mapping):
+        raise malformed("response is not an object", retry=False)
+    usage = (response or {}).get("usage")
+    if usage is not None and not isinstance(usage, Mapping):
+        raise malformed("response.usage is not an object", retry=False)
+    for name, value in [*answer.items(), *(usage or {}).items()]:
+        if isinstance(value, int) and not LEAST_INT <= value <= MOST_INT:
+            raise malformed(f"{name} needs more than 64 bits; expected a smaller integer", retry=False)
+    return {**answer, **_whose(row)}
+
+
+def _marks(answer: Row) -> dict[str, Any]:
+    """What an answer says of its failure, as text and truth: whoever continues reads no other."""
+    marks: dict[str, Any] = {}
+    word = answer.get(FAILURE)
+    if word is not None and not isinstance(word, str):
+        marks[FAILURE] = _encode(word)[:200].decode(errors="replace")
+    if answer.get(TERMINAL) is not None:
+        marks[TERMINAL] = bool(answer[TERMINAL])
+    return marks
+
+
+def is_failure(row: Row) -> bool:
+    """Whether an agent, a verifier or we ourselves have marked a row as a failed attempt."""
+    return row.get(FAILURE) is not None
+
+
+def failed(row: Row, error: ClientError, secrets: Secrets) -> dict[str, Any]:
+    """The sidecar's row for an attempt that brought no answer."""
+    problem = {"kind": error.kind, "message": secrets.scrub(str(error))}
+    return {FAILURE: error.kind, "error": problem, **_whose(row)}
+
+
+def attempted(row: Row, before: int) -> Row:
+    """A failed attempt with its number, where it is not the first."""
+    return {**row, ATTEMPT: before} if before else row
+
+
+def outcome(row: Row) -> str:
+    """The ledger's word for a row, as the reader of NeMo Gym's files will find it."""
+    return outcome_of(row[FAILURE]) if is_failure(row) else "scored"
+
+
+def reason(row: Row) -> str:
+    """Why an attempt failed: our own error, else what `calipers serve` says of it, else NeMo Gym's word."""
+    error = row.get("error")
+    message = error.get("message") if isinstance(error, Mapping) else row.get("failure_reason")
+    return str(message or row[FAILURE])
+
+
+def _whose(row: Row) -> dict[str, Any]:
+    return {TASK: row[TASK], ROLLOUT: row[ROLLOUT], AGENT: row[AGENT]}

@@ -33,6 +33,7 @@ from calipers.systems.nemo_gym.serve.guard import (
     word,
 )
 from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits, ServerRefusal, Workers, no_room, too_large
+from calipers.systems.nemo_gym.wire import target_of
 from calipers.systems.nemo_gym.words import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.tasks.task import Prompt, Task
 from calipers.verifiers.find import NamedVerifier
@@ -166,9 +167,6 @@ async def seed_session(body: dict[str, Any] = Body()) -> dict[str, Any]:  # noqa
     return {}
 
 
-TARGETS: Final = ("target", "expected_answer", "expected")
-"""Where a row may hold what the answer is compared with; the first that is there counts."""
-
 REASON: Final = "failure_reason"
 MARKS: Final = frozenset({FAILURE, "_ng_failure_terminal", KILLED, REASON})
 """What an earlier verdict may have left in a row; with a mark in it the new verdict would not count."""
@@ -246,8 +244,7 @@ def task_of(verifier: str, row: Mapping[str, Any]) -> Task:
             "responses_create_params.input", "it is not a prompt", "expected text or a list of messages"
         )
     given: Prompt = prompt
-    target = next((row[key] for key in TARGETS if key in row), None)
-    return Task(str(row.get(TASK, "")), given, verifier, target, row.get("params") or {})
+    return Task(str(row.get(TASK, "")), given, verifier, target_of(row), row.get("params") or {})
 
 
 NO_VERIFIER: Final = "this server has no verifier: start it with FILE.py:CLASS or --verifier NAME"

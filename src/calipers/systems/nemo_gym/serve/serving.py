@@ -41,13 +41,13 @@ from calipers.systems.nemo_gym.serve.configuration import (
 )
 from calipers.systems.nemo_gym.serve.guard import Door
 from calipers.systems.nemo_gym.serve.workers import LIMITS, Workers, WorkerSettings
+from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage
 from calipers.verifiers.find import verifier as find_verifier
 from calipers.verifiers.verifier import ready
 
 BODY: Final = 64 << 20  # bytes of a request
 CHAT: Final = "/chat/completions"
 _SAMPLING: Final = {"max_output_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "user": "user"}
-_PARTS: Final = ("input_text", "output_text", "text")
 HEAD: Final = 64 << 10  # bytes of a request's first line and headers
 IDLE: Final = 60.0  # seconds for a whole head, and between two pieces of a body or of an answer
 
@@ -107,7 +107,7 @@ def _text(content: Any, number: int) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
-    texts = [part["text"] for part in parts if isinstance(part, Mapping) and part.get("type") in _PARTS]
+    texts = [part["text"] for part in parts if isinstance(part, Mapping) and part.get("type") in TEXTS]
     if len(texts) != len(parts):
         raise InputError.at(f"input.{number}", "it contains more than text", "expected text for a chat model")
     return "".join(texts)
@@ -118,34 +118,20 @@ def as_response(chat: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, A
     choice = chat["choices"][0]
     message, usage = choice["message"], chat.get("usage") or {}
     made = uuid.uuid4().hex
-    text: dict[str, Any] = {"type": "output_text", "text": message.get("content") or "", "annotations": []}
-    items: list[dict[str, Any]] = []
+    thoughts = []
     if reasoning := message.get("reasoning_content") or message.get("reasoning"):
-        thought = [{"type": "summary_text", "text": reasoning}]
-        items.append({"id": f"rs_{made}", "type": "reasoning", "summary": thought})
-    items.append(
-        {"id": f"msg_{made}", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
+        summary = [{"type": "summary_text", "text": reasoning}]
+        thoughts = [{"id": f"rs_{made}", "type": "reasoning", "summary": summary}]
+    given, written, total = (usage.get(f"{what}_tokens", 0) for what in ("prompt", "completion", "total"))
+    return response_object(
+        made,
+        chat.get("model") or body.get("model") or "",
+        {"type": "output_text", "text": message.get("content") or "", "annotations": []},
+        created=chat.get("created") or int(time.time()),
+        cut=choice.get("finish_reason") == "length",
+        usage=response_usage(given, written, total),
+        before=thoughts,
     )
-    cut = choice.get("finish_reason") == "length"
-    return {
-        "id": f"resp_{made}",
-        "object": "response",
-        "created_at": float(chat.get("created") or int(time.time())),
-        "model": chat.get("model") or body.get("model") or "",
-        "output": items,
-        "status": "incomplete" if cut else "completed",
-        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": {
-            "input_tokens": usage.get("prompt_tokens", 0),
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": usage.get("completion_tokens", 0),
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": usage.get("total_tokens", 0),
-        },
-    }
 
 
 def model_app(server: ModelServer, client: aiohttp.ClientSession) -> web.Application:
