@@ -37,6 +37,8 @@ NOBODY = "http://127.0.0.1:1"
         ('{"a": {"b": 1}}', {"a": {"b": 1}}),
         ("[1,2]", [1, 2]),
         ("{math}", "{math}"),
+        ("{metadata:{a:1,b:2},top_p:1}", {"metadata": {"a": 1, "b": 2}, "top_p": 1}),  # a comma of the inner object
+        ("{stop:[a,b],n:2}", {"stop": ["a", "b"], "n": 2}),
     ],
 )
 def test_the_value_of_a_word(text, value):

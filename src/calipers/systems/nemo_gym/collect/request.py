@@ -159,7 +159,7 @@ def _put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def value_of(text: str) -> Any:
-    """The value of a word: JSON, or Hydra's ``{a:1,b:2}``, a number, null, true, or text.
+    """The value of a word: JSON, or Hydra's ``{a:1,b:[x,y]}``, a number, null, true, or text.
 
     >>> value_of("{math:2,_default:1}"), value_of("1e-3"), value_of("null"), value_of("a b")
     ({'math': 2, '_default': 1}, 0.001, None, 'a b')
@@ -167,8 +167,10 @@ def value_of(text: str) -> Any:
     text = text.strip()
     with suppress(ValueError, RecursionError):
         return json.loads(text)
+    if text.startswith("[") and text.endswith("]"):
+        return [value_of(part) for part in _parts(text[1:-1])]
     if text.startswith("{") and text.endswith("}"):
-        pairs = [pair.partition(":") for pair in text[1:-1].split(",") if pair.strip()]
+        pairs = [part.partition(":") for part in _parts(text[1:-1])]
         if all(colon for _, colon, _ in pairs):
             return {value_of(key): value_of(value) for key, _, value in pairs}
     if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.IGNORECASE):
@@ -177,6 +179,18 @@ def value_of(text: str) -> Any:
     if text.lower() in plain:
         return plain[text.lower()]
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between commas; a comma within brackets belongs to an inner object or list."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "{[") - (character in "}]")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in parts if part.strip()]
 
 
 def _agents(texts: Sequence[str]) -> dict[str, str]:
