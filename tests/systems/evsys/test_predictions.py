@@ -164,6 +164,13 @@ def test_usage_that_is_there_already_stays(tmp_path):
     assert (found["latency_s"], found["model"]) == (9.0, "m")
 
 
+@pytest.mark.parametrize("ends", ["}", " } \r", ',"usage":null}', ',"model":null }'])
+def test_usage_and_the_step_are_added_however_the_row_ends(tmp_path, ends):
+    line = '{"task_id":"a","sample_idx":0,"reward":1,"step":3,"metadata":{"latency_s":2}' + ends
+    (found,) = seen(read([written(tmp_path, line)])[0])
+    assert (found["latency_s"], found["model"]) == (2.0, "step 3")
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -178,6 +185,8 @@ def test_usage_that_is_there_already_stays(tmp_path):
         ('{"task_id":"b","step":1e400}', "a number is out of range"),
         ('{"task_id":"b","metadata":' + '{"x":' * 100_000 + "1" + "}" * 100_001, "it is nested too deeply"),
         ('{"task_id":"b"}{"task_id":"c"}', "two values on one line"),
+        ('{"task_id":"b","reward":1,"reward":0,"metadata":{"latency_s":1}}', 'key "reward" appears twice'),
+        ('{"task_id":"b","reward":1,"reward":0,"step":3,"model":null} ', 'key "reward" appears twice'),
         ('{"task_id":"a"}', "task 'a' sample 0 attempt 1 appears twice, first at "),
         ('{"task_id":"b","output":"' + "x" * LONGEST_LINE + '"}', "a line is longer than 64 MiB"),
     ],

@@ -14,6 +14,7 @@ import msgspec
 from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Text
 from calipers.formats.jsonl import JsonLines, of_blocks, texts
 from calipers.formats.lines import Block, read_lines
+from calipers.formats.repeated_keys import twice
 from calipers.formats.rewards import TrajectoryGroup
 from calipers.formats.source import Source, blocks_of
 from calipers.rollouts.table import Part
@@ -68,7 +69,11 @@ def _record(line: bytes) -> bytes:
         added = {"usage": usage} if usage else {}
     if step is not None and _absent(row.get("model")):
         added["model"] = f"step {step}"
-    return msgspec.json.encode({**row, **added}) if added else line
+    if not added:
+        return line
+    if any(name in row and bytes(row[name]) == b"null" for name in added) and twice(line) is None:
+        return msgspec.json.encode({**row, **added})
+    return line.rstrip()[:-1] + b"," + msgspec.json.encode(added)[1:]  # as it was, so that a key twice is still seen
 
 
 def _absent(raw: msgspec.Raw | None) -> bool:
