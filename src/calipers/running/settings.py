@@ -273,8 +273,10 @@ def _ours(
 
 def setting(where: str, name: str, value: Any) -> Any:
     """One value, checked, in the form that `Job` wants."""
-    if value is None:
-        return () if name in LISTS else None
+    if value is None and name in LISTS:
+        return ()
+    if value is None and _types().get(name) not in (int, float):  # a number that a run needs cannot be null
+        return None
     if name in LISTS:
         several = value if isinstance(value, list) else [value]
         if not all(isinstance(item, (str, dict) if name == "metrics" else str) for item in several):

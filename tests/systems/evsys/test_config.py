@@ -74,3 +74,20 @@ def test_what_only_training_reads_is_passed_over_and_said(tmp_path):
         "benchmark: run_every, split: only for training, ignored here",
         "algorithm: not used here",
     ]
+
+
+@pytest.mark.parametrize(
+    ("section", "wrong"),
+    [
+        ("inference: {kind: openai, params: 5}", "inference.params: is 5; expected a mapping"),
+        ("inference: {kind: openai, params: model}", "inference.params: is 'model'; expected a mapping"),
+        ("inference: {kind: openai, params: [[x]]}", "inference.params: is [['x']]; expected a mapping"),
+        ("chat_template: {system_prompt: 5}", "chat_template.system_prompt: is 5; expected text or null"),
+        ("num_samples: null", "num_samples: is None; expected an integer"),
+        ("n_concurrent: null", "n_concurrent: is None; expected an integer"),
+    ],
+)
+def test_a_value_of_another_kind(tmp_path, section, wrong):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, f"benchmark: {{path: a, {section}}}")
+    assert str(caught.value).endswith(f"benchmark.{wrong}")

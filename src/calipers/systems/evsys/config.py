@@ -49,7 +49,7 @@ def _run(where: str, section: Mapping[Any, Any]) -> tuple[Settings, list[str]]:
     if str(section.get("engine") or "").lower() == "harbor":
         raise CalipersError(f"{where}: engine is harbor; calipers run does not support it yet: remove engine")
     run = {ours: setting(f"{where}.{key}", ours, section[key]) for key, ours in KEYS.items() if key in section}
-    run |= {"benchmark": (named,)} | dict(_chat(where, section.get("chat_template") or {}))
+    run |= {"benchmark": (named,)} | dict(_chat(f"{where}.chat_template", section.get("chat_template") or {}))
     if models := _models(where, section):
         run["model"] = models
     if section.get("inference"):
@@ -61,8 +61,9 @@ def _run(where: str, section: Mapping[Any, Any]) -> tuple[Settings, list[str]]:
 def _chat(where: str, template: Any) -> Iterator[tuple[str, Any]]:
     known = ("system_prompt", "user_template", "enable_thinking")
     if not isinstance(template, dict) or any(key not in known for key in template):
-        raise InputError.at(f"{where}.chat_template", f"is {shown(template)}", f"expected {', '.join(known)}")
-    yield from ((key, template[key]) for key in known[:2] if template.get(key) is not None)
+        raise InputError.at(where, f"is {shown(template)}", f"expected {', '.join(known)}")
+    texts = {key: template[key] for key in known[:2] if template.get(key) is not None}
+    yield from ((key, setting(f"{where}.{key}", key, text)) for key, text in texts.items())
     if template.get("enable_thinking") is not None:
         yield "gen_kwargs", {"chat_template_kwargs": {"enable_thinking": bool(template["enable_thinking"])}}
 
@@ -82,6 +83,8 @@ def _inference(where: str, inference: Any) -> Settings:
     if not isinstance(inference, dict) or not isinstance(inference.get("kind"), str):
         raise InputError.at(where, f"is {shown(inference)}", "expected kind and params")
     params = inference.get("params") or {}
+    if not isinstance(params, dict):
+        raise InputError.at(f"{where}.params", f"is {shown(params)}", "expected a mapping")
     if inference["kind"] == "mock":
         if params:  # it would answer with its own template, and the score would be of that
             right = "remove params, or use your own client as model: python/FILE.py:OBJECT"
