@@ -99,6 +99,16 @@ def test_a_server_that_another_inherits_from_is_not_asked_for_unless_it_is_named
     assert chosen_server(configuration, "generic")[1].name == "generic"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("@b*c", "@b*c"), ("*a", "*a"), ("a: b: c", "a: b: c"), ("2024-13-45", "2024-13-45"), ("12", 12)],
+)
+def test_a_secret_of_the_environment_need_not_be_yaml(written, monkeypatch, text, value):
+    monkeypatch.setenv("CALIPERS_TEST_KEY", text)
+    more = "m: {resources_servers: {a: {k: '${oc.env:CALIPERS_TEST_KEY}'}}}"
+    assert read_configuration(written(a=more)).server("m", "resources_servers").settings == {"k": value}
+
+
 def test_keys_of_others_are_not_handed_on(written):
     configuration = read_configuration(written(a=SERVER, b=MODEL + "url: http://x/v1\n"))
     mine = configuration.server("mine", "resources_servers")
@@ -111,6 +121,8 @@ def test_keys_of_others_are_not_handed_on(written):
     ("text", "said"),
     [
         ("a: [", r"a.yaml:1: it is not valid YAML"),
+        ("m: {day: 2024-13-45}", "a.yaml: it is not valid YAML: month must be in"),
+        ("[" * 5000, "a.yaml: it is not valid YAML"),
         ("- 1", "a.yaml: it has no settings"),
         ("config_paths: x.yaml", "a.yaml: config_paths is 'x.yaml'; expected a list"),
         ("config_paths: [nope.yaml]", "nope.yaml: No such file"),

@@ -130,11 +130,19 @@ class Configuration:
         if value is _NOTHING:
             if not comma and kind == "oc.env":
                 raise InputError.at(self.where, f"{where}: the environment has no {name}", "set it, or give a default")
-            return yaml.safe_load(default) if default else None
-        return yaml.safe_load(value) if kind == "oc.env" and isinstance(value, str) else value
+            return _scalar(default) if default else None
+        return _scalar(value) if kind == "oc.env" and isinstance(value, str) else value
 
     def _at(self, dotted: str) -> Any:
         return _at(self.values, dotted)
+
+
+def _scalar(text: str) -> Any:
+    """A text as YAML; one that is no YAML, as a password may be, as it is."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
 
 
 def _at(values: Any, dotted: str) -> Any:
@@ -196,10 +204,13 @@ def _document(path: Path) -> dict[str, Any]:
     except OSError as error:
         right = "expected a YAML file of NeMo Gym's"
         raise InputError.at(str(path), error.strerror or str(error), right) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        wrong = getattr(error, "problem", None) or "it is not text"
+        other = (
+            "it is not text" if isinstance(error, (yaml.YAMLError, UnicodeDecodeError)) else str(error)
+        )  # a bad date
+        wrong = getattr(error, "problem", None) or other
         raise InputError.at(
             f"{path}{line}", f"it is not valid YAML: {wrong}", "expected NAME: {resources_servers: ...}"
         ) from error
@@ -313,7 +324,7 @@ def handed_on(own: ConfiguredServer, others: Sequence[ConfiguredServer]) -> str:
     """The settings of a server and of those it names, as YAML, as it is handed them; without the keys of the others."""
     blocks = {own.name: {own.kind: {own.implementation: own.settings}}}
     for server in others:
-        kept = {key: value for key, value in server.settings.items() if not SECRET.search(key)}
+        kept = {key: value for key, value in server.settings.items() if not SECRET.search(str(key))}
         blocks[server.name] = {server.kind: {server.implementation: kept}}
     return yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True)
 
