@@ -82,7 +82,13 @@ def test_a_row_becomes_a_request(params, messages, settings):
         ({"input": "hi", "tools": [{"type": "function"}]}, "tools is set, but the built-in agent gives one answer"),
         ({"input": [{"type": "function_call", "name": "f"}]}, "input contains an item that is not a message"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input contains a part that is not text"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "text", "text": None}]}]},
+            "contains a part that is not text",
+        ),
         ({"input": [{"role": "user", "content": None}]}, "a message of the input has no content"),
+        ({"input": "hi", "reasoning": "high"}, "reasoning is not an object"),
+        ({"input": "hi", "metadata": {"extra_body": "[" * 100_000}}, "metadata.extra_body is not JSON"),
         ({"input": "hi", "metadata": {"extra_body": "{"}}, "metadata.extra_body is not JSON"),
         ({"input": "hi", "metadata": {"extra_body": "[]"}}, "metadata.extra_body is not a JSON object"),
     ],

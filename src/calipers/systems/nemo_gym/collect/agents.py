@@ -374,7 +374,10 @@ def request_of(row: Row) -> Request:
         if params.get(name):
             raise _unable(f"{name} is set, but the built-in agent gives one answer and calls no tools")
     extra = {name: params[name] for name in _SENT if name in params}
-    if effort := (params.get("reasoning") or {}).get("effort"):
+    reasoning = params.get("reasoning") or {}
+    if not isinstance(reasoning, Mapping):
+        raise _unable("reasoning is not an object")
+    if effort := reasoning.get("effort"):
         extra["reasoning_effort"] = effort
     extra |= _extra_body(params)
     seed = extra.pop("seed", None)
@@ -413,9 +416,12 @@ def _turns(items: Any) -> list[Message]:
             raise _unable("input contains an item that is not a message")
         content = item.get("content")
         if isinstance(content, list):
-            if any(not isinstance(part, Mapping) or part.get("type") not in TEXTS for part in content):
+            texts = [
+                part.get("text", "") for part in content if isinstance(part, Mapping) and part.get("type") in TEXTS
+            ]
+            if len(texts) != len(content) or not all(isinstance(text, str) for text in texts):
                 raise _unable("input contains a part that is not text")
-            content = "".join(str(part.get("text", "")) for part in content)
+            content = "".join(texts)
         if not isinstance(content, str):
             raise _unable("a message of the input has no content")
         messages.append({"role": item["role"], "content": content})
