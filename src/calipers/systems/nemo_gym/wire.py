@@ -164,8 +164,8 @@ class TextRow(msgspec.Struct, gc=False):
 class StoredRow(msgspec.Struct, gc=False):
     """The keys of a row that continuing a collection asks for; all others are passed over."""
 
-    task: int | str = msgspec.field(name=TASK)
-    rollout: int = msgspec.field(name=ROLLOUT)
+    task: int | float | str = msgspec.field(name=TASK)  # a planned 3.0 is written as it is planned
+    rollout: int | float = msgspec.field(name=ROLLOUT)
     failure: str | None = msgspec.field(name=FAILURE, default=None)
     terminal: bool | None = msgspec.field(name=TERMINAL, default=None)
 

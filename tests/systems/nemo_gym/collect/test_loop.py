@@ -254,3 +254,22 @@ def test_every_agent_is_asked_for_its_metrics():
     agents = {"a": Agent(lambda rows, _: {"n": len(rows)}), "b": Agent(lambda rows, _: None), "c": Agent()}
     assert aggregated(agents, {"a": [{}, {}], "b": [{}]}, 3) == {"a": {"n": 2}, "b": None}
     assert [agent.closed for agent in agents.values()] == [1, 1, 1]
+
+
+def test_the_last_try_is_followed_by_no_wait():
+    """The server asks for an hour, and nothing is asked after it."""
+    busy = ClientError("x", kind="http_503", retry=True, wait=3600.0)
+
+    class Busy(Agent):
+        async def aggregate(self, rows):
+            raise busy
+
+    assert aggregated({"a": Busy()}, {"a": [{}]}, 0) == {"a": busy}
+
+
+def test_a_plan_whose_indices_are_whole_floats_goes_on(tmp_path):
+    plan = [{**row, "_ng_task_index": float(row["_ng_task_index"])} for row in planned(3)]
+    collected(tmp_path, {"a": Agent()}, plan)
+    files = Files.open(tmp_path / "r.jsonl", plan, Secrets().scrub_bytes, overwrite=False)
+    files.close()
+    assert sorted(files.done) == [(0, 0), (1, 0), (2, 0)]

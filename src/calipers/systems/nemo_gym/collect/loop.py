@@ -264,15 +264,15 @@ def aggregated(
     """What each agent makes of its own rows, all asked at once."""
 
     async def one(agent: CollectedAgent, agent_rows: list[dict[str, Any]]) -> AggregateAnswer:
-        for tried in range(min(retries, OWN_FAULTS) + 1):
+        most, tried = min(retries, OWN_FAULTS), 0
+        while True:
             try:
                 return await agent.aggregate(agent_rows)
             except ClientError as error:
-                last = error
-                if not error.retry:
-                    break
+                if not error.retry or tried == most:
+                    return error
                 await asyncio.sleep(error.wait if error.wait is not None else random.uniform(0, _longest(tried)))
-        return last
+            tried += 1
 
     async def every() -> dict[str, AggregateAnswer]:
         try:
