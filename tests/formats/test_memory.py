@@ -110,6 +110,21 @@ def test_what_is_no_table_of_rollouts_is_refused_in_one_line(source, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (pl.Series([1, 2], dtype=pl.Duration("us")), ["0:00:00.000001", "0:00:00.000002"]),
+        (pl.Series([b"\xff", b"b"]), ["b'\\xff'", "b'b'"]),  # not all of it is text
+        (pl.Series([b"a", b"b"]), ["a", "b"]),
+        (pl.Series([1, 2], dtype=pl.Int128), ["1", "2"]),
+        (pl.Series([1, 2], dtype=pl.Time), ["00:00:00.000000001", "00:00:00.000000002"]),
+    ],
+)
+def test_any_kind_of_column_is_a_label(values, names):
+    frame = pl.DataFrame({"task": ["a", "b"], "reward": [1, 0], "x": values})
+    assert list(calipers.score(frame, by="x").groups[0].breakdowns["x"]) == names
+
+
 def test_a_tensor_of_several_numbers_is_a_list():
     class Tensor:
         """As torch's: it has no single item, and says so with an error of its own kind."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -237,15 +238,17 @@ def coded(column: pl.Series) -> Labels:
     """A column as its distinct values and a code for each row, -1 for null."""
     import polars as pl
 
-    if column.dtype.is_integer() and not column.null_count():
-        return _coded_integers(column.to_numpy())
-    if column.dtype.is_nested():
-        texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
-        return coded_json(pl.Series(texts, dtype=pl.String))
     if column.dtype.is_decimal():
         column = column.cast(pl.Float64)
-    if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
-        column = column.cast(pl.String)
+    text = not (column.dtype.is_numeric() or column.dtype == pl.Boolean) or column.dtype == pl.Int128
+    if text and not column.dtype.is_nested():
+        with suppress(pl.exceptions.PolarsError):  # durations, and bytes that are no text
+            column = column.cast(pl.String)
+    if text and column.dtype not in (pl.String, pl.Null):
+        texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
+        return coded_json(pl.Series(texts, dtype=pl.String))
+    if column.dtype.is_integer() and not column.null_count():
+        return _coded_integers(column.to_numpy())
     values = column.drop_nulls().unique(maintain_order=True)
     if column.dtype == pl.String:
         code = column.cast(pl.Enum(values)).to_physical()
