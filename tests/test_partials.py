@@ -165,6 +165,16 @@ class TestRefused:
         with pytest.raises(InputError, match=r"part-1\.partial: was made with definitions 1, and this version has"):
             merge_partials(paths)
 
+    @pytest.mark.parametrize(
+        "setting", [{"metrics": 5}, {"range": [1]}, {"reward": 3}, {"labels": None}, {"seed": "x"}, {"exclude": {}}]
+    )
+    def test_a_setting_of_another_kind(self, own_parts, setting):
+        _, paths = own_parts
+        changed(paths[0], settings={**opened(str(paths[0])).header.settings, **setting})
+        for reading in (merge_partials, calipers.score):
+            with pytest.raises(InputError, match=rf"is damaged, or is no partial \(.*\.{next(iter(setting))}"):
+                reading(paths[0])
+
     def test_another_schema(self, own_parts):
         _, paths = own_parts
         changed(paths[1], schema="calipers.partial/9")

@@ -57,6 +57,23 @@ class InputFile(msgspec.Struct, frozen=True):
     folder: str = ""  # its folder's name, where that tells files of one format apart
 
 
+class PartSettings(msgspec.Struct, frozen=True):
+    """The settings of the score that a partial is for; none where it is for any."""
+
+    metrics: list[str] = []
+    by: list[str] = []
+    cluster: str | None = None
+    dialect: str | None = None
+    missing: str | None = None
+    reward: str | None = None
+    confidence: float | None = None
+    seed: int | None = None
+    interval: str | None = None
+    range: tuple[float, float] | None = None
+    exclude: list[str] = []
+    labels: list[str] = []
+
+
 class PartHeader(msgspec.Struct, frozen=True):
     """What a partial says of itself."""
 
@@ -157,6 +174,7 @@ def opened(path: str) -> Partial:
             header = msgspec.json.decode(archive.read(HEADER), type=PartHeader)
             if header.schema != SCHEMA:
                 raise InputError.at(path, f"is of schema {header.schema!r}", f"expected {SCHEMA}")
+            msgspec.convert(header.settings, PartSettings)
             members = {name: archive.read(name) for name in MEMBERS}
         for name, data in members.items():
             if hashlib.sha256(data).hexdigest() != header.members.get(name):
