@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import gzip
 import hashlib
 import io
@@ -10,15 +12,20 @@ import zstandard
 from formats.given import written
 
 from calipers.errors import InputError
+from calipers.formats import source
 from calipers.formats.source import (
     BLOCK,
     FREE_UNPACKED,
     LONGEST_LINE,
     MOST_RATIO,
+    BadZstd,
     LongLine,
     Source,
+    ZstdFrames,
+    json_lines,
     line_blocks,
     next_line,
+    read_up_to,
 )
 
 TEXT = b"".join(b'{"task": %d, "reward": %d}\n' % (n, n % 2) for n in range(20_000))
@@ -175,3 +182,92 @@ def test_standard_input_that_cannot_be_read_is_refused(monkeypatch, stdin):
     monkeypatch.setattr("sys.stdin", stdin)
     with pytest.raises(InputError, match=r"^-: standard input is closed; expected rollouts on it, or a file$"):
         Source("-")
+
+
+def test_lines_are_numbered_as_they_stand_and_hashed_as_they_lie(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    content = b'\xef\xbb\xbf{"a": 1}\n\n  \r\n"last"'
+    path.write_bytes(content)
+    digest = hashlib.sha256()
+    assert list(json_lines(path, digest)) == [(1, {"a": 1}), (4, "last")]
+    assert digest.hexdigest() == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"a": 1}\n{', ":2: malformed json: Expecting property name enclosed in double quotes at column 2"),
+        (b"\n\xff\n", ":2: byte 1 is not UTF-8; expected UTF-8 text"),
+        (b'"\xed\xa0\x80"', ":1: byte 2 is not UTF-8; expected UTF-8 text"),  # half a character, encoded
+        (
+            b'"\\ud800"',
+            (
+                ":1: malformed json: a string contains half of a surrogate "
+                "pair; expected full pairs, such as \\ud83d\\ude00"
+            ),
+        ),
+        (b'{"a": 1}\n{"a": 1, "b": {"c": 1, "c": 1}}', ':2: malformed json: key "c" appears twice'),
+        (b"[" * 100_000, ":1: malformed json: it is nested too deeply"),
+        (b"1" * 5_000, ":1: malformed json: Exceeds the limit (4300 digits) for integer string conversion"),
+        (b"1\n\xef\xbb\xbf2", ":2: malformed json: Unexpected UTF-8 BOM (decode using utf-8-sig) at column 1"),
+    ],
+)
+def test_what_is_no_row_is_refused_with_its_line(tmp_path, content, said):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        list(json_lines(path))
+    assert str(caught.value).startswith(f"{path}{said}")
+
+
+def test_an_escape_of_a_whole_character_is_one(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('"\\ud83d\\ude00"')
+    assert list(json_lines(path)) == [(1, "\N{GRINNING FACE}")]
+
+
+@pytest.mark.parametrize(("over", "fits"), [(0, True), (1, False)])
+def test_the_longest_line(tmp_path, monkeypatch, over, fits):
+    monkeypatch.setattr(source, "LONGEST_LINE", 1 << 20)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"1\n" + b'"' + b"x" * ((1 << 20) - 2 + over) + b'"\n2\n')
+    if fits:
+        assert [number for number, _ in json_lines(path)] == [1, 2, 3]
+        return
+    with pytest.raises(InputError, match=r"rows\.jsonl:2: the line is longer than 1 MiB; expected one task per line$"):
+        list(json_lines(path))
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"absent: cannot be read \(No such file or directory\)$"):
+        list(json_lines(tmp_path / "absent"))
+    with pytest.raises(InputError, match="cannot be read"):
+        list(json_lines(tmp_path / "a\0b"))
+    with pytest.raises(InputError, match=r"(is not a regular file|Is a directory)"):
+        list(json_lines(tmp_path))
+    os.mkfifo(tmp_path / "pipe")  # a reader that waited for a writer would wait for ever
+    with pytest.raises(
+        InputError, match=r"pipe: is not a regular file; expected a file of tasks, one JSON object per line$"
+    ):
+        list(json_lines(tmp_path / "pipe"))
+
+
+@pytest.mark.parametrize(
+    ("most", "found"), [(0, 0), (1, 1), (2_500_000, 2_500_000), (3_000_000, 3_000_000), (1 << 40, 3_000_000)]
+)
+def test_no_more_is_read_than_asked_for_or_there(most, found):
+    assert read_up_to(io.BytesIO(b"x" * 3_000_000), most) == b"x" * found
+
+
+def frames(content):
+    return io.BufferedReader(ZstdFrames(io.BufferedReader(io.BytesIO(content)))).read()
+
+
+def test_frames_follow_one_another_and_the_last_is_whole():
+    one = zstandard.compress(b"a" * 1000)
+    assert frames(one + one) == b"a" * 2000
+    assert frames(b"") == b""
+    with pytest.raises(EOFError, match="the last frame is truncated"):
+        frames(one + one[:-1])
+    with pytest.raises(BadZstd):
+        frames(b"no zstd at all")

@@ -240,6 +240,8 @@ def coded(column: pl.Series) -> Labels:
 
     if column.dtype.is_decimal():
         column = column.cast(pl.Float64)
+    elif column.dtype == pl.Time:
+        column = column.dt.to_string("%T%.f")  # a cast has no fractions of a second
     text = not (column.dtype.is_numeric() or column.dtype == pl.Boolean) or column.dtype == pl.Int128
     if text and not column.dtype.is_nested():
         with suppress(pl.exceptions.PolarsError):  # durations, and bytes that are no text
