@@ -5,8 +5,7 @@ import pytest
 from calipers.cli import options
 from calipers.errors import InputError, display
 from calipers.names import is_remote
-from calipers.stores import address
-from calipers.stores.address import local, shown
+from calipers.stores import check_target, local, shown
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_an_address_that_cannot_be_read_is_refused_before_anything_is_loaded(wro
 def test_nothing_is_written_to_a_web_server_or_over_a_folder():
     for target, text in (("https://host/a", "can only be read"), ("s3://bucket/a/", "is a folder")):
         with pytest.raises(InputError, match=text):
-            address.check_target(target)
+            check_target(target)
 
 
 def test_an_address_is_shown_without_its_keys_in_every_later_error():

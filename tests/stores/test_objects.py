@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 import calipers
-from calipers.stores.address import local
+from calipers.stores import local
 
 
 class Web:

@@ -16,7 +16,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.names import DIALECTS, is_remote
 from calipers.names import FORMATS as READABLE
 from calipers.stats.cards import asked_names
-from calipers.stores.address import local, not_local
+from calipers.stores import local, not_local
 
 FORMATS = ("table", "json", "csv", "md")
 PAPER_AND_CI = ("latex", "junit", "github")  # of commands whose result goes into a paper or a build

@@ -17,7 +17,7 @@ import click
 from calipers.errors import InputError, display
 from calipers.names import SYSTEMS, is_remote
 from calipers.reports.untrusted_text import clean, guarded, is_terminal, safe_json
-from calipers.stores.address import check_target, uploaded
+from calipers.stores import check_target, uploaded
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -16,7 +16,7 @@ from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_
 from calipers.errors import InputError
 from calipers.names import SYSTEMS, engine_of, is_remote
 from calipers.reports.untrusted_text import clean
-from calipers.stores.address import local
+from calipers.stores import local
 
 if TYPE_CHECKING:
     from calipers.reports.result import Result

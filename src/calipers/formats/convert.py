@@ -35,7 +35,7 @@ from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
 from calipers.rollouts.table import Labels, Part
-from calipers.stores.address import local, uploaded
+from calipers.stores import local, uploaded
 
 if TYPE_CHECKING:
     import polars as pl

@@ -29,7 +29,7 @@ from calipers.errors import InputError
 from calipers.formats.format import Beginning, Columns, Format, Progress
 from calipers.formats.frames import coded_json
 from calipers.formats.source import Source
-from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.column import Column, Ints, starts_of
 from calipers.rollouts.ids import Ids
 from calipers.rollouts.packed import Packed, small
 from calipers.rollouts.record import GROUP, OUTCOMES
@@ -202,7 +202,7 @@ def _packed(path: str, header: PartHeader, tasks: pl.DataFrame, rollouts: pl.Dat
     import polars as pl
 
     counts = tasks["rollouts"].to_numpy().astype(np.int64)
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    starts = starts_of(counts)
     code = small(rollouts["kind"].to_numpy())
     if (counts < 0).any() or starts[-1] != len(code) or (len(code) and int(code.max()) >= kinds.height):
         raise ValueError("its tables do not fit together")

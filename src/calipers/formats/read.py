@@ -35,7 +35,7 @@ from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS,
 from calipers.rollouts.packed import Loose, Packed, pack
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Part, Rollouts, assemble, numbered, refuse_repeated
-from calipers.stores.address import local
+from calipers.stores import local
 
 RIGHT: Final = (
     "expected a file of rollouts, a run folder or a Harbor job (with plan.json or result.json), "

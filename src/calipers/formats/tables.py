@@ -42,7 +42,7 @@ from calipers.formats.frames import LEAST, Frames, Meaning, meanings
 from calipers.formats.jsonl import of_row
 from calipers.formats.lines import MOST_KINDS, LineError, NotPackable, processes
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source, ranged_tag
-from calipers.rollouts.column import Bools, Ints
+from calipers.rollouts.column import Bools, Ints, starts_of
 from calipers.rollouts.ids import SPARSE, Ids
 from calipers.rollouts.packed import Loose, laid_end_to_end, pack, small
 from calipers.rollouts.record import GROUP, TEXTS, meant, named, shown
@@ -467,7 +467,7 @@ class TextIds:
             pieces.append(cells.str.join("", ignore_nulls=False).item().encode())
             at += batch.height
         size = np.concatenate(sizes)
-        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(size)])
+        starts = starts_of(size)
         back = np.empty(len(order), dtype=np.uint32)
         back[order] = np.arange(len(order))
         for first in range(0, len(codes), PACKED_BATCH):

@@ -23,7 +23,7 @@ from calipers.names import load as load_name
 from calipers.reports.document import Cell, Document, Glance, Glyphs, Name, Picture, Styled, Table, Text
 from calipers.reports.terminal import axis_end
 from calipers.reports.untrusted_text import clean, without_middle
-from calipers.stores.address import local
+from calipers.stores import local
 
 if TYPE_CHECKING:
     import pandas

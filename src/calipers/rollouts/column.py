@@ -192,7 +192,7 @@ class Groups:
     def of(cls, code: Ints, size: int) -> Groups:
         """The partition of rows that carry these ascending codes into ``size`` tasks."""
         counts = np.bincount(code, minlength=size)
-        return cls(code, np.concatenate([[0], np.cumsum(counts)]))
+        return cls(code, starts_of(counts))
 
     @property
     def size(self) -> int:
@@ -245,6 +245,15 @@ class Groups:
             tasks = np.flatnonzero(counts == n)
             matrices.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
         return matrices
+
+
+def starts_of(sizes: Ints) -> Ints:
+    """Where stretches of these sizes begin, one after the other, and where the last ends, [N + 1].
+
+    >>> starts_of(np.array([2, 0, 3])).tolist()
+    [0, 2, 2, 5]
+    """
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
 
 
 NO_ROWS = Groups(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.rollouts.column import Bools, Ints
+from calipers.rollouts.column import Bools, Ints, starts_of
 from calipers.rollouts.record import NUMBER_DIGITS, id_order
 
 Bytes = NDArray[np.uint8]
@@ -32,7 +32,7 @@ class Ids(Sequence[str]):
         """These ids."""
         pieces = [task.encode("utf-8", "surrogatepass") for task in ids]
         sizes = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
-        return cls(np.frombuffer(b"".join(pieces), dtype=np.uint8), _ends(sizes))
+        return cls(np.frombuffer(b"".join(pieces), dtype=np.uint8), starts_of(sizes))
 
     @classmethod
     def of_numbers(cls, numbers: Ints) -> Ids:
@@ -68,7 +68,7 @@ class Ids(Sequence[str]):
         if width := self.width:
             return Ids(self.text.reshape(-1, width)[rows].reshape(-1), np.arange(len(rows) + 1) * width)
         sizes = np.diff(self.starts)[rows]
-        starts, text = _ends(sizes), np.empty(int(sizes.sum()), dtype=np.uint8)
+        starts, text = starts_of(sizes), np.empty(int(sizes.sum()), dtype=np.uint8)
         for first in range(0, len(rows), AT_A_TIME):  # each byte has an index of eight bytes
             some = slice(first, first + AT_A_TIME)
             begin = starts[first]
@@ -185,7 +185,7 @@ def dense(numbers: Ints) -> tuple[Ints, Ints] | None:
 def _joined(lists: Sequence[Ids]) -> Ids:
     texts: list[Any] = [ids.text for ids in lists]
     sizes = np.concatenate([np.diff(ids.starts) for ids in lists])
-    return Ids(np.concatenate(texts), _ends(sizes))
+    return Ids(np.concatenate(texts), starts_of(sizes))
 
 
 def _order_of_text(ids: Ids) -> Ints:
@@ -253,10 +253,6 @@ def _by_bytes(ids: Ids, rows: Ints) -> Ints:
         return np.array(sorted(range(len(pieces)), key=pieces.__getitem__), dtype=np.int64)
     words = [ids._words(rows, at) for at in range(shared, max(widest, shared + 1), 8)]
     return np.lexsort((sizes, *reversed(words)))
-
-
-def _ends(sizes: Ints) -> Ints:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
 
 
 def _decoded(octets: bytes) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.column import Column, Ints, starts_of
 from calipers.rollouts.ids import Ids, union
 from calipers.rollouts.record import STOPPED_EARLY
 from calipers.rollouts.table import (
@@ -378,7 +378,7 @@ def _slots(
         return np.arange(0, rows + 1, most), None, slots
     taken = (slots != nobody).reshape(tasks, most)
     counts = np.count_nonzero(taken, axis=1)
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    starts = starts_of(counts)
     last = most - np.argmax(taken[:, ::-1], axis=1)
     if not least and bool((last[counts > 0] == counts[counts > 0]).all()):
         return starts, None, slots[taken.reshape(-1)]
@@ -425,7 +425,7 @@ def _sorted(
     unit, sample, code = unit[last], sample[last], code[last]
     pairs, code = np.unique(code * (int(read.max(initial=1)) + 1) + read, return_inverse=True)
     rows, read = pairs // (int(read.max(initial=1)) + 1), pairs % (int(read.max(initial=1)) + 1)
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.bincount(unit, minlength=tasks))])
+    starts = starts_of(np.bincount(unit, minlength=tasks))
     within = np.arange(len(unit)) - starts[unit]
     kept = replace(_kinds(kinds, rows), notes=kinds.notes)
     return starts, None if bool((within == sample).all()) else small(sample), small(code), kept, read

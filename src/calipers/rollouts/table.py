@@ -33,6 +33,11 @@ class Labels:
     code: Ints  # [R]; -1 where the row has none
     values: Sequence[Any]  # the distinct values, by code
 
+    @classmethod
+    def absent(cls, rows: int) -> Labels:
+        """Labels of rows that have none."""
+        return cls(np.full(rows, -1, dtype=np.int64), [])
+
     def take(self, rows: slice | Ints | Bools) -> Labels:
         """The same labels over some of the rows."""
         return Labels(self.code[rows], self.values)
@@ -310,8 +315,7 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
         if len(retries := np.flatnonzero(part.attempt != 1)):
             wrong, right = "an attempt, and samples without numbers", "expected a sample number beside each attempt"
             raise InputError.at(part.places.of(int(retries[0])), wrong, right)
-        absent = Labels(np.full(len(part), -1, dtype=np.int64), [])
-        groups = [part.labels.get(name, absent) for name in GROUP]
+        groups = [part.labels.get(name) or Labels.absent(len(part)) for name in GROUP]
         unit = part.task
         for labels in groups:  # renumbered at each step, so that no product of sizes is too large
             unit = renumbered(unit * (len(labels.values) + 1) + labels.code + 1)
@@ -425,11 +429,9 @@ def _as_json(value: Any) -> Any:
 
 def join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
     """The labels of the parts laid end to end."""
-    names = sorted({name for part in parts for name in part.labels})
     joined = {}
-    for name in names:
-        absent = [Labels(np.full(len(part), -1, dtype=np.int64), []) for part in parts]
-        columns = [part.labels.get(name, none) for part, none in zip(parts, absent, strict=True)]
+    for name in sorted({name for part in parts for name in part.labels}):
+        columns = [part.labels.get(name) or Labels.absent(len(part)) for part in parts]
         values, code = join_codes([labels.values for labels in columns], [labels.code for labels in columns])
         joined[name] = Labels(code, values)
     return joined

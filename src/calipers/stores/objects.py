@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from calipers.errors import CalipersError, InputError, display, show_as
-from calipers.stores.address import WRITABLE, shown
+from calipers.stores import WRITABLE, shown
 
 if TYPE_CHECKING:
     import polars as pl

@@ -30,7 +30,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.request import Plan, RequestedMetric
 from calipers.rollouts.table import Part, Rollouts
 from calipers.stats.estimate import Estimate
-from calipers.stores.address import local
+from calipers.stores import local
 
 Key = tuple[str | None, ...]  # agent, model, dataset
 LONGEST = 4_000  # characters of an answer that are kept

@@ -75,7 +75,7 @@ from calipers.running.job import Job
 from calipers.running.library import recorded_questions, suite_of
 from calipers.running.log import scrubbed, sync_directory
 from calipers.running.rollout import Bench, Blame
-from calipers.stores.address import local, uploaded
+from calipers.stores import local, uploaded
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.questions import Questions
 from calipers.tasks.task import Suite, Task
