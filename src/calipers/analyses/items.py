@@ -187,9 +187,8 @@ def ordered(items: Sequence[Item], sort: str) -> list[Item]:
     if sort not in keys:
         raise UnknownName.of("order of tasks", sort, SORTS)
     key = keys[sort]
-    return sorted(
-        items, key=lambda item: (key(item) is None, key(item) or 0)
-    )  # the tasks are sorted already, and ties keep their order
+    # the tasks are sorted already, and ties keep their order
+    return sorted(items, key=lambda item: (key(item) is None, key(item) or 0))
 
 
 GOLD = "gold"  # the probe of a selftest that must pass
@@ -198,7 +197,6 @@ NamedRun = tuple[str, str, Rollouts]  # name, source, rollouts of one dataset
 
 @dataclass(frozen=True, slots=True)
 class _ItemSettings:
-    reward: str | None
     missing: str
     threshold: float
     cluster: str | None
@@ -237,7 +235,7 @@ def items(
         for source in sources
     ]
     runs = [runner for number, side in enumerate(sides) for runner in runs_of(number, side.path, side.rollouts)]
-    settings = _ItemSettings(reward, plan.missing, threshold, cluster, sort)
+    settings = _ItemSettings(plan.missing, threshold, cluster, sort)
     tables = []
     with quietly():
         for dataset, those, notes in _datasets(runs):
@@ -278,20 +276,12 @@ def _datasets(runs: Sequence[ReadRun]) -> list[tuple[str | None, list[NamedRun],
     every = list(dict.fromkeys(dataset for runner in runs for dataset in runner.parts))
     if all(len(runner.parts) == 1 for runner in runs) and len(runs) > 1 and len(every) > 1 and _overlap(runs):
         those = [(name, run.path, part) for name, run in zip(names, runs, strict=True) for part in run.parts.values()]
-        listed = ", ".join(repr(dataset) for dataset in every if dataset is not None)
         named = [dataset for dataset in every if dataset is not None]
-        notes = [f"the datasets have different names: {listed}"] if len(named) > 1 else []
+        notes = [f"the datasets have different names: {', '.join(map(repr, named))}"] if len(named) > 1 else []
         return [(named[0] if len(named) == 1 else None, those, notes)]
+    named_runs = list(zip(names, runs, strict=True))
     return [
-        (
-            dataset,
-            [
-                (name, run.path, run.parts[dataset])
-                for name, run in zip(names, runs, strict=True)
-                if dataset in run.parts
-            ],
-            [],
-        )
+        (dataset, [(name, run.path, run.parts[dataset]) for name, run in named_runs if dataset in run.parts], [])
         for dataset in every
     ]
 
@@ -322,7 +312,9 @@ def _measured(
         if not bool(np.isfinite(column.kept()).all()):
             raise InputError(f"{name}: reward {key!r} has values that are not finite numbers; expected finite numbers")
     unit = all(bool(((column.kept() >= 0) & (column.kept() <= 1)).all()) for column in columns)
-    shown = columns if unit else [_passes(column, settings.threshold) for column in columns]
+    shown = columns
+    if not unit:
+        shown = [Column(passed(column, settings.threshold).astype(np.float64), column.given) for column in columns]
     tasks = sorted({task for _, _, part in those for task in part.tasks})
     index = {task: number for number, task in enumerate(tasks)}
     values, given, passes, samples = _matrices(those, columns, shown, index, settings.threshold)
@@ -358,10 +350,6 @@ def _measured(
         [*notes, *_said(rows, unit, int(results.discrimination.given.sum()))],
         results.why_information,
     )
-
-
-def _passes(column: Column, threshold: float) -> Column:
-    return Column(passed(column, threshold).astype(np.float64), column.given)
 
 
 def _matrices(
@@ -580,19 +568,14 @@ def _items(table: ItemTable, runs: list[str], limit: int | None) -> Table:
     ]
     head += [*(runs if each else []), "passes", ""]
     words = WORDS if len(table.runs) > 1 else ALONE
-    rows = [
-        [*_row(item, discriminates=discriminates, informed=informed, each=each), words.get(item.kind, "no reward")]
-        for item in table.items[:limit]
-    ]
+    rows = []
+    for item in table.items[:limit]:
+        row = [clean(item.task, 40), figure(item.difficulty, 3)]
+        if discriminates:
+            row += [figure(item.discrimination, 2), NONE if item.p_contradicts is None else f"{item.p_contradicts:.3f}"]
+        if informed:
+            row.append(figure(item.information, 3))
+        if each:
+            row += [figure(value, 3) for value in item.values]
+        rows.append([*row, f"{item.passes:,}/{item.samples:,}", words.get(item.kind, "no reward")])
     return plain_table(head, rows, numbers=range(1, len(head) - 1), names={0}, strong={1})
-
-
-def _row(item: Item, *, discriminates: bool, informed: bool, each: bool) -> list[str]:
-    row = [clean(item.task, 40), figure(item.difficulty, 3)]
-    if discriminates:
-        row += [figure(item.discrimination, 2), NONE if item.p_contradicts is None else f"{item.p_contradicts:.3f}"]
-    if informed:
-        row.append(figure(item.information, 3))
-    if each:
-        row += [figure(value, 3) for value in item.values]
-    return [*row, f"{item.passes:,}/{item.samples:,}"]

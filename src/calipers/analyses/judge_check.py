@@ -8,10 +8,10 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -167,15 +167,8 @@ def _rows(group: CheckedJudge) -> list[dict[str, Any]]:
         low, high = score.interval or (None, None)
         numbers = {"value": score.value, "stderr": score.stderr, "low": low, "high": high, "trust": score.trust}
         counts = {"labelled": score.labelled, "judged": score.judged, "why": score.why}
-        rows.append(
-            {
-                **empty,
-                **who,
-                "what": score.method if score is group.bias else f"score.{score.method}",
-                **numbers,
-                **counts,
-            }
-        )
+        what = score.method if score is group.bias else f"score.{score.method}"
+        rows.append({**empty, **who, "what": what, **numbers, **counts})
     for name in ("sensitivity", "specificity", "accuracy"):
         rate = getattr(group.confusion, name)
         low, high = rate.interval or (None, None)
@@ -236,17 +229,6 @@ def binding_of(paths: Sequence[str], inputs: Sequence[Input], reward: str) -> Ju
     return JudgeBinding(reward, settings)
 
 
-class Rows(Protocol):
-    """What `csv.reader` returns: rows, and the line where the last row ends."""
-
-    @property
-    def line_num(self) -> int:
-        """The line."""
-
-    def __iter__(self) -> Iterator[list[str]]:
-        """The rows."""
-
-
 @dataclass(frozen=True, slots=True)
 class Label:
     """The label of one rater for one rollout."""
@@ -274,19 +256,6 @@ Labels = str | os.PathLike[str] | Any
 """A CSV file of labels, or the same as a table in memory."""
 
 
-@dataclass(slots=True)
-class _TableRows:
-    """Rows of a table in memory; the header is row 0."""
-
-    cells: Sequence[list[str]]
-    line_num: int = -1
-
-    def __iter__(self) -> Iterator[list[str]]:
-        for number, row in enumerate(self.cells):
-            self.line_num = number
-            yield row
-
-
 def read_labels(labels: Labels) -> LabelFile:
     """Read labels; InputError for the first row that cannot be used, and where no row has a label."""
     if not isinstance(labels, (str, os.PathLike)):
@@ -294,61 +263,59 @@ def read_labels(labels: Labels) -> LabelFile:
         if cells is None:
             right = "expected a CSV file, or a table with the columns task, sample and label"
             raise InputError(f"labels are a {type(labels).__name__}; {right}")
-        return _read("labels", _TableRows(cells))
+        return _read("labels", enumerate(cells))  # the header is row 0
     name = os.fspath(labels)
     try:
         with open(name, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
-            return _read(name, reader)
+            return _read(name, ((reader.line_num, row) for row in reader))
+    except csv.Error as error:
+        raise InputError.at(f"{name}:{reader.line_num}", f"is not CSV ({error})") from None
     except OSError as error:
         raise InputError.at(name, f"cannot be read ({error.strerror})", "expected a CSV of labels") from None
     except UnicodeDecodeError:
         raise InputError.at(name, "is not UTF-8 text", "expected a CSV of labels") from None
 
 
-def _read(path: str, reader: Rows) -> LabelFile:
+def _read(path: str, rows: Iterable[tuple[int, list[str]]]) -> LabelFile:
+    """The labels in some rows, each with the line where it ends."""
     head: list[str] = []
     labels: list[Label] = []
     empty = 0
-    try:
-        for row in reader:
-            if not any(cell.strip() for cell in row):
-                continue
-            if not head:
-                head = _head(path, reader.line_num, row)
-                continue
-            where = f"{path}:{reader.line_num}"
-            if len(row) != len(head):
-                raise InputError.at(where, f"has {len(row)} cells", f"expected {len(head)}, as the first line has")
-            cells = dict(zip(head, (cell.strip() for cell in row), strict=True))
-            if not cells["label"]:
-                empty += 1
-                continue
-            labels.append(_label(where, reader.line_num, cells))
-    except csv.Error as error:
-        raise InputError.at(f"{path}:{reader.line_num}", f"is not CSV ({error})") from None
+    for line, row in rows:
+        if not any(cell.strip() for cell in row):
+            continue
+        where = f"{path}:{line}"
+        if not head:
+            head = _head(where, row)
+            continue
+        if len(row) != len(head):
+            raise InputError.at(where, f"has {len(row)} cells", f"expected {len(head)}, as the first line has")
+        cells = dict(zip(head, (cell.strip() for cell in row), strict=True))
+        if not cells["label"]:
+            empty += 1
+            continue
+        labels.append(_label(where, line, cells))
     if not head:
         raise InputError.at(path, "is empty", f"expected CSV with the columns {', '.join(KNOWN[:3])}")
     if not labels:
-        rows = f"the label of all {empty:,} rows is empty" if empty else "it has a header only"
-        raise InputError.at(path, f"has no label: {rows}", NUMBERS)
+        why = f"the label of all {empty:,} rows is empty" if empty else "it has a header only"
+        raise InputError.at(path, f"has no label: {why}", NUMBERS)
     return LabelFile(path, labels, empty, list(dict.fromkeys(label.rater for label in labels)))
 
 
-def _head(path: str, line: int, row: Sequence[str]) -> list[str]:
+def _head(where: str, row: Sequence[str]) -> list[str]:
     head = [cell.strip().lower() for cell in row]
     if len(row) == 1 and (between := next((sign for sign in ";\t" if sign in row[0]), None)):
-        wrong = f"has {between!r} between its cells"
-        raise InputError.at(f"{path}:{line}", wrong, "expected commas")
+        raise InputError.at(where, f"has {between!r} between its cells", "expected commas")
     for name in NEEDED:
         if name not in head:
             close = nearest(name, head, 1)
             hint = f" (there is {close[0]!r})" if close else ""
-            wrong = f"has no column {name!r}{hint}"
-            raise InputError.at(f"{path}:{line}", wrong, f"expected the columns {', '.join(KNOWN[:3])}")
+            raise InputError.at(where, f"has no column {name!r}{hint}", f"expected the columns {', '.join(KNOWN[:3])}")
     twice = [name for name in KNOWN if head.count(name) > 1]
     if twice:
-        raise InputError.at(f"{path}:{line}", f"has the column {twice[0]!r} twice", "expected it once")
+        raise InputError.at(where, f"has the column {twice[0]!r} twice", "expected it once")
     return head
 
 
@@ -387,21 +354,23 @@ class Rated:
 
 def laid_out(parts: Sequence[Rollouts], labels: LabelFile, reward: str | None) -> list[Rated]:
     """The groups that have labels, each with the ratings of its rollouts."""
-    where: dict[tuple[str, int], list[Place]] = {}
-    alone: dict[str, list[Place]] = {}
+    labelled = {label.task for label in labels.labels}
+    rows_of: dict[str, list[Place]] = {}  # of each task that has a label
     for number, part in enumerate(parts):
-        names = part.tasks
-        for row, (task, sample) in enumerate(zip(part.task.tolist(), part.sample.tolist(), strict=True)):
-            where.setdefault((names[task], sample), []).append((number, row))
-            alone.setdefault(names[task], []).append((number, row))
+        codes = [code for code, task in enumerate(part.tasks) if task in labelled]
+        for row in np.flatnonzero(np.isin(part.task, codes)).tolist():
+            rows_of.setdefault(part.tasks[int(part.task[row])], []).append((number, row))
     ratings = [np.zeros((len(part), len(labels.raters))) for part in parts]
     rated = [np.zeros((len(part), len(labels.raters)), dtype=bool) for part in parts]
     lines: dict[tuple[Place, str], int] = {}
     absent: list[Label] = []
     column = {rater: index for index, rater in enumerate(labels.raters)}
     for label in labels.labels:
-        matches = alone.get(label.task, []) if label.sample is None else where.get((label.task, label.sample), [])
-        matches = [index for index in matches if _fits(parts[index[0]], label)]
+        matches = [
+            (number, row)
+            for number, row in rows_of.get(label.task, ())
+            if label.sample in (None, int(parts[number].sample[row])) and _fits(parts[number], label)
+        ]
         if not matches:
             absent.append(label)
             continue
