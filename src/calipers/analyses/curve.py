@@ -276,8 +276,10 @@ def curve(
     with quietly():
         pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
         groups = [_stopped(_measured(part, key, settings), part, settings) for part, key in pairs]
+    if groups and all(NO_REWARDS in group.notes for group in groups):
+        raise InputError(f"{NO_REWARDS}; expected rollouts with a number in reward")
     stop_notes = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
-    notes = _notes(not_said([*side.rollouts.notes, *over_steps(side.rollouts)], stop_notes), groups)
+    notes = not_said([*side.rollouts.notes, *over_steps(side.rollouts)], stop_notes)
     return Curves(plan.missing, confidence, threshold, cluster, side.hashed(), groups, notes)
 
 
@@ -322,13 +324,13 @@ def _measured(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
     by = part.by_task
     units = clusters(part, settings.plan.cluster) if settings.plan.cluster else None
     costs = part.columns.get(COST)
+    if costs is not None and not costs.given.any():
+        costs = None
     n = by.count(rewards.given)
     passing = pass_curves(rewards, by, units, threshold=settings.threshold, confidence=settings.plan.confidence)
     passing, law, fits = _extended(passing, pass_counts(rewards, by, settings.threshold), units, settings)
     others, notes = _others(part, rewards, units, settings)
-    tried = first_success(
-        rewards, costs if costs is not None and costs.given.any() else None, by, threshold=settings.threshold
-    )
+    tried = first_success(rewards, costs, by, threshold=settings.threshold)
     agent, model, dataset = part.keys[0]
     return CurveGroup(
         agent,
@@ -421,19 +423,12 @@ def _shape(n: Ints) -> list[str]:
     return []
 
 
-def _priced(costs: Column | None, tried: Sequence[object]) -> list[str]:
-    if costs is None or not costs.given.any() or not tried:
-        return [f"no cost: no rollout has {COST}"] if tried else []
-    if any(getattr(row, "cost", None) is None for row in tried):
+def _priced(costs: Column | None, tried: Sequence[FirstSuccess]) -> list[str]:
+    if tried and costs is None:
+        return [f"no cost: no rollout has {COST}"]
+    if any(row.cost is None for row in tried):
         return [f"no cost for some k: some tasks have no {COST} for a pass or a failure that is needed"]
     return []
-
-
-def _notes(read: Sequence[str], groups: Sequence[CurveGroup]) -> list[str]:
-    empty = [group.title or "(unnamed)" for group in groups if NO_REWARDS in group.notes]
-    if empty and len(empty) == len(groups):
-        raise InputError(f"{NO_REWARDS}; expected rollouts with a number in reward")
-    return list(read)
 
 
 def document(curves: Curves) -> Document:
@@ -478,10 +473,10 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
             ],
             numbers=range(len(head)),
         )
-    every = {point.k for curve in shown for point in curve.points}
+    points = [point for curve in shown for point in curve.points]
+    every = {point.k for point in points}
     if len(ks) < len(every):
         yield Sentence(f"{len(ks)} of {len(every)} rows; --format csv has every k", "note")
-    points = [point for curve in shown for point in curve.points]
     for why in dict.fromkeys(point.why for point in points if point.why and not point.model_based):
         yield Sentence(f"no band: {plain_why(why)}", "note")
     for note in group.notes:

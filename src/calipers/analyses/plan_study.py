@@ -78,12 +78,10 @@ class Design:
     smallest: float | None  # the smallest difference that it shows with the requested power
     power: float | None  # to show the requested difference
     clusters: int | None = None  # None where tasks are not in clusters
-    smallest_range: tuple[float, float | None] | None = (
-        None  # 95 %, by the pilot; None above: larger than any possible difference
-    )
-    tasks_range: tuple[int, int | None] | None = (
-        None  # tasks that the requested difference may need; None above: unlimited
-    )
+    # 95 %, by the pilot; None above: larger than any possible difference
+    smallest_range: tuple[float, float | None] | None = None
+    # tasks that the requested difference may need; None above: unlimited
+    tasks_range: tuple[int, int | None] | None = None
     cannot_tell: bool | None = None  # whether that range is too wide to plan by
 
 
@@ -595,7 +593,7 @@ class _Study:
         best = self._best(request.tasks)
         here = self._best(self._tasks) if self._tasks and not request.tasks else None
         worth = samples_worth(pair) if pair.divided else None
-        parts = known.parts
+        parts, clusters = known.parts, known.clustered
         return Study(
             source=known.source,
             metric=request.metric,
@@ -623,17 +621,11 @@ class _Study:
             best_here=here,
             price_per_sample=self._price,
             price_per_task=request.price_per_task,
-            advice=[*_too_small(request.detect, designs), *self._advice(have, endless, needed, worth, (best, here))],
+            advice=[*self._advice(have, designs, endless, needed, worth, best, here)],
             notes=known.notes,
-            clusters=self._said_of_clusters(),
-        )
-
-    def _said_of_clusters(self) -> StudyClusters | None:
-        clustered = self._known.clustered
-        return (
-            None
-            if clustered is None
-            else StudyClusters(clustered.key, clustered.count, clustered.clusters.size, clustered.effect)
+            clusters=None
+            if clusters is None
+            else StudyClusters(clusters.key, clusters.count, clusters.clusters.size, clusters.effect),
         )
 
     def _between(self) -> tuple[float, float] | None:
@@ -772,12 +764,16 @@ class _Study:
     def _advice(
         self,
         have: Design | None,
+        designs: Sequence[Design],
         endless: float | None,
         needed: int | None,
         worth: int | None,
-        spent: tuple[Design | None, Design | None],
+        best: Design | None,
+        here: Design | None,
     ) -> Iterator[str]:
-        request, (best, here) = self._request, spent
+        request = self._request
+        if request.detect is not None and not designs:
+            yield f"even {MOST_TASKS:,} tasks do not show a difference of {figure(request.detect)}"
         between = self._between()
         so = IF_SO if between is not None and between[0] <= 0 and self._pair.divided else ""
         if have is not None:
@@ -803,8 +799,12 @@ class _Study:
             yield f"a budget of {money(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:
                 yield f"with the available tasks it pays for {tasks_and_samples(here.tasks, here.samples)}"
-        if request.paired and request.detect is not None and self._known.parts and self._known.correlation:
-            yield from self._unpaired(request.detect)
+        parts = self._known.parts
+        if request.paired and request.detect is not None and parts and self._known.correlation:
+            alone = self._fewest(2 * parts.variance(self._samples), request.detect)
+            paired = self._needed(self._samples, request.detect)
+            if alone and paired and alone > paired:
+                yield f"without pairing (different tasks in each run) it takes {alone:,} tasks instead of {paired:,}"
 
     def _dear_tasks(self, worth: int | None) -> str | None:
         """Advice on samples where a task costs so much that more samples pay off."""
@@ -815,23 +815,6 @@ class _Study:
         if best is None or worth is None or best <= worth:
             return None
         return f"at these prices about {counted(best, 'sample')} per task are best, because each task has a price"
-
-    def _unpaired(self, detect: float) -> Iterator[str]:
-        """How many tasks pairing saves, if any."""
-        parts = self._known.parts
-        if parts is None:
-            return
-        alone = self._fewest(2 * parts.variance(self._samples), detect)
-        paired = self._needed(self._samples, detect)
-        if alone and paired and alone > paired:
-            yield f"without pairing (different tasks in each run) it takes {alone:,} tasks instead of {paired:,}"
-
-
-def _too_small(detect: float | None, designs: Sequence[Design]) -> list[str]:
-    """Advice on a difference that is too small to show."""
-    if detect is None or designs:
-        return []
-    return [f"even {MOST_TASKS:,} tasks do not show a difference of {figure(detect)}"]
 
 
 def _enough_samples(worth: int | None, have: Design | None, endless: float | None, units: str) -> str:
@@ -858,10 +841,10 @@ def _blocks(study: Study) -> Iterator[Block]:
     yield Title("", markdown=("Plan for ", Name(study.metric)))
     yield Sentence(clean(f"{study.metric}: {study.source}", 400), markdown=Name(study.source, 400))
     yield SentenceList([Sentence(fact) for fact in _facts(study)])
-    for title, heads, rows in _tables(study):
+    for title, rows in _tables(study):
         yield Blank()
         yield Sentence(title)
-        yield Table([TableColumn(head, "right") for head in heads], [Row(row) for row in rows])
+        yield Table([TableColumn(head, "right") for head in rows[0]], [Row([*row.values()]) for row in rows])
     yield Blank()
     yield SentenceList([Sentence(advice) for advice in study.advice])
 
@@ -891,44 +874,45 @@ def _clustered_sentence(clusters: StudyClusters) -> str:
     return f"{sentence}: the variance is {clusters.design_effect:.3g} times that of independent tasks (design effect)"
 
 
-def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    priced = study.price_per_sample is not None
-    cost = ["price"] if priced else []
-    within = ["clusters"] if study.clusters is not None else []
+def _tables(study: Study) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """The title of each table, and the cells of its rows by their heads."""
     if study.have is not None:
         have = study.have
-        reach = [RANGE] if have.smallest_range else []
-        heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *reach, *(_asked(study))]
-        row = [*_counts(have), *_price(have, priced), figure(have.smallest)]
-        row += [
-            *([_range_text(have.smallest_range)] if have.smallest_range else []),
-            *([_power(have)] if study.detect else []),
-        ]
-        yield "with the available tasks and samples:", heads, [row]
+        reach = {RANGE: _range_text(have.smallest_range)} if have.smallest_range else {}
+        row = {**_size_cells(study, have), "smallest difference": figure(have.smallest), **reach}
+        yield "with the available tasks and samples:", [row | _power_cell(study, have)]
     if study.designs:
-        ranged = any(design.tasks_range for design in study.designs)
-        heads = ["samples", "tasks", *within, "rollouts", *cost, *([f"tasks, {RANGE}"] if ranged else [])]
         rows = []
         for design in study.designs:
-            *tasks, samples, rollouts = _counts(design)
-            rows.append(
-                [samples, *tasks, rollouts, *_price(design, priced), *([_tasks_range(design)] if ranged else [])]
-            )
+            cells = _size_cells(study, design)
+            reach = {f"tasks, {RANGE}": _tasks_range(design)} if study.designs[0].tasks_range else {}
+            rows.append({"samples": cells.pop("samples"), **cells, **reach})
         sized = ", in clusters of the same size" if study.clusters is not None else ""
-        yield f"to show a difference of {figure(study.detect)}{sized}:", heads, rows
+        yield f"to show a difference of {figure(study.detect)}{sized}:", rows
     if study.best is not None:
-        best = study.best
-        heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
         rows = [
-            [
-                *_counts(design),
-                *_price(design, priced),
-                figure(design.smallest),
-                *([_power(design)] if study.detect else []),
-            ]
-            for design in dict.fromkeys(filter(None, (best, study.best_here)))
+            {**_size_cells(study, each), "smallest difference": figure(each.smallest), **_power_cell(study, each)}
+            for each in dict.fromkeys(filter(None, (study.best, study.best_here)))
         ]
-        yield f"the best use of a budget of {money(study.budget or 0.0)}:", heads, rows
+        yield f"the best use of a budget of {money(study.budget or 0.0)}:", rows
+
+
+def _size_cells(study: Study, design: Design) -> dict[str, str]:
+    """The size of a design, and its price where one is known."""
+    cells = {"tasks": f"{design.tasks:,}"}
+    if design.clusters is not None:
+        cells["clusters"] = f"{design.clusters:,}"
+    cells |= {"samples": f"{design.samples:,}", "rollouts": f"{design.rollouts:,}"}
+    if study.price_per_sample is not None:
+        cells["price"] = "–" if design.price is None else money(design.price)
+    return cells
+
+
+def _power_cell(study: Study, design: Design) -> dict[str, str]:
+    if not study.detect:
+        return {}
+    power = "–" if design.power is None else f"{100 * design.power:.0f} %"
+    return {f"power to show {figure(study.detect)}": power}
 
 
 def _tasks_range(design: Design) -> str:
@@ -942,23 +926,6 @@ def _tasks_range(design: Design) -> str:
 def _range_text(ends: tuple[float, float | None]) -> str:
     low, high = ends
     return f"{figure(low)} to {figure(high) if high is not None else 'more than the range of rewards'}"
-
-
-def _asked(study: Study) -> list[str]:
-    return [f"power to show {figure(study.detect)}"] if study.detect else []
-
-
-def _counts(design: Design) -> list[str]:
-    counts = (design.tasks, design.clusters, design.samples, design.rollouts)
-    return [f"{count:,}" for count in counts if count is not None]
-
-
-def _price(design: Design, priced: bool) -> list[str]:
-    return ["–" if design.price is None else money(design.price)] if priced else []
-
-
-def _power(design: Design) -> str:
-    return "–" if design.power is None else f"{100 * design.power:.0f} %"
 
 
 def tasks_and_samples(tasks: int, samples: int) -> str:

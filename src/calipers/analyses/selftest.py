@@ -344,12 +344,9 @@ def with_error_bounds(
     )
     tasks = set(table.tasks)
     here = {"wrong answer passes": sorted(accepts & tasks), "gold answer fails": sorted(refuses & tasks)}
-    rates = allowed_rates(probes, float(known.get("confidence") or result.confidence))
-    wide = (
-        result
-        if rates is None
-        else score(table, metrics or None, **{**known, "confidence": rates.confidence_of_shares})
-    )
+    rates, wide = allowed_rates(probes, float(known.get("confidence") or result.confidence)), result
+    if rates is not None:
+        wide = score(table, metrics or None, **{**known, "confidence": rates.confidence_of_shares})
     groups, notes = [], []
     for group, lower, upper, wider in zip(result.groups, low.groups, high.groups, wide.groups, strict=True):
         bounds = {name: _ends(name, (group, lower, upper)) for name in group.metrics}
@@ -358,9 +355,7 @@ def with_error_bounds(
         groups.append({**who, "bounds": bounds, "rate_bounds": by_rates})
         title = f"{group.title}: " if len(result.groups) > 1 else ""
         for name in group.metrics:
-            notes += [
-                f"{title}{text}" for text in _sentences(name, group, bounds[name], by_rates.get(name), rates) if text
-            ]
+            notes += [f"{title}{text}" for text in _sentences(name, group, bounds[name], by_rates.get(name), rates)]
     counts = [f"a wrong answer passes in {counted(len(here['wrong answer passes']), 'task')}"]
     counts += [f"the gold answer fails in {counted(len(here['gold answer fails']), 'task')}"]
     said = [*notes, f"suspicious tasks, by {check}: {', '.join(counts)}"]

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from calipers.analyses.rescore.document import Flip, Rescored
 from calipers.analyses.rescore.judging import (
@@ -61,7 +61,7 @@ from calipers.formats.run_folder import (
     read_stop,
 )
 from calipers.formats.source import STDIN, Source
-from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.metrics.metric import PASS_THRESHOLD, passed
 from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, is_remote, load
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.figures import counted
@@ -203,8 +203,10 @@ class OldAndNewRewards:
         gather, rows = self._gather, batch.rows
         first, last = batch.numbers[0], batch.numbers[-1]
         for number, row in zip(batch.numbers, rows, strict=True):
-            if row.reward is None and row.outcome == "scored" and not any((row.rewards or {}).values()):
-                self._check_rewarded(number, row)
+            if row.reward is None and row.outcome == "scored" and not _some_number(row.rewards):
+                right = "expected a number in reward or rewards, or another outcome"
+                where = f"{self._places.path}:{number}"
+                raise InputError.at(where, "outcome is 'scored' but there is no reward", right)
         self._places.add(gather.rows, first if last - first + 1 == len(rows) else np.array(batch.numbers))
         gather.tasks([row.task for row in rows])
         gather.whole("sample", [row.sample for row in rows])
@@ -226,11 +228,6 @@ class OldAndNewRewards:
         self._before += map(_old_code, rows)
         self._after += map(CODE.__getitem__, judged.outcomes)
         gather.rows += len(rows)
-
-    def _check_rewarded(self, line: int, row: Any) -> None:
-        if all(reward is None for reward in (row.rewards or {}).values()):
-            right = "expected a number in reward or rewards, or another outcome"
-            raise InputError.at(f"{self._places.path}:{line}", "outcome is 'scored' but there is no reward", right)
 
     @property
     def judged(self) -> int:
@@ -259,6 +256,10 @@ class OldAndNewRewards:
         )
 
 
+def _some_number(rewards: Mapping[str, Any] | UnsetType | None) -> bool:
+    return any(reward is not None for reward in (rewards or {}).values())
+
+
 def rejudged(part: Part) -> Rejudged:
     """The rollouts with the old answers, with the new ones, and what became of each."""
     table = assemble([part])
@@ -281,10 +282,7 @@ def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
     """Where every rollout went from one reward to the other; the kinds add up to all of them."""
     before = contributed(table, old) if old else Column.gaps(len(table))
     after = contributed(table, new)
-    passed_before, passed_after = (
-        before.given & (before.values >= PASS_THRESHOLD),
-        after.given & (after.values >= PASS_THRESHOLD),
-    )
+    passed_before, passed_after = passed(before, PASS_THRESHOLD), passed(after, PASS_THRESHOLD)
     numbered = before.given & after.given
     same = (numbered & (before.values == after.values)) | ~(before.given | after.given)
     kinds: dict[str, Bools] = {
@@ -294,7 +292,10 @@ def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
         "number to gap": before.given & ~after.given,
         "gap to number": ~before.given & after.given,
     }
-    flipped = [_flip(what, table, rows) for what, rows in kinds.items()]
+    flipped = []
+    for what, rows in kinds.items():
+        which = [(table.tasks[int(table.task[row])], int(table.sample[row])) for row in np.flatnonzero(rows)[:NAMED]]
+        flipped.append(Flip(what, int(rows.sum()), which))
     return [*flipped, Flip("the same", int(same.sum()), ())]
 
 
@@ -302,12 +303,6 @@ def moved(before: Ints, after: Ints) -> Mapping[str, tuple[int, int]]:
     """How many rollouts had each outcome, and have, by codes of the ledger, [R] each."""
     counts = [np.bincount(codes, minlength=len(OUTCOMES)).tolist() for codes in (before, after)]
     return {word: (old, new) for word, old, new in zip(OUTCOMES, *counts, strict=True) if old or new}
-
-
-def _flip(what: str, table: Rollouts, rows: Bools) -> Flip:
-    places = np.flatnonzero(rows)
-    which = [(table.tasks[int(table.task[row])], int(table.sample[row])) for row in places[:NAMED]]
-    return Flip(what, len(places), which)
 
 
 Rewards = str | Any
@@ -342,9 +337,8 @@ class Imported:
         odd = np.flatnonzero(given.given & ~np.isfinite(given.values))
         if len(odd):
             task = table.tasks[int(table.task[odd[0]])]
-            raise InputError.at(
-                path, f"the reward of task {task!r} is not a finite number", "expected a finite number, or none"
-            )
+            wrong = f"the reward of task {task!r} is not a finite number"
+            raise InputError.at(path, wrong, "expected a finite number, or none")
         keys = zip((table.tasks[task] for task in table.task.tolist()), table.sample.tolist(), strict=True)
         rows = zip(keys, given.values.tolist(), given.given.tolist(), strict=True)
         return cls(path, {key: value for key, value, there in rows if there})
@@ -540,13 +534,10 @@ def _scoring(request: Rescoring, recorded: _Recorded) -> Plan:
     """How both rewards are scored; InputError for a metric that reads no reward."""
     plan = make_plan(request.metrics or recorded.metrics or None, by=request.by, dialect=recorded.dialect)
     rewarded = [metric for metric in plan.asked if set(metric.metric.reads) <= {"reward", "answer"}]
-    for metric in plan.asked if request.metrics else ():
-        if metric not in rewarded:
-            raise InputError.at(
-                "--metric",
-                f"{metric.text} does not read a reward, so a rescore cannot change it",
-                "expected a metric of rewards",
-            )
+    others = [metric.text for metric in plan.asked if metric not in rewarded]
+    if others and request.metrics:
+        wrong = f"{others[0]} does not read a reward, so a rescore cannot change it"
+        raise InputError.at("--metric", wrong, "expected a metric of rewards")
     return replace(plan, asked=rewarded)
 
 
@@ -654,9 +645,8 @@ def _suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
     except NotThere as error:
         if request.benchmark is not None:
             raise
-        raise InputError.at(
-            request.run, f"its benchmark cannot be found ({error})", "give it: --benchmark DIR"
-        ) from None
+        wrong = f"its benchmark cannot be found ({error})"
+        raise InputError.at(request.run, wrong, "give it: --benchmark DIR") from None
     if recorded.tasks is None or provenance.identity(Job(suite.name, "none"), suite)["tasks"] == recorded.tasks:
         return suite, []
     where = request.benchmark or recorded.benchmark
@@ -671,9 +661,8 @@ def _check_target(request: Rescoring) -> None:
     if request.run == STDIN:
         raise InputError.at("-", "a run cannot be read from standard input", "expected a folder or a file")
     if not os.path.isdir(os.path.dirname(target)):
-        raise InputError.at(
-            request.target, f"there is no folder {os.path.dirname(request.target)!r}", "create it first"
-        )
+        wrong = f"there is no folder {os.path.dirname(request.target)!r}"
+        raise InputError.at(request.target, wrong, "create it first")
     if os.path.isdir(target):
         raise InputError.at(request.target, "is a directory", "expected a file, such as rescored.jsonl")
     if os.path.basename(target) in (LOG, PLAN, STOPPED, RESULT) and is_run(os.path.dirname(target)):
