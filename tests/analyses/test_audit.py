@@ -89,6 +89,14 @@ def test_a_key_against_every_strong_run(strong, kind):
     assert getattr(verdict, "kind", None) == kind
 
 
+def test_a_sample_that_passes_is_no_key_against_strong_runs():
+    """What the last sample says is not what the run says."""
+    rows = [
+        {"task": "t", "sample": sample, "answer": "AB"[sample], "reward": float(sample == 0)} for sample in range(2)
+    ]
+    assert not [*against_strong_runs([AuditEvidence(list(rows_of(rows)))] * 16)]
+
+
 def test_twins_that_fail_where_the_original_passes():
     records = []
     for task in range(20):

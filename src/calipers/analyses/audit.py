@@ -665,23 +665,28 @@ RULES: Final[Mapping[str, Rule]] = {
 
 def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:
     """Tasks where all runs of the better half give one answer, which is not the key."""
-    answers: list[dict[str, Any]] = []
+    answers: list[dict[str, list[AuditRow]]] = []
     means = []
     for run in runs:
         rows = run.last
         means.append(float(np.mean([row.reward for row in rows])) if rows else 0.0)
-        answers.append({row.task: (row.answer, row.passed) for row in rows if row.answer is not None})
+        given: dict[str, list[AuditRow]] = defaultdict(list)
+        for row in rows:
+            if row.answer is not None:
+                given[row.task].append(row)
+        answers.append(given)
     strong = sorted(range(len(runs)), key=lambda at: -means[at])[: (len(runs) + 1) // 2]
     shared = set.intersection(*(set(answers[at]) for at in strong)) if strong else set()
+    samples = {task: [row for at in strong for row in answers[at][task]] for task in shared}
     against = sorted(
         task
-        for task in shared
-        if len({repr(answers[at][task][0]) for at in strong}) == 1 and not any(answers[at][task][1] for at in strong)
+        for task, some in samples.items()
+        if len({repr(row.answer) for row in some}) == 1 and not any(row.passed for row in some)
     )
     if not against:
         return
     says = f"tasks where all of the {len(strong)} better runs give one answer, which is not the key"
-    examples = [f"task {task!r}: {answers[strong[0]][task][0]!r:.40}" for task in against[:NAMED]]
+    examples = [f"task {task!r}: {samples[task][0].answer!r:.40}" for task in against[:NAMED]]
     if len(strong) >= STRONG:
         yield Anomaly("strong_runs", IMPOSSIBLE, len(against), says, expected=0.01, examples=examples)
     else:

@@ -90,6 +90,29 @@ def test_what_differs_is_said(ran, tmp_path, change, says):
     assert "not as planned" in verified.stdout
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("prompt", {"chat_template": "tool_use"}, "chat_template is 'tool_use', planned None"),
+        ("model_args", {"dtype": "float16"}, "model_args has changed"),
+        ("documents", [1, 2], "documents has changed"),
+    ],
+)
+def test_a_setting_that_the_plan_does_not_have_is_said(ran, key, value, says):
+    from calipers.analyses.certify.preregister import differences, read_preregistration
+
+    plan = read_preregistration(str(ran / "plan.cert.json")).predicate
+    [planned] = plan["runs"]
+    before = planned["identity"].get(key)
+    identity = {**planned["identity"], key: {**before, **value} if isinstance(before, dict) else value}
+    run = {"dataset": planned["dataset"], "model": planned["model"], "samples": 2, "identity": identity}
+    ledger, metrics = {"planned": 12}, {"mean_reward": {}}
+    group = {"dataset": planned["dataset"], "model": planned["model"], "ledger": ledger, "metrics": metrics}
+    result = {"groups": [group], "dialect": "native", "missing": "gap", "confidence": 0.95, "seed": 0}
+    [difference] = differences(plan, result, [run], None)
+    assert difference.endswith(says)
+
+
 @pytest.mark.parametrize("planned", ["metrics: [mean_reward]\n", ""])
 @pytest.mark.parametrize(
     ("options", "says"),

@@ -28,6 +28,8 @@ SCHEMA: Final = "calipers.preregistration/1"
 SUITE: Final = "calipersSuiteSha256"
 COMPARED: Final = ("tasks", "prompt", "sampling", "judged", "documents", "verifier_code", "model_args")
 """What a plan and a run must have in common, of what makes two runs the same run."""
+IF_SET: Final = ("documents", "model_args")
+"""Those of them that a plan has only where they are set."""
 SCORED: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed")
 """How a run is scored, by its plan."""
 
@@ -223,13 +225,13 @@ def _of_run(name: str, wanted: Mapping[str, Any], run: Mapping[str, Any], regist
     found = []
     if run["samples"] != wanted["samples"]:
         found.append(f"{name}: {counted(run['samples'], 'sample')} per task, planned {wanted['samples']}")
-    for key, value in wanted["identity"].items():
-        now = run["identity"].get(key)
+    for key in sorted({*wanted["identity"], *IF_SET}):
+        value, now = wanted["identity"].get(key), run["identity"].get(key)
         if now == value:
             continue
-        if key in ("sampling", "prompt") and isinstance(now, dict):
-            changed = [inner for inner in value if now.get(inner) != value[inner]]
-            found += [f"{name}: {inner} is {now.get(inner)!r}, planned {value[inner]!r}" for inner in changed]
+        if key in ("sampling", "prompt") and isinstance(now, dict) and isinstance(value, dict):
+            changed = [inner for inner in sorted({*value, *now}) if now.get(inner) != value.get(inner)]
+            found += [f"{name}: {inner} is {now.get(inner)!r}, planned {value.get(inner)!r}" for inner in changed]
         elif key == "tasks":
             found.append(f"{name}: the tasks have changed")
         else:
