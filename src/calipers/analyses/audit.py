@@ -220,16 +220,7 @@ class Audit:
         """The audit, ready for strict JSON."""
         from calipers import __version__
 
-        return {
-            "schema": SCHEMA,
-            "calipers": __version__,
-            "paths": list(self.paths),
-            "rollouts": self.rollouts,
-            "findings": [asdict(each) for each in self.findings],
-            "lists": [asdict(each) for each in self.lists],
-            "tried": list(self.tried),
-            "unknown": list(self.unknown),
-        }
+        return {"schema": SCHEMA, "calipers": __version__, **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)

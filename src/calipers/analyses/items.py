@@ -139,16 +139,10 @@ class ItemReport(Page):
         """The document, ready for strict JSON."""
         from calipers import __version__
 
-        return {
-            "schema": SCHEMA,
-            "calipers": __version__,
-            "threshold": self.threshold,
-            "missing": self.missing,
-            "sort": self.sort,
-            "inputs": [asdict(source) for source in self.inputs],
-            "tables": [self._table(table) for table in self.tables],
-            "notes": list(self.notes),
-        }
+        fields = asdict(replace(self, tables=()))
+        del fields["limit"]
+        tables = [self._table(table) for table in self.tables]
+        return {"schema": SCHEMA, "calipers": __version__, **fields, "tables": tables}
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per task; the values of the runs are in one cell, by name."""
@@ -239,8 +233,9 @@ def items(
     tables = []
     with quietly():
         for dataset, those, notes in _datasets(runs):
-            all_notes = [*notes, *_stopped(those)]
-            tables += [_measured(dataset, those, key, all_notes, settings) for key in _rewards(those, reward)]
+            # of a run that a stopping rule stopped, only the tasks before the stop count
+            stops = [f"{name}: {part.stop.fact}; only those tasks are counted" for name, _, part in those if part.stop]
+            tables += [_measured(dataset, those, key, [*notes, *stops], settings) for key in _rewards(those, reward)]
     return ItemReport(
         threshold,
         plan.missing,
@@ -249,11 +244,6 @@ def items(
         tables,
         [note for side in sides for note in _unsaid(side.rollouts)],
     )
-
-
-def _stopped(those: Sequence[NamedRun]) -> list[str]:
-    """Notes on runs that a stopping rule stopped: only their tasks before the stop count."""
-    return [f"{name}: {part.stop.fact}; only those tasks are counted" for name, _, part in those if part.stop]
 
 
 def _unsaid(rollouts: Rollouts) -> list[str]:

@@ -143,16 +143,7 @@ class JudgeCheck(Page):
         """The document, ready for strict JSON."""
         from calipers import __version__
 
-        return {
-            "schema": SCHEMA,
-            "calipers": __version__,
-            "labels": self.labels,
-            "threshold": self.threshold,
-            "confidence": self.confidence,
-            "inputs": [asdict(source) for source in self.inputs],
-            "groups": [asdict(group) for group in self.groups],
-            "notes": list(self.notes),
-        }
+        return {"schema": SCHEMA, "calipers": __version__, **asdict(self)}
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per number: the scores, the judge's rates, the agreements."""

@@ -357,11 +357,14 @@ def _rollouts(
     if tree is None and os.path.isfile(beside):
         tree = beside
     kept = None if tree is None or certificate.root is None else trees.open_tree(tree)
-    seed = kept.seed if kept is not None and _is_of(kept, certificate) else None
+    same = kept is not None and (kept.root, kept.count) == (certificate.root, certificate.leaves)
+    seed = kept.seed if kept is not None and same else None
     done = _scored(files, scoring, columns, certificate.predicate["columns"], seed)
     mine, theirs = done.result, certificate.result
     if mine.digest == certificate.digest:
-        yield CertCheck("numbers", GOOD, f"{_counted(mine)} recomputed to the same digest")
+        rollouts = counted(sum(group.ledger.planned for group in mine.groups), "rollout")
+        numbers = counted(sum(len(group.metrics) for group in mine.groups), "number")
+        yield CertCheck("numbers", GOOD, f"{numbers} of {rollouts} recomputed to the same digest")
     else:
         yield CertCheck("numbers", WRONG, f"the rollouts give other numbers: {'; '.join(_differences(mine, theirs))}")
     if certificate.root is None:
@@ -379,10 +382,6 @@ def _rollouts(
             yield CertCheck("tree", WRONG, f"{says}; {others}")
         return
     yield _leaves(kept, done)
-
-
-def _is_of(tree: trees.TreeFile, certificate: Certificate) -> bool:
-    return tree.root == certificate.root and tree.count == certificate.leaves
 
 
 def _leaves(file: trees.TreeFile, done: ScoredRollouts) -> CertCheck:
@@ -426,12 +425,6 @@ def _scored(
         return scored(files, scoring, certified, seed)
     except InputError:
         return scored(files, scoring, seed=seed)
-
-
-def _counted(result: Result) -> str:
-    rollouts = sum(group.ledger.planned for group in result.groups)
-    numbers = sum(len(group.metrics) for group in result.groups)
-    return f"{counted(numbers, 'number')} of {counted(rollouts, 'rollout')}"
 
 
 def _differences(mine: Result, theirs: Mapping[str, Any]) -> list[str]:
@@ -581,16 +574,9 @@ def _blocks(verified: Verification) -> Iterator[Block]:
     yield Blank()
     numbers = []
     for group in verified.certificate.result["groups"]:
-        who = " · ".join(clean(part, 40) for part in (group["dataset"], group["model"], group["agent"]) if part)
+        who = " · ".join(clean(part, 40) for part in (group["dataset"], group["model"], group["agent"]) if part) or "-"
+        rollouts = f"{group['ledger']['planned']:,}"
         for name, estimate in group["metrics"].items():
-            interval = estimate["interval"]
-            numbers.append(
-                [
-                    who or "-",
-                    clean(name, 40),
-                    figure(estimate["value"], 4),
-                    ends(tuple(interval), 4) if interval else "-",
-                    f"{group['ledger']['planned']:,}",
-                ]
-            )
+            interval = ends(tuple(estimate["interval"]), 4) if estimate["interval"] else "-"
+            numbers.append([who, clean(name, 40), figure(estimate["value"], 4), interval, rollouts])
     yield plain_table(["run", "metric", "value", "interval", "rollouts"], numbers, numbers={2, 4}, names={0})

@@ -90,14 +90,7 @@ class BestSteps(Page):
         """The document, ready for strict JSON."""
         from calipers import __version__
 
-        return {
-            "schema": SCHEMA,
-            "calipers": __version__,
-            "path": self.path,
-            "confidence": self.confidence,
-            "picks": [asdict(pick) for pick in self.picks],
-            "notes": list(self.notes),
-        }
+        return {"schema": SCHEMA, "calipers": __version__, **asdict(self)}
 
 
 def best_of(watching: RunWatch, metric: str | None) -> BestSteps:

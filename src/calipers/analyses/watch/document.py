@@ -157,22 +157,8 @@ class Watched(Page):
         """The document, ready for strict JSON."""
         from calipers import __version__
 
-        names = ("path", "planned", "false_alarms", "confidence", "steps", "segment", "evidence", "needed")
-        return {
-            "schema": SCHEMA,
-            "calipers": __version__,
-            "exit_code": self.exit_code,
-            "sentence": self.headline(),
-            **{name: getattr(self, name) for name in names},
-            "series": [asdict(one) for one in self.series],
-            "alarms": [asdict(one) for one in self.alarms],
-            "raised": [asdict(one) for one in self.raised],
-            "accepted": list(self.accepted),
-            "rewrites": self.rewrites,
-            "unreadable": dict(self.unreadable),
-            "advice": list(self.advice),
-            "notes": list(self.notes),
-        }
+        about = {"exit_code": self.exit_code, "sentence": self.headline()}
+        return {"schema": SCHEMA, "calipers": __version__, **about, **asdict(self)}
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each step of each metric."""

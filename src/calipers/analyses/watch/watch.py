@@ -114,10 +114,10 @@ class RunWatch:
         self._pending: dict[Key, Record] = {}
         try:
             self.settings = self._settled(settings)
+            self.monitor = self._restored()
         except BaseException:
             self.close()
             raise
-        self.monitor = self._restored()
 
     def close(self) -> None:
         """Let go of the state."""
