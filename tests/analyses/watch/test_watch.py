@@ -164,6 +164,17 @@ def test_a_rewritten_step_is_told_and_all_is_computed_again(tmp_path):
     assert rewritten.evidence == pytest.approx(look(tmp_path / "b").evidence)
 
 
+def test_alarms_keep_their_rollouts_when_a_step_is_rewritten(tmp_path):
+    write_run(tmp_path, 14, drop=0.3, at=8)
+    (before,) = look(tmp_path).raised
+    path = tmp_path / "step_2.jsonl"
+    path.write_text(path.read_text().replace('"reward": 1.0', '"reward": 0.0', 1))
+    os.utime(path, (1, 1))
+    after = look(tmp_path)
+    assert after.rewrites == 1
+    assert [(raised.command, len(raised.rollouts)) for raised in after.raised] == [(before.command, 5)]
+
+
 def test_a_late_step_is_shown_and_not_used(tmp_path):
     write_run(tmp_path, 3, first=5)
     before = look(tmp_path)

@@ -67,8 +67,12 @@ class StateFolder:
         except OSError as error:
             raise LogError.of(path, error) from None
         self.records: list[tuple[Header, int, int]] = []  # header, where its arrays begin, and how long they are
-        self.size = self._index()
-        self._log.truncate(self.size)
+        try:
+            self.size = self._index()
+            self._log.truncate(self.size)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -242,7 +242,11 @@ class RunWatch:
     def _tell_runs(self) -> None:
         """Note folders that are watched side by side: they may be splits of one run, or two runs."""
         splits = dict.fromkeys(series.split for series in self.monitor.series.values())
-        folders = [name for name in splits if name.lower() not in SPLITS and self._is_folder(name)]
+        folders = [
+            name
+            for name in splits
+            if name.lower() not in SPLITS and any(os.path.isdir(os.path.join(root, name)) for root in self.folders)
+        ]
         if len(folders) > 1:
             shown = ", ".join(f"{name}/" if name else "the folder itself" for name in folders[:MOST_NAMED])
             more = f" and {len(folders) - MOST_NAMED} more" if len(folders) > MOST_NAMED else ""
@@ -250,9 +254,6 @@ class RunWatch:
                 f"{self.path}: {shown}{more} are watched as {len(folders)} series, each with its own curve. If they "
                 f"are different runs, watch each of them alone, such as: {self._alone(folders[-1])}"
             )
-
-    def _is_folder(self, split: str) -> bool:
-        return any(os.path.isdir(os.path.join(root, split)) for root in self.folders)
 
     def _taken(
         self,
@@ -274,8 +275,8 @@ class RunWatch:
             self.monitor.begin([self.state.sums(found[key]) for key in firsts])
             for key, late in marked:
                 self.monitor.take(self.state.sums(found[key]), late=late)
-        for number, raised in enumerate(self.monitor.raised[before:], before):
-            self.monitor.raised[number] = self._closer(raised)
+        known = [] if rewritten else self.monitor.raised[:before]
+        self.monitor.raised = [*known, *map(self._closer, self.monitor.raised[len(known) :])]
         return self.monitor.raised[before:]
 
     def _closer(self, raised: Raised) -> Raised:
