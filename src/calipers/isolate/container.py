@@ -49,8 +49,22 @@ from .limits import (
 from .tamper_check import tampered
 
 TOOLS = ("setpriv",)  # for commands of other users than root
-KEPT = "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,sys_chroot,setfcap,audit_write"
-CAPABILITIES = "-all," + ",".join(f"+{name}" for name in KEPT.split(","))
+CAPABILITY_NUMBERS = {
+    "chown": 0,
+    "dac_override": 1,
+    "fowner": 3,
+    "fsetid": 4,
+    "kill": 5,
+    "setgid": 6,
+    "setuid": 7,
+    "setpcap": 8,
+    "net_bind_service": 10,
+    "sys_chroot": 18,
+    "audit_write": 29,
+    "setfcap": 31,
+}
+"""What root of a room may do, and how the kernel numbers it."""
+CAPABILITIES = "-all," + ",".join(f"+{name}" for name in CAPABILITY_NUMBERS)
 MOST_TOLD = 100  # commands of those that were left running
 FULL = re.compile(rb"(sh|nsenter): [^\n]*fork[^\n]*\n", re.IGNORECASE)
 SWITCH = (
@@ -79,20 +93,6 @@ files, settings = marshal.load(open(channel, "rb", closefd=False))
 {LOAD_FILES}
 sys.modules[name].main(channel, settings)
 """
-CAPABILITY_NUMBERS = {
-    "chown": 0,
-    "dac_override": 1,
-    "fowner": 3,
-    "fsetid": 4,
-    "kill": 5,
-    "setgid": 6,
-    "setuid": 7,
-    "setpcap": 8,
-    "net_bind_service": 10,
-    "sys_chroot": 18,
-    "audit_write": 29,
-    "setfcap": 31,
-}
 
 
 class ContainerError(Exception):
@@ -169,7 +169,7 @@ class Container:
             "hidden": self._hidden,
             "shown": shown(),
             "groups": self._cgroups.doors,
-            "rights": sum(1 << CAPABILITY_NUMBERS[name] for name in KEPT.split(",")),
+            "rights": sum(1 << number for number in CAPABILITY_NUMBERS.values()),
         }
         channel, theirs = socket.socketpair()
         self._channel = channel
@@ -238,7 +238,7 @@ class Container:
         user: str | int | None,
         timeout: float | None,
     ) -> CommandResult:
-        script = f"cd {_quoted(cwd or '/app')} && {{ {command}\n}}"
+        script = f"cd {shlex.quote(cwd or '/app')} && {{ {command}\n}}"
         inside = self._inside(env)
         shell = ["sh", "-c", START, script, self._shell(inside["PATH"])]
         if user not in (None, 0, "root"):
@@ -294,9 +294,9 @@ class Container:
         source = Path(source)
         whole, part = (source, ".") if source.is_dir() else (source.parent, source.name)
         into = target if source.is_dir() else os.path.dirname(target) or "/"
-        unpack = f"mkdir -p {_quoted(into)} && tar -C {_quoted(into)} --no-same-owner -xf -"
+        unpack = f"mkdir -p {shlex.quote(into)} && tar -C {shlex.quote(into)} --no-same-owner -xf -"
         if not source.is_dir() and os.path.basename(target) != part:
-            unpack += f" && mv -f {_quoted(f'{into}/{part}')} {_quoted(target)}"
+            unpack += f" && mv -f {shlex.quote(f'{into}/{part}')} {shlex.quote(target)}"
         printed = CappedOutput()
         read, write = os.pipe()
         with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=write) as packing:
@@ -466,10 +466,6 @@ class StartedCommand:
     def close(self) -> None:
         """Forget it."""
         os.close(self._told)
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(text)
 
 
 def hidden_homes() -> list[str]:

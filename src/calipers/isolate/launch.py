@@ -126,16 +126,9 @@ class Mechanism:
             shown = [word for entry in entries for word in _option(*entry)]
             ends = ["--as-pid-1", "--die-with-parent", "--remount-ro", "/", "--chdir", "/tmp", "--"]
             return [self.path, *user, *apart, *folders, *shown, *ends, *argv]
-        return [self.path, *unshare_options("mount", "pid", "net", "ipc", "uts", "cgroup"), *argv]
-
-
-def unshare_options(*kinds: str) -> list[str]:
-    """What follows ``unshare`` so that a command is process 1 of new namespaces, and ends with whoever started it.
-
-    Root needs no user namespace to make the others.
-    """
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    return [*user, *(f"--{kind}" for kind in kinds), "--fork", "--kill-child=KILL", "--"]
+        user = [] if root else ["--user", "--map-root-user"]
+        kinds = ["--mount", "--pid", "--net", "--ipc", "--uts", "--cgroup"]
+        return [self.path, *user, *kinds, "--fork", "--kill-child=KILL", "--", *argv]  # it ends with who started it
 
 
 def find(name: Name) -> Mechanism | None:
@@ -540,18 +533,25 @@ def forgo(sandbox: bool = True) -> None:
 
 def probe() -> Mechanism:
     """The best mechanism that works here; `SandboxError` with the reason against each when none does."""
+    if isinstance(best := working(), Mechanism):
+        return best
+    if _forgone:
+        return _forgone[0]
+    raise SandboxError(
+        f"no sandbox works on this machine ({best}); install bubblewrap, or allow user namespaces,"
+        " or use --unsafe-no-sandbox to run model-written code without protection"
+    )
+
+
+def working() -> Mechanism | str:
+    """The best mechanism that works here, whatever was requested, or the reason against each."""
     reasons = []
     for name in NAMES:
         mechanism = attempt(name)
         if isinstance(mechanism, Mechanism):
             return mechanism
         reasons.append(mechanism)
-    if _forgone:
-        return _forgone[0]
-    raise SandboxError(
-        f"no sandbox works on this machine ({'; '.join(reasons)}); install bubblewrap, or allow user namespaces,"
-        " or use --unsafe-no-sandbox to run model-written code without protection"
-    )
+    return "; ".join(reasons)
 
 
 @cache
@@ -561,9 +561,8 @@ def attempt(name: Name) -> Mechanism | str:
     if mechanism is None:
         return f"{name} is not installed"
     job = {"argv": [interpreter(), "-I", "-S", "-c", ""], "folders": [], "folder": "/tmp", "collect": []}
-    limits = Limits()
     try:
-        done = launch(mechanism, "program", job, view(limits.disk_mb), limits, seconds=limits.seconds)
+        done = launch(mechanism, "program", job, view(USUAL.disk_mb), USUAL, seconds=USUAL.seconds)
     except (SandboxError, OSError) as error:
         return str(error)
     return mechanism if done.report == b"0\n" else f"{name}: Python does not start inside it"
@@ -614,10 +613,7 @@ def run(
         done = launch(how, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
     if not done.report and not done.stopped:
         raise SandboxError("the sandbox ended before the program ended")
-    try:
-        exit_code, collected = _read_report(BytesIO(done.report), collect)
-    except ValueError:
-        raise SandboxError("the sandbox's report cannot be read") from None
+    exit_code, collected = read_report(done.report, collect)
     stopped: Cause = done.stopped or ("time" if exit_code is None else "")
     return Ran(None if stopped else exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, collected)
 
@@ -630,16 +626,20 @@ def apart_here(mechanism: Mechanism | None = None) -> Mechanism:
     return usable
 
 
-def _read_report(report: BytesIO, collect: Sequence[str]) -> tuple[int | None, dict[str, bytes]]:
-    """The report of `inside.program`: how the program ended, and the files it left; ValueError for any other."""
-    status = report.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
-    exit_code, files = None if status == b"-" else int(status), {}
-    for path in collect:
-        size = report.readline().strip() or b"-"
-        if size != b"-":
-            files[path] = report.read(length := int(size))
-            if len(files[path]) != length:
-                raise ValueError("the report ends in the middle of a file")
+def read_report(report: bytes, collect: Sequence[str]) -> tuple[int | None, dict[str, bytes]]:
+    """The report of `inside.program`: how the program ended, and the files it left; SandboxError for any other."""
+    stream = BytesIO(report)
+    status = stream.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
+    try:
+        exit_code, files = None if status == b"-" else int(status), {}
+        for path in collect:
+            size = stream.readline().strip() or b"-"
+            if size != b"-":
+                files[path] = stream.read(length := int(size))
+                if len(files[path]) != length:
+                    raise ValueError("it ends in the middle of a file")
+    except ValueError:
+        raise SandboxError("the sandbox's report cannot be read") from None
     return exit_code, files
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -80,8 +80,7 @@ Document = Mapping[str, Any]
 KEY: Final = "harbor"
 MOST: Final = 20  # rows of a table of counts
 
-Cells = tuple[str, ...]
-Table = Sequence[Cells]  # the head, then rows
+Table = Sequence[tuple[str, ...]]  # the head, then rows
 
 
 def load_job_result(document: Any, path: str = "result.json") -> dict[str, Any]:
@@ -339,22 +338,20 @@ def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> O
 
 def render(result: Result) -> str:
     """Harbor's tables of every eval, as plain lines; nothing for a result that is not Harbor's."""
-    blocks = []
-    for group in _evals(result):
-        blocks += [clean(_title(group), None), *(_lines(table) for table in _tables(group))]
-    return "".join(f"\n{block}\n" for block in blocks)
+    return _page(result, lambda title: clean(title, None), _lines)
 
 
 def render_markdown(result: Result) -> str:
     """The same as Markdown, in which no name can become anything else."""
+    return _page(result, lambda title: f"### {code(title, None)}", _markdown)
+
+
+def _page(result: Result, heading: Callable[[str], str], shown: Callable[[Table], str]) -> str:
     blocks = []
-    for group in _evals(result):
-        blocks += [f"### {code(_title(group), None)}", *(_markdown(table) for table in _tables(group))]
+    for group in result.groups:
+        if KEY in group.own:
+            blocks += [heading(_title(group)), *map(shown, _tables(group))]
     return "".join(f"\n{block}\n" for block in blocks)
-
-
-def _evals(result: Result) -> Iterator[Group]:
-    return (group for group in result.groups if KEY in group.own)
 
 
 def _title(group: Group) -> str:
@@ -365,9 +362,10 @@ def _title(group: Group) -> str:
 def _tables(group: Group) -> Iterator[Table]:
     """The numbers, the rewards and the exceptions; of what there is none, no table."""
     numbers = group.own[KEY]
-    metrics = [
-        (_heading(n, len(numbers["metrics"]), name), value) for n, name, value in _metric_values(numbers["metrics"])
-    ]
+    metrics = []
+    for number, values in enumerate(numbers["metrics"], 1):
+        before = f"Metric {number}: " if len(numbers["metrics"]) > 1 else ""
+        metrics += [(before + name.replace("_", " ").title(), value) for name, value in values.items()]
     ladder = [(f"Pass@{k}", value) for k, value in numbers["pass_at_k"].items()]
     columns = [("Trials", numbers["n_trials"]), ("Exceptions", numbers["n_errors"]), *metrics, *ladder]
     yield [tuple(name for name, _ in columns), tuple(_figure(value) for _, value in columns)]
@@ -377,23 +375,11 @@ def _tables(group: Group) -> Iterator[Table]:
         for name, values in numbers["reward_stats"].items()
         for value, count in values.items()
     ]
-    for title, rows in (("Reward", rewards), ("Exception", _counts(numbers["exception_stats"]))):
+    exceptions = [(name, str(count)) for name, count in numbers["exception_stats"].items()]
+    for title, rows in (("Reward", rewards), ("Exception", exceptions)):
         if rows:
             more = [(f"and {len(rows) - MOST} more", "")] if len(rows) > MOST else []
             yield [(title, "Count"), *rows[:MOST], *more]
-
-
-def _metric_values(metrics: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Any]]:
-    return ((number, name, value) for number, values in enumerate(metrics, 1) for name, value in values.items())
-
-
-def _heading(number: int, metrics: int, name: str) -> str:
-    shown = name.replace("_", " ").title()
-    return shown if metrics == 1 else f"Metric {number}: {shown}"
-
-
-def _counts(counts: Mapping[str, int]) -> list[Cells]:
-    return [(name, str(count)) for name, count in counts.items()]
 
 
 def _figure(value: Any) -> str:

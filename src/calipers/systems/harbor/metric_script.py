@@ -20,7 +20,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +31,7 @@ import numpy as np
 from calipers.clients.secrets import HIDDEN, Secrets
 from calipers.errors import InputError, PluginError
 from calipers.isolate import Limits, Mechanism, SandboxError
-from calipers.isolate.launch import ENVIRONMENT, NAMES, Entry, Launched, attempt, interpreter, launch, view
+from calipers.isolate.launch import ENVIRONMENT, Entry, Launched, interpreter, launch, read_report, view, working
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.column import Bools
@@ -282,32 +281,28 @@ def output_of(
     how = mechanism or sandbox()
     lines = "".join(f"{json.dumps(None if trial is None else dict(trial))}\n" for trial in rewards)
     done = _launched(how, source, lines.encode(), needed, limits)
-    report = BytesIO(done.report)
-    exit_code = report.readline().strip() or b"-"
-    size = report.readline().strip() or b"-"
+    exit_code, files = (None, {}) if done.stopped else read_report(done.report, [OUTPUT])
     stderr = stderr_tail(done.stderr)
-    if done.stopped or exit_code == b"-":
+    if exit_code is None:
         limit = f"{limits.memory_mb} MB of memory" if done.stopped == "memory" else f"{limits.seconds:g} s"
         raise ScriptError(f"it was stopped: it reached its limit of {limit}", "stopped", stderr)
-    if exit_code != b"0":
-        raise ScriptError(f"it ended with {_ending(int(exit_code))}", "exit", stderr)
-    if size == b"-":
+    if exit_code:
+        raise ScriptError(f"it ended with {_ending(exit_code)}", "exit", stderr)
+    if OUTPUT not in files:
         most = f"of at most {limits.output_bytes >> 20} MiB"
         raise ScriptError(f"it left no metric.json {most}; expected it at the path of -o", "no_output", stderr)
     try:
-        return json.loads(report.read(int(size)))
+        return json.loads(files[OUTPUT])
     except (ValueError, RecursionError) as error:
         raise ScriptError(f"metric.json is not JSON ({clean(str(error), 200)})", "no_json", stderr) from None
 
 
 def sandbox() -> Mechanism:
     """The sandbox that scripts are run in; SandboxError with the reasons where there is none, for then none is run."""
-    attempts = [attempt(name) for name in NAMES]
-    reasons = [result for result in attempts if isinstance(result, str)]
-    if len(reasons) == len(attempts):
-        wrong = f"metric scripts run in a sandbox, and no sandbox works on this machine ({'; '.join(reasons)})"
-        raise SandboxError(f"{wrong}; install bubblewrap, or allow user namespaces")
-    return next(result for result in attempts if isinstance(result, Mechanism))
+    if isinstance(best := working(), Mechanism):
+        return best
+    wrong = f"metric scripts run in a sandbox, and no sandbox works on this machine ({best})"
+    raise SandboxError(f"{wrong}; install bubblewrap, or allow user namespaces")
 
 
 def source_of(script: Path) -> bytes:
@@ -377,7 +372,7 @@ def _ending(code: int) -> str:
 
 
 def _kind_of(value: Any) -> str:
-    names = {list: "a list", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
+    names = {list: "a list", dict: "an object", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), "null")
 
 
@@ -390,7 +385,7 @@ Datasets = frozenset[str | None] | None
 def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: str | None = None) -> Scripts | None:
     """The scripts of a scoring, None when there are none; ``reward`` is the only one they are to see.
 
-    InputError for a named script that is not there, or not trusted.
+    InputError for a named script that is not there, or not trusted, SandboxError where there can be no sandbox.
     """
     named = [files] if isinstance(files, (str, os.PathLike)) else files
     wanted: dict[Path, Datasets] = dict.fromkeys(_distinct_paths(map(Path, named)))
@@ -407,8 +402,11 @@ def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: 
         wanted = {}
     if not (wanted or notes):
         return None
-
-    return make_scripts(wanted, notes, reward)
+    sources = [source_of(path) for path in wanted]
+    if wanted:
+        sandbox()  # or it is said before anything is read that there is none
+    made = zip(distinct_names(wanted), sources, wanted.values(), strict=True)
+    return Scripts([Script(*fields) for fields in made], notes, reward)
 
 
 def check_ready(datasets: Iterable[str]) -> None:
@@ -539,27 +537,17 @@ class Scripts:
         return replace(group, metrics={**group.metrics, **estimates})
 
 
-def make_scripts(wanted: Mapping[Path, Datasets], notes: Sequence[str], reward: str | None) -> Scripts:
-    """Scripts ready to be run; InputError for one that is not there, SandboxError where there can be no sandbox."""
-    sources = [source_of(path) for path in wanted]
-    if wanted:
-        sandbox()  # or it is said before anything is read that there is none
-    made = zip(distinct_names(wanted), sources, wanted.values(), strict=True)
-    return Scripts([Script(*fields) for fields in made], notes, reward)
-
-
 def rewards_of(part: Rollouts, only: str | None = None) -> Iterator[Rewards]:
     """The rewards of each finished rollout of a group, in the order of tasks and samples, as Harbor hands them over.
 
     They are what was recorded, whatever the outcome: a script sees the reward beside an exception too. None for a
     rollout without any, whoever is to blame. One that was never finished is left out.
     """
-    columns = {key: column.take(finished(part)) for key, column in sorted(part.rewards.items()) if only in (None, key)}
-    rows = int(np.count_nonzero(finished(part)))
-    values = {key: column.values.tolist() for key, column in columns.items()}
-    given = {key: column.given.tolist() for key, column in columns.items()}
-    for row in range(rows):
-        yield {key: values[key][row] for key in columns if given[key][row]} or None
+    seen = finished(part)
+    columns = {key: column.take(seen) for key, column in sorted(part.rewards.items()) if only in (None, key)}
+    values = {key: (column.values.tolist(), column.given.tolist()) for key, column in columns.items()}
+    for row in range(int(np.count_nonzero(seen))):
+        yield {key: numbers[row] for key, (numbers, given) in values.items() if given[row]} or None
 
 
 def finished(part: Rollouts) -> Bools:
@@ -631,5 +619,4 @@ def _number(result: Any) -> tuple[float | None, str]:
         return number, ONCE if math.isfinite(number) else f"the script gave {number}"
     if isinstance(result, str):
         return None, f"the script gave the text {clean(result)!r}"
-    kind = "null" if result is None else "a list" if isinstance(result, list) else "an object"
-    return None, f"the script gave {kind}"
+    return None, f"the script gave {_kind_of(result)}"

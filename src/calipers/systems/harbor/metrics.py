@@ -61,15 +61,10 @@ def metric(name: str, trials: Sequence[Rewards | None]) -> dict[str, Number]:
     if not trials and name != "sum":
         raise InputError(f"{name} of no trials; expected at least one")
     of = BUILT_IN[name]
-    keys = reward_keys(trials)
+    keys = sorted({key for trial in trials if trial for key in trial})  # by code point
     if len(keys) < 2:
         return {name: of([next(iter(trial.values()), 0) if trial else 0 for trial in trials])}
     return {key: of([(trial or {}).get(key, 0) for trial in trials]) for key in keys}
-
-
-def reward_keys(trials: Iterable[Rewards | None]) -> list[str]:
-    """The names of all rewards, sorted by code point."""
-    return sorted({key for trial in trials if trial for key in trial})
 
 
 def eligible_ks(most: int) -> list[int]:

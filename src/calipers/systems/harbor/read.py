@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
@@ -53,10 +53,10 @@ from calipers.systems.harbor.wire import (
     SpokenStep,
     SpokenTrajectory,
     TaskRef,
-    Totals,
     Trial,
     TrialResult,
     UnreadableFile,
+    added,
     contents,
     deciding_exception,
     decode_blame,
@@ -165,13 +165,6 @@ def _written(row: TrialRow) -> str | None:
     return json.dumps([row.begun or "~", row.trial, texts]) if texts else None
 
 
-def spent_with(row: TrialRow, earlier: Sequence[TrialRow]) -> Sequence[float | None]:
-    """What a trial used up, its earlier attempts included; None where nobody reported any."""
-    columns = zip(*(attempt.counts for attempt in (*earlier, row)), strict=True)
-    known = [[value for value in column if value is not None] for column in columns]
-    return Totals(*(sum(column) if column else None for column in known))
-
-
 def _finite(value: float | None) -> float | None:
     """A number as a float; None where it is none, or fits into none."""
     try:
@@ -212,10 +205,18 @@ def _moment(text: str | None) -> float:
 
 
 AT_ONCE: Final = 1024  # rows held as objects
-LABELS: Final = (
-    *("exception", "failure_cause", "trial_name", "job_name", "source", "provider"),
-    *(VERIFIED, EXCEPTION, WRITTEN),
-)
+LABEL_OF: Final[Mapping[str, Callable[[TrialRow, str], str | None]]] = {  # of a trial, and the name of its job
+    "exception": lambda row, job: row.exception,
+    "failure_cause": lambda row, job: failure_cause(row.exception),
+    "trial_name": lambda row, job: row.trial or None,
+    "job_name": lambda row, job: job,
+    "source": lambda row, job: row.source,
+    "provider": lambda row, job: row.provider,
+    VERIFIED: lambda row, job: row.verified,
+    EXCEPTION: lambda row, job: row.raised,
+    WRITTEN: lambda row, job: _written(row),
+}
+LABELS: Final = tuple(LABEL_OF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ class TrialRows:
 
     def __init__(self, path: str, folder: JobFolder, labels: Collection[str]) -> None:
         self._path, self._folder = path, folder
-        self._labels = [name for name in LABELS if name in labels]
+        self._labels = [name for name in LABEL_OF if name in labels]
         self._gather, self._block = Gather(), list[TrialRow]()
         self._keys: set[str] = set()
         self._units: list[str] = []
@@ -288,27 +289,13 @@ class TrialRows:
                 gather.numbers("column", name, column)
         gather.labels(ERROR_KIND, [row.exception for row in block])
         for name in self._labels:
-            gather.labels(name, [self._label(name, row) for row in block])
+            gather.labels(name, [LABEL_OF[name](row, self._folder.name) for row in block])
         self._units += [row.unit or row.directory for row in block]
         self._directories += [row.directory for row in block]
         self._ids += [row.id for row in block]
         self._started += [row.started for row in block]
         gather.rows += len(block)
         block.clear()
-
-    def _label(self, name: str, row: TrialRow) -> str | None:
-        values = {
-            "exception": row.exception,
-            "failure_cause": failure_cause(row.exception),
-            "trial_name": row.trial or None,
-            "job_name": self._folder.name,
-            "source": row.source,
-            "provider": row.provider,
-            VERIFIED: row.verified,
-            EXCEPTION: row.raised,
-            WRITTEN: _written(row) if name == WRITTEN else None,
-        }
-        return values[name]
 
 
 NAMED_TASKS: Final = 5  # tasks that a note names
@@ -442,25 +429,20 @@ class JobPlan:
         self.job = self._job(folder) if folder.is_job else JobFile()
         self._config = self._read(folder, CONFIG, JobConfig) or JobConfig() if folder.is_job else JobConfig()
         lock = self._read(folder, LOCK, JobLock) if folder.is_job else None
-        self._wanted = Counter(
-            (msgspec.structs.astuple(trial.task), msgspec.structs.astuple(trial.agent))
-            for trial in (lock.trials if lock else ())
-        )
-        self._locked = lock is not None
-        total = self.job.n_total_trials
-        self._total = None if self._locked or total is None else total
-        if (total or 0) > MOST_PLANNED:
+        self._locked = None if lock is None else Counter(lock.trials)
+        self._total = self.job.n_total_trials
+        if (self._total or 0) > MOST_PLANNED:
             path = f"{folder.path}/{RESULT}"
-            raise InputError.at(path, f"{total} trials are planned", f"expected at most {MOST_PLANNED}")
-        fallback = RESULT if self._total is not None else "trial directories"
-        self.planned_from = LOCK if self._locked else fallback
+            raise InputError.at(path, f"{self._total} trials are planned", f"expected at most {MOST_PLANNED}")
+        fallback = "trial directories" if self._total is None else RESULT
+        self.planned_from = fallback if lock is None else LOCK
 
     def outstanding(self, present: Counter[Who], known: KnownTrials) -> Iterator[Who]:
         """A trial for each that was planned and has no directory."""
-        if self._locked:
+        if self._locked is not None:
             planned = Counter[Who]()
-            for (task, agent), count in self._wanted.items():
-                planned[known.who(PlannedTrial(TaskRef(*task), AgentRef(*agent)))] += count
+            for trial, count in self._locked.items():
+                planned[known.who(trial)] += count
             yield from (planned - present).elements()
         elif self._total is not None:
             yield from self._unnamed(present, self._total - present.total(), known)
@@ -632,7 +614,8 @@ class _JobReading:
             same: dict[str, Any] = {"who": row.who, "unit": row.directory, "started": row.started}  # as of one trial
             for number, attempt in enumerate(earlier, 1):
                 self._ended.add(attempt._replace(**same, attempt=number, id=None))
-            row = row._replace(attempt=len(earlier) + 1, counts=spent_with(row, earlier))
+            counts = added(attempt.counts for attempt in (*earlier, row))
+            row = row._replace(attempt=len(earlier) + 1, counts=counts)
         rows.add(row)
 
     def _unfinished(self, directory: str, outcome: str) -> TrialRow:
@@ -746,57 +729,59 @@ MOST_PIECES: Final = 64  # files that one trajectory may go on in
 
 def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
     """The first trial of each task that knows its instruction, and all of the wanted tasks, as they began."""
-    folder = JobFolder(path, "trial" if kind_of(path) == "trial" else "job")
-    known = set[tuple[str | None, ...]]()
-    for row, steps in sorted(_spoken_trials(folder), key=lambda item: (item[0].started, item[0].directory)):
-        task = row.who.task
-        parts = [_AgentFiles(folder, row.directory, step) for step in steps or [""]]
-        prompt = parts[0].instruction() if row.who not in known else None
+    folder = _folder_at(path)
+    read = ((directory, _result_in(folder, directory)) for directory in folder.finished)
+    trials = [(row_of(trial, directory), _steps(trial)) for directory, trial in read if trial is not None]
+    known = set[Who]()
+    for row, steps in sorted(trials, key=lambda item: (item[0].started, item[0].directory)):
+        files = [_AgentFiles(folder, row.directory, step) for step in steps]
+        prompt = files[0].instruction() if row.who not in known else None
         if prompt is not None:
             known.add(row.who)
-        answer = None
-        if task in wanted:
-            answers = (part.answer() for part in reversed(parts))
-            answer = next((item for item in answers if item is not None), None)
+        answer = _answer(files) if row.who.task in wanted else None
         if prompt is not None or answer is not None:
-            yield Text(*row.who[:3], task, row.started, prompt=prompt, answer=answer)
+            yield Text(*row.who, row.started, prompt=prompt, answer=answer)
 
 
 def extras(part: Part, columns: Columns) -> Extras:
     """What each trial of a job says: the instruction and the answer; of one without a result, nothing."""
     if not isinstance(part, HarborPart) or not isinstance(part.places, TrialPlaces):
         return
-    folder = JobFolder(part.job, "trial" if kind_of(part.job) == "trial" else "job")
+    folder = _folder_at(part.job)
     for directory in part.places.folders:
-        try:
-            trial = decode_result(folder.result(directory) or b"", directory) if directory else None
-        except (UnreadableFile, InputError):
-            trial = None
+        trial = _result_in(folder, directory) if directory else None
         if trial is None:
             yield {}
             continue
-        parts = [_AgentFiles(folder, directory, step) for step in _steps(trial) or [""]]
-        answers = (each.answer() for each in reversed(parts))
-        completion = next((item for item in answers if item is not None), None)
+        files = [_AgentFiles(folder, directory, step) for step in _steps(trial)]
         raised = trial.exception_info
         error = None if raised is None else {"kind": raised.exception_type, "message": raised.exception_message}
-        yield placed({"prompt": parts[0].instruction(), "completion": completion, "error": error}, {})
+        yield placed({"prompt": files[0].instruction(), "completion": _answer(files), "error": error}, {})
 
 
-def _spoken_trials(folder: JobFolder) -> Iterator[tuple[TrialRow, list[str]]]:
-    """The trials that ended, with the names of their steps."""
-    for directory in folder.finished:
-        try:
-            trial = decode_result(folder.result(directory) or b"", directory)
-        except (UnreadableFile, InputError):
-            continue  # told of where the job is read as rollouts
-        yield row_of(trial, directory), _steps(trial)
+def _folder_at(path: str) -> JobFolder:
+    """A job, or a trial alone."""
+    return JobFolder(path, "trial" if kind_of(path) == "trial" else "job")
+
+
+def _result_in(folder: JobFolder, directory: str) -> Trial | None:
+    """A trial's result; None where it cannot be read."""
+    try:
+        return decode_result(folder.result(directory) or b"", directory)
+    except (UnreadableFile, InputError):
+        return None
+
+
+def _answer(files: Sequence[_AgentFiles]) -> Any:
+    """What the agent said last in any of its steps; None where it said nothing."""
+    answers = (step.answer() for step in reversed(files))
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def _steps(trial: Trial) -> list[str]:
-    """The steps of a trial, but for a name that is no name of a folder in it."""
+    """The steps of a trial, but for a name that is no name of a folder in it; [""] for a trial without any."""
     names = [step.step_name for step in trial.step_results or ()]
-    return [name for name in names if name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)]
+    return [name for name in names if name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)] or [""]
 
 
 class _AgentFiles:

@@ -15,7 +15,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -191,7 +191,7 @@ class JobFile(msgspec.Struct, gc=False):
     stats: TrialCounts = msgspec.field(default_factory=TrialCounts)
 
 
-class TaskRef(msgspec.Struct, gc=False):
+class TaskRef(msgspec.Struct, frozen=True, gc=False):
     """Where a task comes from, in a configuration or a lock; its own name may be another."""
 
     name: str | None = None
@@ -205,7 +205,7 @@ class TaskRef(msgspec.Struct, gc=False):
         return self.git_url, self.path or self.name
 
 
-class AgentRef(msgspec.Struct, gc=False):
+class AgentRef(msgspec.Struct, frozen=True, gc=False):
     """The agent that was asked for; what it calls itself, only a finished trial says."""
 
     name: str | None = None
@@ -218,7 +218,7 @@ class AgentRef(msgspec.Struct, gc=False):
         return self.import_path or self.name or ORACLE, self.model_name
 
 
-class PlannedTrial(msgspec.Struct, gc=False):
+class PlannedTrial(msgspec.Struct, frozen=True, gc=False):
     """One trial as planned: a trial's ``config.json``, its ``lock.json``, or an entry of the job's lock."""
 
     task: TaskRef
@@ -459,16 +459,14 @@ def totals(trial: Trial) -> Totals:
     """What a trial used up; the sum over its steps where it says nothing itself, as one of many steps does."""
     if trial.agent_result is not None:
         return Totals(*msgspec.structs.astuple(trial.agent_result))
-    return added([step.agent_result for step in trial.step_results or ()])
+    spent = (step.agent_result for step in trial.step_results or ())
+    return added(msgspec.structs.astuple(usage) for usage in spent if usage is not None)
 
 
-def added(spent: list[Spent | None]) -> Totals:
-    """Sums of what is known, in the order given; None where nothing is."""
-    sums: list[Any] = []
-    for field in Totals._fields:
-        known = [value for usage in spent if usage is not None and (value := getattr(usage, field)) is not None]
-        sums.append(sum(known[1:], start=known[0]) if known else None)
-    return Totals(*sums)
+def added(spent: Iterable[Sequence[Any]]) -> Totals:
+    """The sum of each of Totals, in the order given; None where nothing is known."""
+    columns = ([value for value in column if value is not None] for column in zip(*spent, strict=True))
+    return Totals(*(sum(known[1:], start=known[0]) if known else None for known in columns))
 
 
 def seconds(phase: Trial | Phase | None) -> float | None:

@@ -346,21 +346,21 @@ def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
         faults.append(f"{dataset.path}: contains no tasks; expected subdirectories with a task.toml")
     manifest, sound = dataset.manifest, sum(map(bool, digests.values()))
     right = tuple(task for name, task in dataset.by_name.items() if digests[name])
+    name, version = dataset.name, manifest.version if manifest else None
     if is_task(dataset.path):
-        (name, digest), *_ = digests.items()
-        return Examined(name, None, sound, digest, tuple(faults), tuple(notes), directories=right)
-    if manifest is None:
+        ((name, digest),) = digests.items()
+    elif manifest is None:
         digest = "" if faults else manifest_digest(digests.values())
-        return Examined(dataset.name, None, sound, digest, tuple(faults), tuple(notes), directories=right)
-    drifted = drift(dataset.path, manifest, digests)
-    if fix and drifted.changes:
-        text = refreshed(manifest, {**drifted.tasks, **drifted.new_tasks}, {**drifted.files, **drifted.new_files})
-        replace_file(manifest.source.path, text)
-        return replace(examine(directory), changes=tuple(drifted.changes))
-    faults += [*drifted.wrong, *_stale(manifest, drifted)]
-    notes += [*manifest.unknown, *_unwritten(manifest, drifted)]
-    digest = "" if faults or drifted.changes else manifest.digest
-    return Examined(manifest.name, manifest.version, sound, digest, tuple(faults), tuple(notes), directories=right)
+    else:
+        drifted = drift(dataset.path, manifest, digests)
+        if fix and drifted.changes:
+            text = refreshed(manifest, {**drifted.tasks, **drifted.new_tasks}, {**drifted.files, **drifted.new_files})
+            replace_file(manifest.source.path, text)
+            return replace(examine(directory), changes=tuple(drifted.changes))
+        faults += [*drifted.wrong, *_stale(manifest, drifted)]
+        notes += [*manifest.unknown, *_unwritten(manifest, drifted)]
+        digest = "" if faults or drifted.changes else manifest.digest
+    return Examined(name, version, sound, digest, tuple(faults), tuple(notes), directories=right)
 
 
 def _digests(dataset: TaskDataset, faults: list[str]) -> dict[str, str]:

@@ -405,19 +405,9 @@ def read_manifest(directory: Path) -> Manifest | None:
 def manifest_of(toml: Toml) -> Manifest:
     """What a dataset.toml says; InputError names the line of what cannot be."""
     whole = toml.convert(toml.values, _Whole)
-    head = whole.dataset
     _checked(toml, whole)
-    return Manifest(
-        head.name,
-        head.version,
-        head.description,
-        head.authors,
-        head.keywords,
-        whole.metadata,
-        whole.tasks,
-        whole.files,
-        source=toml,
-    )
+    head = {item.name: getattr(whole.dataset, item.name) for item in fields(Identity)}
+    return Manifest(**head, metadata=whole.metadata, tasks=whole.tasks, files=whole.files, source=toml)
 
 
 def is_name(name: str) -> bool:

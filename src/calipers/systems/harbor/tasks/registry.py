@@ -146,7 +146,8 @@ def _pinned(folder: Path, entry: RegistryEntry, location: str) -> Manifest:
     if manifest is None or (manifest.name, manifest.version) != (entry.name, entry.version):
         raise InputError.at(location, f"{folder} contains no dataset.toml for it", "publish it again")
     for file in manifest.files:
-        _same(below(folder, file.path, location), file_digest(below(folder, file.path, location)), file.digest)
+        path = below(folder, file.path, location)
+        _same(path, file_digest(path), file.digest)
     if manifest.digest != entry.digest:
         raise InputError.at(location, f"its digest is {entry.digest}, but its dataset.toml gives {manifest.digest}")
     return manifest

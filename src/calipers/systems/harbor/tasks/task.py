@@ -379,13 +379,14 @@ def read_task(directory: str | os.PathLike[str]) -> TaskDirectory:
         checked_name(made.task.name, toml.place(("task", "name")))
         if made.task.version == "":
             raise toml.fault(("task", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
-    _environment(root, made)
+    folder = root / "environment"
+    if not made.environment.docker_image and not os.path.isdir(folder):
+        right = f"expected a directory with a {' or a '.join(BUILDS)}, or environment.docker_image in {TASK_TOML}"
+        raise InputError.at(str(folder), "is not there", right)
+    name = made.task.name if made.task else Path(os.path.abspath(root)).name
     unknown = replace(toml, values=modern(toml)).unknown(TaskSettings)
-    if made.steps:
-        instructions = {step.name: instruction(root, root / "steps" / step.name) for step in made.steps}
-        task = TaskDirectory(root, _name(root, made), made, "", instructions, tuple(unknown))
-    else:
-        task = TaskDirectory(root, _name(root, made), made, instruction(root, root), {}, tuple(unknown))
+    steps = {step.name: instruction(root, root / "steps" / step.name) for step in made.steps}
+    task = TaskDirectory(root, name, made, "" if steps else instruction(root, root), steps, tuple(unknown))
     _scripts(task)
     return task
 
@@ -433,31 +434,16 @@ def solution_script(task: TaskDirectory, step: StepSettings | None = None) -> Pa
     return path if os.path.lexists(path) and regular(task.path, path) else None
 
 
-def _name(root: Path, made: TaskSettings) -> str:
-    return made.task.name if made.task else Path(os.path.abspath(root)).name
-
-
-def _environment(root: Path, made: TaskSettings) -> None:
-    folder = root / "environment"
-    if not made.environment.docker_image and not os.path.isdir(folder):
-        right = f"expected a directory with a {' or a '.join(BUILDS)}, or environment.docker_image in {TASK_TOML}"
-        raise InputError.at(str(folder), "is not there", right)
-
-
 def _scripts(task: TaskDirectory) -> None:
     for step in task.config.steps or (None,):
         script = verifier_script(task, step)
         if os.path.lexists(script):
             regular(task.path, script)
-            _uploaded(task, script)
+            if ignore_file := left_out(task.path, script):
+                wrong = f"excludes {script.name}, which verifies the task"
+                raise InputError.at(ignore_file, wrong, "expected it to be uploaded")
         elif not ((judge := judge_environment(task, step)) and judge.bundled):
             raise InputError.at(str(script), "is not there", "expected the script that verifies the task")
-
-
-def _uploaded(task: TaskDirectory, script: Path) -> None:
-    if ignore_file := left_out(task.path, script):
-        wrong = f"excludes {script.name}, which verifies the task"
-        raise InputError.at(ignore_file, wrong, "expected it to be uploaded")
 
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)

@@ -117,13 +117,10 @@ def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirecto
     agent = {"name": group.agent, **({"model_name": group.model} if group.model else {})}
     entries = {task.path: _task(task, group.source) for task in trials}
     locked = [{"task": entries[task.path], "agent": agent} for task in trials]
-    moment = now()
-    stats = {"n_completed_trials": 0, "n_running_trials": 0, "n_pending_trials": len(trials), "evals": {}}
-    times = {"started_at": moment, "updated_at": moment, "finished_at": moment}
     folder.mkdir(PRIVATE, parents=True, exist_ok=True)
     _write(folder / "config.json", {"job_name": folder.name, "agents": [agent]})
-    _write(folder / "lock.json", {"schema_version": 3, "created_at": moment, "trials": locked})
-    _write(folder / "result.json", {**times, "n_total_trials": len(trials), "stats": stats})
+    _write(folder / "lock.json", {"schema_version": 3, "created_at": now(), "trials": locked})
+    _write(folder / "result.json", _counts(0, len(trials), finished=True))
 
 
 def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None) -> Path:
@@ -254,11 +251,12 @@ def _put_aside(job: Path, name: str) -> None:
 
 def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
     path = job.folder / "config.json"
+    line = getattr(job.agent, "line", "")
     config = {
         "job_name": job.folder.name,
         "jobs_dir": str(job.folder.parent.absolute()),
         "n_attempts": job.samples,
-        "agents": [{"name": job.agent.name, "kwargs": {"line": line} if (line := _line(job)) else {}}],
+        "agents": [{"name": job.agent.name, "kwargs": {"line": line} if line else {}}],
         "datasets": [{"name": job.source, "path": str((job.dataset or job.tasks[0].path.parent).absolute())}],
         "environment": {"import_path": HERE},
     }
@@ -278,13 +276,13 @@ def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
     _write(job.folder / "result.json", _result(job, planned, finished=False))
 
 
-def _line(job: ContainerJob) -> str:
-    return str(getattr(job.agent, "line", ""))
-
-
 def _result(job: ContainerJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
     done = sum(_whole_result(job.folder / trial.name) for trial in planned)
-    total = len(planned) + job.samples * len(job.unable)
+    return _counts(done, len(planned) + job.samples * len(job.unable), finished=finished)
+
+
+def _counts(done: int, total: int, *, finished: bool) -> dict[str, Any]:
+    """A job's result, as far as its own files say it: how many trials ended."""
     stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}
     moment = now()
     return {

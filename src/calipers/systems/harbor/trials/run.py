@@ -582,7 +582,6 @@ def _number(job: Path) -> int:
 
 
 CHAT_AGENT: Final = "chat"
-_UNKNOWN: Final = f"{ENDPOINT}: not recorded"
 
 
 def agent_endpoint(agent: str, model: str | None, base_url: str | None) -> str | None:
@@ -674,7 +673,4 @@ def _rest(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _why_new(there: str | None, identity: Mapping[str, Any], where: str) -> str:
-    requested = identity[ENDPOINT]
-    return (
-        f"{ENDPOINT}: {there} {where}, {requested} requested" if there else f"{_UNKNOWN} {where}, {requested} requested"
-    )
+    return f"{ENDPOINT}: {there or 'not recorded'} {where}, {identity[ENDPOINT]} requested"

@@ -67,13 +67,7 @@ class AgentTurn:
     workdir: str
     env: Mapping[str, str]
     timeout: float | None
-    image_user: str | None = None
-
-    @property
-    def user(self) -> str | int | None:
-        """As whom the agent works: whom the task names, else the image's own user."""
-        named = agent_user(self.task, self.step)
-        return self.image_user if named is None else named
+    user: str | int | None
 
 
 class ContainerAgent(Protocol):
@@ -532,6 +526,10 @@ class JudgeRoom:
     user: str | None = None  # who runs a command that names nobody: the image's own user
     image: bool = False  # whether its root is an image and not this machine's
 
+    def user_of(self, named: str | int | None) -> str | int | None:
+        """Who a command is run as: whoever is named, else the image's own user."""
+        return self.user if named is None else named
+
 
 class _Trial:
     """An agent in a room, and a judge in the same or in one of its own."""
@@ -540,7 +538,7 @@ class _Trial:
         self, room: JudgeRoom, task: TaskDirectory, agent: ContainerAgent, folder: Path, containers: OpenContainers
     ) -> None:
         self._room, self._container, self._task, self._agent = room, room.container, task, agent
-        self._root, self._workdir, self._env, self._user = folder, room.workdir, dict(room.env), room.user
+        self._root, self._workdir, self._env = folder, room.workdir, dict(room.env)
         self._containers = containers
         self._kept: list[tuple[str, Path]] = []  # the artifacts of the last work: (path inside, path here)
         self.hidden: list[Path] = []  # from every room
@@ -590,7 +588,7 @@ class _Trial:
         if folder.is_dir():
             bring(self._container, self._task, folder, self._workdir)
         if (folder / "setup.sh").is_file():
-            user = self._as(agent_user(self._task, step))
+            user = self._room.user_of(agent_user(self._task, step))
             ran = self._container.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
             if ran.code:
                 stderr = ran.stderr.decode(errors="replace").strip()[-500:]
@@ -605,7 +603,8 @@ class _Trial:
 
     def _work(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
-        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit, self._user)
+        user = self._room.user_of(agent_user(self._task, step))
+        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit, user)
         policies = network_policies(self._task.config, step)
         with _Phase(result, "agent_execution"), self._network(policies.agent, policies.environment):
             ran = self._agent.work(turn)
@@ -735,8 +734,7 @@ class _Trial:
         if room.bundled:
             container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
         run = f"{TESTS}/{script.name} 2>&1"
-        named = verifier_user(task, step)
-        user = room.user if named is None else named
+        user = room.user_of(verifier_user(task, step))
         ran = container.run(run, cwd=room.workdir, env=env, user=user, timeout=limit)
         container.sweep()  # nobody is left to write a reward after the tests have
         folder = self._keep(VERIFIER, "verifier", step, container)
@@ -756,10 +754,6 @@ class _Trial:
         with suppress(OSError, shutil.Error):
             (container or self._container).take(inside, target)
         return target
-
-    def _as(self, user: str | int | None) -> str | int | None:
-        """Who a command is run as: whoever is named, else the image's own user."""
-        return self._user if user is None else user
 
     def _folder(self, name: str, step: StepSettings | None) -> Path:
         return self._root / "steps" / step.name / name if step else self._root / name

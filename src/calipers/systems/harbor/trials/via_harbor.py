@@ -172,26 +172,10 @@ async def harvest(
 ) -> tuple[Path | Part, list[str], list[TrajectoryGroup]]:
     """Run a benchmark's tasks as a job of Harbor's: the job, what each task is called in it, and each task's survivors.
 
-    The job is its directory, or its rollouts where a factory gave trials and not a directory.
+    The job is its directory, or its rollouts where a factory gave trials and not a directory. HarborError when there is
+    no Harbor, or it leaves no finished job; then nothing, or only the tasks, is written.
     """
     request = HarborRequest(**settings)
-    job, names = await roll_out(tasks, judges, request, factory)
-    if isinstance(job, Path):
-        return job, names, read_groups(job, names)
-    part, groups = harvest_trials(job, tasks, names, request)
-    return part, names, groups
-
-
-async def roll_out(
-    tasks: Sequence[HarborTask],
-    judges: Sequence[Callable[[str], float]],
-    request: HarborRequest,
-    factory: JobFactory | None,
-) -> tuple[Any, list[str]]:
-    """Run the job: its directory, or what a factory gave, and what each task is called in it.
-
-    HarborError when there is no Harbor, or it leaves no finished job; then nothing, or only the tasks, is written.
-    """
     if request.samples < 1:
         raise InputError(f"num_samples is {request.samples}; expected at least 1")
     _check_factory(factory)
@@ -207,11 +191,12 @@ async def roll_out(
         config = _config(request, socket)
         made = run(FactoryConfig(config, [folder.absolute() / name for name in names]) if factory else config)
         job = await made if inspect.isawaitable(made) else made
-    if isinstance(job, (str, os.PathLike)):
-        if not Path(job).is_dir():
-            raise HarborError(f"the job factory returned {str(job)!r}; {JOB}")
-        return Path(job), names
-    return job, names
+    if not isinstance(job, (str, os.PathLike)):
+        part, groups = harvest_trials(job, tasks, names, request)
+        return part, names, groups
+    if not Path(job).is_dir():
+        raise HarborError(f"the job factory returned {str(job)!r}; {JOB}")
+    return Path(job), names, read_groups(job, names)
 
 
 def _check_factory(factory: Any) -> None:
