@@ -83,7 +83,7 @@ def test_a_field_never_takes_the_place_of_a_key_with_a_meaning(tmp_path):
         Completion("a", usage={"latency_s": 1.0, "steps": 2}),
         Verdict(1.0, fields={**fields, "length": 3.0}),
     )
-    record = made.record(made.outcome, "d", "m", NOW)
+    record = made.record("d", "m", NOW)
     assert (record["task"], record["reward"], record["length"]) == ("t", 1.0, 3.0)
     assert {f"verifier_{name}": record[f"verifier_{name}"] for name in fields} == {
         f"verifier_{name}": 0.5 for name in fields
@@ -117,4 +117,4 @@ def test_half_a_character_is_no_reason_to_end_a_run(record, read_again):
 )
 def test_a_record_has_the_id_and_the_seed_of_its_request(facts, request_of):
     done = Made(Outstanding(0, Task("t", "p"), 0), Request("t", 0, "p"), NOW, Completion("x", **facts), Verdict(1.0))
-    assert done.record("scored", "d", "m", NOW).get("request") == request_of
+    assert done.record("d", "m", NOW).get("request") == request_of

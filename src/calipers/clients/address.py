@@ -53,9 +53,7 @@ def find(connection: Connection) -> Address:
 
     Every key that will be sent is added to the connection's secrets.
     """
-    origin = "--base-url" if connection.base_url else f"${BASE_URL}"
-    base = connection.base_url or os.environ.get(BASE_URL) or OFFICIAL
-    parts = _split(base, origin)
+    _, parts = _resolved(connection.base_url)
     route = ROUTES[connection.api]
     path = parts.path.rstrip("/").removesuffix(route)  # lm-eval's users give the whole route
     headers = _headers(parts, connection.secrets)
@@ -71,9 +69,7 @@ def find(connection: Connection) -> Address:
 
 def called(base_url: str | None) -> str:
     """The base URL that a connection calls, as a run's records have it: resolved, in one spelling, without keys."""
-    origin = "--base-url" if base_url else f"${BASE_URL}"
-    base = base_url or os.environ.get(BASE_URL) or OFFICIAL
-    _split(base, origin)
+    base, _ = _resolved(base_url)
     return without_keys(base)
 
 
@@ -108,20 +104,31 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _split(base: str, origin: str) -> SplitResult:
-    """The parts of a base URL; InputError, which never shows a password, for one that cannot be used."""
-    if not base.isprintable() or " " in base:
-        raise InputError.at(origin, "the URL contains spaces or control characters", _RIGHT)
+def _resolved(base_url: str | None) -> tuple[str, SplitResult]:
+    """The base URL that is meant, and its parts; InputError, which never shows a password, if it cannot be used."""
+    origin = "--base-url" if base_url else f"${BASE_URL}"
+    base = base_url or os.environ.get(BASE_URL) or OFFICIAL
+    parts = url_parts(base, origin, _RIGHT, f"put the key in ${KEY} instead")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0 or parts.fragment:
+        raise InputError.at(origin, f"{base!r} is not a server address", _RIGHT)
+    return base, parts
+
+
+def url_parts(url: str, origin: str, right: str, without_password: str) -> SplitResult:
+    """The parts of a URL without a user; InputError, which never shows a password, where it has one or is none.
+
+    ``right`` says what would be a URL, ``without_password`` what to do with one that has a password.
+    """
+    if not url.isprintable() or " " in url:
+        raise InputError.at(origin, "the URL contains spaces or control characters", right)
     try:
-        parts = urlsplit(base)
-        has_port = parts.port != 0
+        parts = urlsplit(url)
+        _ = parts.port
         (parts.hostname or "").encode("idna")
     except ValueError:  # of which UnicodeError is one
-        raise InputError.at(origin, "cannot parse the host or port of the URL", _RIGHT) from None
+        raise InputError.at(origin, "cannot parse the host or port of the URL", right) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError.at(origin, "the URL contains a user name or a password", f"put the key in ${KEY} instead")
-    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or parts.fragment:
-        raise InputError.at(origin, f"{base!r} is not a server address", _RIGHT)
+        raise InputError.at(origin, "the URL contains a user name or a password", without_password)
     return parts
 
 
@@ -268,8 +275,7 @@ def _read_by_loading(folder: Path) -> Iterable[Path]:
 def _loaded_sha256(name: str, model_args: Mapping[str, Any]) -> str:
     """The SHA-256 of a checkpoint, together with those of the tokenizer and the adapter that are loaded with it."""
     options = LoadOptions.of(model_args)
-    folders = [folder for _, folder in options.folders(name) if folder is not None]
-    digests = [checkpoint_sha256(folder, options.trust_remote_code) for folder in folders]
+    digests = [checkpoint_sha256(folder, options.trust_remote_code) for folder in options.folders(name)]
     return digests[0] if len(digests) == 1 else sha256("\n".join(digests).encode()).hexdigest()
 
 

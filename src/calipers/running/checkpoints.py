@@ -16,9 +16,8 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -32,20 +31,8 @@ KEPT: Final = 2_000  # characters of a failed command's output
 _RIGHT: Final = "expected a command such as 'calipers run suite.yaml --model openai/{name} --out {out}'"
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationCommand:
-    """A command with places for a checkpoint."""
-
-    words: tuple[str, ...]
-
-    def of(self, checkpoint: Path, out: Path) -> list[str]:
-        """The words for one checkpoint; each place is filled inside its own word."""
-        values = {"{name}": checkpoint.name, "{path}": str(checkpoint), "{out}": str(out)}
-        return [re.sub(r"\{(name|path|out)\}", lambda found: values[found[0]], word) for word in self.words]
-
-
-def evaluation_command(text: str) -> EvaluationCommand:
-    """The command of ``--eval``; InputError where it cannot be run for a checkpoint."""
+def evaluation_command(text: str) -> list[str]:
+    """The words of ``--eval``, with places for a checkpoint; InputError where it cannot be run for one."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -58,21 +45,19 @@ def evaluation_command(text: str) -> EvaluationCommand:
         raise InputError.at("--eval", "has neither {name} nor {path}", _RIGHT)
     if "{out}" not in text:
         raise InputError.at("--eval", "has no {out}, so that its rollouts cannot be found", _RIGHT)
-    return EvaluationCommand(tuple(words))
+    return words
 
 
 def new_checkpoints(folder: Path, evals: Path) -> Iterator[Path]:
     """The folders of checkpoints that have no evaluation yet, by the numbers in their names."""
     with suppress(FileNotFoundError):
-        entries = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-        for entry in sorted(
-            entries, key=lambda entry: [int(part) if part.isdigit() else 0 for part in re.split("([0-9]+)", entry.name)]
-        ):
-            if re.search("[0-9]", entry.name) is None:
-                continue
-            out = evals / entry.name
-            if not (out / DONE).exists() and _failures(out) < TRIES:
-                yield entry
+        names = [entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        numbered = {
+            name: [int(number) for number in numbers] for name in names if (numbers := re.findall("[0-9]+", name))
+        }
+        for name in sorted(numbered, key=numbered.__getitem__):
+            if not (evals / name / DONE).exists() and _failures(evals / name) < TRIES:
+                yield folder / name
 
 
 def _failures(out: Path) -> int:
@@ -81,14 +66,15 @@ def _failures(out: Path) -> int:
     return 0
 
 
-def evaluate(command: EvaluationCommand, checkpoint: Path, evals: Path, stopped: Callable[[], bool]) -> str:
+def evaluate(command: Sequence[str], checkpoint: Path, evals: Path, stopped: Callable[[], bool]) -> str:
     """Run the command for one checkpoint, and mark that it ended; "" or why it failed.
 
     It leads a process group of its own, which is told to end when the watch is stopped.
     """
     out = evals / checkpoint.name
     out.mkdir(parents=True, exist_ok=True)
-    words = command.of(checkpoint.resolve(), out.resolve())
+    values = {"{name}": checkpoint.resolve().name, "{path}": str(checkpoint.resolve()), "{out}": str(out.resolve())}
+    words = [re.sub(r"\{(name|path|out)\}", lambda place: values[place[0]], word) for word in command]
     log = out / ".output"
     try:
         with open(log, "wb") as output:

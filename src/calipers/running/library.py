@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from calipers.clients.address import file_sha256
-from calipers.clients.client import Client
+from calipers.clients.client import Client, Connection
+from calipers.clients.secrets import Secrets
 from calipers.errors import CalipersError, InputError
 from calipers.names import TASK_LIBRARY, code_file, is_code, load
 from calipers.reports.result import Result
@@ -31,12 +32,6 @@ from calipers.tasks.table import SUFFIXES, is_table, read_table
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, named_verifier
 from calipers.verifiers.user_code import GradeFunction
-
-
-def benchmark_of(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
-    """The benchmark of a job, and the verifiers that the user named for it, by their names in its tasks."""
-    verifiers = {job.verifier: named_verifier(job.verifier)} if job.verifier is not None else {}
-    return suite_of(job.benchmark, questions_of(job)), verifiers
 
 
 def questions_of(job: Job) -> Questions:
@@ -90,31 +85,6 @@ class MemoryBenchmark(Protocol):
     tasks: list[HarborTask]
     metadata: dict[str, Any]
     verifiers: dict[str, NamedVerifier]
-
-
-def memory_suite(benchmark: MemoryBenchmark, job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
-    """The tasks of a benchmark in memory and its verifiers, with the settings of a job."""
-    for name in COLUMN_SETTINGS:
-        if getattr(job, name) not in (None, (), False):
-            right = "name the columns in Benchmark.from_table(..., prompt=...)"
-            raise InputError.at(name, "is for a table of questions, and this is already a benchmark", right)
-    suite = Suite(benchmark.name, [as_task(task) for task in benchmark.tasks], benchmark.metadata)
-    verifiers = dict(benchmark.verifiers)
-    if job.verifier is not None or job.params:
-        suite = replace(suite, tasks=[_judged_by(task, questions_of(job)) for task in suite.tasks])
-    if job.verifier is not None:
-        verifiers[job.verifier] = named_verifier(job.verifier)
-    return suite, verifiers
-
-
-def code_digest(job: Job, verifiers: Mapping[str, NamedVerifier]) -> str | None:
-    """The hash of the user's verifier code: of its file, or of functions in memory; None if there is none."""
-    if (code := code_of(job)) is not None:
-        return file_sha256(Path(code_file(code)))
-    functions = [judge.fn for _, judge in sorted(verifiers.items()) if isinstance(judge, GradeFunction)]
-    if not functions:
-        return None
-    return sha256("\0".join(map(_source, functions)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _source(function: Any) -> str:
@@ -190,7 +160,8 @@ class JobBenchmark:
         """The benchmark of a job; ``tasks`` of a library that jobs before it have loaded."""
         if not job.from_library:
             check_apart(job)
-            return cls(job, *benchmark_of(job), tasks)
+            verifiers = {job.verifier: named_verifier(job.verifier)} if job.verifier is not None else {}
+            return cls(job, suite_of(job.benchmark, questions_of(job)), verifiers, tasks)
         check_of_library(job)
         tasks = tasks or library().loaded("")
         return cls(job, *library().suite(job, tasks), tasks)
@@ -199,17 +170,39 @@ class JobBenchmark:
     def held(cls, job: Job, benchmark: MemoryBenchmark) -> JobBenchmark:
         """The benchmark of a job that somebody holds in memory."""
         check_apart(job)
-        return cls(job, *memory_suite(benchmark, job))
+        for name in COLUMN_SETTINGS:
+            if getattr(job, name) not in (None, (), False):
+                right = "name the columns in Benchmark.from_table(..., prompt=...)"
+                raise InputError.at(name, "is for a table of questions, and this is already a benchmark", right)
+        tasks, verifiers = [as_task(task) for task in benchmark.tasks], dict(benchmark.verifiers)
+        if job.verifier is not None or job.params:
+            tasks = [_judged_by(task, questions_of(job)) for task in tasks]
+        if job.verifier is not None:
+            verifiers[job.verifier] = named_verifier(job.verifier)
+        return cls(job, Suite(benchmark.name, tasks, benchmark.metadata), verifiers)
 
     @property
     def code(self) -> str | None:
-        """The hash of the user's own code that judges; None where none does."""
-        return None if self.job.from_library else code_digest(self.job, self.verifiers)
+        """The hash of the user's own code that judges, of its file or of functions in memory; None where none does."""
+        if self.job.from_library:
+            return None
+        if (code := code_of(self.job)) is not None:
+            return file_sha256(Path(code_file(code)))
+        functions = [judge.fn for _, judge in sorted(self.verifiers.items()) if isinstance(judge, GradeFunction)]
+        if not functions:
+            return None
+        return sha256("\0".join(map(_source, functions)).encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def template(self) -> str | None:
         """The chat template of a local model that stands around its prompts; None: none."""
         return library().template(self.job) if self.job.from_library else None
+
+    def connection(self, secrets: Secrets) -> Connection:
+        """How to reach the model of the job."""
+        job = self.job
+        served = job.base_url, job.api, job.timeout, job.in_flight, job.price, secrets
+        return Connection(*served, self.template, job.model_args, job.trust)
 
     def client(self, model: Client) -> Client:
         """The model as the benchmark asks it: for answers, or for the likelihoods of texts."""

@@ -66,7 +66,7 @@ class Log:
         self.put(line)
 
     def put(self, line: bytes) -> None:
-        """`append` for those who have looked whether the log is ``behind``: it never waits."""
+        """Append a line without waiting, however far the disk is behind."""
         with self._lock:
             if self._error is not None or self._closing:
                 raise self._refusal()

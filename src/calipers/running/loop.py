@@ -38,7 +38,7 @@ from calipers.clients.pace import Pace, Shut, retry_wait
 from calipers.errors import ClientError, VerifierError
 from calipers.running.job import Job
 from calipers.running.log import Log
-from calipers.running.rollout import Blame, Made, Outstanding, kept
+from calipers.running.rollout import Blame, Made, Outstanding, close_all, kept
 from calipers.verifiers.verifier import Verifier, ready
 
 REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
@@ -217,10 +217,7 @@ class Loop:
                     error = failed
             made = Made(rollout, request, started, completion, verdict, error, retries)
         made, line = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
-        if self._log.behind:
-            await self._log.append(line)
-        else:
-            self._log.put(line)
+        await self._log.append(line)
         self._settle(made)
 
     async def _complete(self, request: Request) -> tuple[Completion, int]:
@@ -338,9 +335,7 @@ def conduct(
                 loop.stop("interrupted")  # twice: what was in flight stays outstanding
             finally:
                 await client.close()
-                for verifier in verifiers:
-                    if close := getattr(verifier, "close", None):
-                        await close()
+                await close_all(verifiers)
                 await log.close()
 
     finish(run_and_close)

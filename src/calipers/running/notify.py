@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final, Protocol
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
-from calipers.clients.address import proxy_of
+from calipers.clients.address import proxy_of, url_parts
 from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets, environment_without_keys, key_like
 from calipers.errors import InputError
@@ -202,17 +202,8 @@ def listener(text: str) -> Listener:
 
 
 def _url(text: str) -> SplitResult:
-    if not text.isprintable() or " " in text:
-        raise InputError.at("--notify", "the URL contains spaces or control characters", _RIGHT)
-    try:
-        parts = urlsplit(text)
-        has_port = parts.port != 0
-        (parts.hostname or "").encode("idna")
-    except ValueError:
-        raise InputError.at("--notify", "cannot parse the host or port of the URL", _RIGHT) from None
-    if parts.username is not None or parts.password is not None:
-        raise InputError.at("--notify", "the URL contains a user name or a password", "expected a URL without them")
-    if not parts.hostname or not has_port:
+    parts = url_parts(text, "--notify", _RIGHT, "expected a URL without them")
+    if not parts.hostname or parts.port == 0:
         raise InputError.at("--notify", "the URL has no host or no valid port", _RIGHT)
     return parts
 

@@ -25,7 +25,7 @@ from zlib import crc32
 import msgspec
 
 from calipers.clients.address import endpoint
-from calipers.clients.client import NONE_HERE, Client, Connection, Price, Request, connect
+from calipers.clients.client import NONE_HERE, Client, Price, Request, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_folder import DOCUMENTS, PLAN, RunStop
@@ -49,7 +49,7 @@ from calipers.running.library import (
 )
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status, conduct
-from calipers.running.rollout import Outstanding
+from calipers.running.rollout import Outstanding, notes_of
 from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks.task import Suite, Task
@@ -87,10 +87,14 @@ MOST_FAILURES = 3
 
 def closing_notes(status: Status, job: Job, folder: Path, speakers: Sequence[object]) -> Iterator[str]:
     """The closing notes of a run; the speakers are its client and its verifiers."""
-    yield from _notes(speakers)
+    yield from notes_of(speakers)
     yield from _failures(status)
     yield from _remedies(status, job, folder)
-    yield from _advice(job)
+    if job.samples > 1 and job.temperature == 0:
+        yield (
+            f"{job.samples} samples at temperature 0 are usually the same answer, "
+            "so pass@k adds little to pass@1; set --temperature above 0, or use one sample"
+        )
 
 
 def _failures(status: Status) -> Iterator[str]:
@@ -112,20 +116,6 @@ def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
         named = f" --verifier {code}" if (code := code_of(job)) is not None else ""
         again = f"calipers rescore {folder}{named}"
         yield f"answers without a verdict are kept: {again} verifies them again without calling the model"
-
-
-def _notes(speakers: Sequence[object]) -> Iterator[str]:
-    """The notes of client and verifiers, such as that a server accepts no seed."""
-    for speaker in speakers:
-        yield from getattr(speaker, "notes", ())
-
-
-def _advice(job: Job) -> Iterator[str]:
-    if job.samples > 1 and job.temperature == 0:
-        yield (
-            f"{job.samples} samples at temperature 0 are usually the same answer, "
-            "so pass@k adds little to pass@1; set --temperature above 0, or use one sample"
-        )
 
 
 GAPS = frozenset(OUTCOMES[FIRST_GAP:])
@@ -231,7 +221,7 @@ def perform(
         raise InputError.at(job.place("engine"), "a benchmark in memory stays in this process", right)
     benchmark = benchmark or JobBenchmark.of(job, tasks)
     suite = benchmark.suite
-    questions = [replace(task, verifier=None) if job.predict_only else task for task in taken(suite.tasks, job)]
+    questions = _questions(job, suite)
     if not questions:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
     scoring = _scoring(job)
@@ -244,8 +234,7 @@ def perform(
     judges = {
         name: ExactMatchOfRun() if judge is EXACT_MATCH else opened(judge, secrets) for name, judge in named.items()
     }
-    reached_by = job.base_url, job.api, job.timeout, job.in_flight, job.price, secrets, benchmark.template
-    connection = Connection(*reached_by, job.model_args, job.trust)
+    connection = benchmark.connection(secrets)
     model = connect(job.model, connection)
     client = benchmark.client(model)
     order = shuffled(questions, job.seed)
@@ -333,11 +322,14 @@ def perform(
 def rehearse(job: Job, tasks: Loaded | None = None) -> tuple[Suite, list[Task]]:
     """The benchmark of a job and the tasks that it would ask, all looked at as `perform` does; nothing is asked."""
     benchmark = JobBenchmark.of(job, tasks)
-    questions = [
-        replace(task, verifier=None) if job.predict_only else task for task in taken(benchmark.suite.tasks, job)
-    ]
+    questions = _questions(job, benchmark.suite)
     _judges(questions, benchmark.verifiers, _scoring(job).dialect.lenient, benchmark.suite.places)
     return benchmark.suite, questions
+
+
+def _questions(job: Job, suite: Suite) -> list[Task]:
+    """The tasks that a job asks, in the order of their file."""
+    return [replace(task, verifier=None) if job.predict_only else task for task in taken(suite.tasks, job)]
 
 
 def _batch_plan(model: Client, folder: Path) -> Mapping[str, Any] | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
@@ -94,13 +94,11 @@ class Made(msgspec.Struct, frozen=True):
             return self.error.usage
         return {} if self.verdict is None else self.verdict.usage
 
-    def record(
-        self, outcome: str, dataset: str, model: str, finished: datetime, endpoint: str | None = None
-    ) -> dict[str, Any]:
+    def record(self, dataset: str, model: str, finished: datetime, endpoint: str | None = None) -> dict[str, Any]:
         """The record of the rollout (a line of the log); what is empty is left out."""
         planned, request, verdict, done = self.outstanding, self.request, self.verdict, self.completion
         record: dict[str, Any] = {"task": planned.task.id, "sample": planned.sample, "attempt": planned.attempt}
-        record["outcome"] = outcome
+        record["outcome"] = self.outcome
         if verdict is not None:
             for name, value in verdict.fields.items():
                 counted = done is not None and name in done.usage  # a column of that name, too
@@ -154,17 +152,17 @@ def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str
     An answer that is too long for a line is not logged, and counts as 0: a single line that is too long makes the log
     unreadable.
     """
-    text = line(made.record(made.outcome, dataset, model, finished, endpoint))
+    record = made.record(dataset, model, finished, endpoint)
+    text = line(record)
     if len(text) <= LONGEST_LINE:
         return made, text
     wrong = (
         f"the answer would take {len(text) >> 20} MiB in the log (maximum "
         f"{LONGEST_LINE >> 20} MiB), so it is not logged"
     )
-    record = made.record(made.outcome, dataset, model, finished, endpoint)
     rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}
     made = _too_long(made, wrong, len(line(rest)) <= LONGEST_LINE)
-    record = made.record(made.outcome, dataset, model, finished, endpoint)
+    record = made.record(dataset, model, finished, endpoint)
     return made, line({key: value for key, value in record.items() if key not in TEXTS})
 
 
@@ -288,6 +286,18 @@ def added(*used: Mapping[str, float]) -> dict[str, float]:
     return dict(total)
 
 
+def notes_of(speakers: Iterable[object]) -> list[str]:
+    """What clients and verifiers have to say, such as that a server accepts no seed."""
+    return [note for speaker in speakers for note in getattr(speaker, "notes", ())]
+
+
+async def close_all(verifiers: Iterable[Verifier]) -> None:
+    """Close the connections of those verifiers that have any."""
+    for verifier in verifiers:
+        if close := getattr(verifier, "close", None):
+            await close()
+
+
 T = TypeVar("T")
 
 Case = tuple[Verifier, Task, Completion]
@@ -325,7 +335,7 @@ class Bench:
     @property
     def notes(self) -> list[str]:
         """What the judges have to say."""
-        return [note for opened in self._opened.values() for note in getattr(opened, "notes", ())]
+        return notes_of(self._opened.values())
 
     def judge(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
         """A verdict on each case, in their order, or why there is none."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.util import find_spec
@@ -282,12 +282,8 @@ def setting(where: str, name: str, value: Any) -> Any:
         if not all(isinstance(item, (str, dict) if name == "metrics" else str) for item in several):
             raise InputError.at(where, f"is {shown(value)}", "expected text or a list of texts")
         return tuple(several)
-    if name == "price":
-        return price(where, value)
-    if name == "load_seeds":
-        return load_seeds(where, value)
-    if name == "documents":
-        return document_numbers(where, value)
+    if name in PARSED:
+        return PARSED[name](where, value)
     if name in ("gen_kwargs", "model_args", "params", "task_metadata") and not _is_json(value):
         raise InputError.at(where, f"is {shown(value)}", "expected a JSON value; put dates in quotes")
     kind = str if name == "out" else _types()[name]
@@ -382,6 +378,14 @@ def document_numbers(where: str, value: Any) -> tuple[int, ...]:
     if not numbers:
         raise InputError.at(where, f"is {shown(value)}", "expected numbers counted from 0: 0,3,6-9")
     return tuple(sorted({*numbers}))
+
+
+PARSED: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "price": price,
+    "load_seeds": load_seeds,
+    "documents": document_numbers,
+}
+"""Settings that are written in a way of their own: name -> what reads one, given where it was written."""
 
 
 def shown(value: Any) -> str:
@@ -506,14 +510,12 @@ def _options(given: Mapping[str, Any]) -> Settings:
         raise InputError.at(f"--{others[0]}", "is for agents", "expected --agent NAME and a directory of their tasks")
     if options.get("apply_chat_template") == "":  # the option without a name
         options["apply_chat_template"] = True
-    if "price" in options:
-        options["price"] = price("--price", options["price"])
-    if "load_seeds" in options:
-        options["load_seeds"] = load_seeds("--load-seeds", options["load_seeds"])
-    if "documents" in options:
-        options["documents"] = document_numbers("--documents", options["documents"])
+    for name, parsed in PARSED.items():
+        if name in options:
+            options[name] = parsed(f"--{name.replace('_', '-')}", options[name])
     if isinstance(options.get("task_metadata"), str):
-        options["task_metadata"] = _task_metadata(options["task_metadata"])
+        example = """{"max_seq_lengths": [4096]}"""
+        options["task_metadata"] = _json_object("--task-metadata", options["task_metadata"], example)
     if isinstance(options.get("model_args"), str):
         options["model_args"] = gen_kwargs(options["model_args"], "--model-args")
     if "gen_kwargs" in options:
@@ -526,12 +528,11 @@ def _options(given: Mapping[str, Any]) -> Settings:
     return options
 
 
-def _task_metadata(text: str) -> dict[str, Any]:
+def _json_object(where: str, text: str, example: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        right = """expected an object such as {"max_seq_lengths": [4096]}"""
-        raise InputError.at("--task-metadata", f"is not a JSON object ({error})", right) from None
+        raise InputError.at(where, f"is not a JSON object ({error})", f"expected an object such as {example}") from None
 
 
 def gen_kwargs(text: str, where: str = "--gen-kwargs") -> dict[str, Any]:
@@ -543,12 +544,7 @@ def gen_kwargs(text: str, where: str = "--gen-kwargs") -> dict[str, Any]:
     {'top_p': 0.9, 'do_sample': True, 'mode': 'fast', 'revision': '7'}
     """
     if text.lstrip().startswith("{"):
-        try:
-            return msgspec.json.decode(text, type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            raise InputError.at(
-                where, f"is not a JSON object ({error})", """expected an object such as {"top_p": 0.9}"""
-            ) from None
+        return _json_object(where, text, """{"top_p": 0.9}""")
     settings: dict[str, Any] = {}
     for pair in text.split(","):
         key, equals, value = (side.strip() for side in pair.partition("="))

@@ -178,7 +178,7 @@ def _commit(folder: Path | None) -> str:
 
 def _stamp(path: str, options: LoadOptions) -> Stamp:
     """What tells one checkpoint from another, and from itself after a file of it was changed."""
-    folders = [folder for _, folder in options.folders(path) if folder is not None and folder.is_dir()]
+    folders = [folder for folder in options.folders(path) if folder.is_dir()]
     files = [file for folder in folders for file in sorted(folder.iterdir())]
     states = [(file.name, file.stat()) for file in files if file.is_file()]
     return path, options, tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)

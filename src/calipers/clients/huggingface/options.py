@@ -131,13 +131,10 @@ class LoadOptions:
         bits = {name: True for name in ("load_in_8bit", "load_in_4bit") if getattr(self, name)}
         return {"quant_method": "bitsandbytes", **bits} if bits else None
 
-    def folders(self, name: str) -> Iterator[tuple[str, Path | None]]:
-        """Everything that is loaded for a checkpoint of this name, with its folder; None if there is no folder."""
-        yield name, folder_of(name, CONFIG, self.revision, self.subfolder)
-        if self.tokenizer is not None:
-            yield self.tokenizer, folder_of(self.tokenizer, TOKENIZER, self.revision, self.subfolder)
-        if self.peft is not None:
-            yield self.peft, folder_of(self.peft, ADAPTER, self.revision)
+    def folders(self, name: str) -> list[Path]:
+        """The folders of all that is loaded for a checkpoint of this name, without those that are not there."""
+        folders = (folder_of(source, file, self.revision, inside) for source, file, inside in self._sources(name))
+        return [folder for folder in folders if folder is not None]
 
     def check(self, name: str, trust: bool = False) -> None:
         """Reject what does not exist here: a tokenizer, an adapter, a device or a package; and code without trust."""
@@ -151,7 +148,8 @@ class LoadOptions:
             _check_device(self.device)
         if self.quantization is not None:
             quantization_config(self.quantization)
-        for (source, folder), file in zip(list(self.folders(name))[1:], self._files(), strict=True):
+        for source, file, subfolder in list(self._sources(name))[1:]:
+            folder = folder_of(source, file, self.revision, subfolder)
             if folder is None or not (folder / file).is_file():
                 right = f"expected a directory with {file}, or an id in the hub's local cache"
                 raise InputError.at("--model-args", f"{source}: no such checkpoint", right)
@@ -177,11 +175,18 @@ class LoadOptions:
         if option := spread or quantized:
             yield option, "accelerate", "pip install accelerate"
 
-    def _files(self) -> list[str]:
-        return [*([TOKENIZER] if self.tokenizer is not None else []), *([ADAPTER] if self.peft is not None else [])]
+    def _sources(self, name: str) -> Iterator[tuple[str, str, str]]:
+        """Everything that is loaded for a checkpoint of this name: its name, a file that it has, and its subfolder."""
+        yield name, CONFIG, self.subfolder
+        if self.tokenizer is not None:
+            yield self.tokenizer, TOKENIZER, self.subfolder
+        if self.peft is not None:
+            yield self.peft, ADAPTER, ""
 
 
 DEFAULT_OPTIONS: Final = LoadOptions()
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {"dtype": DTYPES, "attn_implementation": tuple(ATTENTIONS)}
+LEAST: Final = {"max_length": 1, "prefix_token_id": 0}
 SWITCHES: Final = tuple(field.name for field in fields(LoadOptions) if str(field.type).startswith("bool"))
 
 
@@ -225,47 +230,37 @@ def folder_of(name: str, file: str, revision: str | None = None, subfolder: str 
 
 
 def _checked(where: str, name: str, value: Any) -> Any:
-    if name == "dtype":
-        text = str(value).removeprefix("torch.")
-        if text not in DTYPES:
-            raise InputError.at(where, f"dtype={value} is unknown", f"expected {', '.join(DTYPES)}")
-        return text
+    """The value of an option in the form that `LoadOptions` keeps; InputError for one that it cannot have."""
+    known = str(value).removeprefix("torch.") if name == "dtype" else value
+    if name in CHOICES:
+        if known not in CHOICES[name]:
+            raise InputError.at(where, f"{name}={value} is unknown", f"expected {', '.join(CHOICES[name])}")
+        return known
     if name in SWITCHES:
         if not isinstance(value, bool):
             raise InputError.at(where, f"{name}={value} cannot be read", "expected true or false")
+        return value
+    if name in LEAST:
+        if type(value) is not int or value < LEAST[name]:
+            raise InputError.at(where, f"{name}={value} cannot be read", f"expected an integer >= {LEAST[name]}")
         return value
     if name == "device":
         if not isinstance(value, str) or DEVICE.fullmatch(value) is None:
             raise InputError.at(where, f"device={value} is unknown", "expected cpu, cuda, cuda:N or mps")
         return value
-    if name == "attn_implementation":
-        if value not in ATTENTIONS:
-            raise InputError.at(where, f"{name}={value} is unknown", f"expected {', '.join(ATTENTIONS)}")
-        return value
+    if name in ("device_map", "quantization_config") and isinstance(value, Mapping) and value:
+        return msgspec.json.encode(value, order="sorted").decode()
     if name == "device_map":
-        if isinstance(value, Mapping) and value:
-            return _canonical(value)
         if value not in DEVICE_MAPS:
             right = f"expected {', '.join(DEVICE_MAPS)}, or a mapping from modules to devices as JSON"
             raise InputError.at(where, f"device_map={value} is unknown", right)
         return value
     if name == "quantization_config":
-        if not isinstance(value, Mapping) or not value:
-            right = """expected a mapping as JSON, such as {"load_in_4bit": true}"""
-            raise InputError.at(where, f"quantization_config={value} cannot be read", right)
-        return _canonical(value)
-    if name in ("max_length", "prefix_token_id"):
-        least = 1 if name == "max_length" else 0
-        if type(value) is not int or value < least:
-            raise InputError.at(where, f"{name}={value} cannot be read", f"expected an integer >= {least}")
-        return value
+        right = """expected a mapping as JSON, such as {"load_in_4bit": true}"""
+        raise InputError.at(where, f"quantization_config={value} cannot be read", right)
     if isinstance(value, (dict, list)) or value == "":
         raise InputError.at(where, f"{name}={value} cannot be read", "expected a name")
     return str(value)
-
-
-def _canonical(value: Mapping[str, Any]) -> str:
-    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def is_installed(package: str) -> bool:

@@ -26,13 +26,12 @@ from calipers.clients.huggingface.batches import (
     Likelihoods,
     PrefixCache,
     Takes,
+    Tokens,
     WantedTokens,
     in_batches,
 )
 from calipers.clients.huggingface.checkpoint import Checkpoint, Template
 from calipers.errors import ClientError
-
-Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

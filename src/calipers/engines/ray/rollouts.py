@@ -22,13 +22,13 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.clients.client import LOCAL_KIND, Client, Completion, Connection, Request, connect
+from calipers.clients.client import LOCAL_KIND, Client, Completion, Request, connect
 from calipers.clients.secrets import Secrets
 from calipers.engines.ray.workers import AHEAD, TRIES, Lost, RemoteWorkers, connected
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.job import Job
 from calipers.running.library import JobBenchmark
-from calipers.running.rollout import Bench, Blame, Case
+from calipers.running.rollout import Bench, Blame, Case, close_all, notes_of
 from calipers.tasks.task import Task
 from calipers.verifiers.find import NamedVerifier, judge_of, named_verifier, verifier
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
@@ -52,9 +52,7 @@ class RolloutHandler:
     def __init__(self, job: Job) -> None:
         self._job, self._secrets = job, Secrets()
         self._benchmark = JobBenchmark.of(job, None)
-        reached_by = job.base_url, job.api, job.timeout, job.in_flight, job.price, self._secrets
-        model = connect(job.model, Connection(*reached_by, self._benchmark.template, job.model_args, job.trust))
-        self._client = self._benchmark.client(model)
+        self._client = self._benchmark.client(connect(job.model, self._benchmark.connection(self._secrets)))
         self._judges: dict[str, Verifier] = {}
         verified = [task for task in self._benchmark.suite.tasks if task.verifier is not None and not job.predict_only]
         ready({task.verifier: self._judge(task) for task in verified}.values())
@@ -62,7 +60,7 @@ class RolloutHandler:
     @property
     def notes(self) -> list[str]:
         """What client and verifiers have to say."""
-        return [note for each in (self._client, *self._judges.values()) for note in getattr(each, "notes", ())]
+        return notes_of([self._client, *self._judges.values()])
 
     async def handle(self, item: tuple[Request | Completion, Task]) -> Replied | Verdict | ClientError | VerifierError:
         """The completion and its verdict, or why there is none."""
@@ -78,9 +76,7 @@ class RolloutHandler:
     async def close(self) -> None:
         """Close connections."""
         await self._client.close()
-        for judge in self._judges.values():
-            if (close := getattr(judge, "close", None)) is not None:
-                await close()
+        await close_all(self._judges.values())
 
     async def _verified(self, task: Task, completion: Completion) -> Verdict | VerifierError:
         try:
@@ -201,7 +197,7 @@ class VerdictHandler:
     @property
     def notes(self) -> list[str]:
         """What the verifiers have to say."""
-        return [note for judge in self._judges.values() for note in getattr(judge, "notes", ())]
+        return notes_of(self._judges.values())
 
     async def handle(self, item: tuple[Task, Completion]) -> Verdict | VerifierError:
         """The verdict, or why there is none."""
@@ -217,9 +213,7 @@ class VerdictHandler:
 
     async def close(self) -> None:
         """Close connections."""
-        for judge in self._judges.values():
-            if (close := getattr(judge, "close", None)) is not None:
-                await close()
+        await close_all(self._judges.values())
 
 
 class RemoteBench(Bench):
