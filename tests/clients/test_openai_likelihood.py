@@ -124,6 +124,15 @@ def test_a_server_without_logprobs_is_found_out_by_the_probe(strict):
     assert [call["prompt"] for call in server.calls] == [PROBE, PROBE]
 
 
+def test_a_server_whose_lists_do_not_match_gives_no_likelihoods():
+    class Empty(Likely):
+        def _choice(self, body, tokens):
+            return {"text": "", "logprobs": {"tokens": [], "token_logprobs": [], "top_logprobs": [None, None]}}
+
+    (end,) = scored(Empty(), [Continuation("the cat", " sat")])
+    assert end.kind == "likelihood"
+
+
 def test_the_probe_is_made_once_and_again_after_bad_weather():
     server = Likely(troubles=1)
     asked = [Continuation("the cat", " sat")]

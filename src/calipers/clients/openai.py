@@ -235,7 +235,7 @@ class ScoringModel:
 def _echoed(choice: _ScoredChoice, usage: _TokenCounts) -> Read | None:
     """The echo of a prompt; what was written after it is left out. None where it does not say enough."""
     echo = choice.logprobs
-    if echo is None or echo.token_logprobs is None or echo.top_logprobs is None:
+    if echo is None or not echo.token_logprobs or echo.top_logprobs is None:
         return None
     most = len(echo.token_logprobs)
     count = usage.prompt_tokens if usage.prompt_tokens in (most - 1, most) else most - 1

@@ -40,6 +40,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
+from calipers.clients.python import CallThread
 from calipers.errors import CalipersError, EngineError, InputError
 from calipers.names import load
 
@@ -346,6 +347,7 @@ class RemoteWorkers:
         self._queue: deque[_Call] = deque()  # of these, those that no worker has
         self._numbers = 0
         self._failed: BaseException | None = None
+        self._asking = CallThread("ray-nodes")
         self._watching: asyncio.Task[None] | None = None
         self._dealing = False
         self._freed = asyncio.Event()  # a place, perhaps
@@ -379,6 +381,7 @@ class RemoteWorkers:
         for task in (self._watching, self._trying):
             if task is not None:
                 task.cancel()
+        self._asking.close()
         for worker in self._hired.values():
             for task in worker.tasks:
                 task.cancel()
@@ -548,23 +551,11 @@ class RemoteWorkers:
             self._fail(error)
 
     async def _nodes(self) -> dict[str, int]:
-        """The machines; EngineError when nobody says which there are.
-
-        Asked in a thread that nobody waits for in the end.
-        """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[dict[str, int]] = loop.create_future()
-
-        def ask() -> None:
-            try:
-                found, error = nodes(self._ray), None
-            except BaseException as wrong:
-                found, error = {}, wrong
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(_settle, answer, found, error)
-
-        threading.Thread(target=ask, name="ray-nodes", daemon=True).start()
-        return await answer
+        """The machines; EngineError when nobody says which there are."""
+        machines: dict[str, int] | BaseException = await self._asking.call(lambda: nodes(self._ray))
+        if isinstance(machines, BaseException):
+            raise machines
+        return machines
 
     async def _begin(self, worker: _Hired) -> None:
         """Wait until a worker is ready, then exchange with it."""
@@ -631,15 +622,6 @@ class RemoteWorkers:
     def _end(self, worker: _Hired) -> None:
         with suppress(Exception):  # of Ray: it has ended already, or the cluster is gone
             self._ray.kill(worker.actor)
-
-
-def _settle(answer: asyncio.Future[dict[str, int]], found: dict[str, int], error: BaseException | None) -> None:
-    if answer.done():
-        return
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(found)
 
 
 async def _answer(reference: Any) -> Any:
