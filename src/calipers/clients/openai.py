@@ -48,6 +48,7 @@ from calipers.clients.client import (
     as_text,
 )
 from calipers.clients.reply import cleaned, from_status, malformed, read_refusal
+from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 
 
@@ -518,8 +519,11 @@ class ServedModel:
         finally:
             self._deadlines.end(call)
 
+    def _failed(self, error: Exception) -> ClientError:
+        return call_failed(error, self._address.shown, self._connection.timeout, self._secrets)
+
     def _open(self) -> aiohttp.ClientSession:
-        _make_room(self._connection.most)
+        make_room(self._connection.most)
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connection.most),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=SECONDS_TO_CONNECT),
@@ -527,42 +531,42 @@ class ServedModel:
         )
         return self._http
 
-    def _failed(self, error: Exception) -> ClientError:
-        """The error for a request without a response, in our own words: aiohttp's may contain URLs and headers."""
-        where = self._address.shown
-        if "content-encoding" in str(error).lower():  # which of its errors it is depends on how far it got
-            return reply.malformed("the response uses a compression that cannot be read")
-        match error:
-            case aiohttp.ClientPayloadError():
-                return reply.malformed("the connection closed in the middle of the response")
-            case aiohttp.ConnectionTimeoutError():
-                return _unreachable(f"cannot connect to {where}: connection refused")
-            case TimeoutError():
-                return ClientError(f"no answer within {self._connection.timeout:g} s", kind="timeout", retry=True)
-            case aiohttp.ClientProxyConnectionError():
-                return _unreachable(f"cannot connect to {where}: the proxy cannot be reached")
-            case aiohttp.ClientHttpProxyError(status=status):
-                return _unreachable(f"cannot connect to {where}: the proxy returned HTTP {status}")
-            case aiohttp.ClientConnectorDNSError():
-                return _unreachable(f"cannot connect to {where}: no such host")
-            case aiohttp.ClientConnectorCertificateError():
-                return _unreachable(f"cannot connect to {where}: its certificate is not trusted")
-            case aiohttp.ClientSSLError(os_error=why):  # whose errno is none of the system's
-                reason = getattr(why, "reason", None) or "no reason given"
-                return _unreachable(f"cannot connect to {where}: TLS failed ({cleaned(str(reason), self._secrets)})")
-            case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
-                wrong = "this process cannot open more connections; lower --concurrency, or raise ulimit -n"
-                return ClientError(wrong, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES)
-            case aiohttp.ClientConnectorError(os_error=why):
-                reason = os.strerror(why.errno) if why.errno else cleaned(str(why), self._secrets)
-                return _unreachable(f"cannot connect to {where}: {reason.lower()}")
-            case aiohttp.ClientResponseError():
-                return reply.malformed("the response is not HTTP")
-            case _:
-                return ClientError("the connection closed before the response", kind="connection", retry=True)
+
+def call_failed(error: Exception, where: str, timeout: float, secrets: Secrets) -> ClientError:
+    """The error for a request without a response, in our own words: aiohttp's may contain URLs and headers."""
+    if "content-encoding" in str(error).lower():  # which of its errors it is depends on how far it got
+        return reply.malformed("the response uses a compression that cannot be read")
+    match error:
+        case aiohttp.ClientPayloadError():
+            return reply.malformed("the connection closed in the middle of the response")
+        case aiohttp.ConnectionTimeoutError():
+            return _unreachable(f"cannot connect to {where}: connection refused")
+        case TimeoutError():
+            return ClientError(f"no answer within {timeout:g} s", kind="timeout", retry=True)
+        case aiohttp.ClientProxyConnectionError():
+            return _unreachable(f"cannot connect to {where}: the proxy cannot be reached")
+        case aiohttp.ClientHttpProxyError(status=status):
+            return _unreachable(f"cannot connect to {where}: the proxy returned HTTP {status}")
+        case aiohttp.ClientConnectorDNSError():
+            return _unreachable(f"cannot connect to {where}: no such host")
+        case aiohttp.ClientConnectorCertificateError():
+            return _unreachable(f"cannot connect to {where}: its certificate is not trusted")
+        case aiohttp.ClientSSLError(os_error=why):  # whose errno is none of the system's
+            reason = getattr(why, "reason", None) or "no reason given"
+            return _unreachable(f"cannot connect to {where}: TLS failed ({cleaned(str(reason), secrets)})")
+        case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
+            wrong = "this process cannot open more connections; lower --concurrency, or raise ulimit -n"
+            return ClientError(wrong, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES)
+        case aiohttp.ClientConnectorError(os_error=why):
+            reason = os.strerror(why.errno) if why.errno else cleaned(str(why), secrets)
+            return _unreachable(f"cannot connect to {where}: {reason.lower()}")
+        case aiohttp.ClientResponseError():
+            return reply.malformed("the response is not HTTP")
+        case _:
+            return ClientError("the connection closed before the response", kind="connection", retry=True)
 
 
-def _make_room(calls: int) -> None:
+def make_room(calls: int) -> None:
     """Raise the limit of open files to the number of concurrent requests, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = calls + SPARE_FILES if hard == resource.RLIM_INFINITY else min(calls + SPARE_FILES, hard)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 
 import pytest
 from aiohttp import web
+from waiting import PATIENCE
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError
@@ -131,6 +134,35 @@ def test_nobody_there():
     with pytest.raises(ClientError, match=r"cannot connect to 127\.0\.0\.1:1: connection refused") as error:
         asyncio.run(scene())
     assert (error.value.retry, error.value.hopeless) == (True, True)
+
+
+NO_MORE = """
+import asyncio, os, resource
+from calipers.errors import ClientError
+from calipers.systems.nemo_gym.collect.agents import Reach, Server
+
+async def main():
+    for most in (2, 3000):
+        server = Server("http://127.0.0.1:9", Reach(most=most))
+        try:
+            await server.run({})  # the first time nobody answers there; and all that is needed is imported
+        except ClientError as error:
+            print(error, error.slow_down, error.hopeless, sep="|")
+        await server.close()
+        few = len(os.listdir("/dev/fd")) - 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_may_open_no_more_files_asks_for_less():
+    """It is no agent's fault: an agent that is blamed for it is asked nothing more."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_MORE], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    wrong = "this process cannot open more connections; lower --concurrency, or raise ulimit -n"
+    assert done.stdout.splitlines()[1:] == [f"{wrong}|True|False"], done.stderr
 
 
 def test_a_key_in_an_error_is_not_shown():

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +23,8 @@ import msgspec
 from yarl import URL
 
 from calipers.clients.client import Client, Completion, Request
-from calipers.clients.openai import read_body
-from calipers.clients.reply import cleaned, from_status, read_refusal
+from calipers.clients.openai import LARGEST_ERROR, SECONDS_TO_CONNECT, call_failed, make_room, read_body
+from calipers.clients.reply import from_status, malformed, read_refusal
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.loop import finish
@@ -38,8 +37,6 @@ from calipers.verifiers.verifier import Verifier, judged, ready
 
 LARGEST = 64 * 2**20  # bytes of a rollout: a longer line could not be read again
 LARGEST_METRICS = 2**30  # bytes of the metrics of all rollouts
-LARGEST_ERROR = 64 * 2**10
-SECONDS_TO_CONNECT = 30.0
 ABSENT = frozenset({404, 405, 501})  # statuses that say there is no such route
 _LARGE_BODY = 2**20  # bytes; aiohttp wants more than that as a file
 _RIGHT = "expected http(s)://HOST:PORT, such as http://127.0.0.1:8000"
@@ -122,7 +119,8 @@ class Server:
                     return GymReply(raw, {name: morsel.value for name, morsel in response.cookies.items()})
                 raise from_status(response.status, read_refusal(raw), response.headers, self._reach.secrets)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._failed(error) from None  # its repr may hold headers
+            failed = call_failed(error, self.shown, self._reach.timeout, self._reach.secrets)
+            raise failed from None  # its repr may hold headers
 
     async def run(self, row: Row) -> dict[str, Any]:
         """A rollout, made by the agent server's ``/run``."""
@@ -145,39 +143,13 @@ class Server:
             self._http = None
 
     def _open(self) -> aiohttp.ClientSession:
+        make_room(self._reach.most)
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._reach.most),
             timeout=aiohttp.ClientTimeout(total=self._reach.timeout, sock_connect=SECONDS_TO_CONNECT),
             cookie_jar=aiohttp.DummyCookieJar(),  # a session belongs to one rollout, not to all
         )
         return self._http
-
-    def _failed(self, error: Exception) -> ClientError:
-        """What became of a call without an answer, in our own words: aiohttp's may hold URLs and headers."""
-        match error:
-            case aiohttp.ClientPayloadError():
-                return malformed("the connection closed in the middle of the response")
-            case aiohttp.ConnectionTimeoutError():
-                return self._unreachable("connection refused")
-            case TimeoutError():
-                return ClientError(f"no answer within {self._reach.timeout:g} s", kind="timeout", retry=True)
-            case aiohttp.ClientConnectorDNSError():
-                return self._unreachable("no such host")
-            case aiohttp.ClientConnectorCertificateError():
-                return self._unreachable("its certificate is not trusted")
-            case aiohttp.ClientSSLError():
-                return self._unreachable("TLS failed")
-            case aiohttp.ClientConnectorError(os_error=why):
-                reason = os.strerror(why.errno) if why.errno else cleaned(str(why), self._reach.secrets)
-                return self._unreachable(reason.lower())
-            case aiohttp.ClientResponseError():
-                return malformed("the response is not HTTP")
-            case _:
-                return ClientError("the connection closed before the response", kind="connection", retry=True)
-
-    def _unreachable(self, why: str) -> ClientError:
-        what = f"cannot connect to {self.shown}: {why}"
-        return ClientError(what, kind="connection", retry=True, hopeless=True)
 
 
 def decoded(raw: bytes) -> dict[str, Any]:
@@ -198,11 +170,6 @@ def decoded(raw: bytes) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise malformed("the response is not a JSON object")
     return answer
-
-
-def malformed(what: str, retry: bool = True) -> ClientError:
-    """The error for an answer that is none."""
-    return ClientError(what, kind="malformed", retry=retry)
 
 
 ROUTE: Final = "/global_config_dict_yaml"

@@ -18,7 +18,6 @@ from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS, finish, interrupts, root_of
-from calipers.systems.nemo_gym.collect.agents import malformed
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.request import Row, agent_of, key_of
 from calipers.systems.nemo_gym.words import (
@@ -306,19 +305,23 @@ def collected(row: Row, answer: Row) -> dict[str, Any]:
     if isinstance(reward, bool) or not isinstance(reward, (int, float)):
         shown = "there is no reward" if reward is None else f"reward is {_encode(reward)[:40].decode(errors='replace')}"
         if not isinstance(reward, bool):
-            raise malformed(f"{shown}; expected a number", retry=False)
+            raise _unusable(f"{shown}; expected a number")
     elif reward != reward or reward in (float("inf"), float("-inf")):
-        raise malformed(f"reward is {reward}; expected a finite number", retry=False)
+        raise _unusable(f"reward is {reward}; expected a finite number")
     response = answer.get("response")
     if response is not None and not isinstance(response, Mapping):
-        raise malformed("response is not an object", retry=False)
+        raise _unusable("response is not an object")
     usage = (response or {}).get("usage")
     if usage is not None and not isinstance(usage, Mapping):
-        raise malformed("response.usage is not an object", retry=False)
+        raise _unusable("response.usage is not an object")
     for name, value in [*answer.items(), *(usage or {}).items()]:
         if isinstance(value, int) and not LEAST_INT <= value <= MOST_INT:
-            raise malformed(f"{name} needs more than 64 bits; expected a smaller integer", retry=False)
+            raise _unusable(f"{name} needs more than 64 bits; expected a smaller integer")
     return {**answer, **_whose(row)}
+
+
+def _unusable(what: str) -> ClientError:
+    return ClientError(what, kind="malformed")
 
 
 def _marks(answer: Row) -> dict[str, Any]:
