@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.formats.source import Source
+from calipers.formats.source import STDIN, Source
 from calipers.reports.result import Result
 from calipers.rollouts.table import Part
 from calipers.systems.nemo_gym.aggregate import (
@@ -36,11 +36,8 @@ class MetricsExport:
         if target == "":
             raise InputError.at("--export", "'nemo_gym=' has no file name", "expected nemo_gym, or nemo_gym=PATH")
         if target is None:
-            mains = without_companions(paths)
-            if len(mains) != 1 or mains[0] == "-":
-                wrong = "there is more than one file, or none, to write beside"
-                raise InputError.at("--export nemo_gym", wrong, "name it, as in --export nemo_gym=metrics.json")
-            target = beside(mains[0], METRICS)
+            main = _only(paths, "--export nemo_gym", "name it, as in --export nemo_gym=metrics.json")
+            target = beside(main, METRICS)
         self.paths, self.files = paths, [target]
         self._parts: list[Part] = []
         self._named_hooks = hooks
@@ -71,17 +68,12 @@ class ProfileExport:
     def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
         if target is not None:
             raise InputError.at("--export", f"{PROFILE} writes beside the rollouts", f"expected only {PROFILE}")
-        mains = without_companions(paths)
-        if len(mains) != 1 or mains[0] == "-":
-            raise InputError.at(
-                f"--export {PROFILE}", ("there is more than one file, or none, to write beside"), "expected one file"
-            )
-        stem = os.path.splitext(mains[0])[0]
-        self._inputs = f"{stem}{INPUTS}"
+        main = _only(paths, f"--export {PROFILE}", "expected one file")
+        self._inputs = beside(main, INPUTS)
         if not os.path.isfile(self._inputs):
             right = "expected the inputs of the rollouts beside them"
             raise InputError.at(self._inputs, "does not exist", right)
-        self.paths, self.files = mains, [f"{stem}{end}" for end in PROFILE_ENDS]
+        self.paths, self.files = [main], [beside(main, end) for end in PROFILE_ENDS]
 
     def begin(self) -> None:
         """It reads the files once more, for itself."""
@@ -92,6 +84,14 @@ class ProfileExport:
         note = f"{self.files[0]}: {profile.completed} of {profile.expected} planned rollouts exist"
         tasks = b"".join(encoded(task) + b"\n" for task in profile.tasks)
         return [[tasks], [encoded(profile.agents) + b"\n"]], [note]
+
+
+def _only(paths: Sequence[str], option: str, right: str) -> str:
+    """The one file of rollouts among the paths; InputError where there are others, or only standard input."""
+    mains = without_companions(paths)
+    if len(mains) != 1 or mains[0] == STDIN:
+        raise InputError.at(option, "there is more than one file, or none, to write beside", right)
+    return mains[0]
 
 
 def _rows(path: str) -> list[dict[str, Any]]:

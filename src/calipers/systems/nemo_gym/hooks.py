@@ -28,7 +28,7 @@ Settings = Mapping[str, Any]
 
 _RIGHT = "expected FILE:CLASS, such as app.py:MathServer"
 _NAMES = ("compute_metrics", "get_key_metrics")
-_DEFAULTS = ("calipers.", "nemo_gym.")  # where a hook is defined that nobody has overridden
+_OURS = ("calipers.", "nemo_gym.")  # where a method is defined that nobody has overridden
 
 
 def load_hooks(spec: str) -> Hooks:
@@ -85,7 +85,7 @@ def hooks_of(path: str, server: Any) -> Hooks:
 
 def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
     """A hook whose errors say where they happened; None for one that is not there, or not overridden."""
-    if hook is None or (getattr(hook, "__module__", None) or "").startswith(_DEFAULTS):
+    if hook is None or (getattr(hook, "__module__", None) or "").startswith(_OURS):
         return None
     name = hook.__name__
     if iscoroutinefunction(hook):
@@ -202,10 +202,6 @@ def failure(path: str, what: str, error: BaseException) -> PluginError:
     return PluginError(f"{location}: {what}: {message}" if what else f"{location}: {message}")
 
 
-METHOD = "aggregate_metrics"
-_OURS = ("calipers.", "nemo_gym.")
-
-
 class Alone:
     """The client of a server that stands alone: there is no other server to call."""
 
@@ -226,7 +222,7 @@ class Hosted:
     @property
     def aggregates_itself(self) -> bool:
         """Whether it has a route of its own for metrics, which then stays."""
-        method = getattr(type(self.server), METHOD, None)
+        method = getattr(type(self.server), "aggregate_metrics", None)
         return method is not None and not (method.__module__ or "").startswith(_OURS)
 
     def web(self) -> FastAPI:

@@ -233,10 +233,9 @@ class GymLines:
         return orders
 
     def _outcomes(self, gym: GymRows) -> NDArray[np.uint8]:
-        failures = self._builder.failures
         outcome = np.full(len(gym), UNSTATED, dtype=np.uint8)
-        for row in np.flatnonzero(gym.aside).tolist():
-            outcome[row] = CODE[outcome_of(failures[row])]
+        for row, word in self._builder.failures.items():
+            outcome[row] = CODE[outcome_of(word)]
         if (killed := gym.top.get(KILLED)) is not None:
             outcome[killed.given & (killed.values != 0)] = CODE["cancelled"]
         return outcome

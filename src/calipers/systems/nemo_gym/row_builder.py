@@ -264,7 +264,7 @@ class RowBuilder:
     def __init__(self, *, routed: bool) -> None:
         self.routed = routed
         self.cells = CellsBuilder()
-        self.failures: list[Any] = []  # [R] the failure class, None for none
+        self.failures: dict[int, Any] = {}  # row -> the failure class, of failed attempts
         self._tasks = Growing(np.int64)
         self._names: GrowingLabels | None = None  # of tasks, where their indices are text
         self._rollouts = Growing(np.int64)
@@ -281,8 +281,8 @@ class RowBuilder:
         elif what == "agent":
             self._agents.put(self.cells.rows, [name or None for name in column])
         elif what == "failure":
-            self._fill(self.failures, self.cells.rows)
-            self.failures.extend(column)
+            failures = enumerate(column, self.cells.rows)
+            self.failures.update((row, word) for row, word in failures if word is not None and word is not UNSET)
         else:
             try:
                 self.cells.take(what, key, column)
@@ -306,14 +306,9 @@ class RowBuilder:
         """All columns of so many rows have been taken."""
         self.cells.rows += rows
 
-    @staticmethod
-    def _fill(column: list[Any], rows: int) -> None:
-        column.extend([None] * (rows - len(column)))
-
     def finish(self, keys: Callable[[Sequence[int]], Mapping[int, Keys]]) -> GymRows:
         """All rows; ``keys`` says in what order some of them name theirs."""
         size = self.cells.rows
-        self._fill(self.failures, size)
         top = self.cells.finish("top", {})
         names = None if self._names is None else self._names.finish(size)
         agents = self._agents.finish(size)
@@ -331,7 +326,8 @@ class RowBuilder:
         return replace(rows, keys=keys(first_rows(rows)))
 
     def _aside(self, size: int, killed: Cells | None) -> Bools:
-        aside = np.array([failure is not None and failure is not UNSET for failure in self.failures], dtype=bool)
+        aside = np.zeros(size, dtype=bool)
+        aside[list(self.failures)] = True
         if killed is not None and self.routed:
             aside |= killed.given & (killed.values != 0)
         return aside if aside.any() else alike(size, False)
