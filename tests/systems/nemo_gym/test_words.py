@@ -205,7 +205,7 @@ def test_rows_are_stripped_sorted_and_told_apart_by_agent():
         "a": [(0, 0), (1, 0)],
         "b": [(0, 1)],
     }
-    assert [entry.agent for entry in aggregate_agents({"b": [row(0, 0)], "a": [row(0, 0)]})] == ["a", "b"]
+    assert [agent for agent, _ in aggregate_agents({"b": [row(0, 0)], "a": [row(0, 0)]})] == ["a", "b"]
     with pytest.raises(InputError, match="task indices are text in some rows"):
         by_agent([row(0, 0), row("x", 0)])
     with pytest.raises(InputError, match="a row has no key '_ng_rollout_index'"):

@@ -177,25 +177,20 @@ def one_table(parts: Sequence[Part]) -> GymRows:
     return table
 
 
-def entries_of(table: GymRows) -> Iterator[GymEntry]:
+def entries_of(table: GymRows) -> Iterator[tuple[str, Blocks]]:
     """The entries of the metrics file, agents by name; failed attempts and rows without an agent are left out."""
     for name, code in sorted((name, code) for code, name in enumerate(table.agents)):
         chosen = np.flatnonzero((table.agent == code) & ~table.aside)
         if len(chosen):
-            blocks = _blocks(frame(table, chosen), NO_HOOKS)
-            yield GymEntry(name, blocks.agent_metrics, blocks.key_metrics, blocks.groups)
+            yield name, _blocks(frame(table, chosen), NO_HOOKS)
 
 
 def aggregate_agents(
     agents: Mapping[str, Sequence[Row]], hooks: Mapping[str, Hooks] | Hooks = NO_HOOKS
-) -> list[GymEntry]:
+) -> list[tuple[str, Blocks]]:
     """The entries of the metrics file, agents by name; ``hooks`` for all of them, or for each by its name."""
-    entries = []
-    for name in sorted(agents):
-        agent_hooks = hooks if isinstance(hooks, Hooks) else hooks.get(name, NO_HOOKS)
-        blocks = aggregate(agents[name], agent_hooks)
-        entries.append(GymEntry(name, blocks.agent_metrics, blocks.key_metrics, blocks.groups))
-    return entries
+    by_name = dict.fromkeys(agents, hooks) if isinstance(hooks, Hooks) else hooks
+    return [(name, aggregate(agents[name], by_name.get(name, NO_HOOKS))) for name in sorted(agents)]
 
 
 ProfileRow = Mapping[str, Any]
@@ -446,39 +441,26 @@ def merged(chunks: Iterable[list[Any]], entries: Sequence[Mapping[str, Any]]) ->
         yield [{**group, **index.get(group[TASK], {})} for group in plain]
 
 
-@dataclass(frozen=True, slots=True)
-class GymEntry:
-    """One agent in the metrics file."""
-
-    agent: str
-    agent_metrics: Mapping[str, Any]
-    key_metrics: Mapping[str, Any]
-    groups: Iterable[list[Any]]  # some at a time
-
-
-def headline(entry: GymEntry) -> str:
+def headline(agent: str, key_metrics: Mapping[str, Any]) -> str:
     """An agent and its key metrics on one line.
 
-    >>> headline(GymEntry("math", {}, {"pass@k": 2 / 3, "n": 3, "note": "x"}, []))
+    >>> headline("math", {"pass@k": 2 / 3, "n": 3, "note": "x"})
     'math: pass@k 0.6667, n 3, note x'
     """
-    plain: Mapping[str, Any] = {
-        name: value for name, value in entry.key_metrics.items() if isinstance(value, (bool, int, float, str))
-    }
+    plain = {name: value for name, value in key_metrics.items() if isinstance(value, (bool, int, float, str))}
     shown = (f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in plain.items())
-    return f"{entry.agent}: {', '.join(shown) or 'no key metrics'}"
+    return f"{agent}: {', '.join(shown) or 'no key metrics'}"
 
 
-def file_chunks(entries: Iterable[GymEntry]) -> Iterator[bytes | memoryview]:
+def file_chunks(entries: Iterable[tuple[str, Blocks]]) -> Iterator[bytes | memoryview]:
     """The bytes of the metrics file, indented by two."""
     lead = b"["
-    for entry in entries:
-        head = {"agent_ref": {"name": entry.agent}, "agent_metrics": entry.agent_metrics}
-        head["key_metrics"] = entry.key_metrics
+    for agent, blocks in entries:
+        head = {"agent_ref": {"name": agent}, "agent_metrics": blocks.agent_metrics, "key_metrics": blocks.key_metrics}
         opened = msgspec.json.format(encoded(head), indent=2).removesuffix(b"\n}")
         yield lead + b"\n  " + opened.replace(b"\n", b"\n  ") + b',\n    "group_level_metrics": ['
         any_yet = False
-        for chunk in entry.groups:
+        for chunk in blocks.groups:
             if any_yet:
                 yield b","
             # a newline stands only between tokens, never inside a string; the list's own brackets are left out

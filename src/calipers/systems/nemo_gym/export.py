@@ -59,7 +59,7 @@ class MetricsExport:
             return [file_chunks(entries_of(table))], []
         rows = [row for path in without_companions(self.paths) for row in _rows(path)]
         entries = aggregate_agents(by_agent(rows), self._hooks)
-        return [file_chunks(entries)], [headline(entry) for entry in entries]
+        return [file_chunks(entries)], [headline(agent, blocks.key_metrics) for agent, blocks in entries]
 
 
 class ProfileExport:

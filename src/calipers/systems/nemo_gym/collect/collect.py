@@ -21,7 +21,7 @@ from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.table import Part
 from calipers.systems.nemo_gym.aggregate import (
-    GymEntry,
+    Blocks,
     by_agent,
     entries_of,
     file_chunks,
@@ -95,14 +95,14 @@ def untargeted(request: Collecting, rows: Iterable[Row]) -> list[str]:
     return [f"{request.input}: {wrong}; exact_match compares the answers with empty text"]
 
 
-def entries(path: str, answers: Mapping[str, AggregateAnswer]) -> list[GymEntry]:
+def entries(path: str, answers: Mapping[str, AggregateAnswer]) -> list[tuple[str, Blocks]]:
     """Each agent's metrics, its own where it computes them, else ours."""
     if answers and all(answers.values()):
-        return [_entry(name, answers[name]) for name in sorted(answers)]
+        return [(name, _blocks(answers[name])) for name in sorted(answers)]
     kept: list[Part] = []
     begin([path], kept=kept)
-    ours = {entry.agent: entry for entry in entries_of(one_table(kept))}
-    return [_entry(name, answers[name]) if answers.get(name) else ours[name] for name in sorted(ours)]
+    ours = entries_of(one_table(kept))
+    return [(name, _blocks(answers[name]) if answers.get(name) else blocks) for name, blocks in ours]
 
 
 def _fault(answer: AggregateAnswer) -> str:
@@ -119,9 +119,9 @@ def _fault(answer: AggregateAnswer) -> str:
     return "" if whole else "a group in its answer is not an object"
 
 
-def _entry(name: str, answer: Any) -> GymEntry:
+def _blocks(answer: Any) -> Blocks:
     groups = answer["group_level_metrics"]
-    return GymEntry(name, answer["agent_metrics"], answer["key_metrics"], [groups] if groups else [])
+    return Blocks(answer["agent_metrics"], answer["key_metrics"], [groups] if groups else [])
 
 
 ATTEMPTS: Final = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
@@ -288,7 +288,7 @@ def _finished(
         notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
         answers |= dict.fromkeys(faults)
         agent_entries = entries(path, answers)
-        headlines = [headline(entry) for entry in agent_entries]
+        headlines = [headline(agent, blocks.key_metrics) for agent, blocks in agent_entries]
         written = files.write_metrics(file_chunks(agent_entries))
     for agent in agents.values():
         notes += agent.notes if isinstance(agent, SimpleAgent) else ()
