@@ -136,6 +136,20 @@ def test_a_store_of_rows_is_pulled_into_the_cache_once(tmp_path):
     assert store.calls == [0, 500, 0, 500]
 
 
+def test_two_that_pull_one_benchmark_at_once_do_not_write_into_each_other(tmp_path):
+    slow, quick = Paging(rows=501), Paging(rows=501)
+    pages = slow.get_benchmark_rows
+
+    def meanwhile(id, *, limit, offset):
+        if offset:  # another process begins, and ends, between two pages of this one
+            Benchmark.load({"id": "y"}, store=quick)
+        return pages(id, limit=limit, offset=offset)
+
+    slow.get_benchmark_rows = meanwhile
+    assert len(Benchmark.load({"id": "y"}, store=slow).tasks) == 501
+    assert len((tmp_path / ".evsys" / "benchmarks" / "y.jsonl").read_bytes().splitlines()) == 501
+
+
 def test_a_store_that_gives_fewer_rows_than_it_says_is_refused(tmp_path):
     store = Paging(rows=3)
     store.rows.pop()
@@ -223,7 +237,7 @@ def test_rows_and_ids_of_a_store_are_checked(tmp_path):
     store.rows = [1, 2]
     with pytest.raises(TypeError, match=r"get_benchmark_rows\('y'\) returned \[1, 2\]; expected"):
         Benchmark.load({"id": "y"}, store=store)
-    assert not (tmp_path / ".evsys" / "benchmarks" / "y.jsonl").exists()
+    assert list((tmp_path / ".evsys" / "benchmarks").iterdir()) == []
     store.get_benchmark = lambda id: {}
     with pytest.raises(InputError, match=r"the benchmark's id is '\.\./y'; expected letters"):
         Benchmark.load({"id": "../y"}, store=store)

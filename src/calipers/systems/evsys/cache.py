@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, nearest
+from calipers.formats.atomic_file import atomic_file
 from calipers.formats.source import opened
 from calipers.tasks.benchmark_row import WrongType
 from calipers.tasks.jsonl import NotThere
@@ -140,18 +141,15 @@ def _downloaded(store: Any, id: str) -> Path:
     if _is_whole(about, meta.get("n_rows")) and file.is_file():
         return file
     make_root(_root(), folder)
-    beside = folder / f".{id}.tmp.jsonl"
-    written = 0
-    with open(beside, "wb") as lines:
+    with atomic_file(file) as lines:
+        written = 0
         for row in _rows(store, id):
             lines.write(msgspec.json.encode(row) + b"\n")
             written += 1
-    if meta.get("n_rows") not in (None, 0, written):  # a page was lost: fewer tasks would be another benchmark
-        beside.unlink()
-        raise InputError(
-            f"the store returned {written} rows of benchmark {id}; expected {meta['n_rows']}, the number it reports"
-        )
-    beside.replace(file)
+        if meta.get("n_rows") not in (None, 0, written):  # a page was lost: fewer tasks would be another benchmark
+            raise InputError(
+                f"the store returned {written} rows of benchmark {id}; expected {meta['n_rows']}, the number it reports"
+            )
     kept = {key: meta.get(key) for key in ("version", "format", "transform")}
     about.write_bytes(msgspec.json.encode({"id": id, "n_rows": written, "complete": True, **kept}))
     return file
