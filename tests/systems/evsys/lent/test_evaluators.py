@@ -131,6 +131,9 @@ def test_sections_with_run_every_become_evaluators(tmp_path):
     assert (plain.name, plain.max_tokens, plain.limit, plain.benchmark_id) == ("benchmark_2", 256, None, None)
     assert build_in_loop_evaluators({"benchmark": section}, tokenizer=None)[0].name == "n"
     assert build_in_loop_evaluators(None, tokenizer=None) == []
+    alone = {"path": path, "run_every": 1, "metrics": "avg", "breakdown_keys": "level"}  # a text is a list of one
+    (evaluator,) = build_in_loop_evaluators({"benchmark": alone}, tokenizer=None)
+    assert (evaluator.metrics, evaluator.breakdown_keys) == (["avg"], ["level"])
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,8 @@ def build_in_loop_evaluators(
 
 
 def _taken(where: str, key: str, kind: type, value: Any) -> Any:
+    if kind is list and isinstance(value, str):
+        return [value]  # one metric, or one key
     try:
         return kind(value)
     except (TypeError, ValueError):
