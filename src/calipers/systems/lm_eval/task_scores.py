@@ -300,10 +300,26 @@ def reduced(name: str, values: Sequence[Any], how: Reduction, k: Any = None, ref
     """
     if len(values) == 1 and k is None:
         return {name: values[0]}
-    result = _reduction(name, values, how, k, reference)
-    return (
-        {f"{part}({name})": score for part, score in result.items()} if isinstance(result, Mapping) else {name: result}
-    )
+    if not values:
+        raise InputError(f"metric {name!r}: a document has no repeats; expected at least one")
+    if callable(how):
+        try:
+            result = how(reference, list(values))
+        except Exception as error:
+            raise PluginError(f"the reduction of {name!r} failed: {type(error).__name__}: {error}") from error
+    elif how == "take_first":
+        result = values[0]
+    elif how == "mean":
+        result = math.fsum(values) / len(values)
+    elif how in ("pass_at_k", "pass@k"):
+        result = pass_at_k(values, k)
+    elif how == "majority":
+        result = Counter(values).most_common(1)[0][0]
+    else:
+        raise UnknownName.of("reduction", how, NAMES)
+    if not isinstance(result, Mapping):
+        return {name: result}
+    return {f"{part}({name})": score for part, score in result.items()}
 
 
 def check(entry: Entry, repeats: int | None = None, location: str = "metric_list") -> None:
@@ -324,25 +340,6 @@ def base(key: str) -> str:
     """The metric that a key of a reduction belongs to: ``pass@1(exact_match)`` to exact_match."""
     head, opened, rest = key.partition("(")
     return rest.removesuffix(")") if opened and head and rest.endswith(")") else key
-
-
-def _reduction(name: str, values: Sequence[Any], how: Reduction, k: Any, reference: Any) -> Any:
-    if not values:
-        raise InputError(f"metric {name!r}: a document has no repeats; expected at least one")
-    if callable(how):
-        try:
-            return how(reference, list(values))
-        except Exception as error:
-            raise PluginError(f"the reduction of {name!r} failed: {type(error).__name__}: {error}") from error
-    if how == "take_first":
-        return values[0]
-    if how == "mean":
-        return math.fsum(values) / len(values)
-    if how in ("pass_at_k", "pass@k"):
-        return pass_at_k(values, k)
-    if how == "majority":
-        return Counter(values).most_common(1)[0][0]
-    raise UnknownName.of("reduction", how, NAMES)
 
 
 def _chance(n: int, passes: int, k: int) -> float:

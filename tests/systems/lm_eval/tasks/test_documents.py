@@ -234,6 +234,19 @@ def test_a_date_that_is_none_leaves_its_column_text(tmp_path):
     assert [row["d"] for row in read_json(path)] == ["2024-01-02", "2024-13-02"]
 
 
+def test_numbers_beyond_a_float_leave_their_column_as_it_is(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"n": {10**400}}}\n{{"n": 2.5}}\n')
+    assert [row["n"] for row in read_json(path)] == [10**400, 2.5]
+
+
+def test_a_field_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text('{"a": []}')
+    with pytest.raises(InputError, match=r"no key \['a'\]; expected an object with it"):
+        read_json(path, ["a"])
+
+
 @pytest.mark.parametrize(
     ("text", "field", "rows"),
     [

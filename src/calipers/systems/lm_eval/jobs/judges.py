@@ -200,9 +200,6 @@ class ResponseJudge:
     task: LoadedTask
     scorings: list[Scoring]
 
-    def check(self, task: Task) -> None:
-        """Nothing: the documents were worked out when the suite was made."""
-
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """What each pipeline makes of the response, and what its metrics give for that.
 
@@ -296,9 +293,6 @@ class LikelihoodJudge:
     scorings: list[Scoring]
     way: Way
 
-    def check(self, task: Task) -> None:
-        """Nothing: the documents were worked out when the suite was made."""
-
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """What each metric gives for the document by itself."""
         try:
@@ -346,9 +340,6 @@ class ClassJudge:
 
     task: LoadedTask
     scorings: list[Scoring]
-
-    def check(self, task: Task) -> None:
-        """Nothing: the documents were worked out when the suite was made."""
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """What the class gives for the document by itself.

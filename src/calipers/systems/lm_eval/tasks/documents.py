@@ -63,8 +63,12 @@ def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
     if kinds == {str}:
         return _filled(cells, _dates(given) or given)
     if kinds <= {int, float} and kinds:
-        whole = kinds == {int} and all(-(1 << 63) <= cell < 1 << 63 for cell in given)
-        return _filled(cells, given if whole else list(map(float, given)))
+        if kinds == {int} and all(-(1 << 63) <= cell < 1 << 63 for cell in given):
+            return cells
+        try:
+            return _filled(cells, list(map(float, given)))
+        except OverflowError:  # an integer of hundreds of digits, which no float holds
+            return None
     if kinds == {list}:
         inner = _unified([item for cell in given for item in cell])
         parts = iter(inner or ())
@@ -151,7 +155,7 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
     except (ValueError, RecursionError) as error:
         raise InputError.at(str(path), f"malformed json: {error}") from None
     if field is not None:
-        if not isinstance(content, Mapping) or field not in content:
+        if not isinstance(content, Mapping) or not isinstance(field, str) or field not in content:
             raise InputError.at(str(path), f"no key {field!r}", "expected an object with it")
         content = content[field]
     if isinstance(content, Mapping) and all(isinstance(column, list) for column in content.values()):

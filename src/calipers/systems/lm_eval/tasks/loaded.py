@@ -31,6 +31,7 @@ from calipers.systems.lm_eval.tasks.task_file import (
     is_installed,
     load_function,
     refuse_untrusted,
+    values_of,
     with_functions,
 )
 
@@ -256,25 +257,23 @@ class LoadedTask:
     def text(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_text`` of a document."""
         value = self.config.doc_to_text if shots is None else shots.doc_to_text
-        location, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
         key = self._key("text", number, value, shots)
         if key in self.kept:
             return self._keep(key, self.kept[key])
+        location, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
         return self._keep(key, text_of(value, doc, self.columns, location, choices=choices))
 
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_target`` of a document."""
-        class_task = self.own
-        if class_task is not None:
-            key = self._key("target", number, class_task.target, shots)
-            return self._keep(key, self.kept[key] if key in self.kept else class_task.target(doc))
         value = self.config.doc_to_target if shots is None else shots.doc_to_target
-        if value is None and self.config.process_results is not None:
+        if self.own is None and value is None and self.config.process_results is not None:
             return None  # a task that scores by a function of its own may look into the document itself
-        location, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
-        key = self._key("target", number, value, shots)
+        key = self._key("target", number, value if self.own is None else self.own.target, shots)
         if key in self.kept:
             return self._keep(key, self.kept[key])
+        if self.own is not None:
+            return self._keep(key, self.own.target(doc))
+        location, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
         return self._keep(key, target_of(value, doc, self.columns, location, choices=choices))
 
     def choices(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> list[Any] | None:
@@ -282,11 +281,10 @@ class LoadedTask:
         value = self.config.doc_to_choice if shots is None else shots.doc_to_choice
         if value is None or self.own is not None:
             return None
-        location = self.place("doc_to_choice", number)
         key = self._key("choices", number, value, shots)
         if key in self.kept:
             return list(self.kept[key])
-        choices: list[Any] = self._keep(key, choices_of(value, doc, self.columns, location))
+        choices: list[Any] = self._keep(key, choices_of(value, doc, self.columns, self.place("doc_to_choice", number)))
         return choices
 
     def prefix(self, doc: Doc, number: int | None = None) -> str | None:
@@ -321,13 +319,10 @@ def trusted(config: TaskFields, file: TaskFile, *, trust: bool, scored: bool = T
         wrong = "the task runs code that a model wrote"
         raise InputError.at(file.place("unsafe_code"), wrong, "run it with --trust if you want that")
     loaded: dict[str, Any] = {}
-    for spec in fields(config):
-        value, location = getattr(config, spec.name), file.place(spec.name)
-        if spec.name == "fewshot_config":
-            shots = {inner.name: getattr(value, inner.name) for inner in fields(FewShot)}
-            loaded[spec.name] = FewShot(**_loaded(shots, location, trust))
-        else:
-            loaded[spec.name] = _loaded(value, location, trust)
+    for name, value in values_of(config).items():
+        shots = name == "fewshot_config"
+        made = _loaded(values_of(value) if shots else value, file.place(name), trust)
+        loaded[name] = FewShot(**made) if shots else made
     return TaskFields(**loaded)
 
 

@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from itertools import islice
@@ -32,7 +32,7 @@ from calipers.reports.figures import counted
 from calipers.systems.lm_eval.tasks.groups import cache_folder, keep_file, read_kept
 from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_index, seeded
 from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
-from calipers.systems.lm_eval.tasks.task_file import FewShot, TaskFields, shown
+from calipers.systems.lm_eval.tasks.task_file import TaskFields, shown, values_of
 from calipers.tasks.task import Prompt
 
 
@@ -359,10 +359,9 @@ def _plain_name(name: str) -> str:
 
 def _writing_fields(config: TaskFields) -> dict[str, Any]:
     """The fields of a task that its prompts are made from."""
-    values = {spec.name: getattr(config, spec.name) for spec in fields(config)}
-    shots = values.pop("fewshot_config")
-    rest = {name: value for name, value in values.items() if name not in NOT_WRITTEN_INTO_PROMPTS}
-    inner = {spec.name: getattr(shots, spec.name) for spec in fields(FewShot) if spec.name not in CHOOSES_EXAMPLES}
+    rest = {name: value for name, value in values_of(config).items() if name not in NOT_WRITTEN_INTO_PROMPTS}
+    shots = values_of(rest.pop("fewshot_config"))
+    inner = {name: value for name, value in shots.items() if name not in CHOOSES_EXAMPLES}
     names = [str(entry.get("metric")) for entry in config.metric_list or ()]  # acc_mutual_info asks for more
     return {**rest, "shots": inner, "metrics": names, "own_scores": config.process_results is not None}
 

@@ -501,6 +501,11 @@ Code = Any
 """A `Function`, and once it is trusted what it names."""
 
 
+def values_of(record: FewShot | TaskFields) -> dict[str, Any]:
+    """The fields of a record by name; nothing is copied."""
+    return {spec.name: getattr(record, spec.name) for spec in fields(record)}
+
+
 @dataclass(frozen=True, slots=True)
 class FewShot:
     """How the examples before a question are chosen and written; what it leaves open is the task's own."""
@@ -571,8 +576,7 @@ class TaskFields:
 
     def dumped(self) -> dict[str, Any]:
         """Every field that is given, as lm-evaluation-harness dumps it; ``fewshot_config`` with its gaps."""
-        values = {spec.name: getattr(self, spec.name) for spec in fields(self)}
-        values["fewshot_config"] = {spec.name: getattr(self.fewshot_config, spec.name) for spec in fields(FewShot)}
+        values = {**values_of(self), "fewshot_config": values_of(self.fewshot_config)}
         return {name: value for name, value in values.items() if value is not None}
 
 
