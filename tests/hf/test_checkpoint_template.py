@@ -18,8 +18,8 @@ from calipers.errors import ClientError
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
 from calipers.systems.lm_eval.jobs.client import about, local
-from calipers.systems.lm_eval.jobs.report import sample_lines
-from calipers.systems.lm_eval.write import digest
+from calipers.systems.lm_eval.jobs.report import sample_rows
+from calipers.systems.lm_eval.write import digest, line_text
 
 TASK = """\
 task: made
@@ -57,7 +57,7 @@ def ran(home, checkpoint, text, **given):
         [str(home / "task.yaml")], {"model": (f"hf/{checkpoint}",), "out": home / "r", **chat, **given}
     )
     report = perform(job)
-    return report, json.loads(next(iter(sample_lines(report.part.scored, local(job)))))
+    return report, json.loads(line_text(next(iter(sample_rows(report.part.scored, local(job))))))
 
 
 @pytest.mark.parametrize(

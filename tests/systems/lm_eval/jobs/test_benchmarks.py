@@ -42,6 +42,13 @@ def test_a_document_becomes_a_task_whose_prompt_is_the_request(home):
     assert done.metadata["lm_eval"]["config"]["metric_list"] == [{"metric": "exact_match"}]
 
 
+def test_half_of_a_surrogate_pair_is_refused(home):
+    code, trust = TASK + "process_docs: !function utils.f\n", TaskRequest(trust=True)
+    utils = "def f(docs):\n    return [{**doc, 'q': chr(0xD800)} for doc in docs]\n"
+    with pytest.raises(InputError, match="dataset_path: document 0: half of a surrogate pair stands alone"):
+        made(home, code, trust, utils_py=utils)
+
+
 def test_what_is_scored_is_part_of_what_a_run_is(home):
     before = made(home).tasks[0].params["scoring"]
     assert made(home).tasks[0].params["scoring"] == before

@@ -11,7 +11,8 @@ from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, settings, suite
 from calipers.systems.lm_eval.jobs.client import prompts, task_client
 from calipers.systems.lm_eval.jobs.judges import judge_of, scoring
-from calipers.systems.lm_eval.jobs.report import sample_lines, score_run
+from calipers.systems.lm_eval.jobs.report import sample_rows, score_run
+from calipers.systems.lm_eval.write import line_text
 from calipers.tasks.task import Suite
 
 E2E = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e"
@@ -236,7 +237,7 @@ def test_a_log_gives_the_numbers_and_samples_of_lm_eval(folder, file, name, tmp_
         assert number == pytest.approx(wanted[key], rel=1e-9) if isinstance(number, float) else number == wanted[key]
     assert set(numbers) == {key for key in wanted if "," in key}
     samples = (E2E / folder / f"samples_{name}.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in sample_lines(scored)] == [json.loads(line) for line in samples]
+    assert [json.loads(line_text(row)) for row in sample_rows(scored)] == [json.loads(line) for line in samples]
 
 
 def test_other_metrics_are_another_run():

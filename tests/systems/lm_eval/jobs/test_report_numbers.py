@@ -5,7 +5,8 @@ import pytest
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest
-from calipers.systems.lm_eval.jobs.report import responses, sample_lines, score_run
+from calipers.systems.lm_eval.jobs.report import responses, sample_rows, score_run
+from calipers.systems.lm_eval.write import line_text
 
 RUN = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e" / "gen_repeats"
 
@@ -34,7 +35,7 @@ def test_the_same_responses_give_the_same_numbers_and_samples(task, rows, tmp_pa
     assert numbers == pytest.approx({key: expected[key] for key in numbers}, rel=1e-9)
     assert {key for key in expected if "," in key} == set(numbers)
     samples = (RUN / "samples_e2e_gen_repeats.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in sample_lines(scored)] == [json.loads(line) for line in samples]
+    assert [json.loads(line_text(row)) for row in sample_rows(scored)] == [json.loads(line) for line in samples]
 
 
 def test_a_document_with_a_gap_is_left_out(task, rows, tmp_path):

@@ -16,7 +16,6 @@ import msgspec
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats.run_folder import PLAN
-from calipers.names import DIALECTS
 from calipers.reports.figures import counted
 from calipers.running.job import LOAD_SEEDS, Job, Seeds
 from calipers.systems.lm_eval.entries import DEFAULTS, GENERATION, ROLLING
@@ -78,10 +77,10 @@ def is_known(benchmark: str, include_path: Sequence[str] = ()) -> bool:
         return False
     if not include_path and installed() is None:
         return False
-    if include_path or _tasks((), os.getcwd()).has(benchmark):
+    if include_path or tasks_in().has(benchmark):
         return True  # whoever names a folder means a task in it, and is told the nearest
     _tasks.cache_clear()  # it may have been written since, as in a notebook
-    return _tasks((), os.getcwd()).has(benchmark)
+    return tasks_in().has(benchmark)
 
 
 def nodes_of(benchmark: str, include_path: tuple[str, ...] = ()) -> list[Node]:
@@ -128,11 +127,10 @@ def settings(benchmark: str, request: TaskRequest) -> list[dict[str, Any]]:
 
     Checked as far as it goes without documents: a task that can never be run is refused here.
     """
-    shared = {"dialect": "lm_eval"} if "lm_eval" in DIALECTS.entries else {}
     runs = []
     for leaf in leaves(nodes_of(benchmark, request.include_path)):
         _check_supported(leaf)
-        runs.append({"benchmark": (benchmark,), "lm_eval": leaf.name, **_request_settings(leaf), **shared})
+        runs.append({"benchmark": (benchmark,), "lm_eval": leaf.name, **_request_settings(leaf), "dialect": "lm_eval"})
     return runs
 
 
@@ -170,6 +168,10 @@ class LoadedTasks:
             nodes = nodes_of(benchmark, include_path)
             self._nodes[key] = nodes, {leaf.name: leaf for leaf in leaves(nodes)}
         return self._nodes[key]
+
+    def of(self, job: Job) -> LoadedTask:
+        """The task of a job, with its documents."""
+        return self.task(job.benchmark, str(job.lm_eval), request_of(job))
 
     def task(self, benchmark: str, name: str, request: TaskRequest) -> LoadedTask:
         """One of the tasks that a name or file stands for, with its documents."""
@@ -273,9 +275,7 @@ def shots(config: TaskFields, requested: int | None) -> int:
 
 def suite_of(job: Job, tasks: LoadedTasks) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
     """What a run needs of its task: the questions, and the verifier that they name."""
-    if job.lm_eval is None:
-        raise ValueError(f"{job.benchmark} is not a task of lm-evaluation-harness")
-    task = tasks.task(job.benchmark, job.lm_eval, request_of(job))
+    task = tasks.of(job)
     questions = suite(task, scored=not job.predict_only)
     if tasks.notes:
         questions = replace(questions, notes=[*questions.notes, *tasks.notes])
@@ -292,6 +292,11 @@ def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
         for number, prompt in prompts(task):
             target = plain(right_answer(task, number)) if scored else None
             params = {"doc": plain(task.docs[number]), "scoring": digest}
+            try:
+                msgspec.json.encode((prompt, target, params))
+            except UnicodeEncodeError:  # no log and no request can hold it
+                wrong, right = "half of a surrogate pair stands alone", "expected whole characters"
+                raise InputError.at(task.place("dataset_path", number), wrong, right) from None
             tasks.append(Task(str(number), prompt, VERIFIER if scored else None, target, params, {"doc_id": number}))
         path = task.file.path
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
@@ -414,7 +419,7 @@ def _recorded(folder: Path, task: str) -> list[str] | None:
 
 def written_out(job: Job, tasks: LoadedTasks) -> str:
     """The prompt and the target of the first document of a job's task, as ``--write_out`` has them."""
-    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
+    task = tasks.of(job)
     with seeded(task.seeds):
         first = min(job.documents) if job.documents else 0
         numbered = prompts(task)
@@ -430,13 +435,13 @@ def written_out(job: Job, tasks: LoadedTasks) -> str:
 
 def shown_config(job: Job, tasks: LoadedTasks) -> str:
     """The configuration of a job's task as JSON, with the command's settings in it."""
-    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
+    task = tasks.of(job)
     return json.dumps(plain(task.config.dumped()), indent=2, ensure_ascii=False)
 
 
 def integrity(job: Job, tasks: LoadedTasks) -> list[str]:
     """What can be said of a job's task before the first call: a line on its size, and notes; InputError if faulty."""
-    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
+    task = tasks.of(job)
     return _looked_over(task, suite(task, scored=not job.predict_only), task.config)
 
 

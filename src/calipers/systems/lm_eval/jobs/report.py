@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -248,7 +247,7 @@ def document_values(scored: ScoredRun) -> Iterator[DocumentValues]:
         yield str(number), digest(dumped(scored.task.docs[number])), values
 
 
-def sample_lines(scored: ScoredRun, local: Local | None = None) -> Iterator[str]:
+def sample_rows(scored: ScoredRun, local: Local | None = None) -> Iterator[dict[str, Any]]:
     """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next.
 
     Chats are written as the ``local`` model's template puts them.
@@ -265,8 +264,7 @@ def sample_lines(scored: ScoredRun, local: Local | None = None) -> Iterator[str]
         ):
             doc: Any = task.docs[number]
             target = task.target(doc, number)
-            row = sample_row(number, doc, target, arguments[number], responses, answers, name, scores)
-            yield line_text(row)
+            yield sample_row(number, doc, target, arguments[number], responses, answers, name, scores)
 
 
 NAMED = 5  # tasks in a note
@@ -346,13 +344,13 @@ class HarnessReport:
         time = moment.isoformat(timespec="microseconds")
         job = self.parts[0].job
         chats = local(job)
-        samples = {}
-        if with_samples:
-            samples = {part.name: list(sample_lines(part.scored, chats)) for part in self.parts}
-        hashes = {task: task_hash([json.loads(line) for line in lines]) for task, lines in samples.items()}
+        parts = self.parts if with_samples else ()
+        samples = {part.name: list(sample_rows(part.scored, chats)) for part in parts}
+        hashes = {task: task_hash(rows) for task, rows in samples.items()}
         results = results_object(**{**self.results, "task_hashes": hashes, **(blocks or {}), **about(job, chats)})
         texts = {file_path(folder, name or self.model, time): file_text(results)}
-        texts |= {file_path(folder, name or self.model, time, task): "".join(lines) for task, lines in samples.items()}
+        for task, rows in samples.items():
+            texts[file_path(folder, name or self.model, time, task)] = "".join(map(line_text, rows))
         for path, text in texts.items():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -368,7 +366,7 @@ def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
     InputError where not one document was answered in full, and where its documents are not those that were asked.
     """
     tasks = tasks or LoadedTasks()
-    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
+    task = tasks.of(job)
     check_documents(folder, str(task.config.task), document_hashes(task))
     with seeded(task.seeds):  # a metric may draw, too
         scored = score_run(task, folder / LOG, job.samples)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -454,21 +455,12 @@ def _local(path: str, kwargs: dict[str, Any], file: TaskFile) -> Splits:
             if key not in known:
                 error = UnknownName.of(f"option of {kind} files", str(key), (*KWARGS, *known))
                 raise UnknownName(f"{location}: {error}")
-        readers[split] = _Later(read, tuple(files), kwargs)
+        readers[split] = cache(partial(_rows, read, files, kwargs))  # read once, when somebody asks
     return Splits(file.place("dataset_path"), readers)
 
 
-class _Later:
-    """Files that are read once, when somebody asks."""
-
-    def __init__(self, read: Callable[..., list[dict[str, Any]]], files: Sequence[Path], options: Any) -> None:
-        self._read, self._files, self._options = read, files, options
-        self._rows: Rows | None = None
-
-    def __call__(self) -> Rows:
-        if self._rows is None:
-            self._rows = united([row for file in self._files for row in self._read(file, **self._options)])
-        return self._rows
+def _rows(read: Callable[..., list[Row]], files: Sequence[Path], options: Mapping[str, Any]) -> Rows:
+    return united([row for file in files for row in read(file, **options)])
 
 
 def united(rows: Sequence[Mapping[str, Any]]) -> Rows:
@@ -517,10 +509,11 @@ def _in_folder(folder: str, kind: str, file: TaskFile, location: str) -> dict[st
     home = next((candidate for candidate in homes if os.path.isdir(candidate)), None)
     if home is None:
         raise InputError.at(location, f"no folder {folder}", "expected one with files of data")
-    files = [path for path in sorted(home.rglob("*")) if path.is_file() and SUFFIXES.get(_suffix(path), kind) == kind]
+    below = sorted(home.rglob("*"))
+    files = [path for path in below if path.is_file() and SUFFIXES.get(_suffix(path), kind) == kind]
     if not kind:
-        first = next((SUFFIXES[_suffix(path)] for path in sorted(home.rglob("*")) if _suffix(path) in SUFFIXES), None)
-        files = [path for path in sorted(home.rglob("*")) if first and SUFFIXES.get(_suffix(path)) == first]
+        first = next((SUFFIXES[_suffix(path)] for path in below if _suffix(path) in SUFFIXES), None)
+        files = [path for path in below if first and SUFFIXES.get(_suffix(path)) == first]
     files_by_split: dict[str, list[Path]] = {}
     for path in files:
         words = set(re.split(r"[^a-z]+", path.relative_to(home).as_posix().lower()))
