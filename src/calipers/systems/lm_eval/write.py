@@ -253,24 +253,19 @@ def sanitized(model: str) -> str:
     return _UNSAFE.sub("__", model)
 
 
-def file_name(model: str, time: str, task: str | None = None) -> str:
-    """Where a file of a run lies below its folder: the results, or the samples of a task.
-
-    >>> file_name("org/m", "2026-01-02T03:04:05.6", "gsm8k")
-    'org__m/samples_gsm8k_2026-01-02T03-04-05.6.jsonl'
-    """
-    moment = time.replace(":", "-")
-    name = f"results_{moment}.json" if task is None else f"samples_{task}_{moment}.jsonl"
-    return f"{sanitized(model)}/{name}"
-
-
 def file_path(folder: Path, model: str, time: str, task: str | None = None) -> Path:
-    """Where a file of a run lies; where a ``.json`` file is named in place of a folder, beside it, as there."""
-    name = file_name(model, time, task)
-    if folder.suffix != ".json":
-        return folder / name
-    moment = time.replace(":", "-")
-    return folder.with_name(f"{folder.stem}_{moment}.json" if task is None else name.rpartition("/")[2])
+    """Where a file of a run lies: the results, or the samples of a task.
+
+    Where a ``.json`` file is named in place of a folder, it lies beside that, as there.
+
+    >>> str(file_path(Path("out"), "org/m", "2026-01-02T03:04:05.6", "gsm8k"))
+    'out/org__m/samples_gsm8k_2026-01-02T03-04-05.6.jsonl'
+    """
+    moment, beside = time.replace(":", "-"), folder.suffix == ".json"
+    name = f"samples_{task}_{moment}.jsonl"
+    if task is None:
+        name = f"{folder.stem if beside else 'results'}_{moment}.json"
+    return folder.parent / name if beside else folder / sanitized(model) / name
 
 
 def _rising(groups: Sequence[Any]) -> Iterator[TaskGroup]:

@@ -5,9 +5,10 @@ from datetime import datetime
 
 import pytest
 
+from calipers.errors import InputError
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
-from calipers.systems.lm_eval.jobs.report import joined, part
+from calipers.systems.lm_eval.jobs.report import joined, part, stored_reports
 from calipers.systems.lm_eval.write import tables
 
 MODEL = """
@@ -135,3 +136,26 @@ def test_two_entries_of_a_metric_are_weighed_each_in_its_way(home):
     assert abs(held["acc,p"].value - held["acc,q"].value) > 0.2
     for one in held.values():
         assert sum(one.spread.ends) / 2 == pytest.approx(one.value, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("samples", [1], "is [1]; expected an integer"),
+        ("model_args", ["x"], "is ['x']; expected a mapping"),
+        ("task_metadata", "true", "is 'true'; expected a mapping"),
+        ("include_path", 5, "is 5; expected text or a list of texts"),
+        ("interval", {}, "is {}; expected text or null"),
+        ("default_metrics", {"a": 1}, "is {'a': 1}; expected release or guide"),
+    ],
+)
+def test_a_setting_of_a_plan_that_has_another_type_is_refused_by_name(home, name, value, wrong):
+    (job,), _ = jobs_of(["roll.yaml"], {"model": ("python/model.py:Model",)})
+    folder = perform(job).folder
+    path = folder / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["settings"][name] = {"value": value, "from": "command line"}
+    path.write_text(json.dumps(plan))
+    with pytest.raises(InputError) as refused:
+        stored_reports([str(folder)])
+    assert str(refused.value) == f"{path}: {name}: {wrong}"

@@ -35,8 +35,8 @@ from calipers.formats.run_folder import (
 )
 from calipers.formats.source import opened
 from calipers.running import provenance
-from calipers.running.job import LOAD_SEEDS, Job
-from calipers.running.settings import load_seeds
+from calipers.running.job import Job
+from calipers.running.settings import setting
 from calipers.stats.cards import DEFAULT, canonical
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
@@ -454,7 +454,7 @@ def _finite(value: float) -> float | None:
 
 
 KEPT: Final = (  # settings of a run that its numbers depend on
-    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds"),
+    *("samples", "lm_eval", "num_fewshot", "include_path", "load_seeds"),
     *("confidence", "interval", "seed"),
     *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics", "task_metadata"),
     "model_args",
@@ -480,13 +480,13 @@ def stored_reports(
     jobs, notes = [], []
     for path in paths:
         plan, settings = str(Path(path) / PLAN), read_settings(path)
-        kept = {name: value for name, value in settings.items() if name in KEPT}
-        if not isinstance(kept.get("benchmark"), str) or not isinstance(kept.get("model"), str):
+        named: dict[str, Any] = {name: settings.get(name) for name in ("benchmark", "model")}
+        if not all(isinstance(name, str) for name in named.values()):
             raise InputError.at(plan, "does not record what was run", "expected the plan of a run")
-        kept["include_path"] = tuple(kept.get("include_path") or ())
-        kept["load_seeds"] = load_seeds(plan, kept.get("load_seeds", LOAD_SEEDS))
-        kept |= {} if interval is None else {"interval": interval}
-        job = Job(**kept, trust=trust)
+        kept = {name: settings[name] for name in KEPT if settings.get(name) is not None}
+        checked = {name: setting(f"{plan}: {name}", name, value) for name, value in kept.items()}
+        checked |= {} if interval is None else {"interval": interval}
+        job = Job(**named, **checked, trust=trust)
         judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
         request = replace(request_of(job), predict_only=not judged)
         questions = suite(tasks.task(job.benchmark, str(job.lm_eval), request), scored=judged)

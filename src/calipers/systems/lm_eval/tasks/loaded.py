@@ -173,9 +173,7 @@ def _made(kind: Any, function: Function, file: TaskFile) -> Any:
     try:
         takes = "config" in inspect.signature(kind.__init__).parameters
         return kind(config=config) if takes else kind()
-    except (
-        Exception
-    ) as error:  # of every class there is: a dataset that is not at hand, a library that is not installed
+    except Exception as error:  # of every class: a dataset that is not at hand, a library that is not installed
         first = str(error).strip().partition("\n")[0]
         raise PluginError(f"{location}: {function} cannot be created: {type(error).__name__}: {first}") from error
 
