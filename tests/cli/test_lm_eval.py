@@ -321,6 +321,7 @@ def test_what_means_nothing_here_is_refused_by_name(home, words, said):
         ("system_instruction: []", "--system_instruction: is []; expected text or null"),
         ("metadata: {since: 2024-01-01}", "--metadata: is {'since': datetime.date(2024, 1, 1)}; expected a JSON"),
         ("limit: 2024-13-01", "c.yaml: is not valid YAML"),
+        ('samples: "\\0"', "--samples: '\\x00' is neither; expected JSON"),
     ],
 )
 def test_an_option_of_another_type_in_a_file_is_refused_by_name(home, line, said):

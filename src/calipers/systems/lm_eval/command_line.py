@@ -528,7 +528,7 @@ def _samples(value: Any, limit: Any) -> dict[str, list[int]] | None:
     if isinstance(value, str):
         try:
             text = value if "{" in value else Path(value).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
+        except (OSError, ValueError):  # the latter of no UTF-8, and of what is no path at all
             right = """expected JSON such as {"task": [0, 3]}, or a file of that"""
             raise InputError.at("--samples", f"{value!r} is neither", right) from None
         value = _json_object("--samples", text)
