@@ -168,7 +168,8 @@ def test_students_t_has_ten_digits(compute, opened, tmp_path):
 def written(tmp_path, *sources, **settings):
     """A page with nothing but the panel of these sources."""
     shown = gather(sources, texts=False, **settings)
-    section, island = what_if_section(shown), what_if_data(shown)
+    island = what_if_data(shown)
+    section = what_if_section(shown, island)
     page = HtmlPage("What if", [], Markup("<h1>Result</h1>"), [section], data={"what_if": island})
     path = tmp_path / "page.html"
     path.write_text(html(page), encoding="utf-8")

@@ -204,7 +204,7 @@ def test_what_items_finds_to_contradict_the_rest_is_flagged(six, tmp_path):
     assert what_if_data(run)["flagged"] == [[run.rollouts.tasks.ids.index("t1"), "t1"]]
     pair = gather(six[4:], flag=tmp_path / "items.json")
     assert [task for _, task in what_if_data(pair)["flagged"]] == ["t1"]
-    assert "1 task is flagged by" in what_if_section(pair).body
+    assert "1 task is flagged by" in what_if_section(pair, what_if_data(pair)).body
 
 
 def test_wrong_verdicts_of_a_selftest_and_lines_of_ids_are_flags(six, tmp_path):

@@ -98,6 +98,45 @@ def words(x: float, y: float | str, said: str, class_: str = "", anchor: str = "
     return Markup(f'<text{named} x="{pc(x)}" y="{y}" text-anchor="{anchor}">{text(said)}</text>')
 
 
+def rect(x: float, wide: float, y: float | str, tall: float | str, class_: str, rx: float | None = None) -> Markup:
+    """A rectangle: its left end and width in per cent, its top and height in pixels, perhaps with round corners."""
+    corners = "" if rx is None else f' rx="{rx}"'
+    return Markup(f'<rect class="{class_}" x="{pc(x)}" width="{pc(wide)}" y="{y}" height="{tall}"{corners}/>')
+
+
+def circle(x: float, y: float | str, r: float, class_: str) -> Markup:
+    """A point at a place in per cent, y pixels down."""
+    return Markup(f'<circle class="{class_}" cx="{pc(x)}" cy="{y}" r="{r}"/>')
+
+
+def _beside(x: float, right: bool, y: float, said: str, class_: str, down: str | None = None) -> Markup:
+    """Text a few pixels to the right or to the left of a place in per cent; ``down``, where y begins."""
+    offset, anchor = (12, "start") if right else (-12, "end")
+    inner = Markup(f'<text class="{class_}" x="{offset}" y="{y}" text-anchor="{anchor}">{text(said)}</text>')
+    return element("svg", inner, x=pc(x), y=down, overflow="visible")
+
+
+def _band(ends: Sequence[tuple[float, Ends]], y: Callable[[float], float], class_: str) -> str:
+    """The area between two curves over the x of each; nothing for one point."""
+    upper = [f"{x:.2f},{y(pair[1]):.2f}" for x, pair in ends]
+    lower = [f"{x:.2f},{y(pair[0]):.2f}" for x, pair in reversed(ends)]
+    return f'<polygon class="band {class_}" points="{" ".join([*upper, *lower])}"/>' if len(ends) > 1 else ""
+
+
+def _path(points: Sequence[tuple[float, float]], y: Callable[[float], float], class_: str) -> str:
+    """A curve through some points; nothing for one."""
+    path = " ".join(f"{x:.2f},{y(value):.2f}" for x, value in points)
+    return f'<polyline class="curve {class_}" points="{path}"/>' if len(points) > 1 else ""
+
+
+def _stretched(shapes: Iterable[str], left: float, top: float, wide: float, tall: float) -> Markup:
+    """Shapes in a frame that stretches with the page: their x goes from 0 to 100, their y from 0 to its height."""
+    return Markup(
+        f'<svg x="{pc(left)}" y="{top}" width="{pc(wide)}" height="{tall}" viewBox="0 0 100 {tall}" '
+        f'preserveAspectRatio="none" overflow="visible">{"".join(shapes)}</svg>'
+    )
+
+
 def centred(*inner: Markup) -> Markup:
     """Marks around the middle of a row: y = 0 is half way down."""
     return Markup(f'<svg y="50%" overflow="visible">{"".join(inner)}</svg>')
@@ -126,14 +165,10 @@ def glyph(
         wide = max(high - low, 0.4 if large else LEAST_BOUNDS)
         left = min(max((low + high - wide) / 2, 0.0), 100 - wide)
         top, tall = (y + 31, 8) if large else (y + 7.5, 5)
-        marks.append(
-            Markup(
-                f'<rect class="bounds" x="{pc(left)}" width="{pc(wide)}" y="{top}" height="{tall}" rx="{tall / 2}"/>'
-            )
-        )
+        marks.append(rect(left, wide, top, tall, "bounds", tall / 2))
     if value is not None:
-        kind = f"point {f'grey{size} hollow' if interval is None else f'{tone}{size}'}"
-        marks.append(Markup(f'<circle class="{kind}" cx="{pc(scale.at(value))}" cy="{y}" r="{radius}"/>'))
+        kind = f"point grey{size} hollow" if interval is None else f"point {tone}{size}"
+        marks.append(circle(scale.at(value), y, radius, kind))
     return Markup("".join(marks))
 
 
@@ -161,16 +196,7 @@ def interval_row(
         marks.append(line(scale.at(whole), scale.at(whole), 0, "100%", "whole"))
     marks.append(centred(glyph(value, interval, bounds, scale, tone=tone)))
     if why and value is not None and interval is None:
-        place = scale.at(value)
-        right = place < 55
-        offset = "12" if right else "-12"
-        anchor = "start" if right else "end"
-        marks.append(
-            Markup(
-                f'<svg x="{pc(place)}" y="50%" overflow="visible"><text class="why" x="{offset}" y="4" '
-                f'text-anchor="{anchor}">{text(why)}</text></svg>'
-            )
-        )
+        marks.append(_beside(scale.at(value), scale.at(value) < 55, 4, why, "why", "50%"))
     return svg(*marks, label=label, class_="row")
 
 
@@ -218,9 +244,7 @@ def headline(
     marks: list[Markup] = []
     if margin is not None:
         left, right = scale.at(-margin), scale.at(margin)
-        marks.append(
-            Markup(f'<rect class="margin" x="{pc(left)}" width="{pc(right - left)}" y="{y - 18}" height="36"/>')
-        )
+        marks.append(rect(left, right - left, y - 18, 36, "margin"))
     marks.append(line(0, 100, y, y, "axis"))
     for tick in scale.ticks:
         place = scale.at(tick)
@@ -242,13 +266,7 @@ def headline(
     if bounds is not None and remark:
         high = scale.at(bounds[1])
         room = high < 60
-        at = high if room else scale.at(bounds[0])
-        marks.append(
-            Markup(
-                f'<svg x="{pc(at)}" overflow="visible"><text class="remark" x="{12 if room else -12}" y="{y + 39}" '
-                f'text-anchor="{"start" if room else "end"}">{text(remark)}</text></svg>'
-            )
-        )
+        marks.append(_beside(high if room else scale.at(bounds[0]), room, y + 39, remark, "remark"))
     if sides is not None:
         marks.append(words(0, y + 42, f"◀ {sides[0]}", "worse", "start"))
         marks.append(words(100, y + 42, f"{sides[1]} ▶", "better", "end"))
@@ -360,12 +378,8 @@ def histogram(counts: Sequence[int], *, label: str) -> Markup:
         if not count:
             continue
         height = max(round(tall * count / most, 1), 1.5)
-        marks.append(
-            Markup(
-                f'<rect class="passed" x="{pc(number * wide + 0.3)}" width="{pc(wide - 0.6)}" '
-                f'y="{16 + tall - height:.1f}" height="{height:.1f}" rx="1"/>'
-            )
-        )
+        top = f"{16 + tall - height:.1f}"
+        marks.append(rect(number * wide + 0.3, wide - 0.6, top, f"{height:.1f}", "passed", 1))
         marks.append(words((number + 0.5) * wide, f"{12 + tall - height:.1f}", f"{count:,}", "tick bin"))
     marks.append(line(0, 100, 16 + tall, 16 + tall, "axis"))
     marks += [
@@ -417,29 +431,24 @@ def curves(
     for tick in scale.ticks:
         marks.append(line(left, left + wide, f"{y(tick):.1f}", f"{y(tick):.1f}", "track"))
         marks.append(words(left - 2.4, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end"))
-    shapes = []
-    for one in series:
-        banded = [point for point in one.points if point.interval]
-        if len(banded) > 1:
-            upper = [f"{100 * point.x:.2f},{y(point.interval[1]) - top:.2f}" for point in banded if point.interval]
-            lower = [f"{100 * point.x:.2f},{y(point.interval[0]) - top:.2f}" for point in banded if point.interval]
-            shapes.append(f'<polygon class="band {one.tone}" points="{" ".join([*upper, *reversed(lower)])}"/>')
+
+    def inner(value: float) -> float:
+        return y(value) - top
+
+    bands = [
+        _band([(100 * point.x, point.interval) for point in one.points if point.interval], inner, one.tone)
+        for one in series
+    ]
+    paths = []
     for one in series:
         firm = [point for point in one.points if point.firm]
         for some, style in ((firm, ""), (one.points[max(len(firm) - 1, 0) :], " dashed")):
-            path = " ".join(f"{100 * point.x:.2f},{y(point.y) - top:.2f}" for point in some)
-            if len(some) > 1:
-                shapes.append(f'<polyline class="curve {one.tone}{style}" points="{path}"/>')
-    marks.append(
-        Markup(
-            f'<svg x="{pc(left)}" y="{top}" width="{pc(wide)}" height="{tall}" viewBox="0 0 100 {tall}" '
-            f'preserveAspectRatio="none" overflow="visible">{"".join(shapes)}</svg>'
-        )
-    )
+            paths.append(_path([(100 * point.x, point.y) for point in some], inner, f"{one.tone}{style}"))
+    marks.append(_stretched([*bands, *paths], left, top, wide, tall))
     for one in series:
         for point in filter(lambda each: each.marked, one.points):
             kind = f"dot {one.tone}{'' if point.firm else ' hollow'}"
-            marks.append(Markup(f'<circle class="{kind}" cx="{pc(x(point.x))}" cy="{y(point.y):.1f}" r="3.5"/>'))
+            marks.append(circle(x(point.x), f"{y(point.y):.1f}", 3.5, kind))
         if one.points:
             last = one.points[-1]
             marks.append(words(x(last.x) + 1.6, f"{y(last.y):.1f}", one.name, f"series {one.tone}", "start"))
@@ -490,27 +499,19 @@ def step_curve(
     def across(step: int) -> float:
         return 100 * (step - first) / span
 
-    def shape(ends: Sequence[tuple[int, Ends]], kind: str) -> str:
-        upper = [f"{across(step):.2f},{y(pair[1]) - top:.2f}" for step, pair in ends]
-        lower = [f"{across(step):.2f},{y(pair[0]) - top:.2f}" for step, pair in reversed(ends)]
-        return f'<polygon class="band {kind}" points="{" ".join([*upper, *lower])}"/>' if len(ends) > 1 else ""
+    def inner(value: float) -> float:
+        return y(value) - top
 
     drawn: list[Markup] = []
     for tick in scale.ticks[:: 1 if tall > 100 else max(len(scale.ticks) - 1, 1)]:  # of a low one, both ends
         drawn.append(line(left, left + wide, f"{y(tick):.1f}", f"{y(tick):.1f}", "track"))
         drawn.append(words(left - 1.2, f"{y(tick) + 4:.1f}", tick_text(tick), "tick", "end"))
-    path = " ".join(f"{across(each.step):.2f},{y(each.value) - top:.2f}" for each in points)
     shapes = [
-        shape([(each.step, each.band) for each in points if each.band], "blue"),
-        shape([(each.step, each.interval) for each in points if each.interval], "look"),
-        f'<polyline class="curve blue" points="{path}"/>' if len(points) > 1 else "",
+        _band([(across(each.step), each.band) for each in points if each.band], inner, "blue"),
+        _band([(across(each.step), each.interval) for each in points if each.interval], inner, "look"),
+        _path([(across(each.step), each.value) for each in points], inner, "blue"),
     ]
-    drawn.append(
-        Markup(
-            f'<svg x="{pc(left)}" y="{top}" width="{pc(wide)}" height="{tall}" viewBox="0 0 100 {tall}" '
-            f'preserveAspectRatio="none" overflow="visible">{"".join(shapes)}</svg>'
-        )
-    )
+    drawn.append(_stretched(shapes, left, top, wide, tall))
     for mark in marks:
         x = left + wide * across(mark.step) / 100
         drawn.append(line(x, x, top - 6, top + tall, f"step-mark {mark.tone}"))
@@ -518,7 +519,7 @@ def step_curve(
     for each in points:
         if each.step == best or len(points) == 1:
             x, kind = left + wide * across(each.step) / 100, "dot blue hollow" if each.step == best else "dot blue"
-            drawn.append(Markup(f'<circle class="{kind}" cx="{pc(x)}" cy="{y(each.value):.1f}" r="5"/>'))
+            drawn.append(circle(x, f"{y(each.value):.1f}", 5, kind))
     bottom = top + tall
     shown = sorted({round(first + span * share / 4) for share in range(5)}) if span >= 4 else sorted({first, last})
     drawn += [words(left + wide * across(step) / 100, bottom + 18, f"{step:,}", "tick k") for step in shown]
@@ -531,14 +532,8 @@ def share_bar(shares: Sequence[tuple[float, str]], *, label: str) -> Markup:
     for number, (share, word) in enumerate(shares):
         wide = 100 * share
         tone = ("dark", "light", "middle")[min(number, 2)]
-        marks.append(
-            Markup(
-                f'<rect class="share {tone}" x="{pc(left)}" width="{pc(max(wide - 0.2, 0.2))}" y="0" '
-                'height="14" rx="1"/>'
-            )
-        )
-        first = number == 0
-        last = number == len(shares) - 1
+        marks.append(rect(left, max(wide - 0.2, 0.2), 0, 14, f"share {tone}", 1))
+        first, last = number == 0, number == len(shares) - 1
         place, anchor = (0.0, "start") if first else (100.0, "end") if last else (left + wide / 2, "middle")
         marks.append(words(place, 32, word, "tick dark", anchor))
         left += wide

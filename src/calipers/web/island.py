@@ -97,9 +97,8 @@ def what_if_data(shown: RunData | PairData) -> dict[str, Any] | None:
     return of_pair((tables[0], tables[1]), names, shown.comparison, pair, settings)
 
 
-def what_if_section(shown: RunData | PairData) -> Section | None:
-    """The panel, which a script fills; None where there is nothing to compute again."""
-    island = what_if_data(shown)
+def what_if_section(shown: RunData | PairData, island: dict[str, Any] | None) -> Section | None:
+    """The panel of an island, which a script fills; None where there is nothing to compute again."""
     if island is None or not any(metric["definition"] for metric in island["metrics"]):
         return None
     command = shlex.join([*island["command"], "--metric", island["metrics"][0]["text"]]) if island["command"] else ""

@@ -17,7 +17,7 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_difference, p_value, places, signed, signed_to
 from calipers.rollouts.record import ABSENT
 from calipers.web import draw
-from calipers.web.draw import LETTER, Scale, Tone, line, pc, scale_of, svg, words
+from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
 from calipers.web.gather import STATES, PairData, RunData, RunRollouts
 from calipers.web.island import what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name, one_line, text, visible
@@ -94,7 +94,7 @@ def pair_page(data: PairData) -> HtmlPage:
     names = contest.runs[pair.first].name, contest.runs[pair.second].name
     answer = at_step(answer_of(finding, names, comparison), pair, finding)
     changes = changes_of(pair, data.first, data.second, finding.higher_is_better is not False)
-    shown = shown_changes(changes)
+    shown, island = shown_changes(changes), what_if_data(data)
     sections: list[Section | None] = [
         _both(data, pair, finding, names, comparison),
         _ledger(data),
@@ -103,7 +103,7 @@ def pair_page(data: PairData) -> HtmlPage:
         _changed(data, shown, len(changes), names),
         _mcnemar(finding),
         _cost(data, finding),
-        what_if_section(data),
+        what_if_section(data, island),
         _notes(pair, comparison),
         _provenance(data, finding),
     ]
@@ -115,7 +115,7 @@ def pair_page(data: PairData) -> HtmlPage:
         sections=[section for section in sections if section is not None],
         foot=foot(runs, comparison.digest),
         cards=_cards(data, finding, names),
-        data=_data(data, shown),
+        data=_data(data, shown, island),
     )
 
 
@@ -520,12 +520,11 @@ def _cards(data: PairData, finding: Finding, names: tuple[str, str]) -> list[Num
     return once(cards)
 
 
-def _data(data: PairData, shown: Sequence[Change]) -> dict[str, Any]:
+def _data(data: PairData, shown: Sequence[Change], island: dict[str, Any] | None) -> dict[str, Any]:
     first, second = rollouts_of(data.first), rollouts_of(data.second)
     if first is None or second is None:
         return {}
-    what_if = what_if_data(data)
-    return {"changed": change_data(shown, first, second), **({"what_if": what_if} if what_if else {})}
+    return {"changed": change_data(shown, first, second), **({"what_if": island} if island else {})}
 
 
 def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> HtmlPage:
@@ -633,11 +632,10 @@ def bars(changes: Sequence[Change], counts: Mapping[str, int]) -> Markup:
         for number, gain in enumerate(gains):
             left, tall = number * wide, max(round(TALL * abs(gain) / largest, 1), 1.5)
             if gain == 0:
-                marks.append(Markup(f'<circle class="same" cx="{pc(left + wide / 2)}" cy="{middle}" r="1.5"/>'))
+                marks.append(circle(left + wide / 2, middle, 1.5, "same"))
                 continue
             top, kind = (middle - tall, "up") if gain > 0 else (middle, "down")
-            place = f'x="{pc(left + gap / 2)}" width="{pc(wide - gap)}" y="{round(top, 1)}" height="{tall}"'
-            marks.append(Markup(f'<rect class="{kind}" {place} rx="1"/>'))
+            marks.append(rect(left + gap / 2, wide - gap, round(top, 1), tall, kind, 1))
     said = ", ".join(f"{counts[way]:,} {way}" for way in WAYS)
     label = f"{counted(len(gains), 'task')}: {said}; the largest change is {signed(largest)}"
     marks.append(words(0, middle + 18, f"{counts['better']:,} better", "better", "start"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 
@@ -61,17 +61,26 @@ METRIC_WORDS = {"pass@{k}": "at least one of {k} passes", "pass^{k}": "all {k} p
 
 def run_page(run: RunData) -> HtmlPage:
     """The page of one run."""
-    sections: list[Section] = []
-    for make in SECTIONS:
-        made = make(run)
-        sections += made if isinstance(made, list) else [made] if made is not None else []
-    group = run.group
-    data = {"rollouts": rollout_data(run), "what_if": what_if_data(run)}
+    group, island = run.group, what_if_data(run)
+    sections: list[Section | None] = [
+        ledger_section(run),
+        metrics_section(run),
+        cost_section(run),
+        *slice_sections(run),
+        grid_section(run),
+        curve_section(run),
+        variance_section(run),
+        what_if_section(run, island),
+        rollouts_section(run),
+        absent_section(run),
+        _provenance(run),
+    ]
+    data = {"rollouts": rollout_data(run), "what_if": island}
     return HtmlPage(
         title=str(answer(run).sentence),
         about=[*filter(None, (group.dataset, group.model, group.agent)), counted(group.ledger.planned, "rollout")],
         top=_top(run),
-        sections=sections,
+        sections=[section for section in sections if section is not None],
         foot=foot([run], run.result.digest),
         cards=_cards(run),
         data={key: value for key, value in data.items() if value is not None},
@@ -427,19 +436,3 @@ def _cards(run: RunData) -> list[NumberCard]:
             for value, part in shown_slices(cut, found[0]):
                 cards.append(make(found[0], part.metrics[found[0]], part.ledger, where=(key, value)))
     return once([*cards, *(of_method(estimate.method) for estimate in group.metrics.values() if estimate.method)])
-
-
-SECTIONS: list[Callable[[RunData], Section | list[Section] | None]] = [
-    ledger_section,
-    metrics_section,
-    cost_section,
-    slice_sections,
-    grid_section,
-    curve_section,
-    variance_section,
-    what_if_section,
-    rollouts_section,
-    absent_section,
-    _provenance,
-]
-"""The sections in their order; one that has nothing to show gives None, and the slices several."""

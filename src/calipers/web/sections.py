@@ -27,8 +27,8 @@ from calipers.web.draw import (
     Segment,
     Series,
     Tone,
+    circle,
     line,
-    pc,
     svg,
     tick_text,
     words,
@@ -445,8 +445,7 @@ def _picture(
             marks.append(line(x(run.cost), x(run.cost), y(up[0]), y(up[1]), f"cross {run.tone}"))
     for run in runs:
         hollow = " hollow" if run.interval is None else ""
-        place = f'cx="{pc(x(run.cost))}" cy="{y(run.value)}"'
-        marks.append(Markup(f'<circle class="point {run.tone}{hollow}" {place} r="5"/>'))
+        marks.append(circle(x(run.cost), y(run.value), 5, f"point {run.tone}{hollow}"))
     marks += _names(runs, x, y)
     said = "; ".join(
         f"{run.label} {run.name}: {metric} {figure(run.value, 3)}, {money(run.cost * times)}" for run in runs[:NAMED]
