@@ -184,6 +184,33 @@ def test_a_file_of_other_labels_is_not_overwritten(tmp_path):
     assert path.read_text() == "task,sample,label\nt1,0,1\n"
 
 
+@pytest.mark.parametrize(
+    ("edit", "wrong"),
+    [
+        (lambda text: text.replace(",1,", ",yes,", 1), r":2: label is 'yes'; expected 1, 0 or nothing"),
+        (lambda text: text.replace(",1,", ",nan,", 1), r":2: label is 'nan'; expected 1, 0 or nothing"),
+        (lambda text: text + text.splitlines()[1] + "\n", r":5: is not the rollout that this labelling has here"),
+    ],
+)
+def test_a_file_that_was_edited_is_refused_by_its_line(tmp_path, edit, wrong):
+    judged(tmp_path / "log.jsonl")
+    path = tmp_path / "labels.csv"
+    first = labelling(tmp_path / "log.jsonl", path, wanted=3)
+    for position in range(3):
+        first.put(position, 1)
+    path.write_text(edit(path.read_text()))
+    with pytest.raises(InputError, match=wrong):
+        labelling(tmp_path / "log.jsonl", path, wanted=3)
+
+
+def test_a_file_that_a_spreadsheet_has_saved_is_gone_on_with(tmp_path):
+    judged(tmp_path / "log.jsonl")
+    path = tmp_path / "labels.csv"
+    labelling(tmp_path / "log.jsonl", path).put(0, 1)
+    path.write_text(path.read_text().replace("\n", "\r\n"), encoding="utf-8-sig", newline="")
+    assert labelling(tmp_path / "log.jsonl", path).state()["position"] == 1
+
+
 def test_nothing_but_labels_is_served_until_the_end(tmp_path):
     judged(tmp_path / "log.jsonl", 60)
     state = labelling(tmp_path / "log.jsonl", tmp_path / "labels.csv", wanted=12)
@@ -197,6 +224,7 @@ def test_nothing_but_labels_is_served_until_the_end(tmp_path):
         await client.post("/api/label", {"label": 1, "position": 0}, 403, origin=None)  # another program's form
         await client.post("/api/label", {"label": 1, "position": 0}, 403, origin="http://calipers.invalid")
         await client.post("/api/label", [], 400)
+        await client.post("/api/label", {"label": 1, "position": math.inf}, 400)
         assert rows_of(tmp_path / "labels.csv") == []
         for position in range(12):
             shown = await client.post("/api/label", {"label": position % 2, "position": position})

@@ -239,6 +239,8 @@ def test_runs_filters_and_a_rollout(folder):
         ].index(165)
         after = await client.get(f"/api/run/{run}/rollouts?fail=165&count=1")
         assert after["at"] == 166
+        last = [await client.get(f"/api/run/{run}/rollouts?fail={at}&way=back&count=1") for at in (320, 99_999)]
+        assert last[0]["at"] == last[1]["at"] < 320
 
     served([str(folder)], check)
 

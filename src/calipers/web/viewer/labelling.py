@@ -163,7 +163,7 @@ class Labelling:
     def _read(self) -> list[Given]:
         """The labels that are there already, in their order; InputError where they are of something else."""
         try:
-            with open(self.path, encoding="utf-8", newline="") as file:
+            with open(self.path, encoding="utf-8-sig", newline="") as file:
                 rows = list(csv.DictReader(file))
         except FileNotFoundError:
             return []
@@ -180,10 +180,13 @@ class Labelling:
                 wrong = "is bound to another judge or rubric than this run's"
                 raise InputError.at(where, wrong, "choose another file with --labels")
             row = row_of.get((cells.get("task") or "", cells.get("sample") or ""))
-            if row is None or row != self.order[len(given)]:
+            if row is None or row not in self.order[len(given) : len(given) + 1]:
                 wrong = "is not the rollout that this labelling has here"
                 raise InputError.at(where, wrong, "use the same run, --label and --seed, or another file with --labels")
-            given.append(Given(row, cells.get("label") or "", cells.get("comment") or ""))
+            label = cells.get("label") or ""
+            if label and not _is_number(label):
+                raise InputError.at(where, f"label is {label!r}", "expected 1, 0 or nothing")
+            given.append(Given(row, label, cells.get("comment") or ""))
         return given
 
     def _check(self) -> CheckedJudge | None:
@@ -264,6 +267,13 @@ class Labelling:
             "sentence": verdict(checked), "rows": rows, "disagreements": differ,
             "command": visible(command), "run": self.source.id,
         }  # fmt: skip
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def width_factor(checked: CheckedJudge, labels: int, more: int) -> float:

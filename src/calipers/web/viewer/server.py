@@ -398,7 +398,7 @@ class Viewer:
         try:
             body = await request.json()
             label, comment, position = body["label"], str(body.get("comment") or ""), int(body["position"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise InputError("expected an object with label and position") from None
         await self.library.call(labelling.put, position, label, comment)
         return _json(await self.library.call(labelling.state))
@@ -536,6 +536,7 @@ def _failure(view: View, rows: Any, position: int, back: bool) -> int | None:
     """The position of the next rollout that did not pass, after one or before it; None where there is none."""
     numbers = view.own.numbers
     failed = ~(numbers.given[rows] & (numbers.values[rows] >= PASS_THRESHOLD))
+    position = min(position, len(failed))
     ahead = failed[:position][::-1] if back else failed[position + 1 :]
     if not ahead.any():
         return None
