@@ -142,6 +142,11 @@ def test_sections_are_absent_where_there_is_nothing_to_show():
     assert "pass@k for every k" not in one
 
 
+def test_slices_that_differ_by_rounding_have_an_axis(tmp_path):
+    rows = [{"task": f"t{n}", "reward": 5.0 + n * 1e-15, "metadata": {"key": f"{n}"}} for n in range(2)]
+    assert "<h2>By key</h2>" in calipers.report(written(tmp_path, *rows), by="key").html
+
+
 def test_no_texts_leaves_every_text_out(tmp_path):
     rows = [{"task": "a", "reward": 0, "prompt": "secret-1", "completion": "secret-2", "answer": "secret-3"}]
     path = written(tmp_path, *rows)

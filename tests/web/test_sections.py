@@ -72,3 +72,15 @@ def test_names_do_not_cover_each_other():
     places = re.findall(r'class="spot blue" x="([^"]+)" y="([^"]+)"', body)
     assert len(places) == 6
     assert len(set(places)) == 6
+
+
+def test_a_run_that_cost_nothing_does_not_make_prices_those_of_a_million_samples():
+    runs = [run("a", 0.5, 0.0, wide=0.0), run("b", 0.7, 0.01)]
+    section = cost_section(runs, "mean_reward", higher_is_better=True, confidence=0.95, ahead=never)
+    assert "cost per sample, lower is better" in section.body
+
+
+def test_scores_that_differ_by_rounding_have_an_axis():
+    runs = [RunCost(label, label, value, None, 0.01, None) for label, value in (("a", 0.3), ("b", 0.1 + 0.2))]
+    section = cost_section(runs, "mean_reward", higher_is_better=True, confidence=0.95, ahead=never)
+    assert section.body.count('class="point blue hollow"') == 2

@@ -19,9 +19,11 @@ Tone = Literal["blue", "orange", "grey"]
 Ends = tuple[float, float]
 LEAST_PART = 0.7  # per cent of a bar that its smallest part has: 5 px of 720
 LEAST_BOUNDS = 1.0  # per cent of a row's axis, about 3 px
-FEWEST_STEPS = 4
+STEPS = 4  # of an axis, or more
 NAMED_STRETCH, NARROW_STRETCH = 22, 14  # per cent of a picture that the long and the short name of a stretch need
 ROUND = (1, 2, 2.5, 5, 10)  # times a power of ten
+ALIKE = 1e-12  # of the larger value: two that differ by less differ by rounding
+LEAST, LARGEST = 1e-300, 1e300  # values that an axis can have steps for
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +49,34 @@ def scale_of(values: Iterable[float | None], *, zero: bool = False, spare: float
     ``spare`` is the share of the range to leave free at both ends. ``close`` is for curves: round steps around the
     values, although they lie between 0 and 1.
     """
-    known = [value for value in values if value is not None and math.isfinite(value)]
+    known = [value for value in values if value is not None and abs(value) < LARGEST]
     if (not zero and not close and all(0 <= value <= 1 for value in known)) or not known:
         return UNIT
-    low, high = min([*known, 0.0] if zero else known), max([*known, 0.0] if zero else known)
-    wide = high - low
-    if not wide:  # one value: something on both sides of it
-        wide, spare = abs(high) or 1.0, max(spare, 0.2)
+    known += [0.0] if zero else []
+    low, high = min(known), max(known)
+    wide = spread(low, high)
+    if wide != high - low:  # one value: something on both sides of it
+        spare = max(spare, 0.2)
     low, high = low - spare * wide, high + spare * wide
-    step = _round_step((high - low) / FEWEST_STEPS)
+    return round_scale(low, high, high - low)
+
+
+def spread(low: float, high: float) -> float:
+    """The range of some values; of values that are equal, but for rounding, their size."""
+    wide, size = high - low, max(abs(low), abs(high))
+    if wide > max(ALIKE * size, LEAST):
+        return wide
+    return size if size > LEAST else 1.0
+
+
+def round_scale(low: float, high: float, wide: float, factors: Sequence[float] = ROUND) -> Scale:
+    """A scale from one end to the other in round steps, ``factors`` times a power of ten, of which `wide` has four."""
+    power = 10.0 ** math.floor(math.log10(wide / STEPS))
+    step = next(factor * power for factor in factors if factor * power >= wide / STEPS - 1e-12 * power)
+    digits = max(12, 3 - math.floor(math.log10(step)))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = tuple(round(number * step, 12) for number in range(first, last + 1))
+    ticks = tuple(round(number * step, digits) for number in range(first, max(last, first + 1) + 1))
     return Scale(ticks[0], ticks[-1], ticks)
-
-
-def _round_step(wide: float) -> float:
-    power = 10.0 ** math.floor(math.log10(wide))
-    return next(factor * power for factor in ROUND if factor * power >= wide - 1e-12 * power)
 
 
 def tick_text(value: float, *, signed: bool = False) -> str:

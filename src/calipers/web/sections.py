@@ -29,6 +29,8 @@ from calipers.web.draw import (
     Tone,
     circle,
     line,
+    round_scale,
+    spread,
     svg,
     tick_text,
     words,
@@ -53,8 +55,7 @@ CURVE_WORDS: tuple[tuple[str, Tone], ...] = (("one of k passes", "blue"), ("all 
 TALL = 200  # px of the picture of score against cost
 TOP = 12
 LEFT, WIDE = 6.0, 92.0  # per cent: numbers stand left
-STEPS = 4
-ROUND = (1, 2, 5, 10)  # times a power of ten
+STEP_FACTORS = (1, 2, 5, 10)  # times a power of ten
 LOG = 20  # how many times the range must reach before its axis is a logarithm
 NAMED = 6  # runs that have their name beside them; more have their number
 PIXELS = 8.2  # of one per cent, on a wide page
@@ -346,7 +347,7 @@ def cost_section(
     """The section of a page; None with fewer than two runs whose cost is known."""
     if len(runs) < 2:
         return None
-    times, unit = _unit(min(run.cost for run in runs))
+    times, unit = _unit(min((run.cost for run in runs if run.cost > 0), default=0.0))
     costs = _cost_scale([end * times for run in runs for end in (run.cost, *(run.cost_interval or ()))])
     scores = _zoomed([end for run in runs for end in (run.value, *(run.interval or ()))])
     corner = "Up and left" if higher_is_better else "Down and left"
@@ -389,12 +390,7 @@ def _unit(least: float) -> tuple[float, str]:
 def _zoomed(values: Sequence[float]) -> Scale:
     """A scale in round steps around the values."""
     low, high = min(values), max(values)
-    wide = (high - low) or abs(high) or 1.0
-    power = 10.0 ** math.floor(math.log10(wide / STEPS))
-    step = next(factor * power for factor in ROUND if factor * power >= wide / STEPS * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = tuple(round(number * step, 12) for number in range(first, max(last, first + 1) + 1))
-    return Scale(ticks[0], ticks[-1], ticks)
+    return round_scale(low, high, spread(low, high), STEP_FACTORS)
 
 
 @dataclass(frozen=True, slots=True)
