@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import pytest
 
+from calipers import score
 from calipers.analyses.compare.compare import compare
 from calipers.web.gather import PairData, gather
 from calipers.web.markup import joined, one_line
@@ -100,6 +101,32 @@ def test_the_command_gives_the_same_numbers(texts):
     assert command == (
         f"calipers compare {ARITH} {NEXT} --metric mean_reward --metric pass_rate --by difficulty --missing zero"
     )
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_the_commands_name_the_columns_that_were_read(tmp_path):
+    paths = [
+        written(
+            tmp_path / f"{run}.jsonl",
+            [{"id": f"t{t}", "score": "AB"[t % run == 0], "who": f"m{run}"} for t in range(9)],
+        )
+        for run in (2, 3, 4)
+    ]
+    read = {"columns": {"task": "id", "reward": "score", "model": "who"}, "truth": {"A": 0, "B": 1}}
+    options = "--columns task=id,reward=score,model=who --truth a=0,b=1"
+    for verb, sources in (("score", paths[:1]), ("compare", paths[:2]), ("leaderboard", paths)):
+        command = re.findall(r'data-copy="([^"]*)"', report(*sources, **read).html)[-1]
+        assert command.startswith(f"calipers {verb} {' '.join(sources)} {options} --metric mean_reward")
+
+
+def test_the_command_of_a_finished_result_has_its_settings(tmp_path):
+    (tmp_path / "result.json").write_text(score(ARITH, dialect="evsys", confidence=0.9).to_json())
+    command = re.findall(r'data-copy="([^"]*)"', report(str(tmp_path / "result.json")).html)[-1]
+    assert command.startswith(f"calipers score {ARITH} --dialect evsys --confidence 0.9 --metric mean_reward")
 
 
 def test_the_island_has_the_texts_of_both_runs_for_each_listed_task():

@@ -33,7 +33,7 @@ import numpy as np
 
 from calipers.analyses.compare.align import by_id
 from calipers.analyses.compare.result import Comparison, Finding, Pair
-from calipers.formats.format import worths
+from calipers.formats.format import insisted, worths
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
@@ -125,24 +125,37 @@ def _flagged_tasks(shown: RunData | PairData, island: dict[str, Any]) -> Markup 
     return element("p", said, element("bdi", run.flags.path), ": ", named, f"{more}.", class_="small")
 
 
-def command_words(verb: str, runs: Sequence[RunData], made: Result | Comparison) -> list[str]:
-    """The words of the command that made a result, without metrics, missing, cluster and by; none of a table."""
-    sources = list({id(run.rollouts.source): run.rollouts.source for run in runs if run.rollouts is not None}.values())
-    if not all(source.path for source in sources):
+def command_words(
+    verb: str, runs: Sequence[RunData], made: Result | Comparison, paths: Sequence[str] = ()
+) -> list[str]:
+    """The words of the command that made a result, without metrics, missing, cluster and by.
+
+    ``paths`` are those of the runs where none are given; there is no command for rollouts in memory.
+    """
+    sources = {id(run.rollouts.source): run.rollouts.source.path for run in runs if run.rollouts is not None}
+    paths = paths or [*sources.values()]
+    if not all(paths):
         return []
-    words = ["calipers", verb, *(source.path for source in sources)]
-    columns = sources[0].columns
-    if columns:
-        words += ["--columns", ",".join(f"{role}={key}" for role, key in columns.items())] if len(columns) else []
-        truth = worths(columns)
-        words += ["--truth", ",".join(f"{word}={_number(reward)}" for word, reward in truth.items())] if truth else []
-    first = runs[0].rollouts
-    if first is not None and len(first.table.rewards) > 1 and first.reward != "reward":
-        words += ["--reward", first.reward]
+    words = ["calipers", verb, *paths, *reading_words(runs)]
     if made.dialect != NATIVE.name:
         words += ["--dialect", made.dialect]
     if made.confidence != CONFIDENCE:
         words += ["--confidence", f"{made.confidence}"]
+    return words
+
+
+def reading_words(runs: Sequence[RunData]) -> list[str]:
+    """The options of a command with which the rollouts of some runs were read."""
+    first = next((run.rollouts for run in runs if run.rollouts is not None), None)
+    if first is None:
+        return []
+    columns = first.source.columns
+    roles = ",".join(f"{role}={key}" for role, key in columns.items())
+    truth = ",".join(f"{word}={_number(reward)}" for word, reward in worths(columns).items())
+    options = {"--columns": roles, "--truth": truth, "--input-format": insisted(columns)}
+    words = [word for option, value in options.items() if value for word in (option, value)]
+    if len(first.table.rewards) > 1 and first.reward != "reward":
+        words += ["--reward", first.reward]
     return words
 
 

@@ -24,7 +24,7 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, money, of_leaderboard, places, signed, signed_to, to
 from calipers.web.draw import UNIT, Scale, Tone, around_zero, axis_head, interval_row, line, scale_of, svg
 from calipers.web.gather import ManyData, RunData
-from calipers.web.island import command_words
+from calipers.web.island import command_words, reading_words
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, as_table, column_head, heading, plain_table, scrolled
 from calipers.web.pair_page import TONES, badge, options_of, verdict_word
@@ -185,7 +185,7 @@ def _page(
         every.append(_runs(data.runs))
     if ranking.notes:
         every.append(Section("Notes", element("ul", [element("li", note) for note in ranking.notes], class_="notes")))
-    every.append(_provenance(ranking, data.given))
+    every.append(_provenance(data))
     return HtmlPage(
         title=said.sentence,
         about=about,
@@ -263,18 +263,15 @@ def _metrics(run: RunData) -> Markup:
     return plain_table(f"Metrics of {run.name}", ("metric", "value", level(run.result.confidence), "tasks"), rows)
 
 
-def _provenance(report: Leaderboard | Matrix, given: Sequence[str]) -> Section:
+def _provenance(data: ManyData) -> Section:
+    """What anyone needs to get the same numbers; of several benchmarks in several files the command is this one."""
+    report = data.ranking
     files = [file for some in report.inputs for file in some]
-    command = _command(report, given or [file.path for file in files])
-    return provenance_section(report, input_lines(files, 12), command)
-
-
-def _command(report: Leaderboard | Matrix, paths: Sequence[str]) -> str:
-    """The command that gives the same numbers; of several benchmarks in several files it is this one."""
-    ranked = isinstance(report, Leaderboard)
-    words = ["calipers", "leaderboard" if ranked else "report", *paths]
+    words = ["calipers", "leaderboard" if isinstance(report, Leaderboard) else "report"]
+    words += [*(data.given or [file.path for file in files]), *reading_words(data.runs)]
     words += ["--metric", report.boards[0].metric if isinstance(report, Leaderboard) else report.metric]
-    return shlex.join([*words, *options_of(report)])
+    command = shlex.join([*words, *options_of(report)])
+    return provenance_section(report, input_lines(files, 12), command)
 
 
 def board_table(board: Board, confidence: float) -> Markup:

@@ -19,7 +19,7 @@ from calipers.rollouts.record import ABSENT
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
 from calipers.web.gather import STATES, PairData, RunData, RunRollouts
-from calipers.web.island import what_if_data, what_if_section
+from calipers.web.island import reading_words, what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name, one_line, text, visible
 from calipers.web.page import (
     DIGITS,
@@ -464,6 +464,7 @@ def _command(data: PairData) -> str:
     comparison = data.comparison
     pair = comparison.contests[0].pairs[0]
     words = ["calipers", "compare", *(file.path for files in comparison.inputs for file in files)]
+    words += reading_words([run for run in (data.first, data.second) if run is not None])
     for metric in dict.fromkeys(finding.metric for finding in pair.findings):
         words += ["--metric", metric]
     for key in dict.fromkeys(finding.by for finding in pair.findings if finding.by):

@@ -412,7 +412,7 @@ def _score_command(run: RunData) -> str:
     """The command that prints the same numbers."""
     result = run.result
     words = command_words("score", [run], result) if run.rollouts else []
-    words = words or ["calipers", "score", *(source.path for source in result.inputs)]
+    words = words or command_words("score", [run], result, [file.path for file in result.inputs])
     for metric in run.group.metrics:
         words += ["--metric", metric]
     for key in run.group.breakdowns:
