@@ -53,6 +53,40 @@ def test_what_cannot_be_shown_by_step(tmp_path):
         calipers.report(tmp_path / "run", reward="reward")
 
 
+@pytest.mark.parametrize(
+    ("option", "setting"),
+    [
+        ("--metric", {"metrics": "pass@1"}),
+        ("--by", {"by": "split"}),
+        ("--flag", {"flag": "tasks.txt"}),
+        ("--missing", {"missing": "zero"}),
+        ("--dialect", {"dialect": "evsys"}),
+        ("--seed", {"seed": 1}),
+    ],
+)
+def test_a_setting_that_a_page_by_step_does_not_follow_is_refused(tmp_path, option, setting):
+    write_step(tmp_path / "run", 0, np.ones((3, 2)))
+    with pytest.raises(InputError, match=f"{option}: does not apply to a training run by step; remove it"):
+        calipers.report(tmp_path / "run", steps=True, **setting)
+    found = watch(tmp_path / "run", DROP)
+    (tmp_path / "watch.json").write_text(found.to_json())
+    with pytest.raises(InputError, match=f"is watched, and {option} cannot change what the watch said"):
+        calipers.report(tmp_path / "run", **setting)
+    with pytest.raises(InputError, match=f"is the document of a watch, and {option} cannot change"):
+        calipers.report(tmp_path / "watch.json", **setting)
+
+
+def test_steps_are_read_with_the_columns_and_the_confidence_that_are_given(tmp_path):
+    write_run(tmp_path / "run", 6)
+    assert (
+        "the 90\N{NO-BREAK SPACE}% interval of one look"
+        in calipers.report(tmp_path / "run", steps=True, confidence=0.9).html
+    )
+    watch(tmp_path / "run", DROP)
+    with pytest.raises(InputError, match="is watched, and --columns cannot change what the watch said"):
+        calipers.report(tmp_path / "run", columns={"task": "id"})
+
+
 def test_names_are_text_and_nothing_else(tmp_path):
     hostile = "<img src=x onerror=alert(1)>\u202e"
     for step in range(12):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from calipers.web.watch_page import WatchData
 
 LARGEST = 3_000_000  # bytes of a file; texts are left out until it fits
+OF_STEPS = ("columns", "truth", "reward", "cluster", "confidence")  # settings of a page by step
+USUAL = {"confidence": 0.95}  # settings that are no choice of the user
 SPARE = 20_000  # bytes by which texts may take more room in a file than by themselves
 
 
@@ -72,28 +74,17 @@ def report(
     >>> report([[1, 0], [1, 1], [0, 0]], texts=False).title
     'The run solves 50\\xa0% of the tasks.'
     """
-    watched = _watched(sources, steps, columns=columns, truth=truth, reward=reward, cluster=cluster)
+    settings: dict[str, Any] = {
+        **{"metrics": metrics, "by": by, "columns": columns, "truth": truth, "reward": reward, "flag": flag},
+        **{"cluster": cluster, "dialect": dialect, "missing": missing, "confidence": confidence, "seed": seed},
+    }
+    watched = _watched(sources, steps, settings)
     if watched is not None:
         from calipers.web.watch_page import watch_page
 
         page = watch_page(watched)
         return HtmlReport(html(page), page.title, list(watched.watched.notes))
-    data = gather(
-        sources,
-        metrics=metrics,
-        by=by,
-        texts=texts,
-        columns=columns,
-        truth=truth,
-        progress=progress,
-        flag=flag,
-        cluster=cluster,
-        dialect=dialect,
-        missing=missing,
-        reward=reward,
-        confidence=confidence,
-        seed=seed,
-    )
+    data = gather(sources, texts=texts, progress=progress, **settings)
     page = page_of(data)
     content = html(page)
     if texts and (over := len(content.encode()) - LARGEST) > 0:
@@ -102,19 +93,37 @@ def report(
     return HtmlReport(content, page.title, notes_of(data))
 
 
-def _watched(sources: Sequence[Rewarded], steps: bool, **settings: Any) -> WatchData | None:
-    """What there is to show by step; None where the sources are no steps."""
+def _watched(sources: Sequence[Rewarded], steps: bool, settings: Mapping[str, Any]) -> WatchData | None:
+    """What there is to show by step; None where the sources are no steps.
+
+    InputError for a setting that such a page does not follow; what a watch has said follows none.
+    """
     path = os.fspath(sources[0]) if len(sources) == 1 and isinstance(sources[0], (str, os.PathLike)) else ""
     if steps and not os.path.isdir(path):
         raise InputError.at(path or "--steps", "is no folder", "expected one folder with a file for each step")
-    if not steps and not is_watched(path) and schema_of(path) != WATCH_SCHEMA:
+    watched = is_watched(path)
+    if not steps and not watched and schema_of(path) != WATCH_SCHEMA:
         return None
     from calipers.web.watch_page import WatchData, watch_data
 
-    if os.path.isdir(path):
-        return watch_data(path, **settings)
+    given = [key for key, value in settings.items() if value and value != USUAL.get(key)]
+    if not watched and os.path.isdir(path):
+        if others := [key for key in given if key not in OF_STEPS]:
+            wrong = "does not apply to a training run by step"
+            raise InputError.at(_option(others[0]), wrong, "remove it, or give the file of one step without --steps")
+        return watch_data(path, **{key: settings[key] for key in OF_STEPS})
+    if given:
+        right = "expected the folder alone, or another folder of its steps"
+        what = "is watched" if watched else "is the document of a watch"
+        raise InputError.at(path, f"{what}, and {_option(given[0])} cannot change what the watch said", right)
+    if watched:
+        return watch_data(path)
     document = load(path)
     return WatchData(document) if isinstance(document, Watched) else None
+
+
+def _option(setting: str) -> str:
+    return "--metric" if setting == "metrics" else f"--{setting}"
 
 
 def page_of(data: Gathered) -> HtmlPage:

@@ -57,10 +57,6 @@ def watch_data(
     """What there is to show of a folder of steps: what its watch said last, else one look at it."""
     folder = os.fspath(path)
     if is_watched(folder):
-        given = [f"--{key}" for key, value in {**settings, "column": columns, "truth": truth}.items() if value]
-        if given:
-            right = "expected the folder alone, or another folder of its steps"
-            raise InputError.at(folder, f"is watched, and {given[0]} cannot change what the watch said", right)
         watched, steps = last_look(folder)
     else:
         watched, steps = one_look(folder, Named(columns or {}, truth), **settings)
