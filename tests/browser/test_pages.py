@@ -5,6 +5,7 @@ import re
 
 import pytest
 from browser.pdf import page_texts
+from playwright.sync_api import expect
 
 import calipers
 
@@ -140,6 +141,14 @@ def test_a_card_opens_and_escape_returns_the_focus(kind, key, opened, reports):
     page.keyboard.press("Escape")
     assert card.count() == 0
     assert term.evaluate("term => document.activeElement === term")
+
+
+def test_a_command_that_is_copied_twice_can_be_copied_again(opened, reports):
+    button = opened(reports["run"]).locator("[data-copy]")
+    button.click()
+    button.click()
+    expect(button).to_have_text("Copied")
+    expect(button).to_have_text("Copy")
 
 
 def test_a_click_elsewhere_closes_the_card(opened, reports):

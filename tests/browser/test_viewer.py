@@ -205,6 +205,29 @@ def test_a_list_of_many_rollouts_scrolls_by_pages(viewing, tmp_path):
     expect(page.locator("#detail")).to_contain_text("text 0")
 
 
+def test_rows_that_cannot_be_loaded_are_requested_again_only_when_somebody_scrolls(viewing, tmp_path):
+    rows = ({"task": f"task-{n}", "sample": 0, "reward": n % 2, "completion": f"text {n}"} for n in range(3_000))
+    (tmp_path / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    viewer = viewing("many.jsonl")
+    page = viewer.open()
+    expect(page.locator(".row-line .mono").first).to_have_text("task-0")
+    refused = []
+
+    def refuse(route):
+        refused.append(route.request.url)
+        route.fulfill(status=400, json={"error": "gone for a moment"})
+
+    page.route("**/rollouts?*", refuse)
+    page.locator("#rows").press("End")
+    expect(page.locator("#announce")).to_have_text("gone for a moment")
+    page.evaluate("() => new Promise((done) => setTimeout(done, 200))")
+    assert len(refused) <= 3
+    page.unroute("**/rollouts?*")
+    page.locator("#rows").evaluate("rows => rows.dispatchEvent(new Event('scroll'))")
+    expect(page.locator(".row-line", has_text="task-2999")).to_be_visible()
+    viewer.faults.clear()  # the browser says on the console that requests were refused
+
+
 def test_labelling_with_keys_and_undo(viewing, runs, tmp_path):
     viewer = viewing("runs/arith.jsonl", "--label", "30")
     page = viewer.open()

@@ -127,10 +127,10 @@
     announce("Copied");
   }
   for (const button of every("[data-copy]")) {
+    const said = button.textContent; // before the first click: a second one may come while it says Copied
     button.hidden = false;
     button.addEventListener("click", async () => {
       await copy(button.dataset.copy);
-      const said = button.textContent;
       button.textContent = "Copied";
       setTimeout(() => { button.textContent = said; }, 1500);
     });

@@ -204,8 +204,8 @@
       const page = Math.floor(position / PAGE);
       if (pages.has(page)) return rowAt(position);
       if (!asked.has(page)) {
-        asked.add(page);
-        const mine = round;
+        const mine = round, pending = asked;
+        pending.add(page);
         try {
           const answer = await load(page * PAGE, PAGE);
           if (mine !== round) return undefined;
@@ -214,8 +214,9 @@
           if (answer.total !== total) total = answer.total;
         } catch (error) {
           announce(error.message);
+          return undefined; // scrolling asks again; drawing at once would ask forever
         } finally {
-          asked.delete(page);
+          pending.delete(page);
         }
         render();
       }
