@@ -394,9 +394,14 @@ def test_an_interrupt_that_somebody_handles_is_left_to_them():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path):
+@pytest.mark.parametrize(
+    "toml",
+    ["", '[environment.healthcheck]\ncommand = "false"\ninterval_sec = 600\n'],
+    ids=["agent at work", "wait between two checks"],
+)
+def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path, toml):
     dataset = write_dataset(tmp_path / "write", 1)
-    write_task(dataset, "z-endless", solution="#!/bin/sh\nsleep 600\n", toml="")
+    write_task(dataset, "z-endless", solution="#!/bin/sh\nsleep 600\n", toml=toml)
     code = "from calipers.cli import main; main()"
     asked = ["run", str(dataset), "--agent", "oracle", "--out", str(tmp_path / "out"), "--concurrency", "1"]
     process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, start_new_session=True)

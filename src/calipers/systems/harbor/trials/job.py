@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -236,7 +235,7 @@ def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> No
         if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
             return
         _put_aside(job.folder, planned.name)
-        time.sleep(job.retry.seconds(attempt))
+        containers.ended(job.retry.seconds(attempt))
 
 
 def _put_aside(job: Path, name: str) -> None:

@@ -304,11 +304,11 @@ def unhealthy(
     check: Healthcheck,
     workdir: str,
     env: Mapping[str, str],
-    sleep: Callable[[float], None] = time.sleep,
+    ended: Callable[[float], bool],
 ) -> str | None:
     """Why a room is not ready, once its task's check failed as often as allowed; None when it succeeded.
 
-    What fails within the start period does not count.
+    What fails within the start period does not count. ``ended`` waits, and says whether all trials are ended.
     """
     begun, failed = time.monotonic(), 0
     while True:
@@ -320,7 +320,8 @@ def unhealthy(
         if failed >= max(1, check.retries):
             how = "timed out" if ran.timed_out else f"ended with {ran.code}"
             return f"the healthcheck failed {failed} times; the last {how}"
-        sleep(check.start_interval_sec if early else check.interval_sec)
+        if ended(check.start_interval_sec if early else check.interval_sec):
+            return "the trial was ended before the healthcheck succeeded"
 
 
 def keep_artifacts(container: Container, wanted: Sequence[str | Artifact], folder: Path) -> list[tuple[str, Path]]:
@@ -380,10 +381,19 @@ class OpenContainers:
     """The rooms in use. Once they are closed, every trial at work ends, and none that comes later begins."""
 
     def __init__(self) -> None:
-        self.closed = False
+        self._closed = threading.Event()
         self.references = References()
         self._lock = threading.Lock()
         self._containers: set[Container] = set()
+
+    @property
+    def closed(self) -> bool:
+        """Whether all trials were ended."""
+        return self._closed.is_set()
+
+    def ended(self, seconds: float) -> bool:
+        """Wait for so long, or until all trials are ended; whether they are."""
+        return self._closed.wait(seconds)
 
     def admit(self, container: Container) -> None:
         """Count a room in before it is started; after closing time it will not start."""
@@ -401,7 +411,7 @@ class OpenContainers:
     def close(self) -> None:
         """End them all."""
         with self._lock:
-            self.closed = True
+            self._closed.set()
             for container in self._containers:
                 container.stop()
 
@@ -467,7 +477,7 @@ def run_trial(
             furnish(container, task.path / "environment", plan)
         env = {**plan.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
         check = task.config.environment.healthcheck
-        if check and (wrong := unhealthy(container, check, plan.workdir, env)):
+        if check and (wrong := unhealthy(container, check, plan.workdir, env, containers.ended)):
             raise EndedTrial("HealthcheckError", wrong)
         room = JudgeRoom(container, plan.workdir, env, user=plan.user, image=plan.image is not None)
         trial = _Trial(room, task, agent, folder, containers)
@@ -598,8 +608,10 @@ class _Trial:
             f"head -c {space} /dev/zero > /logs/agent/.space; rm /logs/agent/.space", cwd="/"
         ).stderr:
             raise OSError(f"the room has no space left for the instruction of step {step.name!r}")
-        if step.healthcheck and (wrong := unhealthy(self._container, step.healthcheck, self._workdir, self._env)):
-            raise EndedTrial("HealthcheckError", wrong)
+        if step.healthcheck:
+            ended = self._containers.ended
+            if wrong := unhealthy(self._container, step.healthcheck, self._workdir, self._env, ended):
+                raise EndedTrial("HealthcheckError", wrong)
 
     def _work(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
