@@ -297,9 +297,7 @@ def _entry(
         text = refreshed(manifest, {}, {}, version)
         (folder / DATASET_TOML).write_text(text, encoding="utf-8")
         if any(file_digest(folder / file.path) != file.digest for file in manifest.files):
-            raise InputError.at(
-                str(source), "changed while it was being published", "expected files that do not change"
-            )
+            raise _moving(source)
     scripts = [{"type": SCRIPT, "kwargs": {"script_path": f"{files}/{METRIC}"}}]
     named = any(file.path == METRIC for file in manifest.files)
     return RegistryEntry(
@@ -329,10 +327,12 @@ def _stored(root: Path, task: TaskDirectory, digest: str) -> str:
             regular(task.path, task.path / name)
             shutil.copy(task.path / name, copy / name)
         if task_digest(copy) != digest:
-            raise InputError.at(
-                str(task.path), "changed while it was being published", "expected files that do not change"
-            )
+            raise _moving(task.path)
     return folder
+
+
+def _moving(path: Path) -> InputError:
+    return InputError.at(str(path), "changed while it was being published", "expected files that do not change")
 
 
 def _unchanged(copy: Path, task: TaskDirectory, digest: str) -> None:

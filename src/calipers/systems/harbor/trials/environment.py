@@ -295,19 +295,15 @@ def declined_by_podman(task: TaskDirectory) -> str | None:
 def _grouped(
     tasks: Sequence[TaskDirectory], refuse: Callable[[TaskDirectory], str | None]
 ) -> tuple[DeclinedTasks, ...]:
-    names: dict[str, list[str]] = {}
-    details: dict[str, Counter[str]] = {}
+    by_kind: dict[str, list[tuple[str, str | None]]] = {}
     for task in tasks:
-        reason = refuse(task)
-        if reason is None:
-            continue
-        kind, detail = kind_of(reason)
-        names.setdefault(kind, []).append(task.name)
-        details.setdefault(kind, Counter()).update([detail] if detail else [])
-    groups = [
-        DeclinedTasks(kind, tuple(group), tuple(detail for detail, _ in details[kind].most_common()))
-        for kind, group in names.items()
-    ]
+        if (reason := refuse(task)) is not None:
+            kind, detail = kind_of(reason)
+            by_kind.setdefault(kind, []).append((task.name, detail))
+    groups = []
+    for kind, group in by_kind.items():
+        details = Counter(detail for _, detail in group if detail).most_common()
+        groups.append(DeclinedTasks(kind, tuple(name for name, _ in group), tuple(detail for detail, _ in details)))
     return tuple(sorted(groups, key=lambda group: -len(group.tasks)))
 
 

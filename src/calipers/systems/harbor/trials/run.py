@@ -73,6 +73,7 @@ CONCURRENT: Final = 4
 DATASET: Final = "dataset"
 DECLINED: Final = "declined"
 ORACLE: Final = "oracle"
+CHAT_AGENT: Final = "chat"
 ELSEWHERE: Final = "--environment docker runs it with Harbor"
 WRONG: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ does not exist$")  # no engine could build it
 NAMED: Final = 5  # tasks that a note lists by name
@@ -85,7 +86,7 @@ class AgentRequest:
     """A dataset, the agent to run on it, and the number of samples."""
 
     benchmark: str
-    agent: str = "oracle"
+    agent: str = ORACLE
     model: str | None = None
     samples: int = 1
     limit: float | None = None  # the number of tasks, or a fraction of them below 1
@@ -329,7 +330,7 @@ def _with_others(first: str, others: Sequence[str]) -> str:
 
 def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
     """The identity of a run of agents: agent, model, environment, dataset, sampling settings and endpoint."""
-    where = agent_endpoint(request.agent, request.model, request.base_url if request.agent == "chat" else None)
+    where = agent_endpoint(request.agent, request.model, request.base_url if request.agent == CHAT_AGENT else None)
     return {
         "agent": request.agent,
         "model": request.model,
@@ -409,7 +410,7 @@ def _engine(request: AgentRequest) -> Engine | None:
 
 def _check_agent(request: AgentRequest, *, here: bool) -> None:
     """Reject settings that the agent would ignore: a result must not look as if it had used them."""
-    if request.agent != "chat" and request.sampling:
+    if request.agent != CHAT_AGENT and request.sampling:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in request.sampling)
         raise InputError.at("--agent", f"{request.agent!r} does not accept {names}", "expected chat")
     if here and request.model:
@@ -566,11 +567,11 @@ def _environment(request: AgentRequest) -> dict[str, str]:
 
 def _agent(request: AgentRequest) -> dict[str, Any]:
     """The agent as Harbor is configured with it; ``chat`` is ours."""
-    path = CHAT if request.agent == "chat" else request.agent
+    path = CHAT if request.agent == CHAT_AGENT else request.agent
     agent: dict[str, Any] = {"import_path" if ":" in path else "name": path}
     if request.model:
         agent["model_name"] = request.model
-    if request.agent == "chat":
+    if request.agent == CHAT_AGENT:
         if not request.model:
             raise InputError.at("--agent", "'chat' needs a model", "add --model NAME")
         agent["kwargs"] = {**request.sampling, **({"server": request.base_url} if request.base_url else {})}
@@ -579,9 +580,6 @@ def _agent(request: AgentRequest) -> dict[str, Any]:
 
 def _number(job: Path) -> int:
     return int(job.name) if job.name.isdecimal() else 0
-
-
-CHAT_AGENT: Final = "chat"
 
 
 def agent_endpoint(agent: str, model: str | None, base_url: str | None) -> str | None:

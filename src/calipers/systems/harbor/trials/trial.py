@@ -28,7 +28,7 @@ import msgspec
 from calipers.errors import CalipersError, InputError, nearest
 from calipers.isolate.container import CommandResult, Container, ContainerError
 from calipers.isolate.tamper_check import scripts
-from calipers.systems.harbor.lent.dockerfile import furnish
+from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish
 from calipers.systems.harbor.lent.image import ImageError, build
 from calipers.systems.harbor.tasks.task import (
     Artifact,
@@ -455,24 +455,18 @@ def run_trial(
     }
     plan = environment_plan(task)
     policies = [network_policies(task.config, step) for step in task.config.steps or (None,)]
-    trial, layers, no_image = None, [], ""
-    try:
-        layers = build(plan.image, BUILDER, task.config.environment.build_timeout_sec) if plan.image else []
-    except ImageError as error:
-        no_image = str(error)
-    container = Container(
-        hidden=[task.path.parent, *hidden],
-        network=policies[0].environment == "public",
-        switched=any("no-network" in modes for modes in policies),
-        memory=task.config.environment.memory_mb,
-        files=task.config.environment.storage_mb,
-        layers=layers,
-    )
-    containers.admit(container)
+    trial = container = None
     try:
         with _Phase(result, "environment_setup"):
-            if no_image:
-                raise EndedTrial("ImageError", no_image)
+            container = Container(
+                hidden=[task.path.parent, *hidden],
+                network=policies[0].environment == "public",
+                switched=any("no-network" in modes for modes in policies),
+                memory=task.config.environment.memory_mb,
+                files=task.config.environment.storage_mb,
+                layers=_layers(task, plan),
+            )
+            containers.admit(container)
             container.start()
             furnish(container, task.path / "environment", plan)
         env = {**plan.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
@@ -501,12 +495,21 @@ def run_trial(
     except (CalipersError, OSError) as error:
         result["exception_info"] = _failure(type(error).__name__, str(error))
     finally:
-        containers.leave(container)
+        if container is not None:
+            containers.leave(container)
     about = {"image": plan.image.base.words} if plan.image else {}
     if about or (trial is not None and trial.blamed is not None):
         result[BLAME] = {**about, **((trial and trial.blamed) or {})}
     result["finished_at"] = now()
     return result
+
+
+def _layers(task: TaskDirectory, plan: EnvironmentPlan) -> list[Path]:
+    """The folders of the image that a room is made of; none where it is made of the machine's own."""
+    try:
+        return build(plan.image, BUILDER, task.config.environment.build_timeout_sec) if plan.image else []
+    except ImageError as error:
+        raise EndedTrial("ImageError", str(error)) from None
 
 
 def _works(
@@ -707,12 +710,12 @@ class _Trial:
         """The rewards of tests in a room of their own, which has of the agent's work its artifacts alone."""
         plan, settings = judge_plan(judge), judge.settings
         network = network_policies(self._task.config, step).verifier == "public"
-        try:
-            layers = build(plan.image, BUILDER, self._task.config.environment.build_timeout_sec) if plan.image else []
-        except ImageError as error:
-            raise EndedTrial("ImageError", str(error)) from None
         container = Container(
-            hidden=self.hidden, network=network, memory=settings.memory_mb, files=settings.storage_mb, layers=layers
+            hidden=self.hidden,
+            network=network,
+            memory=settings.memory_mb,
+            files=settings.storage_mb,
+            layers=_layers(self._task, plan),
         )
         self._containers.admit(container)
         try:
