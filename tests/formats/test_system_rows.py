@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 from formats.given import refused, seen, written
@@ -173,6 +174,16 @@ def test_an_id_that_appears_twice_is_refused_with_both_places(tmp_path):
 def test_the_highest_output_of_a_session_wherever_it_is(tmp_path):
     rows = [{**VERL, "uid": f"u_0_{output}", "score": output / 10} for output in (9, 10, 2)]
     assert [row["reward score"] for row in seen(read([written(tmp_path, rows_of(*rows))])[0])] == [1.0]
+
+
+def test_the_texts_of_a_session_are_those_of_its_highest_output(tmp_path):
+    uids = ["u_0_9", "u_0_10", "u_0_2", "u_1_0", None]
+    path = written(tmp_path, rows_of(*({**VERL, "uid": uid, "output": f"said in {uid}"} for uid in uids)))
+    table, _ = read([path])
+    texts = FORMATS.load("verl").texts(path, {}, frozenset(table.tasks))
+    assert [(text.sample, text.completion) for text in texts] == [
+        (n, msgspec.Raw(b'"said in %b"' % uid)) for n, uid in enumerate([b"u_0_10", b"u_1_0", b"None"])
+    ]
 
 
 def test_steps_by_number_and_as_one_set(tmp_path):

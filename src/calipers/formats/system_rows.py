@@ -507,14 +507,16 @@ def raw_hash(raw: Raw) -> str:
         return ""
 
 
-def row_texts(path: str, row: Any, text_of: Callable[[Any], Text], wanted: Collection[str]) -> Iterator[Text]:
+def row_texts(path: str, row: Any, text_of: Callable[[Any], Text | None], wanted: Collection[str]) -> Iterator[Text]:
     """What the rows of a file say: the first row of each task, and all of the wanted tasks.
 
-    ``row`` is the struct of a row with its texts, ``text_of`` what it says; samples are numbered as they come.
+    ``row`` is the struct of a row with its texts, ``text_of`` what it says, None where it is no rollout; samples are
+    numbered as they come.
     """
     seen = Counter[tuple[Any, ...]]()
     for each in marked_rows(blocks_of(Source(path)), row, [b""]):
-        text = text_of(each)
+        if (text := text_of(each)) is None:
+            continue
         who = (text.agent, text.model, text.dataset, text.task)
         seen[who] += 1
         if seen[who] == 1 or text.task in wanted:

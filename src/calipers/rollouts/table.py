@@ -340,7 +340,7 @@ def refuse_repeated(parts: Sequence[Part]) -> None:
     """InputError for a rollout that appears twice, by the id that its file gives it."""
     if all(part.rollout_ids is None for part in parts):
         return
-    ids = _rollout_ids(parts)
+    ids = rollout_ids_of(parts)
     known = np.flatnonzero(ids >= 0)
     order = known[np.argsort(ids[known], kind="stable")]
     twice = np.flatnonzero(np.diff(ids[order]) == 0)
@@ -351,7 +351,7 @@ def refuse_repeated(parts: Sequence[Part]) -> None:
         raise InputError.at(place(parts, later), wrong, "expected each rollout once")
 
 
-def _rollout_ids(parts: Sequence[Part]) -> Ints:
+def rollout_ids_of(parts: Sequence[Part]) -> Ints:
     """The hash of each rollout's id, [R], -1 where the file gives it none."""
     return np.concatenate(
         [np.full(len(part), -1, dtype=np.int64) if part.rollout_ids is None else part.rollout_ids for part in parts]
@@ -372,7 +372,7 @@ def end_to_end(parts: Sequence[P], places: Places) -> P:
         rewards=join_columns([(len(part), part.rewards) for part in parts], None),
         columns=join_columns([(len(part), part.columns) for part in parts], None),
         labels=join_labels(parts),
-        rollout_ids=None if all(part.rollout_ids is None for part in parts) else _rollout_ids(parts),
+        rollout_ids=None if all(part.rollout_ids is None for part in parts) else rollout_ids_of(parts),
     )
 
 

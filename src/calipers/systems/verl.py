@@ -9,14 +9,16 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from calipers.formats.format import Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
-from calipers.formats.source import Source
+from calipers.formats.source import Source, blocks_of
 from calipers.formats.system_rows import (
     SPLIT,
     STEP,
@@ -38,7 +40,7 @@ from calipers.formats.system_rows import (
 from calipers.metrics.metric import Metric, mean
 from calipers.rollouts.column import Column, Groups
 from calipers.rollouts.record import ROLES, USAGE
-from calipers.rollouts.table import Labels, Part
+from calipers.rollouts.table import Labels, Part, rollout_ids_of
 
 
 class VerlText(msgspec.Struct, gc=False):
@@ -47,6 +49,7 @@ class VerlText(msgspec.Struct, gc=False):
     input: Raw = NOTHING
     output: Raw = NOTHING
     gts: Raw = NOTHING
+    uid: str | None = None
 
 
 FIELDS: Final[list[tuple[str, Any, Any]]] = [
@@ -130,10 +133,7 @@ def last_outputs(parts: list[SystemPart]) -> tuple[list[SystemPart], int]:
     """The parts with one row for each session, that of its last output; and how many other rows there were."""
     if all(part.rollout_ids is None or not (part.attempt > 1).any() for part in parts):
         return parts, 0
-    nobody = [
-        np.full(len(part), -1, dtype=np.int64) if part.rollout_ids is None else part.rollout_ids for part in parts
-    ]
-    ids, output = np.concatenate(nobody), np.concatenate([part.attempt for part in parts])
+    ids, output = rollout_ids_of(parts), np.concatenate([part.attempt for part in parts])
     order = np.lexsort((output, ids))
     last = np.append(np.diff(ids[order]) != 0, True) | (ids[order] < 0)
     kept = np.zeros(len(ids), dtype=bool)
@@ -149,14 +149,30 @@ def last_outputs(parts: list[SystemPart]) -> tuple[list[SystemPart], int]:
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
-    """What the rows of a file say."""
-    tasks = PromptTasks(users_turn)
+    """What the rows of a file say, each the last output of its session."""
+    tasks, earlier, numbers = PromptTasks(users_turn), _earlier_outputs(path), count()
 
-    def said(row: VerlText) -> Text:
+    def said(row: VerlText) -> Text | None:
+        if next(numbers) in earlier:
+            return None
         task = tasks.of([row.input], [row.gts])[0]
         return Text(None, None, None, task, 0, target=raw_hash(row.gts), completion=row.output, prompt=row.input)
 
     return row_texts(path, VerlText, said, wanted)
+
+
+def _earlier_outputs(path: str) -> set[int]:
+    """The rows, by their number, that are not the last output of their session, as in `last_outputs`."""
+    last: dict[str, tuple[int, int]] = {}
+    earlier = set()
+    for at, row in enumerate(marked_rows(blocks_of(Source(path)), VerlText, [b""])):
+        if match := _OUTPUT.fullmatch(row.uid or ""):
+            output = int(match[2]), at
+            before = last.setdefault(match[1], output)
+            last[match[1]] = max(before, output)
+            if before != output:
+                earlier.add(min(before, output)[1])
+    return earlier
 
 
 def said(row: Mapping[str, Raw]) -> list[dict[str, Any]]:

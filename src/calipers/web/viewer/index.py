@@ -262,7 +262,7 @@ def _chunk(part: Part, starts: Array, before: int) -> Chunk:
 
 def _groups(part: Part) -> tuple[list[Group], Array]:
     """The groups of a part, and the code of each row."""
-    nothing = Labels(np.full(len(part), -1, dtype=np.int64), [])
+    nothing = Labels.absent(len(part))
     each = [part.labels.get(name, nothing) for name in GROUP]
     code = np.zeros(len(part), dtype=np.int64)
     for labels in each:
