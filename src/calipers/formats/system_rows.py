@@ -553,10 +553,7 @@ def with_notes(parts: Sequence[SystemPart], path: str, extra: Iterable[str] = ()
 
 
 def _counted(parts: Sequence[SystemPart]) -> Counter[str]:
-    counts = Counter[str]()
-    for part in parts:
-        counts.update(part.counts)
-    return counts
+    return sum((Counter(part.counts) for part in parts), Counter[str]())
 
 
 def step_in(path: str, pattern: re.Pattern[str]) -> int | None:

@@ -135,7 +135,7 @@ def with_rewards(ledger: Ledger, rollouts: Rollouts, key: str) -> Ledger:
         return ledger
     counts = contributed(rollouts, key)
     kept, scored = counts.kept(), (rollouts.outcome == SCORED) & reward.given
-    outright = bool(len(kept)) and bool(((kept == 0) | (kept == 1)).all())
+    outright = bool(len(kept)) and zero_or_one(counts)
     own = (rollouts.outcome != SCORED) & (rollouts.outcome < FIRST_NIL) & reward.given
     rewarded = np.bincount(rollouts.outcome[own], minlength=len(OUTCOMES)).tolist() if own.any() else []
     return replace(

@@ -170,25 +170,23 @@ class PackedRollouts:
 
     def whole(self) -> Rollouts:
         """All rollouts at once, as if they had never been packed."""
-        tasks, packed = len(self.owner), self.packed
-        return without_left(self._rollouts(0, tasks, self.kinds.keys, self.owner, packed.code))
+        return without_left(self._rollouts(0, len(self.owner), self.kinds.keys, self.owner))
 
     def _block(self, first: int, last: int, group: int) -> Rollouts:
-        some = slice(int(self.packed.starts[first]), int(self.packed.starts[last]))
         owner = np.zeros(last - first, dtype=np.int64)
-        return without_left(self._rollouts(first, last, [self.kinds.keys[group]], owner, self.packed.code[some]))
+        return without_left(self._rollouts(first, last, [self.kinds.keys[group]], owner))
 
-    def _rollouts(self, first: int, last: int, keys: Sequence[Any], owner: Ints, code: Unsigned) -> Rollouts:
+    def _rollouts(self, first: int, last: int, keys: Sequence[Any], owner: Ints) -> Rollouts:
         packed = self.packed
-        counts = np.diff(packed.starts[first : last + 1])
+        starts = packed.starts[first : last + 1]
         ids = np.arange(first, last) if packed.unit is None else packed.unit[first:last]
-        rows = self.kinds.take(code.astype(np.int64))
+        rows = self.kinds.take(packed.code[starts[0] : starts[-1]].astype(np.int64))
         return replace(
             rows,
             keys=keys,
             tasks=packed.tasks.take(ids),
             owner=owner,
-            task=np.repeat(np.arange(last - first), counts),
+            task=np.repeat(np.arange(last - first), np.diff(starts)),
             sample=packed._samples(first, last).astype(np.int64),
         )
 
