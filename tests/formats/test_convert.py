@@ -68,6 +68,20 @@ def test_everything_of_other_systems_keeps_its_digest(tmp_path, part, suffix):
         assert calipers.score(out).digest == before, path
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_usage_at_the_top_of_a_row_is_written_once(tmp_path, kind, suffix):
+    rows = [{"task": "a", "reward": 1, "latency_s": 1.5, "input_tokens": 3}, {"task": "b", "reward": 0, "latency_s": 2}]
+    path, out = str(tmp_path / f"in.{kind}"), str(tmp_path / f"out{suffix}")
+    if kind == "json":
+        written(tmp_path, json.dumps(rows), "in.json")
+    else:
+        frame = pl.DataFrame(rows)
+        frame.write_parquet(path) if kind == "parquet" else frame.write_csv(path)
+    calipers.convert(path, out)
+    assert seen(read([out])[0]) == seen(read([path])[0])
+
+
 SYSTEMS = (
     *("verl", "verl/validation", "trl", "skyrl", "nemo_rl", "open_instruct", "prime_rl", "promptfoo/results.json"),
     *("verifiers_v0", "verifiers_v0_old", "verifiers_v1", "tinker_cookbook/eval", "tinker_cookbook/iteration_000001"),

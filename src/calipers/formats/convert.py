@@ -338,7 +338,7 @@ def _joined(record: Record, more: Mapping[str, Any]) -> Record:
     for key, value in more.items():
         if key == CARRIED and isinstance(value, dict):
             record[key] = msgspec.structs.replace(record.get(key) or Carried(), **value)
-        elif key in record.get("rewards", ()):  # a reward that the row has as text
+        elif key in record.get("rewards", ()) or key in record.get("usage", ()):  # a number that the row has at its top
             continue
         elif key in record and isinstance(value, str):  # the cell of a table, of which the number is known
             if _NUMBER.fullmatch(value.strip()):
