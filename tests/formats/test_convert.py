@@ -82,6 +82,13 @@ def test_usage_at_the_top_of_a_row_is_written_once(tmp_path, kind, suffix):
     assert seen(read([out])[0]) == seen(read([path])[0])
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_with_usage_and_no_reward_are_missing_before_and_after(tmp_path, suffix):
+    path = written(tmp_path, '{"task": "a", "usage": {"output_tokens": 5}}\n')
+    before, after = digests(path, str(tmp_path / f"out{suffix}"))
+    assert before == after
+
+
 SYSTEMS = (
     *("verl", "verl/validation", "trl", "skyrl", "nemo_rl", "open_instruct", "prime_rl", "promptfoo/results.json"),
     *("verifiers_v0", "verifiers_v0_old", "verifiers_v1", "tinker_cookbook/eval", "tinker_cookbook/iteration_000001"),

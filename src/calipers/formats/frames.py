@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.carried import CarriedRows
+from calipers.formats.carried import CARRIED, CarriedRows
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.ids import dense
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, named, shown, words_hint
@@ -71,6 +71,13 @@ def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[s
             columns_read.append(Meaning(at, key, "column", key))
             columns_read += [Meaning(at, key, "label", key)] if key in labels else []
     return columns_read
+
+
+def without_role(keys: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """The keys of a table without a role, usage left out: where there is no reward, one of them may be it."""
+    roles = meant(names)
+    known = {"", CARRIED, *roles, *(key for key in keys if roles.get(key.partition(".")[0]) == "usage")}
+    return [key for key in keys if key not in known]
 
 
 class Frames:

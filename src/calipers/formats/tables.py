@@ -38,7 +38,7 @@ from calipers.formats.format import (
     target_hash,
     worths,
 )
-from calipers.formats.frames import LEAST, Frames, Meaning, meanings
+from calipers.formats.frames import LEAST, Frames, Meaning, meanings, without_role
 from calipers.formats.jsonl import of_row
 from calipers.formats.lines import MOST_KINDS, LineError, NotPackable, processes
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source, ranged_tag
@@ -272,8 +272,8 @@ def read_table(
     if frames.rows != rows:  # polars ends early, without a word, where its own code gave up
         wrong = f"only {frames.rows} of its {rows} rows can be read as Parquet"
         raise InputError.at(path, wrong, "is it complete?")
-    others = [key for key in keys if key and key not in meant(names) and key != CARRIED]
-    return [frames.finish(frozenset(keys) & frozenset(names.values()), others)] if rows else []
+    named = frozenset(keys) & frozenset(names.values())
+    return [frames.finish(named, without_role(keys, names))] if rows else []
 
 
 def _described(
@@ -316,7 +316,7 @@ def packed_parquet(
                 table.select(pl.nth(task.at).min().alias("low"), pl.nth(task.at).max().alias("high")).collect().row(0)
             )
         ids = NumberIds(rows, *ends)
-    others = [key for key in keys if key and key not in meant(names)]
+    others = without_role(keys, names)
     named = frozenset(keys) & frozenset(names.values())
 
     def packed(at: int, batch: pl.DataFrame) -> Loose:
@@ -549,7 +549,7 @@ class _Csv:
         self._keys = keys
         self._meanings = meanings(keys, names, labels)
         self._named = frozenset(keys) & frozenset(names.values())
-        self._others = [key for key in keys if key and key not in meant(names)]
+        self._others = without_role(keys, names)
         self._frames = Frames(Places(path), worths(names))
         self._texts: set[Meaning] = set()  # columns that turned out to hold text
         self._odd: dict[Meaning, tuple[int, str]] = {}  # the first NaN of columns of numbers: its row, its text
