@@ -165,12 +165,7 @@ def score_judged(
     result = score_rollouts(table, plan)
     with quietly():
         means = task_mean(table.rewards["reward"], table.by_task).values.tolist() if tasks else []
-    per_task = [
-        BenchmarkTaskResult(
-            task.task_id, task.instruction, text, getattr(task.verifier, "expected", None), worth, dict(task.metadata)
-        )
-        for task, text, worth in zip(tasks, texts, means, strict=True)
-    ]
+    per_task = [_task_result(*of_task) for of_task in zip(tasks, texts, means, strict=True)]
     numbers = {metric: _number(estimate.value) for metric, estimate in result.groups[0].metrics.items()}
     metrics = {"n_tasks": float(len(tasks)), **numbers}
     return BenchmarkScore(metrics, per_task, break_down(per_task, plan.by), result=result)
@@ -180,11 +175,12 @@ def harvested(task: HarborTask, group: TrajectoryGroup) -> BenchmarkTaskResult:
     """One task of a job: the mean of the trials that survived, 0.0 if none did, and the text of the last."""
     rewards = np.array(group.rewards)
     texts = [turn.text for trajectory in group.trajectories for turn in trajectory.turns]
+    return _task_result(task, texts[-1] if texts else "", float(mean(rewards)) if len(rewards) else 0.0)
+
+
+def _task_result(task: HarborTask, text: str, worth: float) -> BenchmarkTaskResult:
     expected = getattr(task.verifier, "expected", None)
-    worth = float(mean(rewards)) if len(rewards) else 0.0
-    return BenchmarkTaskResult(
-        task.task_id, task.instruction, texts[-1] if texts else "", expected, worth, dict(task.metadata)
-    )
+    return BenchmarkTaskResult(task.task_id, task.instruction, text, expected, worth, dict(task.metadata))
 
 
 def _score_directory(job: Path, names: Sequence[str], samples: int, plan: Plan) -> Result:
@@ -317,9 +313,9 @@ class Benchmark:
             prompt=prompt,
             target=target,
             id=id,
-            metadata=(metadata,) if isinstance(metadata, str) else tuple(metadata),
+            metadata=_listed(metadata),
             template=template,
-            choices=(choices,) if isinstance(choices, str) else tuple(choices),
+            choices=_listed(choices),
             shuffle_choices=shuffle_choices,
             index_from=index_from,
             verifier=cast("str | None", judge),
@@ -376,10 +372,9 @@ class Benchmark:
         exception of the client is raised unchanged. ``limit`` takes the first tasks, and fewer than
         one sample is one. A plain string counts as a list of one, for metrics and breakdown keys.
         """
-        tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
+        tasks = self._first(limit)
         samples = max(1, int(num_samples))
-        keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
-        plan = make_plan(metrics or None, by=keys, dialect="evsys")
+        plan = make_plan(metrics or None, by=_listed(breakdown_keys), dialect="evsys")
         judges = self._judges(tasks)
         if tasks:
             _check_client(client)
@@ -431,9 +426,8 @@ class Benchmark:
             raise UnknownName.of("model_client", model_client, MODEL_CLIENTS)
         if model_client == "tinker" and not model_path and _job_factory is None:
             raise InputError("model_client is 'tinker' but model_path is missing; expected the path of a checkpoint")
-        keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
         plan = make_plan(metrics or None, dialect="evsys")
-        tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
+        tasks = self._first(limit)
         judges = self._judges(tasks)
         if not tasks:
             return score_judged(self.name, [], [], [], plan)  # Harbor refuses a job of no tasks
@@ -456,7 +450,10 @@ class Benchmark:
         else:
             result = score_rollouts(assemble([job]), plan)
         numbers = eval_metrics(groups, metrics=metrics)
-        return BenchmarkScore(numbers, per_task, break_down(per_task, keys), groups, result=result)
+        return BenchmarkScore(numbers, per_task, break_down(per_task, _listed(breakdown_keys)), groups, result=result)
+
+    def _first(self, limit: int | None) -> list[HarborTask]:
+        return self.tasks if limit is None else self.tasks[: max(0, int(limit))]
 
     def _judges(self, tasks: Sequence[HarborTask]) -> list[Callable[[str], float]]:
         """What judges each of the first tasks; the error for one that nothing can says where it stands."""
@@ -546,6 +543,11 @@ async def score_via_harbor(
 ) -> list[TrajectoryGroup]:
     """As `run_harbor_rollouts`, with the temperature and the concurrency of an evaluation."""
     return await run_harbor_rollouts(tasks, temperature=temperature, n_concurrent=n_concurrent, **settings)
+
+
+def _listed(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Names as a tuple; a plain text is one of them."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def _check_client(client: Any) -> None:

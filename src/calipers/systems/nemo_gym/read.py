@@ -300,11 +300,14 @@ def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
     failed = replace(failed, attempt=attempt)
     idle = np.flatnonzero(~np.isin(wanted, np.concatenate([done, lost])))
     idle = idle[np.unique(wanted[idle], return_index=True)[1]]
-    owed = replace(planned, task=planned.task[idle], sample=planned.sample[idle], attempt=planned.attempt[idle])
-    owed = replace(owed, outcome=planned.outcome[idle], labels={"agent": planned.labels["agent"].take(idle)})
-    owed = replace(owed, places=_chosen(planned.places, idle))
+    outstanding = replace(
+        planned,
+        **{name: getattr(planned, name)[idle] for name in ("task", "sample", "attempt", "outcome")},
+        labels={"agent": planned.labels["agent"].take(idle)},
+        places=_chosen(planned.places, idle),
+    )
     main = [replace(part, attempt=1 + _looked_up(key, *tried)) for part, key in zip(parts, keys, strict=False)]
-    filled: list[Part] = [part for part in (*main, failed, owed) if len(part)]
+    filled: list[Part] = [part for part in (*main, failed, outstanding) if len(part)]
     source = PLANNED_FROM if len(planned) else "rows"
     return [replace(part, planned_from=source) for part in filled]
 

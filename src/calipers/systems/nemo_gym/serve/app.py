@@ -292,12 +292,11 @@ def _plain(verifier: NamedVerifier | None) -> FastAPI:
 
 def _aggregate(app: FastAPI, workers: Workers, limits: BodyLimits) -> None:
     """Our own route in place of any other: before what else the application has, which may be a catch-all."""
-    path = PATH
-    others = [route for route in app.router.routes if getattr(route, "path", "") != path]
+    others = [route for route in app.router.routes if getattr(route, "path", "") != PATH]
     app.router.routes.clear()
     answer: dict[int | str, dict[str, Any]] = {200: {"model": AggregateMetrics}, **DOCUMENTED}
-    made = aggregate_route(workers, limits)
-    app.post(path, response_model=None, responses=answer, openapi_extra=REQUEST)(made)
+    post = app.post(PATH, response_model=None, responses=answer, openapi_extra=REQUEST)
+    post(aggregate_route(workers, limits))
     app.router.routes.extend(others)
 
 
