@@ -34,6 +34,7 @@ from calipers.names import (
     VERIFIERS,
     Index,
     compiled_file,
+    failure_of,
     load,
 )
 
@@ -271,8 +272,7 @@ def _failure(spec: str, error: BaseException) -> PluginError:
         location = f"{inner_frames[-1].filename}:{inner_frames[-1].lineno}"
     elif isinstance(error, SyntaxError):
         location = f"{error.filename}:{error.lineno}"
-    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return PluginError(f"{location}: {message}")
+    return PluginError(f"{location}: {failure_of(spec, error)[1]}")
 
 
 def _is_machinery(filename: str) -> bool:

@@ -224,8 +224,7 @@ def compiled_file(file: str, right: str) -> tuple[bytes, CodeType]:
 
 def _module(file: str) -> ModuleType:
     """A file run as a module that is not importable by name; the same content is run once."""
-    import traceback  # neither is needed until a file is named
-    from hashlib import sha256
+    from hashlib import sha256  # not needed until a file is named
 
     source, code = compiled_file(file, "expected a Python file, as FILE.py:OBJECT")
     called = f"calipers_code_{sha256(os.path.abspath(file).encode(errors='surrogateescape') + source).hexdigest()[:16]}"
@@ -238,11 +237,17 @@ def _module(file: str) -> ModuleType:
         exec(code, vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[called]
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        where = f"{file}:{frames[-1].lineno}" if frames else file
-        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise PluginError(f"{where}: {message}") from error
+        raise PluginError(": ".join(failure_of(file, error))) from error
     return module
+
+
+def failure_of(file: str, error: BaseException) -> tuple[str, str]:
+    """The innermost line of a user's own file in what it raised, as ``FILE:LINE``; and the error with its kind."""
+    import traceback  # not needed until one fails
+
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{file}:{frames[-1].lineno}" if frames else file, message
 
 
 def _installed() -> Any:

@@ -6,7 +6,6 @@ import ast
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.compat import GYM, activate
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.names import compiled_file
+from calipers.names import compiled_file, failure_of
 from calipers.systems.nemo_gym.aggregate import Hooks
 
 if TYPE_CHECKING:
@@ -196,10 +195,8 @@ def _run(path: str) -> ModuleType:
 
 def failure(path: str, what: str, error: BaseException) -> PluginError:
     """What went wrong and where: the innermost line of the user's own file."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    location = f"{path}:{frames[-1].lineno}" if frames else path
-    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return PluginError(f"{location}: {what}: {message}" if what else f"{location}: {message}")
+    location, message = failure_of(path, error)
+    return PluginError(": ".join(part for part in (location, what, message) if part))
 
 
 class Alone:

@@ -412,8 +412,8 @@ def _usage(row: int, record: Row, routed: bool) -> Row:
 def agent_of(record: Row) -> str | None:
     """The agent that ran a rollout, if it is named. InputError for what is no name."""
     agent = record.get(AGENT) or {}
-    name = agent.get("name") if isinstance(agent, Mapping) else agent
-    if not (name is None or isinstance(name, str)) or not isinstance(agent, Mapping):
+    name = agent.get("name") if isinstance(agent, Mapping) else UNSET
+    if name is not None and not isinstance(name, str):
         raise InputError.at(AGENT, f"it is {shown(agent)}", "expected an object with a name")
     return name
 
