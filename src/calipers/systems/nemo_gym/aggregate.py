@@ -21,11 +21,10 @@ from calipers.formats.lines import odd_key
 from calipers.rollouts.column import Bools, Floats
 from calipers.rollouts.table import Part
 from calipers.systems.nemo_gym.metrics import Described, Frame, frame, over, per_task, pooled
-from calipers.systems.nemo_gym.row_builder import Cells, GymPart, GymRows, agent_of, from_records, joined
+from calipers.systems.nemo_gym.row_builder import Cells, GymPart, GymRows, Row, agent_of, from_records, joined
 from calipers.systems.nemo_gym.wire import MIXED, agent_name, index_fault
 from calipers.systems.nemo_gym.words import AGENT, FAILURES, INPUTS, REWARD, ROLLOUT, STATISTICS, TASK, beside
 
-Row = Mapping[str, Any]
 ComputeMetrics = Callable[[list[list[dict[str, Any]]]], dict[str, Any]]
 KeyMetrics = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -193,7 +192,6 @@ def aggregate_agents(
     return [(name, aggregate(agents[name], by_name.get(name, NO_HOOKS))) for name in sorted(agents)]
 
 
-ProfileRow = Mapping[str, Any]
 _Key = tuple[Any, Any]
 
 
@@ -207,9 +205,7 @@ class Profile:
     expected: int
 
 
-def reward_profile(
-    inputs: Sequence[ProfileRow], rollouts: Sequence[ProfileRow], *, allow_partial: bool = False
-) -> Profile:
+def reward_profile(inputs: Sequence[Row], rollouts: Sequence[Row], *, allow_partial: bool = False) -> Profile:
     """Statistics per task, with the task's own input and how many of its rollouts there are, and per agent.
 
     InputError for a rollout or an input that appears twice, a rollout without an input, and, unless
@@ -239,8 +235,8 @@ def reward_profile(
 
 
 def checked_keys(
-    inputs: Sequence[ProfileRow], rollouts: Sequence[ProfileRow], *, allow_partial: bool
-) -> tuple[dict[_Key, ProfileRow], dict[_Key, ProfileRow]]:
+    inputs: Sequence[Row], rollouts: Sequence[Row], *, allow_partial: bool
+) -> tuple[dict[_Key, Row], dict[_Key, Row]]:
     """Inputs and rollouts by task and rollout. InputError as in `reward_profile`."""
     planned, done = indexed(inputs, "input"), indexed(rollouts, "rollout")
     for key in done:
@@ -255,9 +251,9 @@ def checked_keys(
     return planned, done
 
 
-def indexed(rows: Sequence[ProfileRow], what: str) -> dict[_Key, ProfileRow]:
+def indexed(rows: Sequence[Row], what: str) -> dict[_Key, Row]:
     """Rows by task and rollout. InputError for a rollout that appears twice or has no index."""
-    by_key: dict[_Key, ProfileRow] = {}
+    by_key: dict[_Key, Row] = {}
     for number, row in enumerate(rows, 1):
         for index in (TASK, ROLLOUT):
             if fault := index_fault(index, row.get(index, UNSET)):
