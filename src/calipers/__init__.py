@@ -31,7 +31,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "JudgeCheck": "calipers.analyses.judge_check",
     "Leaderboard": "calipers.analyses.leaderboard.document",
     "Materializing": "calipers.systems.nemo_gym.collect.request",
-    "Matrix": "calipers.analyses.matrix.result",
+    "Matrix": "calipers.analyses.matrix.document",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
     "Preregistration": "calipers.analyses.certify.preregister",
@@ -237,8 +237,8 @@ if TYPE_CHECKING:
     from calipers.analyses.judge_check import JudgeCheck, judge_check
     from calipers.analyses.leaderboard.document import Leaderboard
     from calipers.analyses.leaderboard.leaderboard import leaderboard
+    from calipers.analyses.matrix.document import Matrix
     from calipers.analyses.matrix.matrix import matrix
-    from calipers.analyses.matrix.result import Matrix
     from calipers.analyses.plan_study import Study, plan
     from calipers.analyses.rescore.document import Rescored
     from calipers.analyses.rescore.rescore import rescore

@@ -357,7 +357,7 @@ DOCUMENTS = {
     "calipers.items/1": "calipers.analyses.items:ItemReport",
     "calipers.judge_check/1": "calipers.analyses.judge_check:JudgeCheck",
     "calipers.leaderboard/1": "calipers.analyses.leaderboard.document:Leaderboard",
-    "calipers.matrix/1": "calipers.analyses.matrix.result:Matrix",
+    "calipers.matrix/1": "calipers.analyses.matrix.document:Matrix",
     "calipers.plan/1": "calipers.analyses.plan_study:Study",
     "calipers.rescored/1": "calipers.analyses.rescore.document:Rescored",
     "calipers.watch/1": "calipers.analyses.watch.document:Watched",

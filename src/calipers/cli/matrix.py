@@ -14,7 +14,7 @@ from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
 if TYPE_CHECKING:
-    from calipers.analyses.matrix.result import Matrix
+    from calipers.analyses.matrix.document import Matrix
     from calipers.running.perform import Report
 
 FOR_PEOPLE = ("table", "md")

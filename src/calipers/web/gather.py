@@ -22,8 +22,8 @@ from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, re
 from calipers.analyses.items import Flags, read_flags
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
+from calipers.analyses.matrix.document import Matrix
 from calipers.analyses.matrix.matrix import matrix
-from calipers.analyses.matrix.result import Matrix
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.formats.read import schema_of, unfolded

@@ -17,8 +17,7 @@ from calipers.analyses.leaderboard.document import (
     lanes_of,
     ranks,
 )
-from calipers.analyses.matrix.document import alone, answer
-from calipers.analyses.matrix.result import Cell, Matrix, MatrixMean, MatrixRow, PairDifference
+from calipers.analyses.matrix.document import Cell, Matrix, MatrixMean, MatrixRow, PairDifference, alone, answer
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, money, of_leaderboard, places, signed, signed_to, to

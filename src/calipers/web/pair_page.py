@@ -57,7 +57,7 @@ from calipers.web.sections import (
 
 if TYPE_CHECKING:
     from calipers.analyses.leaderboard.document import Leaderboard
-    from calipers.analyses.matrix.result import Matrix
+    from calipers.analyses.matrix.document import Matrix
 
 BADGES: Final = {
     "better": "▲ Better",

@@ -16,7 +16,7 @@ from analyses.compare.test_align import harness, pair, sample
 from analyses.compare.writing import run
 
 import calipers
-from calipers.analyses.compare.checks import may_have_table
+from calipers.analyses.compare.source import may_have_table
 from calipers.errors import InputError, UnknownName
 from calipers.stats.paired_bootstrap import paired_bootstrap
 from calipers.systems.lm_eval.aggregations import sums

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from calipers.analyses.compare.document_table import short, stored
+from calipers.analyses.compare.source import short, stored
 from calipers.errors import InputError
 from calipers.formats.run_folder import Summed, document_lines
 

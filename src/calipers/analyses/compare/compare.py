@@ -33,17 +33,6 @@ from calipers.analyses.compare.align import (
     runs_of,
     units,
 )
-from calipers.analyses.compare.checks import (
-    check_gaps,
-    check_sources,
-    check_tables,
-    gap_notes,
-    ours_and_theirs,
-    source_notes,
-    unrelated,
-    waiting_notes,
-)
-from calipers.analyses.compare.document_table import compared_tables
 from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding_of, warnings_of, with_missing
 from calipers.analyses.compare.measure import Measured, MetricPair, columns_of, measure, metrics_of
 from calipers.analyses.compare.question import HOLM, ORDER, SHOWN, SIDAK, Primary, Question, make_question, step_order
@@ -52,10 +41,19 @@ from calipers.analyses.compare.source import (
     Key,
     ReadSource,
     Texts,
+    check_gaps,
+    check_sources,
+    check_tables,
+    compared_tables,
+    gap_notes,
+    ours_and_theirs,
     prompts_differ,
     read_source,
     settings_differ,
+    source_notes,
     tasks_differ,
+    unrelated,
+    waiting_notes,
 )
 from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats.format import Named

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from calipers.analyses.compare import page
-from calipers.analyses.compare.page import LOSSES, MANY
+from calipers.analyses.compare.page import LOSSES, MANY, hints, short_page, survives, ways
 from calipers.analyses.compare.question import HOLM, SIDAK
 from calipers.analyses.compare.result import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
 from calipers.reports.document import (
@@ -32,15 +31,14 @@ from calipers.reports.junit import Case, Kind, TestSuite
 from calipers.reports.plain_words import plain_method, plain_why
 from calipers.reports.untrusted_text import clean, note_line
 
-FEW_TASKS = 20  # below it a tipping point that was not tried out is approximate
 NAME = 40  # characters of a run's name
 ANSWER = 120  # characters of an answer in a cell of Markdown
 _NAMED = 5  # tasks of one side that are named
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _ARROWS = {True: " ↑", False: " ↓", None: ""}
 _EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
-WORSE, UNDECIDED = "worse", "undecided"
-KINDS: Mapping[str, Kind] = {WORSE: "failure", UNDECIDED: "skipped"}
+KINDS: Mapping[str, Kind] = {"worse": "failure", "undecided": "skipped"}
+LEVELS: Mapping[str, Level] = {"worse": "error", "undecided": "notice"}
 
 
 def document(comparison: Comparison, *, pairs: bool = False, details: bool = False, losses: int = LOSSES) -> Document:
@@ -51,7 +49,7 @@ def document(comparison: Comparison, *, pairs: bool = False, details: bool = Fal
     """
     long = details or pairs
     return Document(
-        partial(_blocks, comparison, pairs) if long else partial(page.blocks, comparison, losses),
+        partial(_blocks, comparison, pairs) if long else partial(short_page, comparison, losses),
         comparison.to_dict,
         FIELDS,
         comparison.rows,
@@ -321,38 +319,6 @@ def of_missing(finding: Finding, names: tuple[str, str]) -> str:
     return f"the difference is {low} to {high}, depending on the {_missing(finding, names)}"
 
 
-def survives(finding: Finding, names: tuple[str, str]) -> str:
-    """Whether the verdict is the same in the worst case, or how many adverse rollouts change it."""
-    tipping = finding.tipping
-    if tipping is None:
-        return ""
-    whose, other = names[::-1] if tipping.run == "second" else names
-    others = finding.missing[0] if tipping.run == "second" else 0
-    contrary = {"failed": "passed", "passed": "failed"}[tipping.outcome]
-    fails = f"not {finding.verdict} if"
-    rest = f" and {_every(others)} of {other} {contrary}" if others else ""
-    every = f"{_every(tipping.missing, 'missing rollout')} of {whose}"
-    if tipping.most >= tipping.missing:
-        return f"{finding.verdict} even if {every} {tipping.outcome}{rest}"
-    if tipping.most < 0:
-        if not others:
-            return f"not {finding.verdict} even if {every} {contrary}"
-        against = f"{_every(others, 'missing rollout')} of {other}"
-        return f"{fails} {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary} too"
-    if tipping.most == 0:
-        any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
-        return f"{fails} {any_of} {tipping.outcome}{rest}"
-    about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
-    more = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {whose}"
-    return f"{fails} more than {more} {tipping.outcome}{rest}"
-
-
-def _every(count: int, what: str = "") -> str:
-    """``all 59 missing rollouts``, ``the 1 missing rollout``."""
-    noun = f" {what}{'' if count == 1 else 's'}" if what else ""
-    return f"{'the' if count == 1 else 'all'} {count:,}{noun}"
-
-
 def _missing(finding: Finding, names: tuple[str, str]) -> str:
     """``59 missing rollouts of B and 12 of A``."""
     parts: list[str] = []
@@ -472,13 +438,6 @@ def word(finding: Finding) -> str:
     return finding.verdict if finding.hint is None else f"hint: {finding.hint}"
 
 
-def hints(pair: Pair) -> str:
-    """A note that some lines are hints; "" where none is."""
-    if not any(finding.hint for finding in pair.findings):
-        return ""
-    return "the primary question is undecided, so slices and other metrics are hints, not claims"
-
-
 def _moved(up: int, down: int, higher_is_better: bool | None) -> str:
     """How many tasks were fixed and broken; where no direction is better, how many went from 0 to 1 and back."""
     if higher_is_better is None:
@@ -525,13 +484,6 @@ def _signed(value: float | None, places: int) -> str:
     return f"+{text}" if value is not None and value > 0 else text
 
 
-def ways(pair: Pair) -> tuple[str, str]:
-    """The titles of the two lists of changed tasks: worse and better, or lower and higher."""
-    of = pair.flips.metric if pair.flips else None
-    known = [finding.higher_is_better for finding in pair.findings if finding.by is None and finding.metric == of]
-    return ("lower", "higher") if known == [None] else ("worse", "better")
-
-
 def tally(pair: Pair) -> str:
     """How many tasks became worse, became better, or stayed the same."""
     flips = pair.flips
@@ -576,36 +528,54 @@ def _named(side: OneSide) -> str:
     return ", ".join(clean(task, 30) for task in side.ids[:_NAMED]) + (", …" if side.count > _NAMED else "")
 
 
-def suites(comparison: Comparison) -> list[TestSuite]:
-    """For JUnit: a suite for each pair of runs, a case for each finding.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict as CI shows it."""
 
-    `worse` is a failure; an undecided finding is skipped, so that it is visible and stops nothing.
+    pair: str  # the runs that it is about
+    name: str
+    verdict: str
+    numbers: Mapping[str, float | None]
+
+    @property
+    def message(self) -> str:
+        """The numbers on one line."""
+        return ", ".join(f"{key} {value:.4g}" for key, value in self.numbers.items() if value is not None)
+
+
+def suites_of(verdicts: Iterable[Judged]) -> list[TestSuite]:
+    """For JUnit: a suite for each pair of runs, a case for each verdict.
+
+    `worse` is a failure; an undecided verdict is skipped, so that it is visible and stops nothing.
     """
     cases: dict[str, list[Case]] = {}
-    for row in comparison.rows():
-        pair, verdict = _pair_name(row), row["verdict"] or ""
-        kind = KINDS.get(verdict)
-        case = Case(_case_name(row), pair, kind, _case_message(row) if kind else "", verdict)
-        cases.setdefault(pair, []).append(case)
+    for each in verdicts:
+        kind = KINDS.get(each.verdict)
+        case = Case(each.name, each.pair, kind, each.message if kind else "", each.verdict)
+        cases.setdefault(each.pair, []).append(case)
     return [TestSuite(pair, some) for pair, some in cases.items()]
 
 
+def annotations_of(verdicts: Iterable[Judged]) -> Iterator[str]:
+    """For GitHub: an error for each verdict that is worse, a notice for each that is undecided."""
+    for each in verdicts:
+        if level := LEVELS.get(each.verdict):
+            yield annotation(level, f"{each.verdict}: {each.name}", f"{each.pair}: {each.message}")
+
+
+def suites(comparison: Comparison) -> list[TestSuite]:
+    """For JUnit: a suite for each pair of runs, a case for each finding."""
+    return suites_of(_judged(comparison))
+
+
 def annotated(comparison: Comparison) -> Iterator[str]:
-    """For GitHub: an error for each finding that is worse, a notice for each that is undecided."""
+    """For GitHub: a line for each finding that is worse or undecided."""
+    return annotations_of(_judged(comparison))
+
+
+def _judged(comparison: Comparison) -> Iterator[Judged]:
     for row in comparison.rows():
-        if row["verdict"] in (WORSE, UNDECIDED):
-            level: Level = "error" if row["verdict"] == WORSE else "notice"
-            yield annotation(level, f"{row['verdict']}: {_case_name(row)}", f"{_pair_name(row)}: {_case_message(row)}")
-
-
-def _pair_name(row: Mapping[str, Any]) -> str:
-    return " · ".join(filter(None, (row["dataset"], f"{row['second_run']} against {row['first_run']}")))
-
-
-def _case_name(row: Mapping[str, Any]) -> str:
-    cut = f"[{row['by']}={row['slice']}]" if row.get("by") else ""
-    return f"{row['metric']}{cut}"
-
-
-def _case_message(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {row[key]:.4g}" for key in ("delta", "low", "high", "p") if row.get(key) is not None)
+        pair = " · ".join(filter(None, (row["dataset"], f"{row['second_run']} against {row['first_run']}")))
+        cut = f"[{row['by']}={row['slice']}]" if row["by"] else ""
+        numbers = {key: row[key] for key in ("delta", "low", "high", "p")}
+        yield Judged(pair, row["metric"] + cut, row["verdict"], numbers)

@@ -16,6 +16,7 @@ from calipers.reports.sentences import Answer, level, minus, of_difference, p_va
 from calipers.reports.terminal import FROM
 from calipers.reports.untrusted_text import clean, note_line, without_middle
 from calipers.rollouts.labels import STEP
+from calipers.stats.missing import FEW_TASKS
 
 NAME: Final = 34  # columns of a name
 MANY: Final = 4  # runs of which every pair is shown by default
@@ -26,11 +27,18 @@ FEWEST: Final = 2  # rows of a dataset among several
 SPARE: Final = 0.2  # of the range of a difference, on each side of its picture
 USUAL_TESTS: Final = ("floored_t", "default")
 MARKS: Final = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "~"}
+RANK_COLUMNS: Final = (
+    TableColumn("#", "right"),
+    TableColumn("run", after=3, middle=True),
+    TableColumn("value", "right", after=3),
+    TableColumn("may rank", verbatim=True),
+)
+OTHER_VIEWS: Final = "Every pair: --pairs. Which models are tied: calipers leaderboard"
 _LABEL = 17  # columns before the text of a line with a label
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
-def blocks(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
+def short_page(comparison: Comparison, losses: int = LOSSES) -> Iterator[Block]:
     """One pair of runs with what changed; of several pairs a row each; of more than `MANY` runs their ranks."""
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
     if len(pairs) == 1:
@@ -85,8 +93,6 @@ def at_step(answer: Answer, pair: Pair, finding: Finding) -> Answer:
 
 
 def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> Iterator[Block]:
-    from calipers.analyses.compare.document import hints, survives
-
     finding, labels = primary(pair), letters(len(contest.runs))
     ours = labels[pair.first], labels[pair.second]
     names = names_of(contest)
@@ -151,8 +157,6 @@ def _cut(finding: Finding) -> str:
 
 def _tally(pair: Pair) -> str:
     """``40 common tasks: 25 better, 6 same, 9 worse``."""
-    from calipers.analyses.compare.document import ways
-
     how = "" if pair.alignment.by == "id" else ", paired by content, because their ids differ"
     common, flips = f"{counted(pair.alignment.common, 'common task')}{how}", pair.flips
     if flips is None:
@@ -160,6 +164,13 @@ def _tally(pair: Pair) -> str:
     worse, better = ways(pair)
     at = f" ({clean(flips.metric)})" if flips.metric.endswith("]") else ""
     return f"{common}{at}: {flips.better:,} {better}, {flips.same:,} same, {flips.worse:,} {worse}"
+
+
+def ways(pair: Pair) -> tuple[str, str]:
+    """The titles of the two lists of changed tasks: worse and better, or lower and higher."""
+    of = pair.flips.metric if pair.flips else None
+    known = [finding.higher_is_better for finding in pair.findings if finding.by is None and finding.metric == of]
+    return ("lower", "higher") if known == [None] else ("worse", "better")
 
 
 def _one_side(pair: Pair, labels: tuple[str, str]) -> list[Block]:
@@ -171,8 +182,6 @@ def _one_side(pair: Pair, labels: tuple[str, str]) -> list[Block]:
 
 def _changes(pair: Pair, losses: int) -> Iterator[Block]:
     """The largest losses and gains, by task."""
-    from calipers.analyses.compare.document import ways
-
     if pair.flips is None:
         return
     usual = ways(pair) == ("worse", "better")
@@ -187,6 +196,45 @@ def _moved(those: Sequence[Changed]) -> Iterator[Name | str]:
         yield ", " if number else ""
         yield Name(task.task, plain=without_middle([clean(task.task, None)], 24)[0].replace(" ", _NO_BREAK))
         yield f"{_NO_BREAK}{signed(task.second - task.first)}"
+
+
+def survives(finding: Finding, names: tuple[str, str]) -> str:
+    """Whether the verdict is the same in the worst case, or how many adverse rollouts change it."""
+    tipping = finding.tipping
+    if tipping is None:
+        return ""
+    whose, other = names[::-1] if tipping.run == "second" else names
+    others = finding.missing[0] if tipping.run == "second" else 0
+    contrary = {"failed": "passed", "passed": "failed"}[tipping.outcome]
+    fails = f"not {finding.verdict} if"
+    rest = f" and {_every(others)} of {other} {contrary}" if others else ""
+    every = f"{_every(tipping.missing, 'missing rollout')} of {whose}"
+    if tipping.most >= tipping.missing:
+        return f"{finding.verdict} even if {every} {tipping.outcome}{rest}"
+    if tipping.most < 0:
+        if not others:
+            return f"not {finding.verdict} even if {every} {contrary}"
+        against = f"{_every(others, 'missing rollout')} of {other}"
+        return f"{fails} {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary} too"
+    if tipping.most == 0:
+        any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
+        return f"{fails} {any_of} {tipping.outcome}{rest}"
+    about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
+    more = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {whose}"
+    return f"{fails} more than {more} {tipping.outcome}{rest}"
+
+
+def _every(count: int, what: str = "") -> str:
+    """``all 59 missing rollouts``, ``the 1 missing rollout``."""
+    noun = f" {what}{'' if count == 1 else 's'}" if what else ""
+    return f"{'the' if count == 1 else 'all'} {count:,}{noun}"
+
+
+def hints(pair: Pair) -> str:
+    """A note that some lines are hints; "" where none is."""
+    if not any(finding.hint for finding in pair.findings):
+        return ""
+    return "the primary question is undecided, so slices and other metrics are hints, not claims"
 
 
 def _missing(finding: Finding, labels: tuple[str, str], policy: str) -> str:
@@ -220,9 +268,11 @@ def _findings(pair: Pair, labels: tuple[str, str], comparison: Comparison) -> Ta
     shown.sort(key=lambda each: each.role != "primary")
     axis = _axis(shown)
     sliced = any(finding.by is not None for finding in shown)
-    columns = _columns("metric", labels, comparison)
-    if sliced:
-        columns.insert(1, TableColumn(heading=True, only="terminal"))
+    columns = [
+        TableColumn("metric", after=3, middle=True),
+        *([TableColumn(heading=True, only="terminal")] if sliced else []),
+        *_columns(*labels, f"{labels[1]} − {labels[0]}", comparison),
+    ]
     rows = []
     for finding in shown:
         down = " ↓" if finding.higher_is_better is False else ""
@@ -236,19 +286,21 @@ def _findings(pair: Pair, labels: tuple[str, str], comparison: Comparison) -> Ta
     return Table(columns, rows)
 
 
-def _columns(first: str, labels: tuple[str, str], comparison: Comparison) -> list[TableColumn]:
-    interval = level(comparison.confidence).replace(_NO_BREAK, " ")
-    adjusted = comparison.tests > 1
+def _columns(first: str, second: str, difference: str, comparison: Comparison) -> list[TableColumn]:
+    """The columns of what `_cells` says of a finding."""
     return [
-        TableColumn(first, after=3, middle=True),
-        TableColumn(labels[0], "right", after=3),
-        TableColumn(labels[1], "right", after=3),
-        TableColumn(f"{labels[1]} − {labels[0]}", "right", after=3),
-        TableColumn(interval, after=3, verbatim=True),
+        TableColumn(first, "right", after=3),
+        TableColumn(second, "right", after=3),
+        TableColumn(difference, "right", after=3),
+        TableColumn(_interval(comparison), after=3, verbatim=True),
         TableColumn(style="chart", only="terminal", optional=True, least=FROM, sizes=PICTURE),
-        TableColumn("p adjusted" if adjusted else "p", "right", after=3),
+        TableColumn("p adjusted" if comparison.tests > 1 else "p", "right", after=3),
         TableColumn("verdict", style="verdict"),
     ]
+
+
+def _interval(comparison: Comparison) -> str:
+    return level(comparison.confidence).replace(_NO_BREAK, " ")
 
 
 def _cell_name(name: str) -> str:
@@ -288,17 +340,14 @@ def _axis(findings: Sequence[Finding]) -> Axis | None:
 def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> Iterator[Block]:
     """A row for each pair of runs, by the primary question."""
     findings = [(contest, pair, finding) for contest, pair in pairs if (finding := primary(pair)) is not None]
-    decided = sum(finding.verdict != "undecided" for _, _, finding in findings)
     datasets = list(dict.fromkeys(contest.dataset for contest, _ in pairs))
     runs = list(dict.fromkeys(name for contest in comparison.contests for name in names_of(contest)))
     where = clean(datasets[0] or "", NAME) if len(datasets) == 1 else counted(len(datasets), "dataset")
     about = ", ".join(filter(None, (where, counted(len(runs), "run"))))
-    interval = level(comparison.confidence).replace(_NO_BREAK, " ")
     metric = clean(findings[0][2].metric) if findings else ""
-    answer = f"{decided:,} of {counted(len(findings), 'difference')} {'is' if decided == 1 else 'are'} decided."
     head = [
-        *head_blocks(about, ", ".join(filter(None, (metric, f"{interval}s")))),
-        *answer_blocks(Answer(answer)),
+        *head_blocks(about, ", ".join(filter(None, (metric, f"{_interval(comparison)}s")))),
+        *answer_blocks(Answer(f"{_decided([finding for _, _, finding in findings])}.")),
         Blank(),
     ]
     named = dict(zip(runs, letters(len(runs)), strict=True))
@@ -308,13 +357,7 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> I
     columns = [
         *([TableColumn("dataset", after=3, middle=True)] if len(datasets) > 1 else []),
         TableColumn("runs", after=3),
-        TableColumn("first", "right", after=3),
-        TableColumn("second", "right", after=3),
-        TableColumn("difference", "right", after=3),
-        TableColumn(interval, after=3, verbatim=True),
-        TableColumn(style="chart", only="terminal", optional=True, least=FROM, sizes=PICTURE),
-        TableColumn("p adjusted" if comparison.tests > 1 else "p", "right", after=3),
-        TableColumn("verdict", style="verdict"),
+        *_columns("first", "second", "difference", comparison),
     ]
     rows = []
     for contest, pair, finding in findings:
@@ -339,12 +382,11 @@ def _ranked(contest: Contest) -> Ranks | None:
 def _ranks(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[Block]:
     """A row for each run, the best first, with the ranks that it may hold."""
     names, first = names_of(contest), ranks.places[0]
-    verdicts = [finding.verdict for pair in contest.pairs if (finding := primary(pair)) is not None]
-    decided = sum(verdict != "undecided" for verdict in verdicts)
+    findings = _primaries(contest)
     less_sure = "" if first.rank_set == (1, 1) else f", and may rank {_set(first)}"
     answer = Answer(
         f"{names[first.run]} is first of {len(contest.runs):,}{less_sure}.",
-        f"{decided:,} of {counted(len(verdicts), 'difference')} {'is' if decided == 1 else 'are'} decided",
+        _decided(findings),
     )
     about = ", ".join(filter(None, (clean(contest.dataset or "", NAME), counted(len(contest.runs), "run"))))
     sure = percent(comparison.confidence)
@@ -353,24 +395,10 @@ def _ranks(comparison: Comparison, contest: Contest, ranks: Ranks) -> Iterator[B
         *answer_blocks(answer),
         Blank(),
     ]
-    columns = [
-        TableColumn("#", "right"),
-        TableColumn("run", after=3, middle=True),
-        TableColumn("value", "right", after=3),
-        TableColumn("may rank", verbatim=True),
-    ]
-    digits = _digits([finding for pair in contest.pairs if (finding := primary(pair)) is not None])
-    rows = []
-    for standing in ranks.places:
-        run = Name(contest.runs[standing.run].name, None, names[standing.run])
-        cells: list[Cell] = [f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _set(standing)]
-        rows.append(Row(cells))
-    tail: list[Block] = [
-        Blank(),
-        Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"),
-        _foot(comparison),
-    ]
-    yield from fitted(head, Table(columns, rows), tail, "--details")
+    digits = _digits(findings)
+    rows = [Row(_rank_cells(contest, standing, digits)) for standing in ranks.places]
+    tail: list[Block] = [Blank(), Sentence(OTHER_VIEWS, "note"), _foot(comparison)]
+    yield from fitted(head, Table(RANK_COLUMNS, rows), tail, "--details")
 
 
 def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
@@ -378,34 +406,21 @@ def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
     ranked = [(contest, ranks) for contest in comparison.contests if (ranks := _ranked(contest)) is not None]
     others = [contest for contest in comparison.contests if _ranked(contest) is None]
     leads = [names_of(contest)[ranks.places[0].run] for contest, ranks in ranked]
-    findings = [found for contest, _ in ranked for pair in contest.pairs if (found := primary(pair)) is not None]
-    decided = sum(found.verdict != "undecided" for found in findings)
+    findings = [finding for contest, _ in ranked for finding in _primaries(contest)]
     most = max(dict.fromkeys(leads), key=leads.count)
     over = counted(len(ranked), "dataset")
     first = (
         f"{most} is first on {'each of' if leads.count(most) == len(leads) else f'{leads.count(most):,} of'} {over}."
     )
-    answer = Answer(first, f"{decided:,} of {counted(len(findings), 'difference')} are decided")
+    answer = Answer(first, _decided(findings))
     runs = {name for contest, _ in ranked for name in names_of(contest)}
     right = f"{clean(ranked[0][1].metric)}, {percent(comparison.confidence)} confidence"
     head = [*head_blocks(f"{over}, {counted(len(runs), 'run')}", right), *answer_blocks(answer), Blank()]
-    columns = [
-        TableColumn("dataset", heading=True),
-        TableColumn("#", "right"),
-        TableColumn("run", after=3, middle=True),
-        TableColumn("value", "right", after=3),
-        TableColumn("may rank", verbatim=True),
-    ]
     most_rows = max(ROWS // len(ranked), FEWEST)
     digits, rows = _digits(findings), []
     for contest, ranks in ranked:
-        names = names_of(contest)
         dataset = Name(contest.dataset or "", plain=clean(contest.dataset or "(unnamed)", NAME))
-        for standing in ranks.places[:most_rows]:
-            run = Name(contest.runs[standing.run].name, None, names[standing.run])
-            rows.append(
-                Row([dataset, f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _set(standing)])
-            )
+        rows += [Row([dataset, *_rank_cells(contest, standing, digits)]) for standing in ranks.places[:most_rows]]
     tail: list[Block] = []
     if left := sum(len(ranks.places) for _, ranks in ranked) - len(rows):
         tail.append(Sentence(f"… {counted(left, 'more run')} of these datasets: --details", "note"))
@@ -413,8 +428,24 @@ def _ranks_of_each(comparison: Comparison) -> Iterator[Block]:
     if others:
         named = ", ".join(clean(contest.dataset or "(unnamed)", NAME) for contest in others)
         tail.append(Sentence(f"Without ranks: {named} (--details)", "note"))
-    tail += [Sentence("Every pair: --pairs. Which models are tied: calipers leaderboard", "note"), _foot(comparison)]
-    yield from fitted(head, Table(columns, rows), tail, "--details")
+    tail += [Sentence(OTHER_VIEWS, "note"), _foot(comparison)]
+    yield from fitted(head, Table([TableColumn("dataset", heading=True), *RANK_COLUMNS], rows), tail, "--details")
+
+
+def _primaries(contest: Contest) -> list[Finding]:
+    """The answers to the primary question, of each pair that has one."""
+    return [finding for pair in contest.pairs if (finding := primary(pair)) is not None]
+
+
+def _decided(findings: Sequence[Finding]) -> str:
+    """``3 of 10 differences are decided``."""
+    count = sum(finding.verdict != "undecided" for finding in findings)
+    return f"{count:,} of {counted(len(findings), 'difference')} {'is' if count == 1 else 'are'} decided"
+
+
+def _rank_cells(contest: Contest, standing: Place, digits: int) -> list[Cell]:
+    run = Name(contest.runs[standing.run].name, None, names_of(contest)[standing.run])
+    return [f"{standing.rank:g}", run, minus(figure(standing.value, digits)), _set(standing)]
 
 
 def _set(standing: Place) -> str:
@@ -435,48 +466,37 @@ def _foot(comparison: Comparison) -> Sentence:
 def glance(comparison: Comparison) -> Glance:
     """A comparison for a notebook: the verdict, a row with the drawn difference, what is missing."""
     pairs = [(contest, pair) for contest in comparison.contests for pair in contest.pairs]
-    found = [
-        (contest, pair, finding) for contest, pair in pairs for finding in pair.findings if _in_short(finding, pair)
-    ]
-    found = found if len(pairs) == 1 else [(c, p, f) for c, p, f in found if f is primary(p)]
-    axis = _axis([finding for _, _, finding in found])
-    one = len(pairs) == 1
+    if len(pairs) == 1:
+        contest, pair = pairs[0]
+        main, names = primary(pair), names_of(contest)
+        shown = [finding for finding in pair.findings if _in_short(finding, pair)]
+        firsts = [Name(finding.metric + _cut(finding), None) for finding in shown]
+        heads = "metric", f"A {names[pair.first]}", f"B {names[pair.second]}", "B − A"
+        missing = ""
+        if main and any(main.missing):
+            old, new = (f"{number:,}" for number in main.missing)
+            missing = f" {old} and {new} rollouts missing ({POLICY.get(comparison.missing, comparison.missing)})."
+        sentence, foot = answer_of(comparison, contest, pair).line, f"{_tally(pair)}.{missing} "
+    else:
+        every = [(names_of(contest), pair, primary(pair)) for contest, pair in pairs]
+        each = [(names, pair, finding) for names, pair, finding in every if finding and _in_short(finding, pair)]
+        shown = [finding for _, _, finding in each]
+        firsts = [Name(f"{names[pair.second]} − {names[pair.first]}", None) for names, pair, _ in each]
+        heads = "runs", "first", "second", "difference"
+        sentence, foot = f"{_decided(shown)}.", ""
+    axis = _axis(shown)
     columns = [
-        TableColumn("metric" if one else "runs"),
-        *(TableColumn(name) for name in (_sides(*pairs[0]) if one else ("first", "second"))),
-        TableColumn("B − A" if one else "difference", style="value"),
+        *(TableColumn(head) for head in heads[:3]),
+        TableColumn(heads[3], style="value"),
         TableColumn(level(comparison.confidence)),
         TableColumn(style="chart"),
         TableColumn("p"),
         TableColumn("verdict"),
     ]
-    rows = []
-    for contest, pair, finding in found:
-        names = names_of(contest)
-        first = (
-            Name(finding.metric + _cut(finding), None)
-            if one
-            else Name(f"{names[pair.second]} − {names[pair.first]}", None)
-        )
-        rows.append(Row([first, *_cells(finding, axis)]))
-    if not one:
-        decided = sum(finding.verdict != "undecided" for _, _, finding in found)
-        sentence = f"{decided:,} of {counted(len(found), 'difference')} {'is' if decided == 1 else 'are'} decided."
-        return Glance(sentence, Table(columns, rows), f"{comparison.digest[:19]}…")
-    contest, pair = pairs[0]
-    answer, main = answer_of(comparison, contest, pair), primary(pair)
-    missing = ""
-    if main and any(main.missing):
-        old, new = (f"{number:,}" for number in main.missing)
-        missing = f" {old} and {new} rollouts missing ({POLICY.get(comparison.missing, comparison.missing)})."
-    return Glance(answer.line, Table(columns, rows), f"{_tally(pair)}.{missing} {comparison.digest[:19]}…")
+    rows = [Row([first, *_cells(finding, axis)]) for first, finding in zip(firsts, shown, strict=True)]
+    return Glance(sentence, Table(columns, rows), f"{foot}{comparison.digest[:19]}…")
 
 
 def _in_short(finding: Finding, pair: Pair) -> bool:
     """Whether a finding is in a short table: over all tasks, or at a training step where nothing is."""
     return finding.by is None or bool(_at_step(pair, finding))
-
-
-def _sides(contest: Contest, pair: Pair) -> tuple[str, str]:
-    names = names_of(contest)
-    return f"A {names[pair.first]}", f"B {names[pair.second]}"

@@ -16,17 +16,21 @@ from typing import Any, Final, cast
 import numpy as np
 
 from calipers.analyses.compare.align import ReadRun, chosen_pairs, names_of, runs_of
-from calipers.analyses.compare.checks import check_gaps, check_sources, source_notes
 from calipers.analyses.compare.compare import CommonValues, common_values, ranked_runs
 from calipers.analyses.compare.measure import metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import (
+    COST,
     FinishedResult,
     ReadSource,
+    check_gaps,
+    check_sources,
+    cost_of,
     estimate_of,
     finished_results,
     on_tasks,
     read_source,
+    source_notes,
 )
 from calipers.analyses.leaderboard.document import Board, Leaderboard, Rivals, Standing
 from calipers.errors import InputError, UnknownName
@@ -36,14 +40,12 @@ from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.result import Group
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
-from calipers.rollouts.column import total
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
 from calipers.stats.ranks import RankSets, Winner, tie_bars
 
-COST: Final = "cost_usd"
 FINISHED: Final = "a finished result without its rollouts: ranks compare models task by task"
 STOPPED: Final = "its results stopped the run, so a rank over a fixed number of tasks is not valid"
 ALONE: Final = "no other run on this dataset has rollouts"
@@ -253,8 +255,6 @@ def _scored(runs: Sequence[ReadRun], known: CommonValues, plan: Plan) -> tuple[l
 
 
 def _standing(run: ReadRun, part: Rollouts, estimate: Estimate | None, why: str | None = None) -> Standing:
-    cost = part.columns.get(COST)
-    spent = None if cost is None or not cost.given.any() else float(total(cost.kept()))
     return Standing(
         name=run.name,
         source=run.path,
@@ -264,7 +264,7 @@ def _standing(run: ReadRun, part: Rollouts, estimate: Estimate | None, why: str 
         interval=None if estimate is None else estimate.interval,
         missing=Ledger.of(run.rollouts).gaps,
         planned=Ledger.of(run.rollouts).planned,
-        cost_usd=spent,
+        cost_usd=cost_of(part),
         why=why if why is not None or estimate is None else estimate.why,
     )
 

@@ -22,20 +22,24 @@ from typing import Any, Final, cast
 import numpy as np
 
 from calipers.analyses.compare.align import Common, ReadRun, by_id, runs_of, units
-from calipers.analyses.compare.checks import check_gaps, source_notes, unrelated
 from calipers.analyses.compare.compare import common_tasks, pair_columns, untested
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
 from calipers.analyses.compare.source import (
+    COST,
     FinishedResult,
     ReadSource,
+    check_gaps,
+    cost_of,
     estimate_of,
     finished_results,
     on_tasks,
     read_source,
     settings_differ,
+    source_notes,
+    unrelated,
 )
-from calipers.analyses.matrix.result import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
+from calipers.analyses.matrix.document import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.formats.read import Input
@@ -43,7 +47,6 @@ from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.result import Group, finite
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
-from calipers.rollouts.column import total
 from calipers.rollouts.labels import without
 from calipers.rollouts.ledger import Ledger, Missing
 from calipers.rollouts.table import Rollouts
@@ -54,7 +57,6 @@ from calipers.stats.paired import Difference, undone_by_one
 from calipers.stats.suite import mean_difference, means
 from calipers.stats.verdict import verdict
 
-COST: Final = "cost_usd"
 NOT_RUN: Final = "not run"
 UNNAMED: Final = "(unnamed)"
 FINISHED: Final = "a finished result without its rollouts: differences are paired by task"
@@ -425,9 +427,7 @@ def _cell(model: str, entry: _Entry | None, estimate: Estimate | None, parts: Ma
     if entry is None:
         return Cell(model, None, None, None, None, 0, 0, 0, 0, why=NOT_RUN)
     if entry.run is not None:
-        ledger = Ledger.of(entry.run.rollouts)
-        column = entry.run.rollouts.columns.get(COST)
-        cost = None if column is None or not column.given.any() else float(total(column.kept()))
+        ledger, cost = Ledger.of(entry.run.rollouts), cost_of(entry.run.rollouts)
     else:
         assert entry.group is not None
         ledger, cost = entry.group.ledger, entry.group.totals.get(COST)
