@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
-from typing import Any, Final, Literal, TypedDict, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
@@ -34,7 +34,15 @@ from calipers.analyses.compare.align import (
     units,
 )
 from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding_of, warnings_of, with_missing
-from calipers.analyses.compare.measure import Measured, MetricPair, columns_of, measure, metrics_of
+from calipers.analyses.compare.measure import (
+    Measured,
+    MetricPair,
+    columns_of,
+    measure,
+    metrics_of,
+    task_values,
+    value_limits,
+)
 from calipers.analyses.compare.question import HOLM, ORDER, SHOWN, SIDAK, Primary, Question, make_question, step_order
 from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Flips, Pair, Place, Ranks, Run
 from calipers.analyses.compare.source import (
@@ -65,6 +73,7 @@ from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_o
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import Stop, not_said
 from calipers.rollouts.table import Rollouts
+from calipers.stats.anytime import BETTING
 from calipers.stats.intervals import ONE_CLUSTER
 from calipers.stats.multiplicity import Ranking, ranking
 from calipers.stats.paired import apart
@@ -152,6 +161,28 @@ def compare(
         return _compared(read, question, theirs, force=force)
 
 
+@dataclass(frozen=True, slots=True)
+class _MeasuredPair:
+    """Two runs of a contest with their differences, before there are findings."""
+
+    contest: Sequence[ReadRun]
+    pair: Pair  # without its findings
+    common: Common
+    family: Sequence[Measured]
+    refused: Mapping[str, str]  # numbers of tables that were asked for -> why they are not compared
+
+    @property
+    def runs(self) -> tuple[ReadRun, ReadRun]:
+        """The first run and the second."""
+        return self.contest[self.pair.first], self.contest[self.pair.second]
+
+    @property
+    def unshared(self) -> str:
+        """Why there is no difference."""
+        because = "".join(f"; {metric}: {reason}" for metric, reason in self.refused.items())
+        return f"{' and '.join(run.name for run in self.runs)} share none of these numbers{because}"
+
+
 def _compared(
     sources: Sequence[ReadSource], question: Question, theirs: Mapping[str, CalipersError], *, force: bool
 ) -> Comparison:
@@ -162,9 +193,7 @@ def _compared(
     planned = [chosen_pairs(contest, question.baseline) for contest in contests]
     for contest in contests:
         check_gaps(contest, question)
-    pairs: list[tuple[Sequence[ReadRun], Pair]] = []  # without their findings
-    families: list[list[Measured]] = []  # the differences of each of them
-    refused: list[Mapping[str, str]] = []  # numbers of tables that were asked for -> why they are not compared
+    every: list[_MeasuredPair] = []
     unshared: list[str] = []
     for contest, chosen in zip(contests, planned, strict=True):
         for first, second in chosen:
@@ -175,31 +204,22 @@ def _compared(
             refusal = unrelated((contest[first], contest[second]), common, sources)
             if refusal and not force:
                 raise UnrelatedRuns("; ".join([refusal, *pair_notes]))
-            pair_notes += [refusal] if refusal else []
-            family, more, reasons = _measured(contest[first], contest[second], common, sources, question)
-            flips = _flips(family, question)
-            pairs.append((contest, Pair(first, second, common.alignment, (), flips, [*pair_notes, *more])))
-            families.append(family)
-            refused.append(reasons)
-    if not pairs:
+            family, more, refused = _measured(contest[first], contest[second], common, sources, question)
+            notes_on_pair = [*pair_notes, *([refusal] if refusal else []), *more]
+            pair = Pair(first, second, common.alignment, (), _flips(family, question), notes_on_pair)
+            every.append(_MeasuredPair(contest, pair, common, family, refused))
+    if not every:
         raise InputError("; ".join(unshared))
-    known = {measured.metric_pair.text for family in families for measured in family}
-    table_notes = check_tables(theirs, known, refused, sources)
-    for (contest, pair), family, reasons in zip(pairs, families, refused, strict=True):
-        if not family:
-            names = f"{contest[pair.first].name} and {contest[pair.second].name}"
-            because = "".join(f"; {metric}: {reason}" for metric, reason in reasons.items())
-            unshared.append(f"{names} share none of these numbers{because}")
-    pairs = [pair for pair, family in zip(pairs, families, strict=True) if family]
-    families = [family for family in families if family]
-    if not families:
+    known = {measured.metric_pair.text for each in every for measured in each.family}
+    table_notes = check_tables(theirs, known, [each.refused for each in every], sources)
+    unshared += [each.unshared for each in every if not each.family]
+    every = [each for each in every if each.family]
+    if not every:
         raise InputError("; ".join(unshared))
-    families, tests = adjusted(families, question)
-    texts, by_step = _texts(pairs, families, sources), bool(question.steps)
-    finished = [
-        (contest, _finished(contest, pair, family, _findings(family, question, tests), texts, sources, steps=by_step))
-        for (contest, pair), family in zip(pairs, families, strict=True)
-    ]
+    families, tests = adjusted([each.family for each in every], question)
+    every = [replace(each, family=family) for each, family in zip(every, families, strict=True)]
+    texts = _texts(every, sources)
+    finished = [(each.contest, _finished(each, question, tests, texts, sources)) for each in every]
     results = []
     for contest in contests:
         its_pairs = [pair for runs, pair in finished if runs is contest]
@@ -226,8 +246,8 @@ def _compared(
             *unshared,
             *table_notes,
         ],
-        primary=question.primary.text if question.primary else _leading(families[0]).metric_pair.question_text,
-        differences=[measured.difference for family in families for measured in family],
+        primary=question.primary.text if question.primary else _leading(every[0].family).metric_pair.question_text,
+        differences=[measured.difference for each in every for measured in each.family],
     )
 
 
@@ -356,9 +376,6 @@ def pair_columns(
     return first, second
 
 
-SEQUENTIAL: Final = frozenset({"betting"})
-"""Tests that are valid after every task, and so after a stop."""
-
 UNTESTED: Final = (
     "a run was stopped by what it showed, and a test for a fixed number of tasks does not hold then; "
     "compare --anytime does"
@@ -369,7 +386,7 @@ UNRANKED: Final = "a run was stopped by what it showed: ranks over a fixed numbe
 def untested(measured: Measured) -> Measured:
     """A difference without the test that a stopped run makes invalid."""
     difference = measured.difference
-    if difference.method in SEQUENTIAL or difference.value is None:
+    if difference.method == BETTING or difference.value is None:  # which is valid after every task, and so a stop
         return measured
     bare = replace(difference, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
     return replace(measured, difference=bare, mcnemar=None, variance=None)
@@ -396,7 +413,7 @@ def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list
 
 def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
     """The verdicts on two runs: the primary question first, because the others depend on it."""
-    leading = finding_of(next(measured for measured in family if measured.primary), question, tests)
+    leading = finding_of(_leading(family), question, tests)
     open_to_all = (question.adjust != SIDAK and not question.gated) or leading.verdict in DECIDED
     return [
         with_missing(
@@ -442,32 +459,25 @@ def _flipped(pair: Pair, common: Common) -> dict[str, tuple[str, str]]:
     return {first: (first, second) for first, second in ids if first in tasks}
 
 
-def _texts(
-    pairs: Sequence[tuple[Sequence[ReadRun], Pair]],
-    families: Sequence[Sequence[Measured]],
-    sources: Sequence[ReadSource],
-) -> list[dict[Key, Texts]]:
+def _texts(every: Sequence[_MeasuredPair], sources: Sequence[ReadSource]) -> list[dict[Key, Texts]]:
     """What each source says: its prompts, and its answers to what flipped."""
     wanted: list[dict[Key, set[str]]] = [{} for _ in sources]
-    for (contest, pair), family in zip(pairs, families, strict=True):
-        ids = _flipped(pair, family[0].metric_pair.common).values()
-        for side, run in enumerate((contest[pair.first], contest[pair.second])):
+    for each in every:
+        ids = _flipped(each.pair, each.family[0].metric_pair.common).values()
+        for side, run in enumerate(each.runs):
             wanted[run.source].setdefault(run.key, set()).update(names[side] for names in ids)
     return [source.texts(tasks) for source, tasks in zip(sources, wanted, strict=True)]
 
 
 def _finished(
-    contest: Sequence[ReadRun],
-    pair: Pair,
-    family: Sequence[Measured],
-    findings: Sequence[Finding],
+    each: _MeasuredPair,
+    question: Question,
+    tests: int,
     texts: Sequence[dict[Key, Texts]],
     sources: Sequence[ReadSource],
-    *,
-    steps: bool,
 ) -> Pair:
     """A pair with its findings, the answers to what flipped, and what differs beside them."""
-    runs, common = (contest[pair.first], contest[pair.second]), family[0].metric_pair.common
+    pair, runs, common = each.pair, each.runs, each.family[0].metric_pair.common
     names, tasks = (runs[0].name, runs[1].name), common.first.tasks
     first, second = (texts[run.source].get(run.key) or Texts() for run in runs)
     old, new = (sources[run.source] for run in runs)
@@ -477,14 +487,14 @@ def _finished(
         # where the digest of a task is the same, so is its instruction: the rest is how the agent puts it
         same = {key[1] for key, digest in old.digests.items() if new.digests.get(key) == digest}
         notes += prompts_differ(first.prompts, second.prompts, [task for task in tasks if task not in same])
-    flips, ids = pair.flips, {} if steps else _flipped(pair, common)  # answers are of all steps
+    flips, ids = pair.flips, {} if question.steps else _flipped(pair, common)  # answers are of all steps
     if flips is not None:
 
         def answered(changes: Sequence[Changed]) -> list[Changed]:
             return [replace(change, answers=_answers(first, second, ids.get(change.task))) for change in changes]
 
         flips = replace(flips, regressions=answered(flips.regressions), fixes=answered(flips.fixes))
-    return replace(pair, findings=findings, flips=flips, notes=notes)
+    return replace(pair, findings=_findings(each.family, question, tests), flips=flips, notes=notes)
 
 
 def _answers(first: Texts, second: Texts, ids: tuple[str, str] | None) -> tuple[str | None, str | None]:
@@ -502,12 +512,6 @@ def _runs(contest: Sequence[ReadRun]) -> list[Run]:
 FEW = "fewer than two tasks have a value in every run"
 ALL_ONE_WAY = "by chance all may point one way"
 UNEQUAL = "the runs have different numbers of samples: a rate over samples has no common weights"
-
-
-class _RankSettings(TypedDict):
-    higher_is_better: bool
-    confidence: float
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,7 +582,7 @@ def _values(
         for metric, run in zip(metrics, contest, strict=True)
     ]
     columns = [
-        _task_values(metric, run.rollouts, its_columns).take(rows)
+        task_values(metric, run.rollouts, its_columns).take(rows)
         for metric, run, its_columns, rows in zip(metrics, contest, read, indices, strict=True)
     ]
     there = np.logical_and.reduce([column.given for column in columns])
@@ -600,8 +604,9 @@ def _values(
         elif least_p(drawn) > 1 - plan.confidence:
             why = f"{drawn} are too few to draw ranks from: {ALL_ONE_WAY}"
     values = np.empty((len(contest), 0)) if why else _alike(values)
-    better = _metric(metrics[0]).higher_is_better is not False
-    limits = _limits(metrics[0], [some[0] for some in read])
+    metric = cast(Metric, metrics[0].metric)  # which is none of a plugin's: `_of_all` has looked
+    better = metric.higher_is_better is not False
+    limits = value_limits(metric, [some[0] for some in read], None)
     return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), there
 
 
@@ -625,7 +630,11 @@ def ranked_runs(known: CommonValues, names: Sequence[str], plan: Plan) -> Ranked
     sign = -1.0 if known.higher_is_better else 1.0
     # sums that were rounded otherwise are equal
     order = sorted(range(len(names)), key=lambda run: (float(f"{sign * means[run]:.12g}"), names[run]))
-    sure = _RankSettings(higher_is_better=known.higher_is_better, confidence=plan.confidence, seed=plan.seed)
+    sure: dict[str, Any] = {
+        "higher_is_better": known.higher_is_better,
+        "confidence": plan.confidence,
+        "seed": plan.seed,
+    }
     of = known.values[order], known.weights, known.units
     return RankedRuns(order, rank_sets(*of, **sure), winner(*of, limits=known.limits, **sure), ranking(*of, **sure))
 
@@ -650,32 +659,12 @@ def _ranked(known: CommonValues, contest: Sequence[ReadRun], question: Question)
     return Ranks(known.metric, known.tasks, places, drawn.optimism, drawn.corrected, winner=best)
 
 
-def _limits(request: RequestedMetric, rewards: Sequence[Column]) -> tuple[float, float] | None:
-    """The range of the values, where it is known: rewards lie in [0, 1] when those of all runs do."""
-    metric = _metric(request)
-    if metric.range is not None or not metric.of_rewards:
-        return metric.range
-    kept = (column.kept() for column in rewards)
-    return (0.0, 1.0) if all(bool(((some >= 0) & (some <= 1)).all()) for some in kept) else None
-
-
 def _alike(values: Floats) -> Floats:
     """The values of several runs, [M, T], equal where they differ by rounding only: that makes no run the best."""
     values = values.copy()
     for first, second in combinations(range(len(values)), 2):
         values[second] = np.where(apart(values[first], values[second]) == 0, values[first], values[second])
     return values
-
-
-def _task_values(request: RequestedMetric, part: Rollouts, columns: Sequence[Column]) -> Column:
-    metric = _metric(request)
-    settled = {key: request.params[key] for key in metric.params if key != "column"}
-    return metric.reduce(*columns, by=part.by_task, **settled)
-
-
-def _metric(request: RequestedMetric) -> Metric:
-    """The metric, which is none of a plugin's: `_of_all` has looked."""
-    return cast(Metric, request.metric)
 
 
 def _units(contest: Sequence[ReadRun], indices: Sequence[Ints], key: str | None, there: Bools) -> Ints | None:

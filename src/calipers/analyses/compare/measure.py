@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -319,11 +319,6 @@ def _compute(request: RequestedMetric) -> Compute:
 MEANS = ("mean", "posterior", "pooled")  # kinds of intervals whose difference is a mean of task differences
 
 
-class _DrawSettings(TypedDict):
-    confidence: float
-    seed: int
-
-
 def measure(metric_pair: MetricPair) -> Measured:
     """Compare two runs by one metric."""
     try:
@@ -378,10 +373,14 @@ def _untested(measured: Measured, metric: Metric | Opaque) -> Measured:
 
 def reduced_of(metric_pair: MetricPair, run: int, columns: list[Column]) -> Column:
     """What a metric makes of these columns of the first run or the second, task by task, [T] or [T, 2]."""
-    request = metric_pair.metrics[run]
+    return task_values(metric_pair.metrics[run], metric_pair.sides[run], columns)
+
+
+def task_values(request: RequestedMetric, run: Rollouts, columns: Sequence[Column]) -> Column:
+    """What a metric makes of these columns of a run, task by task, [T] or [T, 2]."""
     metric: Any = request.metric
     settled = {key: request.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
-    values: Column = metric.reduce(*columns, by=metric_pair.sides[run].by_task, **settled)
+    values: Column = metric.reduce(*columns, by=run.by_task, **settled)
     if metric.interval == "posterior":  # a mean over tasks, whose variance is not asked for here
         return Column(values.values[:, 0], values.given)
     return values
@@ -472,7 +471,7 @@ def _bootstrapped(
     metric: Metric, metric_pair: MetricPair, pair: tuple[Floats, Floats], units: Ints | None
 ) -> Difference:
     first, second = pair
-    sure = _DrawSettings(confidence=metric_pair.confidence, seed=metric_pair.seed)
+    sure: dict[str, Any] = {"confidence": metric_pair.confidence, "seed": metric_pair.seed}
     if metric.interval == "pooled":
         return resampled_difference(paired_bootstrap(second, first, ratio, units, **sure))
     if metric.interval in ("mean", "posterior"):
@@ -506,12 +505,19 @@ def _limits(metric: Metric, metric_pair: MetricPair) -> tuple[float, float] | No
     if known is not None and metric.reads[0] == "reward":
         for side, columns in zip(metric_pair.sides, metric_pair.columns, strict=True):
             demand_range(side, columns[0], metric_pair.metrics[0].params.get("reward") or "reward", known)
+    return value_limits(metric, [columns[0] for columns in metric_pair.columns], known)
+
+
+def value_limits(
+    metric: Metric, rewards: Sequence[Column], known: tuple[float, float] | None
+) -> tuple[float, float] | None:
+    """The range of a metric's values; where none is ``known`` of the rewards, they lie in [0, 1] if all of them do."""
     if metric.range is not None or not metric.of_rewards:
         return metric.range
     if known is not None:
         return metric.reach(known)
-    kept = [columns[0].kept() for columns in metric_pair.columns]
-    return (0.0, 1.0) if all(bool(((side >= 0) & (side <= 1)).all()) for side in kept) else None
+    kept = (column.kept() for column in rewards)
+    return (0.0, 1.0) if all(bool(((some >= 0) & (some <= 1)).all()) for some in kept) else None
 
 
 def _task_values(metric: Metric, reduced: tuple[Column, Column]) -> tuple[Floats, Floats] | None:
