@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cli.inside import inside  # noqa: F401
-from cli.running import ARITH, lines, rewards
+from cli.running import ARITH, lines, refused, rewards
 from cli.running import calipers as command
 
 import calipers
@@ -238,6 +238,32 @@ def test_what_is_refused(inside, tmp_path, result, arguments, said):  # noqa: F8
     (tmp_path / "broken.json").write_text((tmp_path / result).read_text()[:-40])
     (tmp_path / "newer.json").write_text('{"schema": "calipers.result/9", "groups": []}')
     assert said in inside.refused("gate", *arguments, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"economics": {"cost_per_task": 5}},
+        {"lm_eval": [{"model": "m", "tasks": {"said": {"bleu,none": {"value": 1, "documents": "many"}}}}]},
+        {"lm_eval": [{"model": "m", "tasks": {"said": {"bleu,none": {"value": "high"}}}}]},
+    ],
+)
+def test_a_number_of_a_result_that_is_none_is_refused(inside, tmp_path, result, change):  # noqa: F811
+    held = json.loads((tmp_path / result).read_text())
+    held |= {key: value for key, value in change.items() if key == "lm_eval"}
+    held["groups"][0] |= {"economics": {}, **change, "model": "m", "dataset": "said"}
+    (tmp_path / "edited.json").write_text(json.dumps(held))
+    message = inside.refused("gate", "edited.json", "--require", "mean_reward > 0", cwd=tmp_path)
+    assert message.startswith("edited.json: is not a complete result document (Expected ")
+
+
+@pytest.mark.parametrize(("result_path", "baseline"), [("-", "a.jsonl"), ("a.jsonl", "-")])
+def test_a_difference_needs_files(tmp_path, result_path, baseline):
+    """Two results are read more than once for their difference, which standard input cannot be."""
+    lines(tmp_path, *({"task": name, "reward": 1} for name in "abc"), name="a.jsonl")
+    asked = ("gate", result_path, "--baseline", baseline, "--require", "delta(mean_reward) >= 0")
+    message = refused(*asked, cwd=tmp_path, stdin=(tmp_path / "a.jsonl").read_bytes())
+    assert message == "delta(...): standard input can be read only once; expected a file"
 
 
 def test_a_result_whose_keys_were_sorted_is_still_one(gate, tmp_path, result):

@@ -21,6 +21,7 @@ from calipers.analyses.compare.result import Comparison, Contest, Pair, Run
 from calipers.analyses.compare.source import CalledTable, DocumentTable, ours_and_theirs, short, table_of, table_reader
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
+from calipers.formats.format import BAD
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_said
 from calipers.formats.source import STDIN
@@ -103,27 +104,34 @@ Who = tuple[str | None, str | None, str | None]
 """Agent, model and dataset."""
 
 
+class StoredNumber(msgspec.Struct, frozen=True, gc=False):
+    """A number of lm-evaluation-harness' table, as a result document has it."""
+
+    value: float | None
+    interval: tuple[float, float] | None = None
+    why: str | None = None
+    documents: int | None = None
+    higher_is_better: bool | None = None
+
+
 class StoredReport(msgspec.Struct, frozen=True):
     """A report of a result document: what one model's runs come to in lm-evaluation-harness' terms."""
 
     model: str | None = None
-    tasks: dict[str, dict[str, dict[str, Any]]] = {}
+    tasks: dict[str, dict[str, StoredNumber]] = {}
 
 
 def written(reports: Sequence[StoredReport], whose: Sequence[Who]) -> dict[Who, dict[str, Number]]:
     """The table of each group of a result document, by ``metric,pipeline``."""
-    tables: dict[Who, dict[str, Number]] = {}
-    for who in whose:
-        for report in reports:
-            if report.model == who[1] and who[2] in report.tasks:
-                cells = report.tasks[who[2] or ""]
-                tables[who] = {key: _number(cell) for key, cell in cells.items()}
-    return tables
-
-
-def _number(cell: Mapping[str, Any]) -> Number:
-    number = msgspec.convert(cell, Number)
-    return msgspec.structs.replace(number, tasks=int(cell.get("documents") or 0), better=cell.get("higher_is_better"))
+    return {
+        who: {
+            key: Number(cell.value, cell.interval, cell.why, cell.documents or 0, cell.higher_is_better)
+            for key, cell in report.tasks[who[2] or ""].items()
+        }
+        for who in whose
+        for report in reports
+        if report.model == who[1] and who[2] in report.tasks
+    }
 
 
 def worked_out(
@@ -412,7 +420,9 @@ def _read(path: str) -> _Document:
         text = file.read().removeprefix(b"\xef\xbb\xbf")
     try:
         content = msgspec.json.decode(text, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        for group in content.groups:
+            group.numbers()  # those of what it cost have a total among them, so that they are converted here
+    except BAD as error:
         wrong = f"is not a complete result document ({str(error).rstrip('.')})"
         raise InputError.at(path, wrong, f"expected {SCHEMA}, as calipers score --out writes it") from None
     if content.schema != SCHEMA:
@@ -538,6 +548,8 @@ def differences(
     if is_document(source) or is_document(baseline):
         own_scoring = GateScoring() if is_document(baseline) else scoring
         return Differences(None, answers(baseline, metrics, by, own_scoring, BASELINE))
+    if is_stdin(source) or is_stdin(baseline):
+        raise InputError.at("delta(...)", "standard input can be read only once", "expected a file")
     from calipers.analyses.compare.compare import compare  # it loads much that no other requirement needs
 
     settings: dict[str, Any] = {
