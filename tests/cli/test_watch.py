@@ -198,8 +198,10 @@ def test_a_history_keeps_its_rules_and_refuses_what_is_none(quiet):
     assert calipers("gate", "run/step_0.jsonl", "--history", "n.json", cwd=quiet).returncode == 0
     other = calipers("gate", "run/step_1.jsonl", "--history", "n.json", "--nights", "9", cwd=quiet)
     assert "was begun with --nights 180" in other.stderr
-    (quiet / "n.json").write_text("{}")
-    assert "is not a history" in calipers("gate", "run/step_1.jsonl", "--history", "n.json", cwd=quiet).stderr
+    for text in (b"{}", b'{"a": "\xff"}', b"[" * 100_000):
+        (quiet / "n.json").write_bytes(text)
+        refusal = calipers("gate", "run/step_1.jsonl", "--history", "n.json", cwd=quiet)
+        assert (refusal.returncode, "n.json: is not a history" in refusal.stderr) == (2, True)
     alone = calipers("gate", "run/step_1.jsonl", "--online", "lord++", "--require", "pass@1 > 0", cwd=quiet)
     assert "--online: needs --history FILE" in alone.stderr
 

@@ -30,7 +30,7 @@ from calipers.analyses.watch.state import from_tree, to_tree
 from calipers.analyses.watch.sums import StepSums, matched, shared_tasks, summed
 from calipers.errors import InputError, LogError, UnknownName
 from calipers.formats.atomic_file import atomic_file
-from calipers.formats.format import Named
+from calipers.formats.format import BAD, Named
 from calipers.formats.read import begin
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
@@ -196,7 +196,7 @@ def load_history(
         content = msgspec.json.decode(_read(path))
     except FileNotFoundError:
         return fresh
-    except msgspec.DecodeError:
+    except BAD:
         raise InputError.at(path, "is not a history", "expected a file that gate --history wrote, or no file") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise InputError.at(path, "is not a history", f"expected the schema {SCHEMA}")
