@@ -56,6 +56,16 @@ def test_the_winner_knows_the_range_of_rewards():
     assert ranks.winner.interval == pytest.approx((20 * 0.5812, 20 * 0.9137), abs=0.12)  # rewards without a range
 
 
+def test_the_winner_may_lose_more_than_was_seen_where_the_range_says_so():
+    """Rewards from -1 on: that none was below 0 does not make 0 the worst."""
+    marks = rows("11111101101101110111 10110111101110110111 11011110101001111011")
+    usual, wide = (
+        calipers.compare(*marks, metric="mean_reward", range=ends).contests[0].ranks[0].winner.interval
+        for ends in (None, (-1, 1))
+    )
+    assert wide[0] < usual[0]
+
+
 def test_the_order_of_rows_changes_nothing(tmp_path):
     paths = models(tmp_path, 40, 2)
     digest = calipers.compare(*paths, metric=["mean_reward", "pass_rate"]).digest

@@ -463,7 +463,7 @@ def _texts(every: Sequence[_MeasuredPair], sources: Sequence[ReadSource]) -> lis
     """What each source says: its prompts, and its answers to what flipped."""
     wanted: list[dict[Key, set[str]]] = [{} for _ in sources]
     for each in every:
-        ids = _flipped(each.pair, each.family[0].metric_pair.common).values()
+        ids = _flipped(each.pair, each.common).values()
         for side, run in enumerate(each.runs):
             wanted[run.source].setdefault(run.key, set()).update(names[side] for names in ids)
     return [source.texts(tasks) for source, tasks in zip(sources, wanted, strict=True)]
@@ -477,7 +477,7 @@ def _finished(
     sources: Sequence[ReadSource],
 ) -> Pair:
     """A pair with its findings, the answers to what flipped, and what differs beside them."""
-    pair, runs, common = each.pair, each.runs, each.family[0].metric_pair.common
+    pair, runs, common = each.pair, each.runs, each.common
     names, tasks = (runs[0].name, runs[1].name), common.first.tasks
     first, second = (texts[run.source].get(run.key) or Texts() for run in runs)
     old, new = (sources[run.source] for run in runs)
@@ -606,7 +606,7 @@ def _values(
     values = np.empty((len(contest), 0)) if why else _alike(values)
     metric = cast(Metric, metrics[0].metric)  # which is none of a plugin's: `_of_all` has looked
     better = metric.higher_is_better is not False
-    limits = value_limits(metric, [some[0] for some in read], None)
+    limits = value_limits(metric, [some[0] for some in read], plan.range)
     return CommonValues(text, count, values, weights, codes, limits, better, metrics, (), why), there
 
 
