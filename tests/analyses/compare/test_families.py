@@ -164,6 +164,8 @@ def test_a_claim_that_one_task_would_undo_says_so(tmp_path):
     assert "one more task lost outright would undo this verdict; --test strict allows for that" in one.sentence
     worse = calipers.compare(*paths[::-1], metric="mean_reward")["mean_reward"]
     assert "one more task won outright" in worse.sentence
+    page = " ".join(str(calipers.compare(*paths[::-1], metric="mean_reward", cluster="task")).split())
+    assert "One more cluster won outright would undo this verdict; --test strict allows for that." in page
     assert calipers.compare(*paths, metric="mean_reward", test="strict")["mean_reward"].verdict == "undecided"
     many = runs(tmp_path, easy=(100, 30, 5), hard=(100, 30, 5))
     assert not calipers.compare(*many, metric="mean_reward")["mean_reward"].undone_by_one

@@ -37,6 +37,23 @@ def test_values_are_those_of_score_and_differences_those_of_compare(found):
         assert pair.delta == pytest.approx(row.cells[1].value - row.cells[0].value)
 
 
+def test_no_models_are_no_choice():
+    with pytest.raises(InputError, match="models is empty; expected the names of the models to show"):
+        calipers.matrix(suite_rows(), models=[])
+
+
+@pytest.mark.parametrize(("models", "cluster", "unseen"), [("ab", None, "task lost"), ("ba", "group", "cluster won")])
+def test_what_would_undo_a_verdict_is_said_in_its_direction(models, cluster, unseen):
+    """Twelve tasks, one steady run: the spread is learnt from what was seen."""
+    rows = [
+        {"task": f"t{n}", "group": f"g{n}", "dataset": "x", "model": model, "reward": reward}
+        for n in range(12)
+        for model, reward in (("a", 0.90), ("b", 0.91 + 0.001 * n))
+    ]
+    found = calipers.matrix(rows, models=list(models), cluster=cluster)
+    assert f"x: one more {unseen} outright would undo a verdict" in found.notes
+
+
 def test_nothing_is_decided_alone_and_the_mean_is(found):
     singles = [row.pairs[0] for row in found.benchmarks]
     assert [pair.verdict for pair in singles] == ["undecided"] * 5

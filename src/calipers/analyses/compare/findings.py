@@ -32,7 +32,7 @@ from calipers.analyses.compare.measure import (
     tested,
 )
 from calipers.analyses.compare.question import HOLM, SIDAK, Question, step_order
-from calipers.analyses.compare.result import Finding, Tipping
+from calipers.analyses.compare.result import STRICT_ALLOWS, Finding, Tipping, one_more
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import UNIT, Metric
 from calipers.pipeline import DEFINITIONS
@@ -175,9 +175,7 @@ def finding_of(measured: Measured, question: Question, tests: int, *, claims: bo
     word, sentence = _worded(judgement, measured, question, tests)
     shaky = word in DECIDED[:4] and undone_by_one(difference, confidence)
     if shaky:
-        unit = "cluster" if question.plan.cluster else "task"
-        lost = "lost" if (difference.value or 0.0) > 0 else "won"
-        sentence += f"; one more {unit} {lost} outright would undo this verdict; --test strict allows for that"
+        sentence += f"; {one_more(difference.value, question.plan.cluster)} would undo this verdict; {STRICT_ALLOWS}"
     hint = word if not claims and word in DECIDED else None
     if hint is not None:
         word = "undecided"

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Final
 
 from calipers.analyses.compare.question import step_order
-from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Pair, Place, Ranks
+from calipers.analyses.compare.result import (
+    STRICT_ALLOWS,
+    Changed,
+    Comparison,
+    Contest,
+    Finding,
+    Pair,
+    Place,
+    Ranks,
+    one_more,
+)
 from calipers.reports.document import Blank, Block, Cell, Glance, Name, Picture, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
 from calipers.reports.plain_words import plain_method, plain_why
@@ -104,7 +114,8 @@ def _one(comparison: Comparison, contest: Contest, pair: Pair, losses: int) -> I
     if finding and (words := _at_step(pair, finding)):
         head.append(Sentence(words))
     if finding and finding.undone_by_one:
-        head.append(Sentence("One more task lost outright would undo this verdict; --test strict allows for that."))
+        unseen = one_more(finding.delta, comparison.cluster).capitalize()
+        head.append(Sentence(f"{unseen} would undo this verdict; {STRICT_ALLOWS}."))
     head.append(Blank())
     first, second = (Name(contest.runs[number].name, None, names[number]) for number in (pair.first, pair.second))
     head += [Sentence((f"{ours[0]}  ", first, f"   {ours[1]}  ", second)), Blank()]

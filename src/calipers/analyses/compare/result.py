@@ -287,6 +287,14 @@ class Comparison(Page):
         return {name: getattr(self, name) for name in (*names, "primary", "order")}
 
 
+STRICT_ALLOWS = "--test strict allows for that"
+
+
+def one_more(delta: float | None, cluster: str | None) -> str:
+    """``one more task lost outright``: what would speak most against a difference."""
+    return f"one more {'cluster' if cluster else 'task'} {'lost' if (delta or 0.0) > 0 else 'won'} outright"
+
+
 def _numbers(contest: Contest) -> dict[str, Any]:
     """A contest without what may be called otherwise: runs stand there by their places."""
     pairs = [

@@ -25,6 +25,7 @@ from calipers.analyses.compare.align import Common, ReadRun, by_id, runs_of, uni
 from calipers.analyses.compare.compare import common_tasks, pair_columns, untested
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
 from calipers.analyses.compare.question import SIDAK, Question, make_question
+from calipers.analyses.compare.result import one_more
 from calipers.analyses.compare.source import (
     COST,
     FinishedResult,
@@ -211,6 +212,8 @@ def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Who, MatrixColu
     columns = {who: MatrixColumn(name or "", *who) for who, name in zip(every, names, strict=True)}
     if chosen is None:
         return columns
+    if not chosen:
+        raise InputError("models is empty; expected the names of the models to show, or None for all of them")
     picked: dict[Who, MatrixColumn] = {}
     for name in chosen:
         matches = [who for who, column in columns.items() if name in (column.name, column.model, column.agent)]
@@ -573,15 +576,13 @@ def _gathered(rows: Sequence[_Row], count: int) -> list[str]:
 
 
 def _fragile(rows: Sequence[_Row], benchmarks: Sequence[MatrixRow], plan: Plan) -> list[str]:
-    """Where one more task, lost outright, would take a verdict back."""
-    names = [
-        row.benchmark.benchmark
-        for row, benchmark in zip(rows, benchmarks, strict=True)
-        for (_, _, difference), pair in zip(row.differences, benchmark.pairs, strict=True)
-        if pair.verdict in ("better", "worse") and undone_by_one(difference, plan.confidence)
-    ]
-    listed = ", ".join(dict.fromkeys(names))
-    return [f"{listed}: one more task lost outright would undo a verdict"] if names else []
+    """Where one more task, lost or won outright, would take a verdict back."""
+    about: dict[str, dict[str, None]] = {}
+    for row, benchmark in zip(rows, benchmarks, strict=True):
+        for (_, _, difference), pair in zip(row.differences, benchmark.pairs, strict=True):
+            if pair.verdict in ("better", "worse") and undone_by_one(difference, plan.confidence):
+                about.setdefault(one_more(difference.value, plan.cluster), {})[benchmark.benchmark] = None
+    return [f"{', '.join(names)}: {unseen} would undo a verdict" for unseen, names in about.items()]
 
 
 def _of_mean(mean: MatrixMean | None) -> list[str]:
