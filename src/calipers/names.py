@@ -412,7 +412,7 @@ TASK_LIBRARY_NAME = "lm_eval"
 """The package of the task library, and its key in a suite's metadata and a run's plan."""
 
 DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
-"""Numbers that are computed from all documents of a task, see `analyses.compare.document_table`."""
+"""Numbers that are computed from all documents of a task, see `analyses.compare.source`."""
 
 METRIC_SCRIPTS = "calipers.systems.harbor.metric_script:asked_scripts"
 """The function that finds the metric scripts to run after the metrics."""

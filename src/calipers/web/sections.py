@@ -42,7 +42,7 @@ from calipers.web.page import Section, as_table
 if TYPE_CHECKING:
     from calipers.analyses.compare.result import Comparison
     from calipers.analyses.leaderboard.document import Leaderboard
-    from calipers.analyses.matrix.result import Matrix
+    from calipers.analyses.matrix.document import Matrix
     from calipers.reports.result import Result
 
 MOST_SQUARES = 5_000  # rollouts whose squares are drawn; beyond, a histogram
