@@ -169,10 +169,6 @@ class LoadedTasks:
             self._nodes[key] = nodes, {leaf.name: leaf for leaf in leaves(nodes)}
         return self._nodes[key]
 
-    def of(self, job: Job) -> LoadedTask:
-        """The task of a job, with its documents."""
-        return self.task(job.benchmark, str(job.lm_eval), request_of(job))
-
     def task(self, benchmark: str, name: str, request: TaskRequest) -> LoadedTask:
         """One of the tasks that a name or file stands for, with its documents."""
         leaf = self._resolved(benchmark, request.include_path)[1].get(name)
@@ -275,7 +271,7 @@ def shots(config: TaskFields, requested: int | None) -> int:
 
 def suite_of(job: Job, tasks: LoadedTasks) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
     """What a run needs of its task: the questions, and the verifier that they name."""
-    task = tasks.of(job)
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
     questions = suite(task, scored=not job.predict_only)
     if tasks.notes:
         questions = replace(questions, notes=[*questions.notes, *tasks.notes])
@@ -419,7 +415,7 @@ def _recorded(folder: Path, task: str) -> list[str] | None:
 
 def written_out(job: Job, tasks: LoadedTasks) -> str:
     """The prompt and the target of the first document of a job's task, as ``--write_out`` has them."""
-    task = tasks.of(job)
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
     with seeded(task.seeds):
         first = min(job.documents) if job.documents else 0
         numbered = prompts(task)
@@ -435,13 +431,13 @@ def written_out(job: Job, tasks: LoadedTasks) -> str:
 
 def shown_config(job: Job, tasks: LoadedTasks) -> str:
     """The configuration of a job's task as JSON, with the command's settings in it."""
-    task = tasks.of(job)
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
     return json.dumps(plain(task.config.dumped()), indent=2, ensure_ascii=False)
 
 
 def integrity(job: Job, tasks: LoadedTasks) -> list[str]:
     """What can be said of a job's task before the first call: a line on its size, and notes; InputError if faulty."""
-    task = tasks.of(job)
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
     return _looked_over(task, suite(task, scored=not job.predict_only), task.config)
 
 

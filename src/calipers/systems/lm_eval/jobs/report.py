@@ -366,7 +366,7 @@ def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
     InputError where not one document was answered in full, and where its documents are not those that were asked.
     """
     tasks = tasks or LoadedTasks()
-    task = tasks.of(job)
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
     check_documents(folder, str(task.config.task), document_hashes(task))
     with seeded(task.seeds):  # a metric may draw, too
         scored = score_run(task, folder / LOG, job.samples)
