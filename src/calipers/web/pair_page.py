@@ -18,7 +18,7 @@ from calipers.reports.sentences import Answer, level, of_difference, p_value, pl
 from calipers.rollouts.record import ABSENT
 from calipers.web import draw
 from calipers.web.draw import LETTER, Scale, Tone, circle, line, rect, scale_of, svg, words
-from calipers.web.gather import STATES, PairData, RunData, RunRollouts
+from calipers.web.gather import NOTHING_SAID, STATES, PairData, RunData, RunRollouts
 from calipers.web.island import reading_words, what_if_data, what_if_section
 from calipers.web.markup import Child, Markup, element, joined, name, one_line, text, visible
 from calipers.web.page import (
@@ -852,11 +852,7 @@ def _rollouts(run: RunRollouts, code: int) -> list[Any]:
     start, stop = map(int, run.table.by_task.starts[code : code + 2])
     rows = []
     for row in range(start, stop):
-        words_of = run.texts.get(row)
-        said = (
-            [None if each is None else visible(each) for each in (words_of.completion, words_of.answer)]
-            if words_of
-            else [None, None]
-        )
+        words_of = run.texts.get(row, NOTHING_SAID)
+        said = [None if each is None else visible(each) for each in (words_of.completion, words_of.answer)]
         rows.append([int(run.table.sample[row]), STATES[run.states[row]], *said])
     return rows

@@ -17,7 +17,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
@@ -189,13 +189,19 @@ class IndexLines:
         self._before, self._size = self.lines, 0
         self._closed = 1  # whether the last line has its newline
 
-    def read(self, block: memoryview) -> None:
-        """Take in some whole lines; LineError for the first that is no rollout."""
+    @contextmanager
+    def _lines_of_the_log(self) -> Iterator[None]:
+        """Errors of the reader, which counts the lines of a chunk, by their lines in the log."""
         try:
-            self._reader.read(block)
+            yield
         except LineError as error:
             number, wrong, right = error.args
             raise LineError(self._before + number, wrong, right) from None
+
+    def read(self, block: memoryview) -> None:
+        """Take in some whole lines; LineError for the first that is no rollout."""
+        with self._lines_of_the_log():
+            self._reader.read(block)
         ends = self._reader.ends
         starts = np.empty(len(ends) + 1, dtype=np.uint64)
         starts[0], starts[1:] = self._next, ends + (self._next + 1)
@@ -208,11 +214,8 @@ class IndexLines:
             self._finish_chunk()
 
     def _finish_chunk(self) -> None:
-        try:
+        with self._lines_of_the_log():
             part = self._reader.finish()
-        except LineError as error:
-            number, wrong, right = error.args
-            raise LineError(self._before + number, wrong, right) from None
         if len(part):
             starts = np.append(np.concatenate(self._starts), np.uint64(self._next + 1 - self._closed))
             self._chunks.append(_chunk(part, starts, self._before))
