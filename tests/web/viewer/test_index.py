@@ -211,3 +211,11 @@ def test_an_empty_log_has_an_empty_index(tmp_path):
     index = build(str(tmp_path / "log.jsonl"))
     assert isinstance(index, LogIndex)
     assert len(index) == index.tasks == 0
+
+
+def test_slices_stand_in_the_order_of_the_log(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text(
+        "".join(f'{{"task":"{n}","reward":1,"metadata":{{"z":"{n % 2}","a":"{n % 2}"}}}}\n' for n in range(9))
+    )
+    assert list(build(str(path)).slices) == ["z", "a"]

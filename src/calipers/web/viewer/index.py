@@ -18,7 +18,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, Literal
 
@@ -473,7 +473,9 @@ def build(path: str) -> LogIndex:
     if state.end:
         with _UpTo(path, state.end) as source:
             parts = read_lines(MAKER, source, {}, keys, lambda size: None)
-    return _index(path, state, [chunk for part in _numbered(parts) for chunk in part], sum(p.lines for p in parts))
+    chunks = [chunk for part in _numbered(parts) for chunk in part]
+    index = _index(path, state, chunks, sum(part.lines for part in parts))
+    return replace(index, slices={key: index.slices[key] for key in keys if key in index.slices})  # as the log has them
 
 
 def _numbered(parts: Iterable[IndexPart]) -> Iterator[list[Chunk]]:
