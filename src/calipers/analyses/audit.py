@@ -368,7 +368,8 @@ def copied_records(evidence: AuditEvidence) -> Iterator[Verdict]:
     if not rows:
         yield "durations are not recorded: copied records cannot be told from equal completions"
         return
-    if not _to_the_millisecond(rows):
+    # whether durations have a third digit: then nine of ten are no multiples of 10 ms
+    if sum(round(1000 * (row.latency or 0)) % 10 != 0 for row in rows) < len(rows) / 2:
         yield "durations are not recorded to the millisecond: copied records cannot be told from equal completions"
         return
     equal, near, examples = 0, 0, []
@@ -385,12 +386,6 @@ def copied_records(evidence: AuditEvidence) -> Iterator[Verdict]:
         says = f"{equal} pairs of equal completions took the same time to the millisecond; {expected:.1f} are expected"
         yield Anomaly(tests.COPIED_RECORDS, TEST, equal, says, p, expected, examples[:NAMED])
     yield None
-
-
-def _to_the_millisecond(rows: Sequence[AuditRow]) -> bool:
-    """Whether durations have a third digit: not all of them are multiples of 10 ms."""
-    odd = sum(round(1000 * (row.latency or 0)) % 10 != 0 for row in rows)
-    return odd >= len(rows) / 2  # nine of ten are, where the digit is recorded
 
 
 def _equal_pairs(evidence: AuditEvidence, rows: Sequence[AuditRow]) -> Iterator[tuple[AuditRow, AuditRow]]:

@@ -264,7 +264,10 @@ def _datasets(runs: Sequence[ReadRun]) -> list[tuple[str | None, list[NamedRun],
     """The runs of each dataset; runs that have one dataset each are compared even if its name differs."""
     names = names_of(runs)
     every = list(dict.fromkeys(dataset for runner in runs for dataset in runner.parts))
-    if all(len(runner.parts) == 1 for runner in runs) and len(runs) > 1 and len(every) > 1 and _overlap(runs):
+    tasks = [set(part.tasks) for runner in runs for part in runner.parts.values()]
+    single = all(len(runner.parts) == 1 for runner in runs)
+    alike = single and len(every) > 1 and all(tasks[0] & other for other in tasks[1:])
+    if alike:  # one dataset each, and all share a task with the first
         those = [(name, run.path, part) for name, run in zip(names, runs, strict=True) for part in run.parts.values()]
         named = [dataset for dataset in every if dataset is not None]
         notes = [f"the datasets have different names: {', '.join(map(repr, named))}"] if len(named) > 1 else []
@@ -274,12 +277,6 @@ def _datasets(runs: Sequence[ReadRun]) -> list[tuple[str | None, list[NamedRun],
         (dataset, [(name, run.path, run.parts[dataset]) for name, run in named_runs if dataset in run.parts], [])
         for dataset in every
     ]
-
-
-def _overlap(runs: Sequence[ReadRun]) -> bool:
-    """Whether every run shares a task with the first."""
-    tasks = [set(part.tasks) for runner in runs for part in runner.parts.values()]
-    return all(tasks[0] & other for other in tasks[1:])
 
 
 def _rewards(those: Sequence[NamedRun], chosen: str | None) -> list[str]:

@@ -270,17 +270,9 @@ def _plan_of(paths: Sequence[str]) -> list[dict[str, Any]]:
         plan = read_plan(path)
         with open(os.path.join(path, PLAN), "rb") as file:
             document = json.loads(file.read())
-        plans.append(
-            {
-                "dataset": plan.dataset,
-                "model": plan.model,
-                "agent": plan.agent,
-                "samples": plan.samples,
-                "tasks": len(plan.tasks),
-                "identity": plan.identity,
-                "versions": document.get("versions"),
-                "inputs": [{"sha256": each.get("sha256")} for each in document.get("inputs") or ()],
-                "created_at": plan.created_at,
-            }
-        )
+        made = {
+            name: getattr(plan, name) for name in ("dataset", "model", "agent", "samples", "identity", "created_at")
+        }
+        inputs = [{"sha256": each.get("sha256")} for each in document.get("inputs") or ()]
+        plans.append({**made, "tasks": len(plan.tasks), "versions": document.get("versions"), "inputs": inputs})
     return plans

@@ -96,15 +96,9 @@ def _planned(path: str) -> Preregistration:
                 "model": job.model,
                 "tasks": len(questions),
                 "samples": job.samples,
+                **{name: getattr(job, name) for name in SCORED},
                 "metrics": [str(metric) for metric in job.metrics or ()],
-                "dialect": job.dialect,
                 "by": list(job.by),
-                "cluster": job.cluster,
-                "reward": job.reward,
-                "missing": job.missing,
-                "interval": job.interval,
-                "confidence": job.confidence,
-                "seed": job.seed,
                 "identity": {name: made[name] for name in COMPARED if name in made},
             }
         )
