@@ -309,3 +309,10 @@ def test_a_pilot_whose_tasks_all_say_the_same_is_no_crash():
     found = study(known(PairVariance(0.0, 0.5, 0.5), tasks=20, samples=2, pilot=pilot), StudyRequest(detect=0.1))
     assert found.variance.difference_range == (0.0, 0.0)
     assert [design.cannot_tell for design in found.designs] == [False, True, True, True, True]
+
+
+@pytest.mark.parametrize("variance", [float("inf"), float("nan")])
+def test_rewards_too_large_for_a_variance_are_told(variance):
+    pair = PairVariance(variance, 0.0, 0.0, divided=False)
+    with pytest.raises(InputError, match="variance of these rewards is not finite"):
+        study(StudyInputs("two pilots", pair, tasks=2, samples=1, width=None), StudyRequest(detect=1e-9))

@@ -561,6 +561,8 @@ class _Study:
         self._units = "tasks" if known.clustered is None else "clusters"
         self._confidence = 1 - request.alpha
         self._price = request.price_per_sample if request.price_per_sample is not None else known.cost
+        if not math.isfinite(self._pair.of(1)):
+            raise InputError(f"{known.source}: the variance of these rewards is not finite; expected smaller rewards")
         if self._pair.of(1) == 0:
             raise InputError(
                 f"{known.source}: the rewards have no variance, so nothing can be planned; expected rewards that differ"
