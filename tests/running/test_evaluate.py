@@ -126,6 +126,8 @@ def test_a_file_of_ours_whose_runs_have_no_result_in_common(home):
         ("task.yaml", {"gen_kwargs": {"x": object()}}, InputError, "gen_kwargs: is .*expected a mapping such as"),
         ("task.yaml", {"samples": 0}, InputError, "--samples: is 0; expected an integer >= 1"),
         ("task.yaml", {"samples": 2.5}, InputError, "samples: is 2.5; expected an integer"),  # no command line can
+        ("task.yaml", {"by": 5}, InputError, r"by: is \[5\]; expected text or a list of texts"),
+        ("task.yaml", {"stop": ["\n", 1]}, InputError, r"stop: is .*1\]; expected text or a list of texts"),
         ("task.yaml", {"temperature": "hot"}, InputError, "temperature: is 'hot'; expected a number or null"),
         ("task.yaml", {"out": 5}, InputError, "out: is 5; expected text"),
     ],

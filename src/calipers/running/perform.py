@@ -518,7 +518,8 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
             if name == "metrics" and not all(isinstance(item, (str, Mapping)) for item in several):
                 right = "name it as 'my.py:worst', or score the run's folder: calipers.score(folder, [metric])"
                 raise InputError.at("metrics", "a run's plan holds names of metrics, and no objects", right)
-            value = tuple(str(item) if isinstance(item, Path) else item for item in several)
+            texts = [str(item) if isinstance(item, Path) else item for item in several]
+            value = tuple(texts) if name == "metrics" else setting(name, name, texts)
         elif name == "gen_kwargs" and not isinstance(value, str):
             value = _json(value)
         elif isinstance(value, Price):
