@@ -206,8 +206,8 @@ class Loop:
             completion, retries = await self._complete(request)
         except Shut:
             return  # the run ended while this one waited: it stays outstanding
-        except _Failed as failed:
-            made = Made(rollout, request, started, error=failed.error, retries=failed.retries)
+        if isinstance(completion, ClientError):
+            made = Made(rollout, request, started, error=completion, retries=retries)
         else:
             verdict = error = None
             if rollout.task.verifier is not None:
@@ -220,8 +220,8 @@ class Loop:
         await self._log.append(line)
         self._settle(made)
 
-    async def _complete(self, request: Request) -> tuple[Completion, int]:
-        """The completion, and the number of failed attempts before it."""
+    async def _complete(self, request: Request) -> tuple[Completion | ClientError, int]:
+        """The completion, or the error of the last attempt, and the number of failed attempts before it."""
         tried, turn = 0, self._pace.turn()
         while True:
             try:
@@ -245,7 +245,7 @@ class Loop:
                     self._status.trouble = error.kind
                 if not error.retry or tried == self._limits.retries:
                     self._count_refusal(error)
-                    raise _Failed(error, tried) from None
+                    return error, tried
                 if not error.slow_down:  # else all calls are held back, and this one has its turn before later ones
                     await self._wait(error, tried)
                 tried += 1
@@ -301,14 +301,6 @@ class Loop:
                 self.stop_between_tasks(reason)
             if self._limits.seconds is not None and self._status.elapsed >= self._limits.seconds:
                 self.stop(f"the time limit of {self._limits.seconds:g} s was reached")
-
-
-class _Failed(Exception):
-    """A request without a completion after all retries."""
-
-    def __init__(self, error: ClientError, retries: int) -> None:
-        super().__init__(str(error))
-        self.error, self.retries = error, retries
 
 
 def root_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -64,7 +64,7 @@ def shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:
     By the hash of seed and id, so that neither the order of the file nor a task that is added later
     changes which of two tasks comes first.
     """
-    return sorted(tasks, key=lambda task: _digest(seed, task.id))
+    return sorted(tasks, key=lambda task: sha256(f"{seed}\0{task.id}".encode("utf-8", "surrogatepass")).digest())
 
 
 def sample_seed(seed: int, task: str, sample: int) -> int:
@@ -76,10 +76,6 @@ def sample_seed(seed: int, task: str, sample: int) -> int:
     True
     """
     return crc32(f"{seed}\0{task}\0{sample}".encode("utf-8", "surrogatepass")) >> 1
-
-
-def _digest(seed: int, text: str) -> bytes:
-    return sha256(f"{seed}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
 
 MOST_FAILURES = 3
