@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.append(str(Path(__file__).parents[3]))
+sys.path.append(str(Path(__file__).parents[2]))
 
 from bench.statistics_paired_rule import floored_p, of_cluster_sums
 from calipers.analyses.plan_study import Clustered, StudyInputs, StudyRequest, from_numbers, study
