@@ -85,6 +85,16 @@ def test_the_later_attempt_has_the_say(tmp_path):
     assert [text.completion for text in gather([path]).rollouts.texts.values()] == ["second"]
 
 
+def test_samples_that_are_numbered_over_several_files_have_their_own_texts(tmp_path):
+    """Rows of verl have no sample numbers, so that those of each file begin at 0."""
+    for file in "ab":
+        row = {"input": "q", "output": file, "gts": "1", "score": float(file == "a"), "step": 0}
+        (tmp_path / f"{file}.jsonl").write_text(json.dumps(row) + "\n")
+    rolled = gather([str(tmp_path)]).rollouts
+    scores = rolled.table.rewards["score"].values
+    assert {scores[row]: text.completion for row, text in rolled.texts.items()} == {1.0: "a", 0.0: "b"}
+
+
 def test_texts_with_times_have_rows_only_where_every_trial_of_the_task_has_one():
     rolled = gather([str(JOB)]).rollouts
     task = rolled.table.tasks.index("json-merge")  # one of its three trials says nothing

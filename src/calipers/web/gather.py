@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.result import Comparison
-from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said, texts_by_group
+from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said
 from calipers.analyses.items import Flags, read_flags
 from calipers.analyses.leaderboard.document import Leaderboard
 from calipers.analyses.leaderboard.leaderboard import leaderboard
@@ -474,7 +474,7 @@ def with_texts(run: RunData, budget: int = TEXT_BUDGET, also: Iterable[int] = ()
     prompts: dict[int, str] = {}
     said_by: dict[int, dict[float, RolloutText]] = {}  # code of a task -> sample -> what it says
     key = tuple(table.keys[0])
-    for owner, text in texts_by_group(source.hashed(), source.rollouts.keys, source.columns, frozenset(code_of)):
+    for owner, text in source.texts_by_group(frozenset(code_of)):
         code = code_of.get(text.task)
         if tuple(owner) != key or code is None:
             continue

@@ -11,8 +11,7 @@ import pytest
 from analyses.compare.writing import put
 from systems.harbor.made import job, result, write
 
-from calipers.analyses.compare.source import contents, spoken
-from calipers.formats.read import read
+from calipers.analyses.compare.source import read_source, spoken
 
 NAMELESS = (None, None, None)
 
@@ -24,8 +23,12 @@ def nested(value, deep):
 
 
 def said(path, *wanted, columns=None):
-    rollouts, inputs = read([str(path)], columns=columns or {})
-    (found,) = contents(inputs, rollouts.keys, columns or {}, {rollouts.keys[0]: wanted}).values()
+    return of_files([str(path)], *wanted, columns=columns)
+
+
+def of_files(paths, *wanted, columns=None):
+    source = read_source([str(path) for path in paths], columns or {}, (), None)
+    (found,) = source.texts({source.rollouts.keys[0]: wanted}).values()
     return found
 
 
@@ -56,6 +59,18 @@ def test_the_first_sample_answers_for_a_task(tmp_path):
     assert len(found.prompts) == 1
 
 
+@pytest.mark.parametrize("columns", [{}, {"sample": "#"}])
+def test_samples_that_are_numbered_over_several_files_answer_by_the_first_file(tmp_path, columns):
+    record = {"task": "t", "reward": 1}
+    row = {"input": "q", "gts": "1", "score": 1.0, "step": 0}  # verl's, which has no sample numbers
+    paths = [
+        put(tmp_path / f"{file}.jsonl", {"completion": file, **record} if columns else {"output": file, **row})
+        for file in "ab"
+    ]
+    (task,) = read_source(paths, columns, (), None).rollouts.tasks
+    assert of_files(paths, task, columns=columns).answers == {task: (0, "a")}
+
+
 def test_an_answer_goes_before_the_completion(tmp_path):
     row = {"task": 7, "reward": 1, "completion": "so it is 4", "answer": 4}
     assert said(put(tmp_path / "a.jsonl", row), "7").answers == {"7": (0, "4")}
@@ -72,8 +87,8 @@ def test_keys_by_other_names_and_packed_files(tmp_path):
 
 def test_each_group_has_its_own(tmp_path):
     rows = [{"task": "t", "reward": 1, "model": model, "completion": f"{model} said"} for model in "mn"]
-    rollouts, inputs = read([put(tmp_path / "a.jsonl", *rows)])
-    found = contents(inputs, rollouts.keys, {}, {key: ["t"] for key in rollouts.keys})
+    source = read_source(put(tmp_path / "a.jsonl", *rows), {}, (), None)
+    found = source.texts({key: ["t"] for key in source.rollouts.keys})
     assert {key[1]: one.answers["t"][1] for key, one in found.items()} == {"m": "m said", "n": "n said"}
 
 
@@ -117,9 +132,7 @@ def test_jobs_given_together_answer_by_who_began_first(tmp_path):
             tmp_path / name / f"t__{name}" / "agent" / "trajectory.json",
             {"steps": [{"source": "agent", "message": name}]},
         )
-    rollouts, inputs = read([str(tmp_path / "a"), str(tmp_path / "b")])
-    (found,) = contents(inputs, rollouts.keys, {}, {rollouts.keys[0]: ["t"]}).values()
-    assert found.answers["t"][1] == "b"
+    assert of_files([tmp_path / "a", tmp_path / "b"], "t").answers["t"][1] == "b"
 
 
 def test_choices_that_are_no_numbers_are_shown_as_they_are(tmp_path):

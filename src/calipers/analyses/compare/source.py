@@ -24,7 +24,7 @@ from calipers.analyses.compare.align import Common, ReadRun
 from calipers.analyses.compare.question import Question
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, display, nearest
 from calipers.formats.convert import texts_of_rows
-from calipers.formats.format import BAD, COMPARED, Format, Raw, Text
+from calipers.formats.format import BAD, COMPARED, NUMBERED, Format, Raw, Text
 from calipers.formats.read import Input, begin, found_format
 from calipers.formats.run_folder import (
     DOCUMENTS,
@@ -70,12 +70,45 @@ class ReadSource:
     digests: Digests
     columns: Mapping[str, str]
     hashed: Callable[[], list[Input]]  # the files, once they are hashed
+    unnumbered: frozenset[str] = frozenset()  # the files whose samples are numbered in order of appearance
     known: list[dict[Key, Texts]] = field(default_factory=list)  # what was read before
     tables: dict[Key, DocumentTable | None] = field(default_factory=dict)  # likewise
 
+    def texts_by_group(self, wanted: frozenset[str]) -> Iterator[tuple[Key, Text]]:
+        """What the files say, each text with its group: the first of every task, all of the wanted ones."""
+        owner: dict[Key, Key | None] = {}
+        before = Counter[tuple[Any, ...]]()  # the samples of a task in earlier files
+        for file in self.hashed():
+            samples = Counter[tuple[Any, ...]]()
+            for text in _texts(file, self.columns, wanted):
+                if file.path in self.unnumbered:  # each file begins to number at 0
+                    unit = text[:4]
+                    samples[unit] = max(samples[unit], int(text.sample) + 1)
+                    text = text._replace(sample=text.sample + before[unit])
+                who = text[:3]
+                if who not in owner:
+                    owner[who] = _owner(who, self.rollouts.keys)
+                key = owner[who]
+                if key is not None:
+                    yield key, text
+            before.update(samples)
+
     def texts(self, wanted: Mapping[Key, Collection[str]]) -> dict[Key, Texts]:
-        """Prompts, and the answers to the wanted tasks, by group."""
-        return contents(self.hashed(), self.rollouts.keys, self.columns, wanted)
+        """Prompts of all tasks, and the answers to the wanted ones, by group."""
+        by_group = {key: Texts() for key in self.rollouts.keys}
+        for key, text in self.texts_by_group(frozenset(task for tasks in wanted.values() for task in tasks)):
+            texts, task = by_group[key], text.task
+            if task not in texts.prompts and (prompt := prompt_of(text)) is not None:
+                texts.prompts[task] = _hash(prompt)
+            if text.document and task not in texts.documents:
+                texts.documents[task] = text.document.encode()
+            if text.target and task not in texts.targets:
+                texts.targets[task] = text.target.encode()
+            # of several attempts at one sample, the later record is the later attempt
+            first = task not in texts.answers or text.sample <= texts.answers[task][0]
+            if first and task in wanted.get(key, ()) and (answer := _answer(text)):
+                texts.answers[task] = text.sample, answer[:LONGEST]
+        return by_group
 
     def prompts(self, key: Key) -> Texts:
         """What a group says but for its answers; read once, however many runs it meets."""
@@ -119,7 +152,9 @@ def read_source(
         parts: list[Part] = []
         rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
         digests = {key: digest for part in parts for key, digest in part.digests.items()}
-        return ReadSource(display(" ".join(paths)), rollouts, digests, columns, cache(inputs))
+        in_order = columns.get("sample") == NUMBERED
+        unnumbered = frozenset(display(part.places.path) for part in parts if in_order or part.unnumbered)
+        return ReadSource(display(" ".join(paths)), rollouts, digests, columns, cache(inputs), unnumbered)
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)
 
 
@@ -179,42 +214,6 @@ class Texts:
     documents: dict[str, bytes] = field(default_factory=dict)  # task -> hash of the document it is made of
     targets: dict[str, bytes] = field(default_factory=dict)  # task -> hash of its right answer
     answers: dict[str, tuple[float, str]] = field(default_factory=dict)  # task -> (sample, text) of its first sample
-
-
-def contents(
-    inputs: Sequence[Input], keys: Sequence[Key], columns: Mapping[str, str], wanted: Mapping[Key, Collection[str]]
-) -> dict[Key, Texts]:
-    """What the files of one side say: prompts of all tasks, answers of the wanted ones, by group."""
-    by_group = {key: Texts() for key in keys}
-    every = frozenset(task for tasks in wanted.values() for task in tasks)
-    for key, text in texts_by_group(inputs, keys, columns, every):
-        texts, task = by_group[key], text.task
-        if task not in texts.prompts and (prompt := prompt_of(text)) is not None:
-            texts.prompts[task] = _hash(prompt)
-        if text.document and task not in texts.documents:
-            texts.documents[task] = text.document.encode()
-        if text.target and task not in texts.targets:
-            texts.targets[task] = text.target.encode()
-        # of several attempts at one sample, the later record is the later attempt
-        first = task not in texts.answers or text.sample <= texts.answers[task][0]
-        if first and task in wanted.get(key, ()) and (answer := _answer(text)):
-            texts.answers[task] = text.sample, answer[:LONGEST]
-    return by_group
-
-
-def texts_by_group(
-    inputs: Sequence[Input], keys: Sequence[Key], columns: Mapping[str, str], wanted: frozenset[str]
-) -> Iterator[tuple[Key, Text]]:
-    """What the files say, each text with its group: the first of every task, all of the wanted ones."""
-    owner: dict[Key, Key | None] = {}
-    for file in inputs:
-        for text in _texts(file, columns, wanted):
-            who = text[:3]
-            if who not in owner:
-                owner[who] = _owner(who, keys)
-            key = owner[who]
-            if key is not None:
-                yield key, text
 
 
 def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
