@@ -106,6 +106,21 @@ def test_nothing_a_file_says_is_rendered():
     )
 
 
+@pytest.mark.parametrize("details", [False, True])
+def test_no_name_in_a_sentence_is_a_link_an_image_or_a_mention(details):
+    """The sentence, warnings and exceptions are words of ours around names of a file's."""
+    name = "![x](http://evil) @you"
+    attacked = group(
+        dataset=name,
+        model=name,
+        warnings=[f"task {name} has 90 % of it"],
+        ledger=ledger(exceptions={name: 1}),
+    )
+    text = markdown.render(document(result(attacked), details=details))
+    assert text.count("http://evil") > 2
+    assert not re.search(r"(?<!\\)\[x|@you", re.sub(r"`[^`\n]*`", "", text))
+
+
 def test_every_row_has_as_many_cells():
     cells = [len(re.findall(r"(?<!\\)\|", line)) for line in render(hostile()).splitlines() if line.startswith("|")]
     assert {*cells} == {7, 8}

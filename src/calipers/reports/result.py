@@ -324,4 +324,4 @@ def document(
 
         return result_details.blocks(result) if details else result_page.blocks(result, economics, every, command)
 
-    return Document(blocks, result.to_dict, FIELDS, result.rows, escaped="|_<", paged=not details)
+    return Document(blocks, result.to_dict, FIELDS, result.rows, paged=not details)
