@@ -38,6 +38,15 @@ def test_the_files_appear_together(tmp_path):
     assert sorted(os.listdir(folder)) == ["a", "b.txt"]
 
 
+def test_groups_whose_names_join_alike_have_two_files(tmp_path):
+    with GroupFiles(str(tmp_path), force=False) as files:
+        for parts in (["a_b", "c"], ["a", "b_c"], ["a", None], [None, "a"], [None, None]):
+            files.write(files.name_of(parts, ".json", "rollouts"), b"{}")
+    names = sorted(os.listdir(tmp_path))
+    assert [name for name in names if "-" not in name] == ["a.json", "a_b_c.json", "rollouts.json"]
+    assert len(names) == 5
+
+
 def test_a_failure_leaves_nothing(tmp_path):
     folder = tmp_path / "new"
 

@@ -6,6 +6,7 @@ Files are named safely, and written all together or not at all.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -38,9 +39,11 @@ def safe_name(text: str | None) -> str:
     if not text:
         return UNNAMED
     name = _UNSAFE.sub("_", text).strip("._-")[:LONGEST].rstrip("._-")
-    if name == text:
-        return name
-    return f"{name or UNNAMED}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return name if name == text else f"{name or UNNAMED}-{_short_hash(text)}"
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 class OutFile:
@@ -89,6 +92,14 @@ class GroupFiles:
                 os.mkdir(self.folder)
             os.mkdir(self._beside)
         return self
+
+    def name_of(self, parts: Sequence[str | None], end: str, unnamed: str = UNNAMED) -> str:
+        """The name of a group's file: ``dataset_model.eval``; with a hash where another group has that name.
+
+        ``a_b`` and ``c`` make the same name as ``a`` and ``b_c``.
+        """
+        name = "_".join(safe_name(part) for part in parts if part) or unnamed
+        return f"{name}-{_short_hash(json.dumps(parts))}{end}" if name + end in self._names else name + end
 
     def open(self, name: str) -> OutFile:
         """A file to be written, by its path below the folder; InputError where one is that may not be replaced."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from calipers.errors import InputError
 from calipers.reports.figures import percent
-from calipers.reports.group_files import GroupFiles, safe_name
+from calipers.reports.group_files import GroupFiles
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.table import Part
@@ -63,15 +63,15 @@ class ModelCard:
             yield f"{title}: {name} has no value, so that no file is written"
             return
         parts = [group.dataset, group.model, group.agent] if len(result.groups) > 1 else [self._task]
-        file = "_".join(safe_name(part) for part in parts if part) or safe_name(None)
+        file = files.name_of(parts, ".yaml")
         entry = {
             "dataset": {"id": self._dataset, "task_id": self._task},
             "value": estimate.value,
             "date": datetime.now(UTC).date().isoformat(),
             "notes": clean(_notes(name, estimate, group, result), None),
         }
-        files.write(f"{file}.yaml", _yaml(entry).encode())
-        yield f"{os.path.join(FOLDER, file)}.yaml: {name} {estimate.value:.4g} for {self._dataset}"
+        files.write(file, _yaml(entry).encode())
+        yield f"{os.path.join(FOLDER, file)}: {name} {estimate.value:.4g} for {self._dataset}"
         if len(group.metrics) > 1:
             others = ", ".join(list(group.metrics)[1:])
             yield f"{title}: a card has one value for a benchmark, the first metric; not written: {others}"

@@ -104,11 +104,8 @@ class InspectLogs:
         return {key: sorted(steps, key=_in_order) for key, steps in found.items() if len(steps) > 1}
 
     def _log(self, result: Result, group: Group, step: Step, files: GroupFiles) -> _Log:
-        at = [
-            safe_name(f"{word}-{value}") for word, value in zip((SPLIT, STEP), step, strict=True) if value is not None
-        ]
-        parts = [*(safe_name(part) for part in (group.dataset, group.model, group.agent) if part), *at]
-        name = self._file or f"{'_'.join(parts) or 'rollouts'}.eval"
+        at = [f"{word}-{value}" for word, value in zip((SPLIT, STEP), step, strict=True) if value is not None]
+        name = self._file or files.name_of([group.dataset, group.model, group.agent, *at], ".eval", "rollouts")
         path = os.path.normpath(os.path.join(files.folder, name))
         content = _Content(result, group) if step == WHOLE else _StepContent(result, group, step)
         return (_Archive if name.endswith(".eval") else _LogDocument)(content, files.open(name), path)
