@@ -281,6 +281,12 @@ def test_what_is_planned_and_not_there_is_not_run(tmp_path):
     assert sum(row["outcome"] == "not_run" for row in seen(table)) == 14
 
 
+def test_any_name_of_an_agent_stands_for_episodes_without_a_trace(tmp_path):
+    trace = {"id": "x", "agent": {"name": "a\0b", "config": {"model": "m"}}, "rewards": {"r": 1.0}}
+    episodes = [{"task": {"key": "t"}, "traces": [trace]}, {"task": {"key": "u"}, "traces": [], "ok": False}]
+    assert read([written(tmp_path, rows_of(*episodes))])[0].keys == [("a\0b", "m", None)]
+
+
 def test_a_float_extra_of_trl_is_named_as_a_reward(tmp_path):
     frame = {"step": [1, 1], "prompt": ["a", "a"], "completion": ["x", "y"], "r": [1.0, None], "seconds": [0.5, 2.0]}
     path = str(tmp_path / "t.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -36,7 +37,7 @@ from calipers.rollouts.table import Labels, Part
 SYSTEM: Final = "verifiers"
 TOTAL: Final = "reward"
 NO_TRACE: Final = "(no trace)"  # stands for the policy's agent until that is known
-POLICY: Final = "policy"  # what a count of traces by (agent, model) is called
+POLICY: Final = "policy "  # what a count of traces is called, with the agent and the model as JSON
 TRUNCATED: Final = frozenset({"max_turns", "context_length"})
 _FOLDERS: Final = re.compile(r"step_([0-9]+)[/\\](train|eval)[/\\]")
 
@@ -192,7 +193,7 @@ def take(rows: RowBlock) -> Ints:
     who = [(NO_TRACE, NO_TRACE, False) if trace is None else _who(trace) for trace in traces]
     for (agent, model, trainable), count in Counter(who).items():
         if trainable:
-            rows.counts[f"{POLICY}\0{agent or ''}\0{model or ''}"] += count
+            rows.counts[POLICY + json.dumps([agent or None, model or None])] += count
     gather.labels("agent", [agent for agent, _, _ in who])
     gather.labels("model", [model for _, model, _ in who])
     gather.labels("dataset", [_dataset(episodes[row][1]) for row in origin])
@@ -378,9 +379,9 @@ def _with_policy(parts: Sequence[SystemPart]) -> tuple[list[SystemPart], str | N
     """The parts with the policy's agent and model for episodes without a trace; and these two."""
     counts = Counter[str]()
     for part in parts:
-        counts.update({key: count for key, count in part.counts.items() if key.startswith(f"{POLICY}\0")})
-    agent, model = counts.most_common(1)[0][0].split("\0")[1:] if counts else ("", "")
-    who = {"agent": agent or None, "model": model or None}
+        counts.update({key: count for key, count in part.counts.items() if key.startswith(POLICY)})
+    names = json.loads(counts.most_common(1)[0][0].removeprefix(POLICY)) if counts else (None, None)
+    who = dict(zip(("agent", "model"), names, strict=True))
     named = []
     for part in parts:
         labels = {**part.labels, **{name: _instead(part.labels[name], value) for name, value in who.items()}}
