@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from cli.running import ARITH, calipers, refused
 
+from calipers.formats.read import read
+
 
 def exported(folder: Path) -> list[tuple[dict, list[dict]]]:
     """The pairs of files below a folder: the numbers and the samples."""
@@ -111,6 +113,15 @@ def test_what_exists_stays_unless_forced_and_nothing_is_half_written(tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
     assert calipers("score", "r.jsonl", "--export", "every_eval_ever", "--force", cwd=tmp_path).returncode == 0
     assert len(exported(tmp_path)) == 2
+
+
+def test_an_epoch_in_the_metadata_of_a_rollout_is_not_its_sample(tmp_path):
+    """Such as that of training: three samples of a task were read again as attempts at one."""
+    rows = [{"task": "t", "sample": sample, "reward": sample / 2, "metadata": {"epoch": 3}} for sample in range(3)]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    calipers("score", "r.jsonl", "--export", "every_eval_ever=out", cwd=tmp_path)
+    table = read([str(tmp_path / "out")])[0]
+    assert table.sample.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def take(rows: RowBlock) -> None:
     gather.labels(RESULT, rows["evaluation_result_id"])
     repeats: Remembered = rows.memory.setdefault("repeats", Remembered(_repeat))
     data = decoded(_DATA, rows["metadata"])
-    gather.whole("sample", repeats.of([(None, None) if each is None else (each.epoch, each.sample) for each in data]))
+    gather.whole("sample", repeats.of([(None, None) if each is None else (each.sample, each.epoch) for each in data]))
     evaluations = rows["evaluation"]
     if any(map(len, rows["error"])):
         failed = [bytes(raw) not in NO_ERROR for raw in rows["error"]]
@@ -130,8 +130,11 @@ def take(rows: RowBlock) -> None:
 
 
 def _repeat(said: tuple[str | int | None, str | int | None]) -> int:
-    """The number of the repeat that a row is of, from 0, by its epoch and its sample."""
-    for value, first in zip(said, (1, 0), strict=True):
+    """The number of the repeat that a row is of, from 0, by its sample, or else by its epoch.
+
+    A row with both is one that Calipers wrote: the epoch is a key of the rollout's own metadata.
+    """
+    for value, first in zip(said, (0, 1), strict=True):
         text = str(value)
         if text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= first:
             return int(text) - first
