@@ -126,6 +126,10 @@ def test_a_time_is_never_below_zero(seconds):
     assert sentences.duration(seconds) == "0 s"
 
 
+def test_a_sum_of_times_beyond_the_largest_number_is_said():
+    assert sentences.spent({"latency_s": float("inf")}, {}) == "inf\N{NO-BREAK SPACE}s"
+
+
 def price(value, metric="cost_per_solved"):
     return Estimate(value, None, None, None, 40, 320, 0, None, False, None, Signature(metric))
 

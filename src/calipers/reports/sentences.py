@@ -410,8 +410,8 @@ def duration(seconds: float) -> str:
     ('2.4 s', '14 min 16 s', '27.6 s', '4.2 ms', '2 h 2 min')
     """
     seconds = max(seconds, 0.0)
-    if seconds == 0:
-        return "0 s"
+    if seconds == 0 or math.isinf(seconds):  # a sum of times near the largest number
+        return f"{seconds:.0f} s"
     if seconds < 0.0995:
         return f"{1000 * seconds:.2g} ms"
     if seconds < 59.95:
