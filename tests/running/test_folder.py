@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, LogError
-from calipers.running.folder import Folder, Past, fingerprint
+from calipers.running.folder import Folder, Past, fingerprint, is_at
 
 IDENTITY = {"model": "openai/m", "tasks": "ab" * 32, "sampling": {"temperature": 0, "stop": ["\n"]}}
 TORN = "rollouts.jsonl: the last line was cut off by a crash and is dropped; its rollout will run again"
@@ -422,3 +422,14 @@ def test_a_folder_that_is_there_keeps_its_mode_and_its_files_follow(tmp_path, us
         folder.log.put(record().encode())
         folder.write("x", b"1")
     assert modes(place) == {".": given, **dict.fromkeys(FILES, files)}
+
+
+def test_a_lock_that_was_removed_while_one_waited_for_it_is_none(tmp_path):
+    """Who opened the file before its holder took it back holds a lock that nobody else can see."""
+    path = tmp_path / "lock"
+    with open(path, "wb") as file:
+        assert is_at(file.fileno(), path)
+        path.unlink()
+        assert not is_at(file.fileno(), path)
+        path.touch()
+        assert not is_at(file.fileno(), path)

@@ -527,6 +527,8 @@ def _locked(path: Path) -> int:
         raise InputError.at(str(path), f"cannot be written ({error.strerror})", "choose another --out") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not is_at(lock, path / LOCK):
+            raise BlockingIOError
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
     except BlockingIOError:
@@ -538,6 +540,14 @@ def _locked(path: Path) -> int:
         os.close(lock)
         raise InputError.at(str(path), f"cannot be locked ({error.strerror})", "choose another --out") from None
     return lock
+
+
+def is_at(lock: int, path: Path) -> bool:
+    """Whether an open file is still the one at a path: whoever held its lock may have removed it meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:

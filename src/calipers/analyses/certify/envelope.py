@@ -128,8 +128,9 @@ def read_envelope(path: str) -> Envelope:
 def public_key(path: str) -> bytes:
     """The 32 bytes of the public key in a PEM file; InputError where there is none."""
     serialization, ed25519 = _cryptography()
+    data = _bytes_of(path, SMALL)
     try:
-        key = serialization.load_pem_public_key(_bytes_of(path, SMALL))
+        key = serialization.load_pem_public_key(data)
     except (ValueError, TypeError):
         right = "expected an Ed25519 public key in PEM, as calipers certify --new-key wrote it"
         raise InputError.at(path, "is not a public key", right) from None
@@ -164,9 +165,10 @@ def new_key(path: str) -> str:
 def private_key(path: str) -> Any:
     """The private key in a PEM file; InputError where there is none, or cryptography is not installed."""
     serialization, ed25519 = _cryptography()
+    data = _bytes_of(path, SMALL)
     right = "expected an Ed25519 private key in PEM without a password, as calipers certify --new-key writes it"
     try:
-        key = serialization.load_pem_private_key(_bytes_of(path, SMALL), password=None)
+        key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError):
         raise InputError.at(path, "is not a private key", right) from None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
@@ -261,8 +263,9 @@ def stamped_at(envelope: Envelope, reply: str, authority: str) -> datetime:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     odd = (IndexError, ValueError, TypeError, KeyError, StopIteration, UnsupportedAlgorithm, x509.DuplicateExtension)
+    pem = _bytes_of(authority, SMALL)
     try:
-        trusted = x509.load_pem_x509_certificate(_bytes_of(authority, SMALL))
+        trusted = x509.load_pem_x509_certificate(pem)
     except ValueError:
         raise InputError.at(authority, "is not a certificate", "expected the authority's certificate in PEM") from None
     data = _bytes_of(reply, SMALL)

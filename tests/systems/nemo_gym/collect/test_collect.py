@@ -508,3 +508,21 @@ def test_tasks_without_a_target_are_told(tmp_path):
         found = collect(asked(tmp_path, {"simple_agent": "openai/any"}, verifier="exact_match", **simple))
     said = "2 tasks without target, expected_answer or expected; exact_match compares the answers with empty text"
     assert found.notes == (f"{given}: {said}",)
+
+
+def test_a_collection_that_could_not_begin_takes_nothing_from_the_next_process(tmp_path):
+    """As soon as the lock is free another process may begin the same collection: its files are its own."""
+    path = tmp_path / "new" / "r.jsonl"
+    plan = [{"_ng_task_index": 0, "_ng_rollout_index": 0, "agent_ref": {"name": "math"}}]
+    others: list[Files] = []
+
+    class Left(Files):
+        def close(self):
+            super().close()
+            if not others:
+                others.append(Files.open(path, plan, lambda data: data, overwrite=False))
+
+    Left.open(path, plan, lambda data: data, overwrite=False).abandon()
+    others[0].close()
+    assert path.exists()
+    assert rows(path.with_name("r_materialized_inputs.jsonl")) == plan

@@ -15,7 +15,7 @@ import msgspec
 
 from calipers.errors import InputError
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
-from calipers.running.folder import differences
+from calipers.running.folder import differences, is_at
 from calipers.running.log import Log, Scrub, put, repaired, scrubbed
 from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
 from calipers.systems.nemo_gym.wire import StoredRow
@@ -149,13 +149,17 @@ class Files:
 
     def abandon(self) -> None:
         """Take back what `open` made, if nothing came of it."""
-        self.close()
-        if self.path in self._made:
-            for word in ("", FAILURES, INPUTS):
-                (beside(self.path, word) if word else self.path).unlink(missing_ok=True)
-            for folder in self._made[1:]:
-                with suppress(OSError):  # somebody else has put something there
-                    folder.rmdir()
+        try:
+            for log in self._logs.values():
+                log.shut()
+            if self.path in self._made:
+                for word in ("", FAILURES, INPUTS):
+                    (beside(self.path, word) if word else self.path).unlink(missing_ok=True)
+                for folder in self._made[1:]:
+                    with suppress(OSError):  # somebody else has put something there
+                        folder.rmdir()
+        finally:
+            self.close()  # not before: another process may collect into it from then on
 
     def _begin(self, plan: list[Row], overwrite: bool) -> None:
         sidecar, inputs = beside(self.path, FAILURES), beside(self.path, INPUTS)
@@ -258,6 +262,8 @@ def _locked(path: Path) -> tuple[int, list[Path]]:
         raise InputError.at(str(path), f"cannot be written ({error.strerror})", "choose another --output") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not is_at(lock, path):
+            raise BlockingIOError
     except OSError:
         os.close(lock)
         wrong = "another process is collecting into it"
