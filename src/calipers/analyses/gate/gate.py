@@ -32,7 +32,7 @@ from calipers.analyses.gate.numbers import (
     with_filled,
     worst_of,
 )
-from calipers.analyses.gate.requirement import OPS, TASK, Gaps, NamedResult, Policy, Requirement, required_of
+from calipers.analyses.gate.requirement import TASK, Gaps, NamedResult, Policy, Requirement, required_of
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.formats.read import is_folder_of_runs, runs_inside
@@ -68,11 +68,12 @@ def decided(wanted: Requirement, word: Word, missing: Missing, too_many: str | N
         may = f"{missing.text} are missing and may decide the answer: {missing.why}; {allow(missing.count)}"
         return "undefined", too_many or may
     low, high = sorted(missing.ends)
-    if not _could(wanted, low, high):
+    met = [wanted.met(end) for end in (low, high)]
+    if not (low <= wanted.number <= high if wanted.op == "==" else any(met)):  # no value between them meets it
         return "failed", None
     if too_many:
         return "undefined", too_many
-    if _must(wanted, low, high):
+    if all(met):
         return word, None
     bounds = f"the value is {figure(low)} to {figure(high)} depending on them"
     return "undefined", f"{missing.text} are missing and decide the answer: {bounds}; {allow(missing.count)}"
@@ -93,17 +94,6 @@ def undecided(seen: Check, ends: Sequence[Check], group: GateGroup) -> Check:
     gaps = group.ledger.gaps
     why = f"{gaps:,} of {group.ledger.planned:,} rollouts are missing and decide the answer; {allow(gaps)}"
     return replace(seen, word="undefined", value=None, why=why, failing=[])
-
-
-def _could(wanted: Requirement, low: float, high: float) -> bool:
-    """Whether some value from low to high meets the requirement."""
-    if wanted.op == "==":
-        return low <= wanted.number <= high
-    return any(OPS[wanted.op](end, wanted.number) for end in (low, high))
-
-
-def _must(wanted: Requirement, low: float, high: float) -> bool:
-    return all(OPS[wanted.op](end, wanted.number) for end in (low, high))
 
 
 def missing_of(part: GateGroup | GateSlice, number: Number) -> str:
@@ -351,7 +341,9 @@ def held_against(policy: Policy, scoring: GateScoring | None = None, *, alone: b
             notes += [*_warnings(named.name, numbers), *(_warnings("the baseline", apart.before) if apart else ())]
         for requirement in requirements:
             checks += [
-                _check(requirement, named, group, numbers, apart, policy.max_gaps)
+                _GroupCheck(
+                    requirement, named.name, group, numbers, apart if requirement.delta else None, policy.max_gaps
+                ).check()
                 for group in _groups(requirement, numbers)
             ]
     return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
@@ -419,91 +411,92 @@ def _groups(wanted: Requirement, numbers: GateNumbers) -> list[GateGroup]:
     return groups
 
 
-def _check(
-    wanted: Requirement,
-    named: NamedResult,
-    group: GateGroup,
-    numbers: GateNumbers,
-    apart: Differences | None,
-    most: Gaps | None,
-) -> Check:
-    if wanted.every or wanted.weakest:
-        return _of_slices(wanted, named, group, numbers, most)
-    part, number = _number(wanted, group, numbers)
-    start = _start(wanted, named, group, part)
-    better = number.better if number else None
-    if wanted.worst and part is not None and number is not None:
-        number = _worst(wanted, part, number, group, numbers)
-    if wanted.delta and apart is not None:
-        number = apart.of(group, wanted, number)
-    if part is None or number is None:
-        return replace(start, why=f"there is no slice {wanted.by}={wanted.slice}; {_slices(wanted, group)}")
-    tasks = None if wanted.missing else number.tasks
-    start = replace(start, estimate=finite(number.value), interval=number.interval, tasks=tasks)
-    if number.interval is not None:
-        start = replace(start, confidence=numbers.confidence)
-    too_many = _gaps(part, most, "")
-    if too_many is None and wanted.delta and apart is not None:
-        too_many = _gaps(apart.counterpart(group), most, " of the baseline")
-    value, why = _value(wanted, number)
-    if value is None:
-        return replace(start, why=too_many or why)
-    word: Word = "passed" if wanted.met(value) else "failed"
-    missing = None
-    if (most is None or too_many) and not (wanted.missing or wanted.worst or numbers.zero):
-        missing = _missing(wanted, group, part, number, numbers, apart)
-    if missing is None:
-        if too_many:
-            return replace(start, why=too_many)
+@dataclass(frozen=True, slots=True)
+class _GroupCheck:
+    """A requirement that is held against one group of a result."""
+
+    wanted: Requirement
+    result: str  # its name
+    group: GateGroup
+    numbers: GateNumbers
+    apart: Differences | None  # from the baseline, where the requirement is about them
+    most: Gaps | None
+
+    def check(self) -> Check:
+        """The answer."""
+        wanted = self.wanted
+        if wanted.every or wanted.weakest:
+            return self._of_slices()
+        part, number = _number(wanted, self.group, self.numbers)
+        start = self._start(part)
+        better = number.better if number else None
+        if wanted.worst and part is not None and number is not None:
+            number = self._worst(part, number)
+        if self.apart is not None:
+            number = self.apart.of(self.group, wanted, number)
+        if part is None or number is None:
+            return replace(start, why=f"there is no slice {wanted.by}={wanted.slice}; {_slices(wanted, self.group)}")
+        tasks = None if wanted.missing else number.tasks
+        start = replace(start, estimate=finite(number.value), interval=number.interval, tasks=tasks)
+        if number.interval is not None:
+            start = replace(start, confidence=self.numbers.confidence)
+        too_many = _gaps(part, self.most, "")
+        if too_many is None and self.apart is not None:
+            too_many = _gaps(self.apart.counterpart(self.group), self.most, " of the baseline")
+        value, why = _value(wanted, number)
+        if value is None:
+            return replace(start, why=too_many or why)
+        word: Word = "passed" if wanted.met(value) else "failed"
+        missing, why = None, too_many
+        if (self.most is None or too_many) and not (wanted.missing or wanted.worst or self.numbers.zero):
+            missing = self._missing(part, number)
+        if missing is not None:
+            word, why = decided(wanted, word, missing, too_many)
+        if why is not None:
+            return replace(start, why=why)
         return replace(start, value=value, word=word, remark=_remark(wanted, number, word, better))
-    word, why = decided(wanted, word, missing, too_many)
-    if why is not None:
-        return replace(start, why=why)
-    return replace(start, value=value, word=word, remark=_remark(wanted, number, word, better))
 
+    def _start(self, part: GateGroup | GateSlice | None) -> Check:
+        wanted = self.wanted
+        return Check(
+            wanted.text, wanted.tier, self.result, *self.group.who, "undefined", op=wanted.op, number=wanted.number,
+            planned=part.ledger.planned if part else None, gaps=part.ledger.gaps if part else None,
+        )  # fmt: skip
 
-def _missing(
-    wanted: Requirement,
-    group: GateGroup,
-    part: GateGroup | GateSlice,
-    number: Number,
-    numbers: GateNumbers,
-    apart: Differences | None,
-) -> Missing | None:
-    """What is missing of what a requirement is about; None where nothing is."""
-    if wanted.delta and apart is not None:
-        return of_difference(wanted, group, number, apart)
+    def _worst(self, part: GateGroup | GateSlice, number: Number) -> Number:
+        """The number with every missing rollout at its worse end."""
+        if self.numbers.document or BOTTOM not in self.numbers.filled:  # or a difference that is not paired
+            return at_end(number, part, worse=True)
+        return worst_of(self.wanted, part, number, self.numbers.unknown, self._filled(BOTTOM))
 
-    def twin(end: int) -> Number | None:
-        filled = numbers.filled.get(end, {}).get(group.who)
-        return None if filled is None else _number_in(wanted, filled)
+    def _filled(self, end: int) -> Number | None:
+        """The number with every missing rollout at an end of the range; None where that is not known."""
+        group = self.numbers.filled.get(end, {}).get(self.group.who)
+        return None if group is None else _number_in(self.wanted, group)
 
-    return at_ends(wanted, part, number, None if numbers.once else twin, numbers.unknown.get(wanted.key))
+    def _missing(self, part: GateGroup | GateSlice, number: Number) -> Missing | None:
+        """What is missing of what the requirement is about; None where nothing is."""
+        if self.apart is not None:
+            return of_difference(self.wanted, self.group, number, self.apart)
+        filled = None if self.numbers.once else self._filled
+        return at_ends(self.wanted, part, number, filled, self.numbers.unknown.get(self.wanted.key))
 
-
-def _start(wanted: Requirement, named: NamedResult, group: GateGroup, part: GateGroup | GateSlice | None) -> Check:
-    return Check(
-        wanted.text, wanted.tier, named.name, *group.who, "undefined", op=wanted.op, number=wanted.number,
-        planned=part.ledger.planned if part else None, gaps=part.ledger.gaps if part else None,
-    )  # fmt: skip
-
-
-def _of_slices(
-    wanted: Requirement, named: NamedResult, group: GateGroup, numbers: GateNumbers, most: Gaps | None
-) -> Check:
-    """What every slice, or the worst task, comes to."""
-    start, slices = _start(wanted, named, group, group), _slices_by(wanted, group, numbers)
-    if (too_many := _gaps(group, most, "")) is not None:
-        return replace(start, why=too_many)
-    if wanted.weakest:
-        seen = of_weakest(wanted, group, start, numbers.confidence)
-        if most is not None or numbers.zero or seen.value is None or not group.ledger.gaps:
-            return seen
-        ends = [of_weakest(wanted, group, start, numbers.confidence, fill) for fill in (0, 1)]
-        return undecided(seen, ends, group)
-    allowed = None if most is None else Gaps(1.0, share=True)  # so many are missing of the group that none decides it
-    each = {name: _check(replace(wanted, slice=name), named, group, numbers, None, allowed) for name in slices}
-    return of_every(wanted, start, each)
+    def _of_slices(self) -> Check:
+        """What every slice, or the worst task, comes to."""
+        wanted, group, confidence = self.wanted, self.group, self.numbers.confidence
+        start, slices = self._start(group), _slices_by(wanted, group, self.numbers)
+        if (too_many := _gaps(group, self.most, "")) is not None:
+            return replace(start, why=too_many)
+        if wanted.weakest:
+            seen = of_weakest(wanted, group, start, confidence)
+            if self.most is not None or self.numbers.zero or seen.value is None or not group.ledger.gaps:
+                return seen
+            ends = [of_weakest(wanted, group, start, confidence, fill) for fill in (0, 1)]
+            return undecided(seen, ends, group)
+        # so many are missing of the group that none decides it
+        allowed = None if self.most is None else Gaps(1.0, share=True)
+        each = {name: replace(self, wanted=replace(wanted, slice=name), most=allowed).check() for name in slices}
+        return of_every(wanted, start, each)
 
 
 def _slices_by(wanted: Requirement, group: GateGroup, numbers: GateNumbers) -> Mapping[str, GateSlice]:
@@ -512,16 +505,6 @@ def _slices_by(wanted: Requirement, group: GateGroup, numbers: GateNumbers) -> M
         hint = "" if group.breakdowns else f"it has no slices; expected a result of calipers score --by {wanted.by}"
         raise UnknownName.of(f"slices in {numbers.path}", wanted.by or "", group.breakdowns, hint)
     return group.breakdowns[wanted.by]
-
-
-def _worst(
-    wanted: Requirement, part: GateGroup | GateSlice, number: Number, group: GateGroup, numbers: GateNumbers
-) -> Number:
-    """The number with every missing rollout at its worse end."""
-    if numbers.document or BOTTOM not in numbers.filled:  # or a difference that is not paired
-        return at_end(number, part, worse=True)
-    twin = numbers.filled[BOTTOM].get(group.who)
-    return worst_of(wanted, part, number, numbers.unknown, None if twin is None else _number_in(wanted, twin))
 
 
 def _number_in(wanted: Requirement, group: GateGroup) -> Number | None:

@@ -15,12 +15,11 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from calipers.analyses.gate.document import CRITICAL, Check, Gate
 from calipers.analyses.gate.gate import gate
@@ -32,6 +31,7 @@ from calipers.errors import InputError, LogError, UnknownName
 from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import BAD, Named
 from calipers.formats.read import begin
+from calipers.reports.result import finite
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
 
@@ -88,7 +88,7 @@ class History:
             if earlier.digest == digest:
                 return earlier
         number = len(self.nights) + 1
-        sums = _numbered(sums, number)
+        sums = replace(sums, step=number, split="", dataset=None, agent=None)
         values, given = sums.values(self.alarm.what)
         night = Night(number, sums.path, digest, float(values[given].mean()) if given.any() else float("nan"))
         if self.rule == E_PROCESS:
@@ -132,7 +132,8 @@ class History:
 
     def check(self, night: Night) -> Check:
         """The answer of a night as a check of the gate."""
-        times = f"this baseline has been compared {_times(self.compared_at(night))}"
+        count = self.compared_at(night)
+        times = f"this baseline has been compared {'once' if count == 1 else f'{count} times'}"
         times = "it is the baseline of the next ones" if night.number == 1 else times
         number = len(self.nights)
         if self.rule != E_PROCESS:
@@ -154,14 +155,6 @@ class History:
             estimate=night.value,
             remark=f"night {night.number} of {number}: {about}{since}; {times}",
         )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-def _numbered(sums: StepSums, number: int) -> StepSums:
-    return replace(sums, step=number, split="", dataset=None, agent=None)
 
 
 def tonight(path: str, columns: Mapping[str, str] | None = None, reward: str | None = None) -> StepSums:
@@ -193,9 +186,12 @@ def load_history(
     """The history of a file, which must have the same rules as asked for; a new one where there is no file."""
     fresh = new_history(alarm, false_alarms, rule, nights)
     try:
-        content = msgspec.json.decode(_read(path))
+        with open(path, "rb") as file:
+            content = msgspec.json.decode(file.read())
     except FileNotFoundError:
         return fresh
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
     except BAD:
         raise InputError.at(path, "is not a history", "expected a file that gate --history wrote, or no file") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -227,7 +223,10 @@ def save_history(path: str, history: History) -> None:
         "alarm": history.alarm.text,
         "false_alarms": history.monitor.settings.false_alarms,
         "compared": history.compared,
-        "nights": [_finite(night) for night in history.nights],
+        "nights": [
+            {key: finite(value) if isinstance(value, float) else value for key, value in asdict(night).items()}
+            for night in history.nights
+        ],
         "settings": to_tree(history.monitor.settings),
         "monitor": to_tree(history.monitor.__dict__),
     }
@@ -237,47 +236,6 @@ def save_history(path: str, history: History) -> None:
             file.write(f"{text}\n".encode())
     except OSError as error:
         raise LogError.of(path, error) from None
-
-
-def _finite(night: Night) -> dict[str, Any]:
-    fields = {name: getattr(night, name) for name in Night.__slots__}
-    return {
-        key: None if isinstance(value, float) and not np.isfinite(value) else value for key, value in fields.items()
-    }
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
-
-
-def history_check(
-    path: str,
-    history_path: str,
-    *,
-    alarm: str | None = None,
-    false_alarms: float | None = None,
-    rule: str | None = None,
-    nights: int | None = None,
-    columns: Mapping[str, str] | None = None,
-    reward: str | None = None,
-) -> tuple[Check, Sequence[str]]:
-    """The check of tonight's rollouts against their history, which is written anew; and notes."""
-    history = load_history(history_path, alarm, false_alarms, rule, nights)
-    sums = tonight(path, columns, reward)
-    before = len(history.nights)
-    night = history.take(sums)
-    notes = list(history.monitor.notes)
-    if len(history.nights) == before:
-        notes.append(f"{path}: these rollouts are night {night.number} of the history already; nothing was added")
-    else:
-        save_history(history_path, history)
-    return history.check(night), notes
 
 
 def gate_with_history(
@@ -292,19 +250,19 @@ def gate_with_history(
     policy: str | None = None,
     **settings: Any,
 ) -> Gate:
-    """The gate of a run, with the check of its history before its requirements, if it has any."""
+    """The gate of a run, with the check of its history, which is written anew, before its requirements, if any."""
     if result is None:
         raise InputError("RESULT is missing; --history needs the rollouts of tonight's run")
-    check, notes = history_check(
-        result,
-        history,
-        alarm=alarm,
-        false_alarms=false_alarms,
-        rule=online,
-        nights=nights,
-        columns=settings.get("columns"),
-        reward=settings.get("reward"),
-    )
+    kept = load_history(history, alarm, false_alarms, online, nights)
+    sums = tonight(result, settings.get("columns"), settings.get("reward"))
+    before = len(kept.nights)
+    night = kept.take(sums)
+    notes = list(kept.monitor.notes)
+    if len(kept.nights) == before:
+        notes.append(f"{result}: these rollouts are night {night.number} of the history already; nothing was added")
+    else:
+        save_history(history, kept)
+    check = kept.check(night)
     if not require and policy is None:
         return Gate([check], notes=notes)
     checked = gate(result, require=require, policy=policy, **settings)

@@ -369,17 +369,25 @@ def _mapping(content: Mapping[str, Any], key: str, path: str) -> dict[str, Any]:
 
 def _result(name: Any, given: Any, path: str) -> NamedResult:
     where = f"{path}: results.{name}"
-    fields = {"path": given} if isinstance(given, str) else given
-    if not isinstance(fields, dict) or not isinstance(fields.get("path"), str):
+    fields = _fields(given, _OF_RESULT, where, "result", "a path")
+    if fields is None:
         raise InputError.at(where, f"is {given!r:.60}", "expected a path, or {path: ..., baseline: ...}")
-    for key, value in fields.items():
-        if key not in _OF_RESULT:
-            raise InputError.at(where, str(UnknownName.of("key of a result", str(key), _OF_RESULT)))
-        if not isinstance(value, str):
-            raise InputError.at(where, f"{key} is {value!r:.60}", "expected a path")
     folder = os.path.dirname(path)
     baseline = fields.get("baseline")
     return NamedResult(str(name), os.path.join(folder, fields["path"]), baseline and os.path.join(folder, baseline))
+
+
+def _fields(given: Any, keys: Sequence[str], where: str, kind: str, values: str) -> dict[str, str] | None:
+    """The fields of an entry, of which the first key is the main one and may stand alone; None for what has none."""
+    fields = {keys[0]: given} if isinstance(given, str) else given
+    if not isinstance(fields, dict) or not isinstance(fields.get(keys[0]), str):
+        return None
+    for key, value in fields.items():
+        if key not in keys:
+            raise InputError.at(where, str(UnknownName.of(f"key of a {kind}", str(key), keys)))
+        if not isinstance(value, str):
+            raise InputError.at(where, f"{key} is {value!r:.60}", f"expected {values}")
+    return fields
 
 
 def _tier(content: Mapping[str, Any], tier: str, results: Sequence[str], path: str) -> list[Requirement]:
@@ -390,14 +398,9 @@ def _tier(content: Mapping[str, Any], tier: str, results: Sequence[str], path: s
 
 
 def _requirement(given: Any, tier: str, where: str, results: Sequence[str]) -> Requirement:
-    fields = {"require": given} if isinstance(given, str) else given
-    if not isinstance(fields, dict) or not isinstance(fields.get("require"), str):
+    fields = _fields(given, _OF_REQUIREMENT, where, "requirement", "text")
+    if fields is None:
         raise InputError.at(where, f"{given!r:.60} cannot be read", "expected 'EXPR OP NUMBER' or {require: ...}")
-    for key, value in fields.items():
-        if key not in _OF_REQUIREMENT:
-            raise InputError.at(where, str(UnknownName.of("key of a requirement", str(key), _OF_REQUIREMENT)))
-        if not isinstance(value, str):
-            raise InputError.at(where, f"{key} is {value!r:.60}", "expected text")
     of = fields.get("of")
     if of is not None and of not in results:
         raise InputError.at(where, str(UnknownName.of("result in this policy", of, results)))

@@ -44,7 +44,7 @@ from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
-from calipers.stats.ranks import RankSets, Winner, tie_bars
+from calipers.stats.ranks import RankSets, tie_bars
 
 FINISHED: Final = "a finished result without its rollouts: ranks compare models task by task"
 STOPPED: Final = "its results stopped the run, so a rank over a fixed number of tasks is not valid"
@@ -204,21 +204,22 @@ def _of_contest(
         rest = [_unranked(run, request, plan, ALONE) for run in ranked]
         rest += [_unranked(run, request, plan, STOPPED) for run in stopped]
         rest += [_of_result(some, group, request.text, plan) for some, group in documents]
+        why = next((standing.why for standing in rest if standing.why), ALONE)
         better = not isinstance(request.metric, Metric) or request.metric.higher_is_better is not False
-        return [Board(dataset, request.text, better, 0, 0, _in_order(rest, better), why=_why(rest))], []
+        return [Board(dataset, request.text, better, 0, 0, _in_order(rest, better), why=why)], []
     every = common_values(ranked, question)
     if not every:
         for run in ranked[1:]:  # says what they do not share
             metrics_of(plan.asked, (ranked[0].rollouts, run.rollouts), (ranked[0].name, run.name), plan.reward)
         raise InputError(f"the models have no {plan.asked[0].text!r} in common; pick a reward with --reward KEY")
+    if not _shared(ranked):
+        raise InputError(_no_common(ranked))
+    tasks = set[str]().union(*(run.rollouts.tasks for run in ranked))
     boards, notes = [], []
     for known in every:
-        if not _shared(ranked):
-            raise InputError(_no_common(ranked))
         standings, its_notes = _scored(ranked, known, plan)
         rest = [_unranked(run, known.requests[0], plan, STOPPED) for run in stopped]
         rest += [_of_result(some, group, known.metric, plan) for some, group in documents]
-        tasks = set[str]().union(*(run.rollouts.tasks for run in ranked))
         boards.append(_ranked(dataset, known, standings, rest, len(tasks), baseline, question))
         notes += its_notes
     return boards, notes
@@ -304,10 +305,6 @@ def _in_order(standings: Sequence[Standing], higher_is_better: bool) -> list[Sta
     return sorted(standings, key=place)
 
 
-def _why(standings: Sequence[Standing]) -> str:
-    return next((standing.why for standing in standings if standing.why), ALONE)
-
-
 def _ranked(
     dataset: str | None,
     known: CommonValues,
@@ -349,14 +346,11 @@ def _ranked(
         [*places, *last],
         bars=tie_bars(sets.tied),
         pairs=rivals,
-        winner=_first(ranked.best),
+        # of the best values the first that stands on the page: equal ones are worth the same
+        winner=replace(ranked.best, run=0),
         optimism=ranked.drawn.optimism,
         baseline=baseline,
     )
-
-
-def _first(best: Winner) -> Winner:
-    return replace(best, run=0)  # of the best values the first that stands on the page: equal ones are worth the same
 
 
 def _difference(place: int, other: int, standings: Sequence[Standing]) -> float:

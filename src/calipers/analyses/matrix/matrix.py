@@ -43,7 +43,6 @@ from calipers.analyses.compare.source import (
 from calipers.analyses.matrix.document import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
-from calipers.formats.read import Input
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.result import Group, finite
@@ -272,21 +271,17 @@ def _matrix(
         higher_is_better=better,
         tests=len(tested),
         models=list(columns.values()),
-        inputs=[*(source.hashed() for source in read), *(_inputs(some) for some in finished)],
+        inputs=[*(source.hashed() for source in read), *(list(some.result.inputs) for some in finished)],
         benchmarks=[replace(row, in_mean=row.benchmark not in out) for row in benchmarks],
         mean=mean,
         notes=[
             *source_notes(read),
             *_missing(benchmarks, plan.missing),
-            *_gathered(rows, len(rows)),
+            *_gathered(rows),
             *_fragile(rows, benchmarks, plan),
             *_of_mean(mean),
         ],
     )
-
-
-def _inputs(finished: FinishedResult) -> list[Input]:
-    return list(finished.result.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,17 +328,12 @@ def _row(
     }
     if any(entry.run is None for entry in entries.values()) and len(entries) > 1:
         why = FINISHED
-    for run in runs:
-        notes = [*notes, *_stopped(run)]
+    stops = [(run.name, run.rollouts.stop) for run in runs]
+    notes += [f"{run}: {stop.fact}: no difference on this benchmark is tested" for run, stop in stops if stop]
     cells = [_cell(column.name, entries.get(column.name), estimates.get(column.name), parts) for column in columns]
     tasks = max((cell.tasks for cell in cells), default=0)
     metric = next((request.text for request in requests.values()), None)
     return _Row(MatrixRow(name, tasks, excluded, cells, why=why), estimates, differences, metric, notes)
-
-
-def _stopped(run: ReadRun) -> list[str]:
-    stop = run.rollouts.stop
-    return [] if stop is None else [f"{run.name}: {stop.fact}: no difference on this benchmark is tested"]
 
 
 def _request(run: ReadRun, plan: Plan) -> RequestedMetric:
@@ -563,16 +553,13 @@ def _missing(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:
     return [f"{missing:,} of {planned:,} rollouts {are} missing ({what}){f': {where}' if len(counts) > 1 else ''}"]
 
 
-def _gathered(rows: Sequence[_Row], count: int) -> list[str]:
-    """The notes of all benchmarks, each once, with the benchmarks that it is about."""
+def _gathered(rows: Sequence[_Row]) -> list[str]:
+    """The notes of all benchmarks, each once, with the benchmarks that it is about, where it is not about all."""
     about: dict[str, list[str]] = {}
     for row in rows:
         for note in dict.fromkeys(row.notes):
             about.setdefault(note, []).append(row.benchmark.benchmark)
-    return [
-        note if len(names) == count > 1 else f"{', '.join(names)}: {note}" if count > 1 else note
-        for note, names in about.items()
-    ]
+    return [note if len(names) == len(rows) else f"{', '.join(names)}: {note}" for note, names in about.items()]
 
 
 def _fragile(rows: Sequence[_Row], benchmarks: Sequence[MatrixRow], plan: Plan) -> list[str]:
