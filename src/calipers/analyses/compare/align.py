@@ -222,6 +222,12 @@ class Common:
         return settled
 
 
+def no_common(first: ReadRun, second: ReadRun) -> str:
+    """The refusal of two runs without a common task, with the first tasks of each."""
+    runs = (f"{run.name} ({', '.join(map(repr, run.rollouts.tasks[:2]))}, ...)" for run in (first, second))
+    return f"{' and '.join(runs)} have no task in common"
+
+
 def by_id(first: Rollouts, second: Rollouts, apart: frozenset[str] = frozenset()) -> Common:
     """The tasks of the same id; those ``apart`` are not the same task in spite of it."""
     number = {task: index for index, task in enumerate(second.tasks)}

@@ -30,6 +30,7 @@ from calipers.analyses.compare.align import (
     contests_of,
     cut,
     dataset_of,
+    no_common,
     runs_of,
     units,
 )
@@ -199,7 +200,7 @@ def _compared(
         for first, second in chosen:
             common, pair_notes = common_tasks(contest[first], contest[second], sources)
             if not common.alignment.common:
-                unshared.append(_no_common(contest[first], contest[second], pair_notes))
+                unshared.append(": ".join([no_common(contest[first], contest[second]), *pair_notes]))
                 continue
             refusal = unrelated((contest[first], contest[second]), common, sources)
             if refusal and not force:
@@ -290,11 +291,6 @@ def common_tasks(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource])
     some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
     note = f"excluded, because the same id has another document: {some} ({len(others):,} in all)"
     return by_id(first.rollouts, second.rollouts, frozenset(others)), [note]
-
-
-def _no_common(first: ReadRun, second: ReadRun, notes: Sequence[str]) -> str:
-    runs = (f"{run.name} ({', '.join(map(repr, run.rollouts.tasks[:2]))}, ...)" for run in (first, second))
-    return f"{' and '.join(runs)} have no task in common{''.join(f': {note}' for note in notes)}"
 
 
 def _measured(

@@ -337,7 +337,7 @@ def _measure(metric_pair: MetricPair) -> Measured:
     there = reduced[0].given & reduced[1].given & metric_pair.counted
     pair = (reduced[0].values[there], reduced[1].values[there])
     outright = _outright(reduced, there)
-    difference = _tested(metric, metric_pair, pair, there, outright)
+    difference = _tested(metric, metric_pair, reduced, there)
     counted = metric_pair.clusters is None and difference.p is not None  # clusters are no tasks of their own
     first, second = (_value(metric, metric_pair, side) for side in pair)
     variance, repeats = _parts(metric, metric_pair, there) if counted else (None, None)
@@ -404,20 +404,12 @@ def tested(metric_pair: MetricPair, first: Column, second: Column) -> Difference
     if not isinstance(metric, Metric):
         raise TypeError(f"{metric.name} has no task values")
     reduced = rounded_alike(first, second)
-    there = reduced[0].given & reduced[1].given & metric_pair.counted
-    pair = (reduced[0].values[there], reduced[1].values[there])
-    return _tested(metric, metric_pair, pair, there, _outright(reduced, there))
+    return _tested(metric, metric_pair, reduced, reduced[0].given & reduced[1].given & metric_pair.counted)
 
 
-def _tested(
-    metric: Metric,
-    metric_pair: MetricPair,
-    pair: tuple[Floats, Floats],
-    there: Bools,
-    outright: tuple[Bools, Bools] | None,
-) -> Difference:
+def _tested(metric: Metric, metric_pair: MetricPair, reduced: tuple[Column, Column], there: Bools) -> Difference:
     """The difference by the requested test if the metric is a mean, else by the bootstrap."""
-    first, second = pair
+    pair = first, second = reduced[0].values[there], reduced[1].values[there]
     test = metric_pair.question.test
     units = None if metric_pair.clusters is None else metric_pair.clusters[there]
     if not len(first):
@@ -435,7 +427,7 @@ def _tested(
         return difference
     if test == "sign_flip":
         return replace(difference, p=sign_flip(pulls.pulls, seed=metric_pair.seed).p, method=test)
-    if outright is None:
+    if (outright := _outright(reduced, there)) is None:
         right = "expected a metric of 0 and 1, such as solved_rate, or --test sign-flip"
         raise InputError(
             f"McNemar's test needs one pass or fail for each task, which {metric_pair.text} does not have; {right}"

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
+from calipers.analyses.compare.page import MARKS
 from calipers.errors import InputError
 from calipers.formats.read import Input
 from calipers.reports.document import (
@@ -31,7 +32,7 @@ from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
-from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, signed, to
+from calipers.reports.sentences import MINUS, minus, money, of_leaderboard, of_pick, places, signed, to
 from calipers.reports.untrusted_text import clean, without_middle
 from calipers.stats.ranks import Winner
 
@@ -49,7 +50,6 @@ NAME = 40  # columns of a name
 NAME_IN_SENTENCE = 34
 PICTURE = 32  # columns of an axis
 WIDE = 110  # columns of a terminal that has room for it
-MARKS: Final = {"better": "▲", "worse": "▼", "undecided": "~"}
 JOINED: Final = 'Models joined under "tied" cannot be told apart.'
 COUNTED: Final = 'Models that are "tied" cannot be told apart.'
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -447,10 +447,9 @@ def _pairs(board: Board, names: Sequence[str], report: Leaderboard) -> Iterator[
 def decimals(board: Board) -> int:
     """Three for values between -1 and 1, four where an interval is narrower than 0.01; else what their size asks."""
     values = [standing.value for standing in board.places if standing.value is not None]
-    ends = [standing.interval for standing in board.places if standing.interval]
     size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if 0.01 <= size <= 1 or size == 0:
-        return 4 if any(0 < high - low < 0.01 for low, high in ends) else 3
+        return places(*(standing.interval for standing in board.places))
     return min(max(3 - math.floor(math.log10(size)), 0), 12)
 
 

@@ -15,10 +15,10 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from calipers.analyses.compare.align import ReadRun, chosen_pairs, names_of, runs_of
+from calipers.analyses.compare.align import ReadRun, chosen_pairs, names_of, no_common, runs_of
 from calipers.analyses.compare.compare import CommonValues, common_values, ranked_runs
 from calipers.analyses.compare.measure import metrics_of
-from calipers.analyses.compare.question import SIDAK, Question, make_question
+from calipers.analyses.compare.question import Question, make_question
 from calipers.analyses.compare.source import (
     COST,
     FinishedResult,
@@ -89,7 +89,7 @@ def leaderboard(
         seed=seed,
     )
     plan = replace(plan, asked=[mean_metric(plan, named=wanted is not None)])
-    question = make_question(plan, test="default", adjust=SIDAK, margin=None, baseline=baseline, flips=0, tables=[])
+    question = make_question(plan, baseline=baseline)
     check_sources(sources)
     finished, others = finished_results(sources)
     read = [
@@ -233,8 +233,7 @@ def _no_common(runs: Sequence[ReadRun]) -> str:
     """Which two runs share nothing, or that no task is in all of them."""
     for first, second in combinations(runs, 2):
         if not _shared([first, second]):
-            named = (f"{run.name} ({', '.join(map(repr, run.rollouts.tasks[:2]))}, ...)" for run in (first, second))
-            return f"{' and '.join(named)} have no task in common; expected models on the same tasks"
+            return f"{no_common(first, second)}; expected models on the same tasks"
     return f"no task is in all {len(runs)} runs; expected models on the same tasks"
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from calipers.analyses.compare.document import Judged, annotations_of, suites_of
+from calipers.analyses.compare.page import MARKS
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
 from calipers.reports.document import (
@@ -266,7 +267,6 @@ NAME = 40  # columns of a name
 SHORT_NAME = 24  # columns of a name in a sentence that lists several
 WIDE = 110  # columns of a terminal that has room for a picture
 PICTURE = (0, 27)  # columns of a picture, narrow and wide
-MARKS: Final = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "~"}
 NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DECIDED: Final = ("better", "worse")
 

@@ -24,7 +24,7 @@ import numpy as np
 from calipers.analyses.compare.align import Common, ReadRun, by_id, runs_of, units
 from calipers.analyses.compare.compare import common_tasks, pair_columns, untested
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
-from calipers.analyses.compare.question import SIDAK, Question, make_question
+from calipers.analyses.compare.question import Question, make_question
 from calipers.analyses.compare.result import one_more
 from calipers.analyses.compare.source import (
     COST,
@@ -134,7 +134,7 @@ def _shown(
 ) -> Matrix:
     read, finished = _read(sources, named, plan, progress)
     plan = replace(plan, exclude=())  # they are gone
-    question = make_question(plan, test="default", adjust=SIDAK, margin=margin, baseline=None, flips=0, tables=[])
+    question = make_question(plan, margin=margin)
     chosen = [models] if isinstance(models, str) else models
     with quietly():
         return _matrix(read, finished, question, chosen)
