@@ -6,6 +6,7 @@ import asyncio
 import math
 import secrets
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -240,6 +241,13 @@ def test_json_values_agree(answer, expected, params, agree):
 )
 def test_printed_texts_agree(answer, expected, params, agree):
     assert same_text(answer, expected, params) is agree
+
+
+@pytest.mark.parametrize("line", ["a" * 50_000, " " * 50_000])
+def test_a_line_that_is_almost_a_fence_takes_no_time(line):
+    began = process_time()
+    assert python_in(f"```{line}`x") == f"```{line}`x"
+    assert process_time() - began < 0.5  # in time that grew with the square of its length it took four seconds
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import process_time
 
 import pytest
 
@@ -49,6 +50,13 @@ def test_the_letter_of_a_text(text, letter):
 def judged(text):
     task = Task("t", "?", "choice", "B", {"choices": CHOICES})
     return asyncio.run(CHOICE.verify(task, Completion(text)))
+
+
+@pytest.mark.parametrize("text", ["answer" + "*" * 19_000, "answer:" + "`_" * 9_000, r"\boxed{" + " " * 19_000 + "x"])
+def test_a_text_written_to_take_long_does_not(text):
+    began = process_time()
+    assert chosen_letter(text, ["x", "y"]) is None
+    assert process_time() - began < 0.5  # all ways to share the marks took seconds
 
 
 def test_a_verdict():

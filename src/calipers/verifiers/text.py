@@ -31,10 +31,11 @@ Outcomes = tuple[list[float | VerifierError], list[Any]]
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LONGEST: Final = 20_000  # characters at the end of a text that are searched for the answer
 _ALONE: Final = re.compile(r"[\s(\[*_`\"']*(?:option\s+|choice\s+)?([A-Za-z])[\s)\].:*_`\"']*", re.IGNORECASE)
+# `*+` gives nothing back: two repeats of the same characters would try every way to share them
 _STATED: Final = re.compile(
-    r"(?i:\banswer)(?i:\s+is)?[\s:=*_`]*(?i:option\s+|choice\s+)?[(\[\"'*_`]*([A-Z])(?=[)\].,:;*_`\"'\s]|$)"
+    r"(?i:\banswer)(?i:\s+is)?[\s:=*_`]*+(?i:option\s+|choice\s+)?[(\[\"'*_`]*+([A-Z])(?=[)\].,:;*_`\"'\s]|$)"
 )
-_BOXED: Final = re.compile(r"\\boxed\{\s*(?:\\text(?:bf|rm)?\{)?\s*\(?([A-Z])\)?\s*\}")
+_BOXED: Final = re.compile(r"\\boxed\{\s*+(?:\\text(?:bf|rm)?\{)?\s*\(?([A-Z])\)?\s*\}")
 _FIRST: Final = re.compile(r"\s*[(\[*_`]*([A-Z])[*_`]*[)\].:](?!\w)")
 _WORD: Final = re.compile(r"\b[AI] (?!(?:or|and|nor|but|is|was|as|because|since|seems|would)\b)(?=[a-z])")  # an article
 _SINGLE: Final = re.compile(r"(?<![\w'’])([A-Z])(?![\w'’])")
