@@ -19,6 +19,8 @@ def test_what_is_not_said_has_a_default() -> None:
     found = settings(task(None, "llm_judge", **GOOD))
     assert (found.judges, found.scale, found.aggregate, found.quorum) == (("openai/x",), RangeScale(0, 1), "mean", 1)
     assert (found.temperature, found.seconds, found.retries, found.base_url, found.price) == (0, 120, 8, None, None)
+    nothing = settings(task(None, "llm_judge", **GOOD, retries=None, seconds=None, max_tokens=None, price=None))
+    assert nothing == found
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,9 @@ def test_what_is_said(params: Any, name: str, value: Any) -> None:
         ({"pair": True}, r"put \{answer_a\} and \{answer_b\} in the rubric"),
         ({"seconds": 0}, "seconds is 0"),
         ({"retries": -1}, "retries is -1"),
+        ({"seconds": 10**400}, "seconds is 1000"),
+        ({"scale": [0, 10**400]}, r"scale is \[0, 1000"),
+        ({"price": [0, 10**400]}, r"price is \[0, 1000"),
         ({"temperature": "hot"}, "temperature is 'hot'"),
         ({"price": [1]}, r"price is \[1\]"),
         ({"price": [1, -1]}, r"price is \[1, -1\]"),

@@ -52,6 +52,7 @@ def test_a_score_is_read(reply: str, scale: Any, reward: float) -> None:
         ('{"score": null}', UNIT, "None"),
         ('{"score": NaN}', UNIT, "nan"),
         ('{"score": Infinity}', UNIT, "inf"),
+        ('{"score": 1' + "0" * 400 + "}", TEN, "the score is 1000"),  # beyond every float
         ('{"score": [1]}', UNIT, r"\[1\]"),
         ('{"score": 0, "score": 1}', UNIT, "2 different scores"),
         ('{"score": 0} or {"score": 1}', UNIT, "2 different scores"),

@@ -105,6 +105,7 @@ def test_a_pattern_that_comes_to_no_end_is_no_verdict() -> None:
         ),
         ({"schema": {"items": {"$ref": "other.json"}}}, "cannot be resolved; nothing is downloaded"),
         ({"schema": {"$ref": "#/$defs/a"}}, "cannot be resolved"),
+        ({"schema": {"$schema": 5}}, r"\$schema is not text"),
         ({"schema": {"description": "x" * 1_000_001}}, "more than 1000000 characters"),
         ({"schema": {}, "equals": "yes"}, "equals is 'yes'"),
         ({"schema": {}, "equals": True}, "there is no target"),

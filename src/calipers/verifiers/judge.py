@@ -251,7 +251,7 @@ def settings(task: Task) -> JudgeSettings:
         pair,
         quorum,
         float(params.get("seconds") or SECONDS),
-        int(params.get("retries", RETRIES)),
+        RETRIES if params.get("retries") is None else int(params["retries"]),
         None if max_tokens is None else int(max_tokens),
         None if temperature is None else float(temperature),
         _base_url(task, judges),

@@ -72,6 +72,8 @@ class ShellTest:
                 check_place(name, FOLDERS)
             except InputError as error:
                 raise InputError(f"task {task.id!r}: {error}") from error
+        if not isinstance(params.get("test_state_py") or "", str):
+            raise fault(task, f"test_state_py is {params['test_state_py']!r:.60}", "expected the text of a Python file")
         built = [line.split()[0] for line in str(params.get("dockerfile") or "").splitlines() if line.strip()]
         built = [word for word in built if not word.startswith("#") and word.upper() not in ("FROM", "WORKDIR")]
         if built:

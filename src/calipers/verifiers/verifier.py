@@ -48,6 +48,8 @@ def fault(task: Task, wrong: str, right: str) -> InputError:
 def check_names(task: Task, known: Collection[str]) -> None:
     """Reject a param that the verifier does not have, so that typos are noticed."""
     for name in task.params:
+        if not isinstance(name, str):
+            raise fault(task, f"the name of a param is {name!r:.60}", "expected text")
         if name not in known:
             raise UnknownName(f"task {task.id!r}: {UnknownName.of(f'param of {task.verifier}', name, known)}")
 
@@ -69,9 +71,10 @@ def check_number(task: Task, name: str, *, least: float = -math.inf) -> None:
 
 def is_number(value: Any) -> bool:
     """Whether a JSON value is a finite number; true and false are none."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool)
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 LONGEST = 500

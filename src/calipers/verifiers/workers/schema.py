@@ -74,6 +74,8 @@ def fault(schema: str) -> str:
     content = json.loads(schema)
     if not isinstance(content, (dict, bool)):
         return "it is not an object"
+    if isinstance(content, dict) and not isinstance(content.get("$schema", ""), str):
+        return "$schema is not text"
     try:
         checker = validator(schema)
         checker.check_schema(content)
