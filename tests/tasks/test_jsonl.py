@@ -235,6 +235,22 @@ def test_a_verifier_that_the_metadata_names_by_its_name_alone(tmp_path):
     assert read_suite(place).tasks[0] == Task("a", "?", "contains", "4")
 
 
+def test_params_that_a_row_leaves_null_are_those_of_the_metadata(tmp_path):
+    metadata = "verifier:\n  fn_name: numeric_match\n  params: {abs_tol: 1}\n"
+    bare = {"task_id": "a", "instruction": "?", "expected": "4", "params": None}
+    assert read_suite(benchmark(tmp_path, bare, metadata=metadata)).tasks[0].params == {"abs_tol": 1}
+
+
+def test_a_verifier_in_the_metadata_is_what_json_can_hold(tmp_path):
+    bare = {"task_id": "a", "instruction": "?", "expected": "4"}
+    dated = "verifier: {fn_name: json_schema, params: {schema: {const: 2020-01-01}}}\n"
+    said = refused(benchmark(tmp_path, bare, metadata=dated))
+    assert said.startswith("metadata.yaml: verifier has a value that is no JSON (")
+    assert said.endswith("in quotes")
+    numbered = "verifier: {fn_name: llm_judge, params: {scale: {1: 0, 2: 1}}}\n"
+    assert read_suite(benchmark(tmp_path, bare, metadata=numbered)).tasks[0].params == {"scale": {"1": 0, "2": 1}}
+
+
 def test_a_verifier_in_the_metadata_that_is_none(tmp_path):
     bare = {"task_id": "a", "instruction": "?"}
     assert refused(benchmark(tmp_path, bare, metadata="verifier: [1]\n")).startswith("metadata.yaml: verifier is [1]")

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -77,19 +78,25 @@ class CommonVerifier:
         """A row with its verifier; one that has its own, or is no object, stays as it is."""
         if not isinstance(row, dict) or "verifier" in row or self._written is None:
             return row
-        common = self._mapping()
+        common = self._mapping
         judging = {name: row[name] for name in ("expected", "params") if name in row}
-        if isinstance(common.get("params"), Mapping) and isinstance(judging.get("params", {}), Mapping):
-            judging["params"] = {**common["params"], **judging.get("params", {})}
+        params = judging.get("params") or {}  # null says nothing, as in a row with its own verifier
+        if isinstance(common.get("params"), Mapping) and isinstance(params, Mapping):
+            judging["params"] = {**common["params"], **params}
         rest = {name: value for name, value in row.items() if name not in judging}
         return {**rest, "verifier": {**common, **judging}}
 
+    @cached_property
     def _mapping(self) -> dict[str, Any]:
         if isinstance(self._written, str):
             return {"kind": "in_process", "fn_name": self._written}
-        if isinstance(self._written, Mapping):
-            return {"kind": "in_process", **self._written}
         where = str((self._directory or Path()) / METADATA)
+        if isinstance(self._written, Mapping):
+            try:
+                return {"kind": "in_process", **json.loads(json.dumps(self._written))}
+            except (TypeError, ValueError, RecursionError) as error:
+                right = "expected what JSON can hold; put a date in quotes"
+                raise InputError.at(where, f"verifier has a value that is no JSON ({error})", right) from None
         right = "expected its name, such as numeric_match, or a mapping with fn_name and params"
         raise InputError.at(where, f"verifier is {self._written!r:.60}", right)
 
