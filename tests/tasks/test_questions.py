@@ -79,6 +79,11 @@ def test_guesses_are_by_common_names(columns, prompt):
         (QA, {"metadata": ("levle",)}, "--metadata: no column named 'levle' in qa.csv; known: answer, question"),
         (
             QA,
+            {"index_from": 0},
+            "--index-from: there are no choices; name their columns with --choices A,B,C,D",
+        ),
+        (
+            QA,
             {"shuffle_choices": True},
             "--shuffle-choices: there are no choices; name their columns with --choices A,B,C,D",
         ),

@@ -55,6 +55,11 @@ def test_parquet(tmp_path):
     assert (list(table.rows), table.places[1]) == (ROWS, f"{tmp_path}/qa.parquet: row 2")
 
 
+def test_a_cell_of_parquet_that_is_nan_is_empty(tmp_path):
+    pl.DataFrame({"question": ["a", "b"], "answer": [1.5, float("nan")]}).write_parquet(tmp_path / "qa.parquet")
+    assert [row["answer"] for row in read_table(str(tmp_path / "qa.parquet")).rows] == [1.5, None]
+
+
 def test_a_row_knows_the_line_it_begins_on(tmp_path):
     table = read(tmp_path, "qa.csv", CSV + "five?,5\n")
     assert [place.rpartition(":")[2] for place in table.places] == ["2", "3", "5"]

@@ -437,7 +437,8 @@ def _shows_choices(template: PromptTemplate, roles: Roles) -> bool:
 
 def _check_choices(roles: Roles, questions: Questions, template: PromptTemplate | None) -> None:
     if not roles.choices:
-        for option, given in (("shuffle-choices", questions.shuffle_choices), ("index-from", questions.index_from)):
+        numbered = questions.index_from is not None
+        for option, given in (("shuffle-choices", questions.shuffle_choices), ("index-from", numbered)):
             if given:
                 raise InputError.at(f"--{option}", "there are no choices", "name their columns with --choices A,B,C,D")
         return

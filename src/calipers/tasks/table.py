@@ -249,7 +249,7 @@ def _parquet(data: bytes, path: str) -> Content:
     import polars as pl
 
     try:
-        frame = pl.read_parquet(io.BytesIO(data))
+        frame = pl.read_parquet(io.BytesIO(data)).fill_nan(None)  # NaN in a cell is no value, as in a frame in memory
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         raise InputError.at(path, f"cannot be read as Parquet ({str(error).partition(chr(10))[0]})") from None
     return _frame(frame, f"{path}: row ")
