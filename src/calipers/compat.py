@@ -199,7 +199,7 @@ def load_plugin(spec: str) -> list[str]:
     that was edited replaces its metrics. InputError if it is not a plugin, PluginError with file and
     line if it fails.
     """
-    is_file = spec.endswith(".py") or os.sep in spec or Path(spec).is_file()
+    is_file = spec.endswith(".py") or os.sep in spec or os.path.isfile(spec)
     plugin_id = str(Path(spec).resolve()) if is_file else spec
     name, code = _compiled(spec, plugin_id) if is_file else (spec, None)
     if plugin_id in _loaded:

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import click
 import pytest
-from cli.running import ARITH, MAIN, SECONDS, calipers, refused, run
+from cli.running import ARITH, MAIN, SECONDS, calipers, refused, rewards, run
 
 import calipers as library
 from calipers.cli import BUG, COMMANDS, INTERRUPTED, NOBODY_READS
@@ -62,6 +62,17 @@ def test_every_command_helps(tmp_path, name):
 )
 def test_wrong_usage_is_one_line(tmp_path, arguments, said):
     assert refused(*arguments, cwd=tmp_path).replace("(more)", "('more')") == said
+
+
+def test_an_argument_that_is_not_utf_8_is_named(tmp_path):
+    rewards(tmp_path)
+    said = refused("score", "rewards.json", "--by=\udcff", cwd=tmp_path)
+    assert said == "'--by=\\udcff' is not UTF-8; expected text in UTF-8"
+
+
+def test_a_plugin_with_a_name_too_long_for_a_file_is_no_bug(tmp_path):
+    rewards(tmp_path)
+    assert "no such file or module" in refused("score", "rewards.json", "--plugin", "x" * 300, cwd=tmp_path)
 
 
 def test_our_bug_says_that_it_is_ours(command, capsys):

@@ -93,6 +93,10 @@ def test_code_of_ones_own(tmp_path, run):
         (["run.jsonl", "--benchmark", "gone"], "no benchmark named 'gone' in this project"),
         (["run.jsonl", "--filter", "last_numbr"], "no filter named 'last_numbr'; did you mean 'last_number'"),
         (["run.jsonl", "--param", "x"], "--param: 'x' cannot be read; expected KEY=VALUE, such as ignore_case=true"),
+        (
+            ["run.jsonl", "--benchmark", "suite.jsonl", "--by", 'a"b'],
+            """--by: the key 'a"b' has a quote, a backslash or a""",
+        ),
         (["run.jsonl", "--scores", "nope.csv"], "nope.csv: no such file"),
         (["run.jsonl", "--metric", "pas@1"], "no metric named 'pas@1'; did you mean 'pass@{k}'"),
         (["run.jsonl", "--vrifier", "x"], "no option '--vrifier'; did you mean '--verifier'"),

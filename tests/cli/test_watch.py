@@ -145,6 +145,8 @@ def test_the_best_step_with_and_without_a_watch(quiet):
     missing = calipers("leaderboard", "--steps", "run", "--metric", "f1", cwd=quiet)
     assert missing.returncode == 2
     assert "has no 'f1'" in missing.stderr
+    gone = calipers("leaderboard", "--steps", "run", "--plugin", "gone.py", cwd=quiet)
+    assert (gone.returncode, gone.stderr.startswith("gone.py: ")) == (2, True)
 
 
 def test_nights_are_kept_and_a_lasting_drop_fails_the_gate(dropped):
@@ -204,6 +206,9 @@ def test_a_history_keeps_its_rules_and_refuses_what_is_none(quiet):
         assert (refusal.returncode, "n.json: is not a history" in refusal.stderr) == (2, True)
     alone = calipers("gate", "run/step_1.jsonl", "--online", "lord++", "--require", "pass@1 > 0", cwd=quiet)
     assert "--online: needs --history FILE" in alone.stderr
+    for option, value in (("--false-alarms", "0.1"), ("--nights", "9")):
+        alone = calipers("gate", "run/step_1.jsonl", option, value, "--require", "pass@1 > 0", cwd=quiet)
+        assert (alone.returncode, f"{option}: needs --history FILE" in alone.stderr) == (2, True)
 
 
 def test_a_state_elsewhere_leaves_the_folder_alone(quiet):

@@ -137,6 +137,10 @@ def _tell_error(error: Exception | SystemExit, arguments: Sequence[str]) -> int:
         return NOBODY_READS
     if isinstance(error, SystemExit):
         return _say(f"a plugin ended the run: SystemExit: {error.code}", USAGE)
+    if isinstance(error, UnicodeEncodeError):
+        for argument in arguments:
+            if any("\ud800" <= character <= "\udfff" for character in argument):
+                return _say(f"{argument!r:.80} is not UTF-8; expected text in UTF-8", USAGE)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         discard_output()
         return _say("standard output: cannot be written (No space left on device)", USAGE)

@@ -149,10 +149,19 @@ def gate(
         if history is not None:
             from calipers.analyses.gate.history import gate_with_history
 
-            rules: dict[str, Any] = {"alarm": alarm, "false_alarms": false_alarms, "online": online, "nights": nights}
-            checks = gate_with_history(result, history, **rules, **asked, **settings)
+            checks = gate_with_history(
+                result,
+                history,
+                alarm=alarm,
+                false_alarms=false_alarms,
+                online=online,
+                nights=nights,
+                **asked,
+                **settings,
+            )
         else:
-            if given := [name for name, value in (("--alarm", alarm), ("--online", online)) if value is not None]:
+            rules = {"--alarm": alarm, "--online": online, "--false-alarms": false_alarms, "--nights": nights}
+            if given := [name for name, value in rules.items() if value is not None]:
                 raise InputError.at(given[0], "needs --history FILE", "expected the file of earlier nights")
             from calipers.analyses.gate.gate import gate as checked
 

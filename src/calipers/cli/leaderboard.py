@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +10,9 @@ from calipers.cli import options
 from calipers.cli.output import Progress, Target, annotate, plugins_loaded, show, tell_notes
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
+
+if TYPE_CHECKING:
+    from calipers.analyses.watch.best import BestSteps
 
 
 @click.command(cls=options.GroupedCommand)
@@ -64,7 +67,12 @@ def leaderboard(
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     if steps:
-        _best_steps(paths, names, target, shape, settings)
+        with plugins_loaded(plugins):
+            best = _best_steps(paths, names, settings)
+        if target:
+            target.write(safe_json(best.to_json()).encode())
+        show(best.page(), shape)
+        tell_notes(best.notes)
         return
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.leaderboard.leaderboard import leaderboard as rank
@@ -81,23 +89,17 @@ def leaderboard(
     tell_notes(board.notes)
 
 
-def _best_steps(
-    paths: tuple[str, ...], names: dict[str, str], target: Target | None, shape: str, settings: dict[str, Any]
-) -> None:
-    """Show the best step of a training run."""
+def _best_steps(paths: tuple[str, ...], names: dict[str, str], settings: dict[str, Any]) -> BestSteps:
+    """The best step of a training run."""
     if given := [name for name in ("baseline", "cluster", "dialect", "missing") if settings[name] is not None]:
         raise InputError.at(f"--{given[0]}", "cannot be combined with --steps", "leave one of them out")
     from calipers.analyses.watch.best import best_in
     from calipers.formats.format import Named
 
-    best = best_in(
+    return best_in(
         paths,
         settings["metric"],
         confidence=settings["confidence"],
         columns=Named(names, settings["truth"]),
         reward=settings["reward"],
     )
-    if target:
-        target.write(safe_json(best.to_json()).encode())
-    show(best.page(), shape)
-    tell_notes(best.notes)

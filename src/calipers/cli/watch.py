@@ -194,7 +194,7 @@ def watch(
         path,
         settings,
         state=state,
-        columns=Named(options.roles(columns), truth, click.get_current_context().meta.get(options.INPUT_FORMAT, "")),
+        columns=Named(options.roles(columns), truth),
         reward=reward,
         folders=[evals] if command is not None else [],
     )

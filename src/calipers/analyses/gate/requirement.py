@@ -245,7 +245,7 @@ def gaps_allowed(text: str | float, where: str) -> Gaps:
         most = float(stripped.rstrip("% "))
     except ValueError:
         most = -1.0
-    whole = isinstance(text, bool) or (not share and most != int(most)) if most == most and most < 1e18 else True
+    whole = isinstance(text, bool) or (not share and most != int(most)) if most == most and abs(most) < 1e18 else True
     if whole or most < 0 or (share and most > 100):
         raise InputError.at(
             where, f"{text!r} cannot be read", "expected a number of rollouts such as 5, or a share such as 2%"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -77,6 +78,10 @@ class Wanted:
     """
 
     def __init__(self, name: str, labels: Collection[str] = ()) -> None:
+        for label in labels:
+            if re.search(r'["\\\x00-\x1f]', label):
+                wrong = f"the key {label!r:.60} has a quote, a backslash or a control character in it"
+                raise InputError.at("--by", wrong, "expected a key of the records without one")
         keys = [label for label in sorted(labels) if label not in Stored.__struct_fields__]
         steps = sorted({label.split(".")[0] for label in labels})
         inner = [(f"f{i}", Raw, NOTHING) for i in range(len(steps))]
