@@ -254,7 +254,9 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
 
 def _needs_all_rows(plan: Plan) -> bool:
     """Whether a step of the plan looks at the whole table at once."""
-    return bool(plan.dialect.seen or plan.dialect.own or plan.afterwards or plan.exclude or _odd_slices(plan.by))
+    across = any(isinstance(request.metric, Metric) and request.metric.across_tasks for request in plan.asked)
+    of_dialect = plan.dialect.seen or plan.dialect.own
+    return bool(across or of_dialect or plan.afterwards or plan.exclude or _odd_slices(plan.by))
 
 
 def _odd_slices(by: Sequence[str]) -> bool:

@@ -75,7 +75,6 @@ ALL = [
     "any_of_first_2",
     "all_of_first_2",
     "max@2",
-    "bayes_mean",
     "median(column=reward)",
     "percentile(column=latency_s, q=90)",
     "sum(column=latency_s)",
@@ -113,6 +112,18 @@ def test_any_split_in_any_order_is_the_same_table_and_gives_the_same_result(rows
     assert again.task.tolist() == whole.task.tolist()
     assert again.sample.tolist() == whole.sample.tolist()
     assert again.outcome.tolist() == whole.outcome.tolist()
+
+
+def test_the_levels_of_a_rubric_are_those_of_all_tasks():
+    """A posterior over the levels that rewards take: 0.5 occurs in the later tasks only, and in other blocks."""
+    rows = [
+        (f"t{task:02}", sample, 1, "scored", 0.5 if task >= 20 and not sample else float(sample % 2), None, None, None)
+        for task in range(40)
+        for sample in range(3)
+    ]
+    plan = make_plan(["bayes_mean"])
+    expected = shown(score_rollouts(assemble([part_of(rows)]), plan))
+    assert shown(score_rollouts(table_of(merge([pack(part_of(rows))])), plan)) == expected
 
 
 @given(ROWS.filter(lambda rows: len(sound(rows)) > 0), st.data())

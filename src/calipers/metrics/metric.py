@@ -233,6 +233,7 @@ class Metric:
     no_interval: str = ""  # why there is no interval, for a metric that can have none
     interval: IntervalKind | None = None  # None: as the fields above and the aggregate say, see `__post_init__`
     breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
+    across_tasks: bool = False  # what a task is worth depends on the others, so all are reduced at once
 
     def __post_init__(self) -> None:
         """Means and pooled rates have their own interval, percentiles use order statistics, others the bootstrap."""

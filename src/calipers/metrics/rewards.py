@@ -305,7 +305,7 @@ def posterior_variance(moments: Floats) -> float:
     return float(total(moments[:, 1])) / len(moments) ** 2
 
 
-BAYES_MEAN = Metric("bayes_mean", posterior_mean, posterior, range=UNIT, interval="posterior")
+BAYES_MEAN = Metric("bayes_mean", posterior_mean, posterior, range=UNIT, interval="posterior", across_tasks=True)
 BAYES_PASS_AT_K = Metric(
     "bayes_pass@{k}",
     posterior_pass_at_k,
