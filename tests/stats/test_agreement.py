@@ -92,3 +92,10 @@ def test_labels_of_one_task_count_together():
     right = np.repeat(np.arange(10) < 7, 10)
     alone, whole = (confusion(np.ones(100, bool), right, clusters).sensitivity for clusters in (None, tasks))
     assert whole.interval[1] - whole.interval[0] > 2 * (alone.interval[1] - alone.interval[0])
+
+
+@pytest.mark.parametrize("units", range(2, 12))
+def test_equal_ratings_have_no_alpha_whatever_the_rounding_of_their_mean(units):
+    for rating in (0.1, 0.3, 0.7, 1 / 3):
+        ratings = np.full((units, 2), rating)
+        assert krippendorff_alpha(ratings, np.ones((units, 2), dtype=bool), INTERVAL) is None

@@ -141,3 +141,12 @@ def test_whatever_is_shown_lies_in_the_range(pairs, others):
         assert found.stderr is None or found.stderr <= 0.5
         assert found.interval is None or 0 <= found.interval[0] <= found.value <= found.interval[1] <= 1
         assert (found.interval is None) == (found.why is not None)
+
+
+@pytest.mark.parametrize(("labels", "others"), [(3, 11), (22, 1000), (45, 101), (52, 1000)])
+def test_a_judge_who_says_the_same_of_everything_is_not_trusted(labels, others):
+    """The variance of equal scores is not 0 but the rounding of their mean, squared."""
+    truth = np.arange(labels) % 2.0
+    estimate = ppi(truth, np.full(labels, 0.1), np.full(others, 0.1))
+    assert estimate.trust == 0
+    assert estimate.value == truth.mean()

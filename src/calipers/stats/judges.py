@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calipers.errors import UnknownName
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.stats.intervals import ONE_TASK, Spread, interval, t_quantile, wilson_ends
+from calipers.stats.intervals import NOISE, ONE_TASK, Spread, interval, t_quantile, wilson_ends
 
 NOMINAL, INTERVAL = "nominal", "interval"
 NOBODY = "no labelled rollouts for it"
@@ -41,6 +41,8 @@ def krippendorff_alpha(ratings: Floats, given: Bools, level: str = NOMINAL) -> f
     if not len(values):
         return None
     whole = len(values)
+    if bool((values == values[0]).all()):
+        return None
     within, expected = LEVELS[level](values, unit)
     return None if expected == 0 else 1 - (within / whole) / (expected / (whole * (whole - 1)))
 
@@ -334,8 +336,9 @@ def rogan_gladen(labels: Floats, judged_labelled: Floats, judged: Floats, *, con
 def _tuned(labels: Floats, judged_labelled: Floats, judged: Floats) -> float:
     """How far to lean on the judge; not at all where there is nothing to lean on."""
     n, many = len(labels), len(judged)
-    spread = _variance(np.concatenate([judged_labelled, judged]))
-    if many < 2 or spread == 0:
+    scores = np.concatenate([judged_labelled, judged])
+    spread = _variance(scores)
+    if many < 2 or math.sqrt(spread) <= NOISE * float(np.abs(scores).max()):
         return 0.0
     together = float(((labels - labels.mean()) * (judged_labelled - judged_labelled.mean())).sum()) / (n - 1)
     return together / ((1 + n / many) * spread)
