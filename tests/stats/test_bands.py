@@ -78,3 +78,13 @@ def test_one_spread_gives_both_intervals():
         assert looked.ends == pytest.approx(interval(values, np.ones(len(values)), 0.95, limits).ends, rel=1e-12)
         assert banded.ends == pytest.approx(band(values, 200, limits=limits).ends, rel=1e-12)
     assert look_and_band(np.array([0.5]), 200)[1].ends is None
+
+
+def test_the_rounding_of_means_is_no_change():
+    """A difference of one last digit on every task would be a significant one."""
+    base = np.full(50, 0.3)
+    now = np.nextafter(base, 1)
+    assert paired_change(now, base, 1_000).value == 0
+    assert paired_change(now, base, 1_000).p == 1
+    assert unpaired_change(now, base[:30], 1_000) == (0.0, None)
+    assert unpaired_change(np.full(3, 0.1), np.full(10, 0.1), 1_000) == (0.0, None)

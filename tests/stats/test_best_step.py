@@ -75,3 +75,16 @@ def test_coverage_after_picking_where_the_plain_interval_fails():
         assert 0.01 < found.optimism < 0.2
     assert covered >= 0.89 * runs
     assert plain <= 0.8 * runs
+
+
+def test_the_rounding_of_means_beats_nobody():
+    values = np.full((2, 50), 0.3)
+    values[1] = np.nextafter(0.3, 1)
+    assert sorted(may_be_best(values)) == [0, 1]
+    assert best_step(values).deviation == 0
+
+
+def test_the_step_with_the_highest_mean_may_always_be_the_best():
+    values = np.array([[1.0, 0, 1, 1, 0], [0, 1, 1, 0, 0]])
+    for confidence in (0.01, 0.3, 0.5):
+        assert may_be_best(values, confidence=confidence)[0] == 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 from calipers.stats.intervals import METHODS, NOISE, Interval, Spread, Weighted, named_interval, spread_of, t_quantile
-from calipers.stats.paired import Difference, paired
+from calipers.stats.paired import Difference, apart, paired
 
 BAND = "simultaneous_band"
 
@@ -84,7 +84,7 @@ def paired_change(
     clusters: Ints | None = None,
 ) -> Difference:
     """The change since a base step on the same tasks, [T] each in one order: the floored t at all steps together."""
-    return paired(now - base, None, clusters, limits=limits, confidence=step_confidence(confidence, steps))
+    return paired(apart(now, base), None, clusters, limits=limits, confidence=step_confidence(confidence, steps))
 
 
 def unpaired_change(
@@ -103,7 +103,7 @@ def unpaired_change(
     """
     if len(now) == 0 or len(base) == 0:
         return math.nan, None
-    change = float(now.mean() - base.mean())
+    change = float(apart(now.mean(), base.mean()))
     if min(len(now), len(base)) < 2:
         return change, None
     variance = float(now.var(ddof=1) / len(now) + base.var(ddof=1) / len(base))
@@ -112,7 +112,8 @@ def unpaired_change(
         pairs = zip((now, base), clusters, strict=True)
         spreads = [spread_of(values, np.ones(len(values)), None, code) for values, code in pairs]
         variance, units = sum(some.variance for some in spreads), sum(some.effective_units for some in spreads)
-    if variance == 0 or units <= 2:
+    largest = max(float(np.abs(now).max()), float(np.abs(base).max()))
+    if units <= 2 or math.sqrt(variance) <= NOISE * largest:  # what is left is the rounding of the means
         return change, None
     tail = (1 - step_confidence(confidence, steps)) / 2
     half = -t_quantile(tail, units - 2) * math.sqrt(variance)

@@ -15,6 +15,7 @@ import numpy as np
 
 from calipers.rollouts.column import Floats
 from calipers.stats.intervals import Interval, spread_of, strength_of, t_quantile
+from calipers.stats.paired import apart
 from calipers.stats.ranks import standard_normals
 
 BEST_STEP = "best_step"
@@ -50,8 +51,8 @@ def best_step(
     luck = optimism(values, seed=seed, draws=draws, multipliers=multipliers)
     members = may_be_best(values, confidence=confidence)
     second = members[1] if len(members) > 1 else None
-    apart = values[best] - values[second] if second is not None else np.zeros(values.shape[1])
-    deviation = float(apart.std(ddof=1)) if values.shape[1] > 1 else math.nan
+    lead = np.zeros(values.shape[1]) if second is None else apart(values[best], values[second])
+    deviation = float(lead.std(ddof=1)) if len(lead) > 1 else math.nan
     interval = interval_after_picking(values[best], luck, confidence)
     observed = float(means[best])
     return BestStep(best, observed, luck, observed - luck, interval, members, values.shape[1], second, deviation)
@@ -64,14 +65,14 @@ def shrinkage(values: Floats) -> float:
     """
     steps, tasks = values.shape
     means = values.mean(axis=1)
-    apart = float(((means - means.mean()) ** 2).sum())
-    if apart == 0 or tasks < 2:
+    scatter = float(((means - means.mean()) ** 2).sum())
+    if scatter == 0 or tasks < 2:
         return 0.0
     residuals = values - means[:, None]
     scale = tasks * (tasks - 1)
     trace = float((residuals**2).sum()) / scale
     whole = float((residuals.sum(axis=0) ** 2).sum()) / scale
-    return float(max(0.0, 1 - (trace - whole / steps) / apart))
+    return float(max(0.0, 1 - (trace - whole / steps) / scatter))
 
 
 def optimism(
@@ -122,14 +123,14 @@ def may_be_best(values: Floats, *, confidence: float = 0.95) -> list[int]:
     order: list[int] = np.argsort(-means, kind="stable").tolist()
     if steps < 2 or tasks < 2:
         return order
-    limit = -t_quantile((1 - confidence) / (steps - 1), tasks - 1)
+    limit = max(0.0, -t_quantile((1 - confidence) / (steps - 1), tasks - 1))  # the highest mean always stays
     return [step for step in order if float(advantages(values, step).max()) <= limit]
 
 
 def advantages(values: Floats, step: int) -> Floats:
     """The floored t of every step over one of them, [S]; 0 where no task differs."""
     tasks = values.shape[1]
-    apart = values - values[step]
-    mean = apart.mean(axis=1)
-    variance = apart.var(axis=1, ddof=1) / tasks + (np.abs(apart).max(axis=1) / (2 * tasks)) ** 2
+    gaps = apart(values, values[step])
+    mean = gaps.mean(axis=1)
+    variance = gaps.var(axis=1, ddof=1) / tasks + (np.abs(gaps).max(axis=1) / (2 * tasks)) ** 2
     return np.asarray(np.divide(mean, np.sqrt(variance), out=np.zeros(len(values)), where=variance > 0))
