@@ -418,7 +418,7 @@ def _range(ends: tuple[float, float] | None) -> tuple[float, float] | None:
         low, high = map(float, ends)
     except (TypeError, ValueError):
         raise InputError(f"range is {ends!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if not (low < high and math.isfinite(high - low)):
         raise InputError(f"range is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
     return low, high
 

@@ -170,3 +170,9 @@ def test_one_run_and_a_correlation():
     assert assumed_pair(Split(1 / 12, 1 / 6, 1), 1.0).tasks == 0
     with pytest.raises(ValueError, match="-1 to 1"):
         assumed_pair(Split(1 / 12, 1 / 6, 1), 1.1)
+
+
+@pytest.mark.parametrize("difference", [1e-155, 1e-160, 1e-200, 5e-324])
+def test_a_difference_whose_square_is_no_number_takes_more_tasks_than_there_are(difference):
+    assert tasks_needed(0.1, difference) is None
+    assert tasks_needed(0.0, difference) == 2  # without variance every difference is sure

@@ -67,6 +67,7 @@ def test_a_vote_without_votes_counts_0_whatever_the_range():
         (TASKS, {"range": (2, 0)}, "range is 2,0; expected two numbers, the lower one first, such as -1,1"),
         (TASKS, {"range": (0, float("inf"))}, "range is 0,inf; expected two numbers"),
         (TASKS, {"range": (1, 2, 3)}, "range is (1, 2, 3); expected the lowest and the highest reward"),
+        (TASKS, {"range": (-1e308, 1e308)}, "range is -1e+308,1e+308; expected two numbers"),
         (TASKS, {"range": 3}, "range is 3; expected the lowest and the highest reward"),
     ],
 )

@@ -134,7 +134,7 @@ def quantiles(power: float = POWER, confidence: float = CONFIDENCE) -> float:
 
 def tasks_by_formula(variance: float, difference: float, power: float = POWER, confidence: float = CONFIDENCE) -> int:
     """Miller's number of tasks, ``(z_(a/2) + z_b)^2 V / d^2`` rounded up, V the variance of one task's difference."""
-    return math.ceil(quantiles(power, confidence) ** 2 * variance / difference**2 - 1e-9)
+    return math.ceil((quantiles(power, confidence) * math.sqrt(variance) / difference) ** 2 - 1e-9)
 
 
 def difference_by_formula(variance: float, tasks: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:
@@ -187,7 +187,7 @@ def tasks_needed(
         tasks = clusters.tasks(count)
         return power_of(variance, difference, tasks, confidence, largest=largest, clusters=clusters) >= power
 
-    if difference == 0:
+    if difference == 0 or math.sqrt(variance) > MOST_TASKS * abs(difference):  # whose square may have no number
         return None
     guess = math.ceil(tasks_by_formula(variance, difference, power, confidence) / clusters.size)
     units = fewest(enough, guess, int(MOST_TASKS / clusters.size))
