@@ -48,6 +48,10 @@ def test_the_tests_hold_their_level_on_honest_runs():
     assert max(found.values()) < 12, found
 
 
+def test_a_p_value_below_the_rounding_of_1_is_not_0():
+    assert same_text(60, 0.5) == pytest.approx(6.374588457107e-101, rel=1e-9, abs=0)
+
+
 def test_counts():
     assert same_text(0, 3.0) == 1
     assert same_text(2, 0.0) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import gammaincc, ndtr
+from scipy.special import gammainc, ndtr
 
 from calipers.rollouts.column import Bools, Floats
 
@@ -94,7 +94,7 @@ def same_text(seen: int, expected: float) -> float:
     >>> round(same_text(3, 0.5), 6)
     0.014388
     """
-    return 1.0 if seen == 0 else float(1 - gammaincc(seen, expected)) if expected > 0 else 0.0
+    return 1.0 if seen == 0 else float(gammainc(seen, expected)) if expected > 0 else 0.0
 
 
 def twin_tasks(better: int, worse: int) -> float:
