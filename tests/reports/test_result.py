@@ -185,3 +185,10 @@ def test_attempts_that_were_replaced_are_said():
 def test_a_posterior_beyond_the_samples_is_called_an_extrapolation(k, said):
     found = calipers.score([[1, 0, 0, 1], [0, 0, 1, 0]], f"bayes_pass@{k}")[f"bayes_pass@{k}"]
     assert ("extrapolated beyond the samples" in described(found)) == said
+
+
+def test_a_total_that_strict_json_cannot_write_is_read_as_infinite():
+    made = result(group(totals={"latency_s": float("inf"), "input_tokens": float("inf")}))
+    again = calipers.Result.from_json(made.to_json())
+    assert str(again) == str(made)
+    assert "inf tokens, inf s" in str(again)

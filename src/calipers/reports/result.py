@@ -256,7 +256,7 @@ _GROUP_KEYS = frozenset(
 def _group_of(group: Mapping[str, Any]) -> Group:
     """A group from its document."""
     economics = dict(group["economics"])
-    totals = economics.pop("total")
+    totals = {name: math.inf if amount is None else amount for name, amount in economics.pop("total").items()}
     part, stop = _slice_of(group), group.get("stopped")
     return Group(
         part.ledger,
