@@ -528,9 +528,9 @@ EXPORTS = Index(
         "every_eval_ever": "calipers.systems.every_eval_ever.write:EveryEvalEver",
         "hf": "calipers.systems.hugging_face:ModelCard",
         "inspect": "calipers.systems.inspect.write:InspectLogs",
-        "mlflow": "calipers.systems.mlflow:export",
-        "wandb": "calipers.systems.wandb:export",
-        "trackio": "calipers.systems.trackio:export",
+        "mlflow": "calipers.systems.trackers:MLFLOW",
+        "wandb": "calipers.systems.trackers:WANDB",
+        "trackio": "calipers.systems.trackers:TRACKIO",
     },
 )
 """Systems that a result can be written for, whatever its dialect, see `systems.system.ExportRequest`."""
@@ -538,9 +538,9 @@ EXPORTS = Index(
 ALARM_TRACKERS = Index(
     "tracker",
     {
-        "wandb": "calipers.systems.wandb:sender",
-        "mlflow": "calipers.systems.mlflow:sender",
-        "tensorboard": "calipers.systems.tensorboard:sender",
+        "wandb": "calipers.systems.trackers:WANDB_ALARMS",
+        "mlflow": "calipers.systems.trackers:MLFLOW_ALARMS",
+        "tensorboard": "calipers.systems.trackers:TENSORBOARD_ALARMS",
     },
 )
 """Trackers of experiments that get the alarms of a watch, see `analyses.watch.document`."""

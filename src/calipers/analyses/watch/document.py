@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 from calipers.analyses.watch.monitor import AlarmWatcher, Monitor, Raised, StepCurve, shown_value
-from calipers.errors import InputError
 from calipers.reports import junit
 from calipers.reports.document import (
     Block,
@@ -29,7 +27,6 @@ from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.junit import Case, TestSuite
 from calipers.reports.page import Page
 from calipers.reports.sentences import minus, percent, signed_to, to
-from calipers.reports.tracker import plain_name
 from calipers.reports.untrusted_text import clean
 from calipers.stats.alarms import jitter
 
@@ -42,10 +39,6 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 COLUMNS: Final = 24  # of a curve on a terminal
 MOST_ROWS: Final = 14  # metrics of a series on a page
 _MARKS: Final = {"higher": "▲ higher", "lower": "▼ lower", "undecided": "~", "": ""}
-AlarmSender = Callable[[Raised, str], str]
-"""``send(raised, path)``: hand an alarm of a watched folder to a tracker; a note that says where it is."""
-
-LONGEST = 200  # characters of a client's message
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,24 +406,3 @@ def junit_page(watched: Watched) -> str:
         broken = [Case(path, "watch.files", "error", why, "unreadable") for path, why in watched.unreadable.items()]
         suites.append(TestSuite("files", broken))
     return junit.render("calipers watch", suites)
-
-
-def event_name(raised: Raised) -> str:
-    """The name of an alarm's points: ``calipers_alarm/drop_pass_at_1``."""
-    kind = raised.alarm.partition(">")[0]
-    return f"calipers_alarm/{plain_name(kind.replace('(', '_').replace(')', '').strip())}"
-
-
-def sender_of(name: str, send: AlarmSender) -> AlarmSender:
-    """A sender whose client is installed, with its errors as one line; InputError where it is not."""
-    if importlib.util.find_spec(name) is None:
-        raise InputError.at(f"--log {name}", f"the package {name} is not installed", f"pip install {name}")
-
-    def explained(raised: Raised, path: str) -> str:
-        try:
-            return send(raised, path)
-        except Exception as error:
-            first = clean((str(error).strip() or "no message").splitlines()[0], LONGEST)
-            raise InputError.at(f"--log {name}", f"its client failed ({type(error).__name__}: {first})") from error
-
-    return explained

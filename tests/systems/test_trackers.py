@@ -4,7 +4,7 @@ import math
 from making import rollouts
 
 import calipers
-from calipers.reports.tracker import flat_metrics
+from calipers.systems.trackers import flat_metrics
 
 
 def scored(*rows, **asked):
