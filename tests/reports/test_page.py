@@ -99,6 +99,7 @@ def test_a_result_that_is_loaded_has_its_numbers_and_its_digest(reports):
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
         ('{"schema": "calipers.reslt/1"}', r"schema is 'calipers.reslt/1'; expected one of calipers.result/1"),
+        ('{"schema": ["calipers.result/1"]}', r"schema is \['calipers.result/1'\]; expected one of calipers.result/1"),
         ('{"schema": "calipers.result/1"}', "not a result of this version: KeyError: 'dialect'"),
         ('{"schema": "calipers.gate/1"}', "not a Gate of this version"),
     ],
@@ -108,6 +109,29 @@ def test_what_is_no_document_is_refused_in_a_line(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         calipers.load(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["dialect"], 0),
+        (["confidence"], "high"),
+        (["groups", 0, "model"], 7),
+        (["groups", 0, "warnings"], {"a": 1}),
+        (["groups", 0, "economics", "total"], {"cost_usd": "0.1"}),
+        (["groups", 0, "metrics", "mean_reward", "value"], []),
+        (["groups", 0, "metrics", "mean_reward", "tasks"], "4"),
+        (["groups", 0, "metrics", "mean_reward", "why"], 1.5),
+        (["groups", 0, "metrics", "mean_reward", "interval"], [0.1]),
+    ],
+)
+def test_a_result_with_a_value_of_another_type_is_refused_in_a_line(reports, place, value):
+    document = inner = reports["result"].to_dict()
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    with pytest.raises(InputError, match="not a result of this version: ValidationError: Expected "):
+        calipers.Result.from_dict(document)
 
 
 def test_the_class_of_another_document_refuses_it(reports):

@@ -109,8 +109,7 @@ class Page(ABC):
     def from_json(cls, text: str | bytes) -> Self:
         """The report that `to_json` wrote; InputError if the document is of another kind."""
         document = _decoded(text, cls.__name__)
-        kind = load_name(DOCUMENTS[document["schema"]]) if document.get("schema") in DOCUMENTS else None
-        if kind is not cls:
+        if _kind_of(document) is not cls:
             raise InputError(f"the document is {document.get('schema')!r}; expected the document of a {cls.__name__}")
         return cls.from_dict(document)
 
@@ -131,12 +130,16 @@ def load(path: str | os.PathLike[str]) -> Page:
     except OSError as error:
         raise InputError.at(os.fspath(path), f"cannot be read ({error.strerror})") from None
     document = _decoded(text, os.fspath(path))
-    schema = document.get("schema")
-    if schema not in DOCUMENTS:
+    kind = _kind_of(document)
+    if kind is None:
         right = f"expected one of {', '.join(DOCUMENTS)}; rollouts are read by calipers.read"
-        raise InputError.at(os.fspath(path), f"schema is {schema!r}", right)
-    kind: type[Page] = load_name(DOCUMENTS[schema])
+        raise InputError.at(os.fspath(path), f"schema is {document.get('schema')!r}", right)
     return kind.from_dict(document)
+
+
+def _kind_of(document: Mapping[str, Any]) -> type[Page] | None:
+    schema = document.get("schema")
+    return load_name(DOCUMENTS[schema]) if isinstance(schema, str) and schema in DOCUMENTS else None
 
 
 def _decoded(text: str | bytes, what: str) -> dict[str, Any]:

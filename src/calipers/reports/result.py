@@ -112,6 +112,8 @@ class Result(Page):
         """The result that a document was made of; its notes, which are for the reader alone, are not in it."""
         try:
             known = {name: document[name] for name in ("dialect", "missing", "confidence", "seed")}
+            _check([known["dialect"], known["missing"]], list[str])
+            _check([known["confidence"], known["seed"]], list[float])
             inputs = msgspec.convert(document["inputs"], list[Input])
             groups = [_group_of(group) for group in document["groups"]]
             means = [_suite_of(suite) for suite in document.get("suites", ())]
@@ -258,6 +260,11 @@ def _group_of(group: Mapping[str, Any]) -> Group:
     economics = dict(group["economics"])
     totals = {name: math.inf if amount is None else amount for name, amount in economics.pop("total").items()}
     part, stop = _slice_of(group), group.get("stopped")
+    _check([group["agent"], group["model"], group["dataset"]], list[str | None])
+    _check(
+        [totals, group["variance"], group.get("warnings", ())],
+        tuple[dict[str, float], dict[str, Split | None], list[str]],
+    )
     return Group(
         part.ledger,
         part.metrics,
@@ -284,6 +291,7 @@ def _suite_of(suite: Mapping[str, Any]) -> SuiteMeans:
         name: Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]))
         for name, means in suite["metrics"].items()
     }
+    _check([suite["agent"], suite["model"], *suite["datasets"]], list[str | None])
     return SuiteMeans(suite["agent"], suite["model"], suite["datasets"], metrics)
 
 
@@ -292,7 +300,14 @@ def _estimate_of(number: Mapping[str, Any]) -> Estimate:
     fields = {key: value for key, value in number.items() if key not in ("signature", "heaviest")}
     pairs = {key: tuple(fields[key]) for key in ("interval", "bounds", "samples_per_task") if fields.get(key)}
     heaviest = number.get("heaviest") and (number["heaviest"]["task"], number["heaviest"]["share"])
-    return Estimate(**{**fields, **pairs}, made=Signature.of(number["signature"]), heaviest=heaviest)
+    estimate = Estimate(**{**fields, **pairs}, made=Signature.of(number["signature"]), heaviest=heaviest)
+    _check(estimate, Estimate)
+    return estimate
+
+
+def _check(value: Any, kind: Any) -> None:
+    """ValidationError for a value of another type; a number stays as it is written, as the digest covers its text."""
+    msgspec.convert(msgspec.to_builtins(value), kind)
 
 
 def _flat(estimate: Estimate) -> dict[str, Any]:
