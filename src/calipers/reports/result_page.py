@@ -584,7 +584,8 @@ def _several(result: Result, economics_too: bool) -> _Parts:
     elif words := spent(_totals(groups), {}):
         tail.append(Sentence(words, label="cost".ljust(_LABEL)))
     tail += _group_warnings(names, groups)
-    tables = [_Cut(_group_table(result, numbers, width), (), _notes([(name, each) for _, name, each, _ in numbers]))]
+    noted = [(f"{name} {metric}" if len(metrics) > 1 else name, each) for metric, name, each, _ in numbers]
+    tables = [_Cut(_group_table(result, numbers, width), (), _notes(noted))]
     return _Parts(head, [*(tables if numbers else []), *cuts], tail, extra)
 
 
