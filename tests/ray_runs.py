@@ -312,6 +312,8 @@ def serve(count: int, folder: str) -> None:
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # whoever loses its parent is below this process, and can be found
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # 127.0.0.1 means 127.0.0.1
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_TMPDIR"] = folder  # for the note of the newest cluster, whose folder Ray does not make
+    (Path(folder) / "ray").mkdir()
     checks = {"period_ms": "500", "failure_threshold": "3", "initial_delay_ms": "0"}  # a dead node is known soon
     os.environ.update({f"RAY_health_check_{name}": value for name, value in checks.items()})
     from ray.cluster_utils import Cluster
