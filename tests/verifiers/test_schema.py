@@ -84,6 +84,10 @@ def test_equals_compares_with_the_target(text: str, target: Any, fields: dict[st
     assert (verdict.fields, verdict.reward) == (fields, min(fields.values()))
 
 
+def test_a_number_beyond_every_float_is_a_multiple_of_none() -> None:
+    assert judge(JSON_SCHEMA, "9" * 400, None, schema={"multipleOf": 0.5}).reward == 0.0
+
+
 def test_a_pattern_that_comes_to_no_end_is_no_verdict() -> None:
     with pytest.raises(VerifierError, match=r"no verdict within 0\.3 s") as failed:
         judge(JSON_SCHEMA, '"' + "a" * 60 + '!"', schema={"pattern": "^(a+)+$"}, seconds=0.3)
@@ -106,6 +110,7 @@ def test_a_pattern_that_comes_to_no_end_is_no_verdict() -> None:
         ({"schema": {"items": {"$ref": "other.json"}}}, "cannot be resolved; nothing is downloaded"),
         ({"schema": {"$ref": "#/$defs/a"}}, "cannot be resolved"),
         ({"schema": {"$schema": 5}}, r"\$schema is not text"),
+        ({"schema": {"$ref": "#"}}, "RecursionError"),
         ({"schema": {"description": "x" * 1_000_001}}, "more than 1000000 characters"),
         ({"schema": {}, "equals": "yes"}, "equals is 'yes'"),
         ({"schema": {}, "equals": True}, "there is no target"),
