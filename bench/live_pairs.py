@@ -30,7 +30,7 @@ from calipers.running.loop import Loop, RunLimits, Status, finish
 from calipers.running.perform import request_for
 from calipers.running.rollout import Outstanding
 from calipers.running.watcher import Headline, Watcher
-from calipers.tasks.benchmark_row import as_task, harbor_task_from_dict
+from calipers.tasks.jsonl import as_task, harbor_task_from_dict
 from calipers.tasks.task import Task
 from calipers.verifiers.text import EXACT_MATCH
 

@@ -13,7 +13,7 @@ from calipers import compat
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.names import METRICS
 from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, RepeatedAnswer
-from calipers.tasks.benchmark_row import E2BVerifier, HarborTask, InProcessVerifier, LLMJudgeVerifier
+from calipers.tasks.jsonl import E2BVerifier, HarborTask, InProcessVerifier, LLMJudgeVerifier
 from calipers.verifiers import user_code
 
 WARM = {"temperature": 1.0}

@@ -10,7 +10,7 @@ from tasks.given import benchmark, row
 from calipers.errors import InputError
 from calipers.systems.evsys.benchmark import Benchmark, BenchmarkTaskResult
 from calipers.tasks import store
-from calipers.tasks.benchmark_row import harbor_task_from_dict
+from calipers.tasks.jsonl import harbor_task_from_dict
 
 
 def test_from_dir(tmp_path):

@@ -25,7 +25,7 @@ from calipers.errors import CalipersError, InputError
 from calipers.names import TASK_LIBRARY, code_file, is_code, load
 from calipers.reports.result import Result
 from calipers.running.job import Job
-from calipers.tasks.benchmark_row import HarborTask, as_task
+from calipers.tasks.jsonl import HarborTask, as_task
 from calipers.tasks.questions import COLUMN_SETTINGS, Questions, questions_suite
 from calipers.tasks.store import load_suite, names
 from calipers.tasks.table import SUFFIXES, is_table, read_table

@@ -22,7 +22,7 @@ from calipers.names import TASK_LIBRARY_NAME, code_file
 from calipers.running.folder import ENDPOINT, JUDGES
 from calipers.running.job import Job
 from calipers.running.library import code_of
-from calipers.tasks.prompt_template import is_template_file
+from calipers.tasks.questions import is_template_file
 from calipers.tasks.task import Suite, Task
 
 

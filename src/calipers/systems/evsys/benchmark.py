@@ -38,22 +38,28 @@ from calipers.systems.evsys.cache import evsys_lookup
 from calipers.systems.evsys.predictions import check_sink
 from calipers.systems.evsys.predictions import eval_predictions as eval_predictions
 from calipers.systems.evsys.predictions import upload_eval_rollouts as upload_eval_rollouts
-from calipers.tasks.benchmark_row import (
+from calipers.tasks.jsonl import (
+    CommonVerifier,
     E2BVerifier,
     HarborTask,
     InProcessVerifier,
     LLMJudgeVerifier,
     NoObject,
+    NotThere,
     WrongType,
     as_task,
     detect_format,
     from_task,
     harbor_task_from_dict,
+    harbor_tasks,
     iter_jsonl,
     parse_rows,
+    place_of,
+    read_metadata,
+    suite_name,
+    tasks_file,
     to_dict,
 )
-from calipers.tasks.jsonl import CommonVerifier, NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
 from calipers.tasks.questions import Questions, questions_suite, roles_of
 from calipers.tasks.store import lookup
 from calipers.tasks.table import read_table, table_of

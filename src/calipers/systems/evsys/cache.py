@@ -17,8 +17,7 @@ import msgspec
 from calipers.errors import InputError, nearest
 from calipers.formats.atomic_file import atomic_file
 from calipers.formats.source import opened
-from calipers.tasks.benchmark_row import WrongType
-from calipers.tasks.jsonl import NotThere
+from calipers.tasks.jsonl import NotThere, WrongType
 from calipers.tasks.store import make_root
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")  # leads nowhere but into the cache

@@ -18,7 +18,7 @@ from calipers.formats.repeated_keys import twice
 from calipers.formats.rewards import TrajectoryGroup
 from calipers.formats.source import Source, blocks_of
 from calipers.rollouts.table import Part
-from calipers.tasks.benchmark_row import HarborTask, WrongType
+from calipers.tasks.jsonl import HarborTask, WrongType
 
 NAMES: Mapping[str, str] = {
     "task": "task_id",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from calipers.errors import UnknownName
 from calipers.formats.source import json_lines
-from calipers.tasks.benchmark_row import (
+from calipers.tasks.jsonl import (
     E2BVerifier,
     HarborTask,
     InProcessVerifier,

@@ -13,7 +13,7 @@ import msgspec
 from calipers.errors import UnknownName
 from calipers.names import Index
 from calipers.systems.evsys.lent.registry import Registry
-from calipers.tasks.benchmark_row import WrongType
+from calipers.tasks.jsonl import WrongType
 
 __all__ = [
     "ChatTemplatedInference",

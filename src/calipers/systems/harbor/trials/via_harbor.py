@@ -34,7 +34,7 @@ from calipers.rollouts.table import Labels, Part, Places
 from calipers.systems.harbor.read import OUTCOME_OF, read_groups
 from calipers.systems.harbor.trials.engine import CALLING, CHAT, ROOM, find_engine, run_job
 from calipers.systems.harbor.wire import failure_cause
-from calipers.tasks.benchmark_row import HarborTask
+from calipers.tasks.jsonl import HarborTask
 
 SPEC: Final = "evsys_verifier.json"
 LIMIT: Final = 600.0  # seconds an agent has
