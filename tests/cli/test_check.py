@@ -67,3 +67,9 @@ def test_no_benchmark_at_all(tmp_path):
 def test_the_bundled_benchmark_passes_its_own_test(tmp_path):
     done = calipers("check", str(files("calipers") / "examples" / "arith"), "--selftest", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("option", [["--selftest"], ["--limit", "1"]])
+def test_an_option_that_a_task_of_lm_eval_does_not_have_is_refused(tmp_path, option):
+    said = refused("check", "task.yaml", *option, cwd=tmp_path)
+    assert said.startswith(f"{option[0]}: task.yaml is a task of lm-evaluation-harness; remove it")

@@ -71,6 +71,13 @@ def test_a_program_gets_utf8_whatever_the_terminal_speaks(monkeypatch):
     assert raw.getvalue() == "é\n".encode()
 
 
+def test_a_name_that_is_no_utf8_is_shown_escaped(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    write("x\udcff.html: 84 KB\n")
+    assert terminal.buffer.getvalue() == b"x\\udcff.html: 84 KB\n"
+
+
 def test_a_closed_output_is_said(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     with pytest.raises(InputError, match="standard output: is closed"), standard_output():

@@ -145,6 +145,8 @@ def test_the_best_step_with_and_without_a_watch(quiet):
     missing = calipers("leaderboard", "--steps", "run", "--metric", "f1", cwd=quiet)
     assert missing.returncode == 2
     assert "has no 'f1'" in missing.stderr
+    twice = calipers("watch", "run", "--once", "--junit", "j", "--out", "j", cwd=quiet)
+    assert (twice.returncode, twice.stderr) == (2, "j: is named by two options; expected a file for each\n")
     gone = calipers("leaderboard", "--steps", "run", "--plugin", "gone.py", cwd=quiet)
     assert (gone.returncode, gone.stderr.startswith("gone.py: ")) == (2, True)
 

@@ -160,6 +160,10 @@ def check(
 
     named = benchmark not in names() and library().is_known(benchmark, ())  # in an installed lm-evaluation-harness
     if include_path or benchmark.endswith((".yaml", ".yml")) or named:
+        for option, given in (("--selftest", selftest), ("--limit", limit)):
+            if given:
+                wrong = f"{benchmark} is a task of lm-evaluation-harness"
+                raise InputError.at(option, wrong, "remove it: all tasks are checked, and none is run")
         with redirect_stdout(sys.stderr):  # keeps what the task's code prints out of the output
             request = {"trust": trust, "default_metrics": default_metrics, **_seeds(load_seeds)}
             lines = library().checked(benchmark, include_path, request)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, plugins_loaded, rendered, tell, write
+from calipers.cli.output import Target, plugins_loaded, rendered, targets, tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
 
@@ -136,7 +136,7 @@ def gate(
     passes a gate.
     """
     inputs = [path for path in (result, policy, baseline) if path]
-    targets = [Target(path, inputs) for path in (junit, out) if path is not None]
+    files = targets((junit, out), inputs)
     names = options.roles(columns)
     asked: dict[str, Any] = {
         "require": requirements,
@@ -166,7 +166,7 @@ def gate(
             from calipers.analyses.gate.gate import gate as checked
 
             checks = checked(result, **asked, **settings)
-    _written(checks, targets, junit)
+    _written(checks, files, junit)
     _show(checks, shape)
     for note in checks.notes:
         tell(note_line(note))
@@ -175,9 +175,9 @@ def gate(
         raise click.exceptions.Exit(checks.exit_code)
 
 
-def _written(checks: Gate, targets: list[Target], junit: str | None) -> None:
-    for target in targets:
-        if target.path == junit:
+def _written(checks: Gate, files: dict[str, Target], junit: str | None) -> None:
+    for path, target in files.items():
+        if path == junit:
             from calipers.analyses.gate.document import junit_page
 
             target.write(junit_page(checks).encode())

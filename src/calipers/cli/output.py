@@ -160,7 +160,7 @@ def write(text: str) -> None:
     with standard_output() as stream:
         if hasattr(stream, "buffer"):
             stream.flush()
-            stream.buffer.write(text.encode())
+            stream.buffer.write(text.encode(errors="backslashreplace"))  # a file's name may be no UTF-8
         else:
             stream.write(text)
 
@@ -230,6 +230,17 @@ class Target:
                 file.writelines(chunks)
         except OSError as error:
             raise InputError.at(self.path, f"cannot be written ({error.strerror})") from None
+
+
+def targets(paths: Iterable[str | None], inputs: Sequence[str] = ()) -> dict[str, Target]:
+    """The files of several options by their path; InputError where two of them are one file."""
+    files: dict[str, Target] = {}
+    for path in paths:
+        if path is not None:
+            if path in files:
+                raise InputError.at(path, "is named by two options", "expected a file for each")
+            files[path] = Target(path, inputs)
+    return files
 
 
 class Progress:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli import options
-from calipers.cli.output import Target, listeners_of, show, tell, tell_notes, write
+from calipers.cli.output import Target, listeners_of, show, targets, tell, tell_notes, write
 from calipers.errors import InputError, UnknownName
 from calipers.reports.untrusted_text import clean, is_terminal, safe_json
 
@@ -171,7 +171,7 @@ def watch(
     PATH is a folder where a file of rollouts appears for each step, in any format that calipers score reads. Exit
     code: 0 no alarm, 1 an alarm, 2 wrong input, 3 nothing readable.
     """
-    targets = {name: Target(name) for name in (junit, out) if name is not None}
+    files = targets((junit, out))
     from calipers.analyses.watch.alarm import alarms_of
     from calipers.analyses.watch.watch import RunWatch
     from calipers.formats.format import Named
@@ -213,13 +213,13 @@ def watch(
             from calipers.analyses.watch.best import best_of
 
             best_page = best_of(watching, metric)
-            _write(targets, junit, out, result)
+            _write(files, junit, out, result)
             show(best_page.page(), shape)
             tell_notes([*best_page.notes, *result.notes])
             return
     finally:
         watching.close()
-    _write(targets, junit, out, result)
+    _write(files, junit, out, result)
     _show(result, shape)
     tell_notes(result.notes)
     if result.exit_code:
@@ -376,13 +376,13 @@ class _Screen:
         self._live.update(Text(render(document(result)), no_wrap=True), refresh=True)
 
 
-def _write(targets: dict[str, Target], junit: str | None, out: str | None, result: Watched) -> None:
+def _write(files: dict[str, Target], junit: str | None, out: str | None, result: Watched) -> None:
     if junit is not None:
         from calipers.analyses.watch.document import junit_page
 
-        targets[junit].write(junit_page(result).encode())
+        files[junit].write(junit_page(result).encode())
     if out is not None:
-        targets[out].write(safe_json(result.to_json()).encode())
+        files[out].write(safe_json(result.to_json()).encode())
 
 
 def _show(result: Watched, shape: str) -> None:
