@@ -6,7 +6,7 @@ import pytest
 
 from calipers.reports import sentences
 from calipers.reports.sentences import Answer
-from calipers.stats.estimate import Estimate, Signature
+from calipers.stats.estimate import NO_SUM, Estimate, Signature
 
 
 def estimate(value=0.4402, interval=(0.3391, 0.5465), bounds=None, metric="mean_reward", k=None, tasks=40, why=None):
@@ -108,6 +108,13 @@ def test_a_run(number, settings, expected):
             {"over": "five benchmarks"},
             "B is better than A by 0.026 over five benchmarks. 95 % interval of the mean difference: +0.008 to +0.044.",
         ),
+        (  # an interval that excludes zero does not seem to touch it
+            "better",
+            0.05,
+            (0.0003, 0.0997),
+            {},
+            "B is better than A by 0.050. 95 % interval of the difference: +0.0003 to +0.0997.",
+        ),
         ("undecided", None, None, {"why": "no common task"}, "Not decided: B against A. no common task."),
     ],
 )
@@ -124,6 +131,11 @@ def test_p(p, text):
 @pytest.mark.parametrize("seconds", [-1.0, 0.0])
 def test_a_time_is_never_below_zero(seconds):
     assert sentences.duration(seconds) == "0 s"
+
+
+def test_a_price_that_overflows_does_not_say_that_no_task_was_solved():
+    none = Estimate(None, None, None, None, 40, 320, 0, None, False, NO_SUM, Signature("cost_per_solved"))
+    assert sentences.spent({"cost_usd": float("inf")}, {"cost_per_solved": none}) == "$inf"
 
 
 def test_a_sum_of_times_beyond_the_largest_number_is_said():

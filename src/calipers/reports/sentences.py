@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from calipers.reports.figures import NONE, POLICY, counted, figure
+from calipers.reports.figures import MOST_DECIMALS, NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
-from calipers.stats.estimate import Estimate
+from calipers.stats.estimate import NO_SUM, Estimate
 from calipers.stats.variance import TWICE, Split
 
 MINUS = "\N{MINUS SIGN}"
@@ -84,7 +84,14 @@ def to(pair: tuple[float, float], digits: int = 3) -> str:
 
 
 def signed_to(pair: tuple[float, float], digits: int = 3) -> str:
-    """The interval of a difference in words: ``+0.052 to +0.168``."""
+    """The interval of a difference in words; with more decimals where it excludes zero, and an end would be shown as 0.
+
+    >>> signed_to((0.0524, 0.1681)), signed_to((0.0003, 0.1)), signed_to((-0.0003, 0.1))
+    ('+0.052 to +0.168', '+0.0003 to +0.1000', '0.000 to +0.100')
+    """
+    if pair[0] > 0 or pair[1] < 0:
+        nearest = min(map(abs, pair))
+        digits = next((more for more in range(digits, MOST_DECIMALS) if float(f"{nearest:.{more}f}")), digits)
     return f"{signed(pair[0], digits)} to {signed(pair[1], digits)}"
 
 
@@ -340,7 +347,7 @@ def spent(totals: Mapping[str, float], economics: Mapping[str, Estimate]) -> str
     parts += [_total_price(totals["cost_usd"])] if "cost_usd" in totals else []
     parts += [duration(totals["latency_s"]).replace(" ", _SPACE)] if "latency_s" in totals else []
     price, time = (_first_of(economics, name) for name in ("cost_per_solved", "time_per_solved"))
-    known = [each for each in (price, time) if each is not None]
+    known = [each for each in (price, time) if each is not None and each.why != NO_SUM]
     if not known:
         return ", ".join(parts)
     if all(each.value is None for each in known):
