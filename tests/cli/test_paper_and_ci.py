@@ -91,6 +91,7 @@ def test_a_task_is_a_case_and_a_missing_rollout_is_never_a_failure(tmp_path):
         "passes": [],
     }
     root = Xml.fromstring(text)
+    assert root.find(".//failure").get("type") == "truncated"
     assert [root.get(key) for key in ("tests", "failures", "errors", "skipped")] == ["4", "1", "2", "0"]
     assert root.find(".//testcase[@name='passes']").get("time") == "1.750"
 
@@ -101,6 +102,13 @@ def test_several_groups_are_several_suites_whatever_they_are_called(tmp_path):
     done = calipers("score", "r.jsonl", "--format", "junit", cwd=tmp_path, GITHUB_ACTIONS="true")
     assert len(Xml.fromstring(done.stdout).findall("testsuite")) == 2
     assert "##[" not in done.stdout
+
+
+def test_the_type_of_a_failure_is_not_that_of_a_missing_rollout(tmp_path):
+    rows = [{"task": "t", "sample": 0, "reward": 0}, {"task": "t", "sample": 1, "outcome": "client_failed"}]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = calipers("score", "r.jsonl", "--format", "junit", cwd=tmp_path).stdout
+    assert Xml.fromstring(text).find(".//failure").get("type") == "scored"
 
 
 def test_a_finding_is_a_case_and_a_worse_one_fails(tmp_path):

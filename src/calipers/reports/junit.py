@@ -143,7 +143,8 @@ def _case(name: str, suite: str, numbers: Column, outcome: np.ndarray, seconds: 
     message = f"{passed} of {len(values)} rollouts passed" + (f"; {missing} missing" if missing else "")
     message += f" ({words})" if words else ""
     if passed < len(values):
-        return Case(name, suite, "failure", message, next(iter(counts), OUTCOMES[SCORED]), seconds)
+        failed = _counts(outcome[numbers.given & ~(numbers.values >= PASS_THRESHOLD)])
+        return Case(name, suite, "failure", message, next(iter(failed), OUTCOMES[SCORED]), seconds)
     if missing or not len(numbers):
         return Case(name, suite, "error", message, "missing", seconds)
     return Case(name, suite, seconds=seconds)
