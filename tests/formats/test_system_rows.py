@@ -328,6 +328,16 @@ def test_a_log_of_openai_evals_that_was_cut(tmp_path):
     assert [row["outcome"] for row in seen(only_sampled)] == ["missing"]
 
 
+def test_logs_of_two_runs_of_openai_evals_in_one_file_are_refused(tmp_path):
+    """The verdicts of both would be those of the last model."""
+    logs = []
+    for model in "mn":
+        logs.append({"spec": {"completion_fns": [model], "eval_name": "e", "run_id": model}})
+        logs.append({"run_id": model, "event_id": 0, "sample_id": "s", "type": "match", "data": {"correct": True}})
+    message = refused(written(tmp_path, rows_of(*logs)))
+    assert "has the logs of 2 runs (m on e, n on e); expected each in a file of its own" in message
+
+
 def test_a_nan_in_the_first_row_hides_nothing(tmp_path):
     path = written(tmp_path, "\ufeff" + rows_of({**VERL, "score": float("nan")}, VERL).replace("\n", "\r\n"))
     table, inputs = read([path])

@@ -90,6 +90,7 @@ METRICS: Final = "metrics"
 TOKENS: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 SPEC: Final = "spec "  # what a count of specs is called, with the model and the dataset as JSON
 ENDED: Final = "final reports"
+MOST_SHOWN: Final = 3  # runs that an error names
 _SAID: Final = msgspec.json.Decoder(SaidData)
 _KINDS: Final[dict[str, msgspec.json.Decoder[list[Any]]]] = {
     MATCH: msgspec.json.Decoder(list[Match | None]),
@@ -208,9 +209,14 @@ def _rollouts(events: SystemPart) -> SystemPart:
 
 
 def _who(events: SystemPart, size: int) -> dict[str, Labels]:
-    """The model and the dataset of the last spec, for so many rollouts."""
-    specs = [key.removeprefix(SPEC) for key in events.counts if key.startswith(SPEC)]
-    named = zip(("model", "dataset"), json.loads(specs[-1]), strict=True) if specs else ()
+    """The model and the dataset of the spec, for so many rollouts; InputError where several specs differ in them."""
+    specs = [json.loads(key.removeprefix(SPEC)) for key in events.counts if key.startswith(SPEC)]
+    if len(specs) > 1:
+        runs = ", ".join(" on ".join(name or "?" for name in spec) for spec in specs[:MOST_SHOWN])
+        more = ", …" if len(specs) > MOST_SHOWN else ""
+        wrong = f"has the logs of {len(specs)} runs ({runs}{more})"
+        raise InputError.at(events.places.path, wrong, "expected each in a file of its own")
+    named = zip(("model", "dataset"), specs[0], strict=True) if specs else ()
     return {
         name: Labels(np.full(size, -1 if value is None else 0), [] if value is None else [value])
         for name, value in named
