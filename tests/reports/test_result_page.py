@@ -15,7 +15,7 @@ from calipers.metrics.cards import CARDS
 from calipers.reports import markdown, terminal
 from calipers.reports.document import Picture
 from calipers.reports.result import Slice, document
-from calipers.reports.result_page import round_axis
+from calipers.reports.result_page import group_names, round_axis
 from calipers.reports.sentences import OF_METRIC
 from calipers.reports.terminal import drawn
 from calipers.stats.suite import Means, SuiteMeans
@@ -360,3 +360,8 @@ def test_one_slice_of_a_page_that_has_no_rollouts():
 
 def test_the_units_of_pages_are_those_of_the_cards():
     assert {name: card.unit for name, card in CARDS.items() if card.unit} == OF_METRIC
+
+
+def test_a_dataset_and_a_model_of_one_name_are_told_apart():
+    assert group_names([group(dataset="a"), group(model="b")]) == ["a", "b"]
+    assert group_names([group(dataset="a"), group(model="a")]) == ["a · –", "– · a"]

@@ -619,8 +619,11 @@ def group_names(groups: Sequence[Group]) -> list[str]:
     """What tells groups apart: the parts of their names in which they differ."""
     keys = ("dataset", "model", "agent")
     differ = [key for key in keys if len({getattr(group, key) for group in groups}) > 1] or list(keys)
-    names = [" · ".join(clean(getattr(group, key) or "", None) for key in differ) for group in groups]
-    return [name.strip(" ·") or "(unnamed)" for name in names]
+    parts = [[clean(getattr(group, key) or "", None) for key in differ] for group in groups]
+    names = [" · ".join(each).strip(" ·") or "(unnamed)" for each in parts]
+    if len(set(names)) == len(names):
+        return names
+    return [" · ".join(part or NONE for part in each) for each in parts]  # dataset a, and model a
 
 
 def counts_of(groups: Sequence[Group]) -> str:
