@@ -93,7 +93,7 @@ def ranking(
     if clusters is not None:
         size = int(clusters.max()) + 1
         columns = np.stack([sum_by(clusters, column, size) for column in columns.T], axis=1)
-        columns = columns[columns[:, -1] > 0]
+    columns = columns[columns[:, -1] > 0]
     if len(columns) < 2:
         raise ValueError(f"{len(columns)} common tasks or clusters; ranks take two or more")
     means = np.asarray(total(np.ascontiguousarray(columns.T)))
