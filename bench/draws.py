@@ -108,7 +108,7 @@ def _flips(tasks: int) -> Callable[[], object]:
 def _paired(tasks: int) -> Callable[[], object]:
     import numpy as np
 
-    from calipers.stats.paired_bootstrap import paired_bootstrap, ratio
+    from calipers.stats.paired import paired_bootstrap, ratio
 
     first = np.stack([_differences(tasks), np.ones(tasks)], axis=1)
     second = first * [0, 1]

@@ -11,7 +11,7 @@ import numpy as np
 from bench.statistics_ranks_rule import Singles, rank_sets, winners
 from bench.statistics_report import filled, percent
 from bench.statistics_rule import CONFIDENCE, Floats
-from calipers.stats.ranks import DRAWS, FLIPS
+from calipers.stats.ranks import ERROR_DRAWS, FLIPS
 
 REPLICATES = 4_000
 BATCH = 20  # replicates that share signs and draws
@@ -117,7 +117,7 @@ def _winner_cell(key: str, world: World, tasks: int, replicates: int, rng: np.ra
     held = np.zeros(3)
     widths = np.zeros(2)
     for _ in range(replicates // BATCH):
-        found = winners(world.passes(BATCH, tasks, rng), rng.standard_normal((runs, DRAWS)))
+        found = winners(world.passes(BATCH, tasks, rng), rng.standard_normal((runs, ERROR_DRAWS)))
         truth = world.truth[found.run]
         for place, (low, high) in enumerate((found.plain, found.bare, found.ends)):
             held[place] += int(((low <= truth) & (truth <= high)).sum())
@@ -149,9 +149,9 @@ def _text(ranks: Sequence[RankCell], picked: Sequence[WinnerCell], replicates: i
     head = filled(
         f"Written by `make bench-statistics`: seed {seed}, {replicates:,} replicates per cell (a standard error of "
         f"{percent(_error(CONFIDENCE, replicates))} points), one sample of 0 or 1 per task, {FLIPS:,} sign patterns "
-        f"and {DRAWS:,} draws as in the program; {BATCH} replicates share them. The table shows how often all rank "
-        f"sets are correct at once, in per cent (target 95, promised {percent(JOINT)}, worst {percent(worst)}), and "
-        "the mean number of ranks in a set:\n"
+        f"and {ERROR_DRAWS:,} draws as in the program; {BATCH} replicates share them. The table shows how often all "
+        f"rank sets are correct at once, in per cent (target 95, promised {percent(JOINT)}, worst {percent(worst)}), "
+        "and the mean number of ranks in a set:\n"
     )
     columns = [(runs, tasks) for runs in RUNS for tasks in TASKS]
     rows = [f"| | {' | '.join(f'{runs} runs, T = {tasks}' for runs, tasks in columns)} |", "|---" * 7 + "|"]

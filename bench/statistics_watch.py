@@ -32,10 +32,9 @@ from calipers.stats.alarms import (
     segment_level,
     upper_bound,
 )
-from calipers.stats.bands import step_confidence
-from calipers.stats.best_step import DRAWS, best_step
 from calipers.stats.intervals import interval
 from calipers.stats.ranks import standard_normals
+from calipers.stats.steps import DRAWS, best_step, step_confidence
 
 RUNS, LONG_RUNS = 2_000, 300  # of 200 and of 1,000 steps
 STEPS, LONG = 200, 1_000

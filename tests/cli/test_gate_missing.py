@@ -209,8 +209,8 @@ def test_the_false_failures_of_good_tasks_are_few():
     """All tasks exactly at the rate that is required: some task is shown to be below in at most 5 % of gates."""
     import numpy as np
 
-    from calipers.stats.multiplicity import holm
     from calipers.stats.paired import below
+    from calipers.stats.ranks import holm
 
     rng = np.random.default_rng(4)
     samples = np.full(40, 16)

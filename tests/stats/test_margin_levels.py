@@ -9,8 +9,8 @@ from bench.statistics_families import floored, holm_rejects
 from bench.statistics_few import TRUE, claims
 from bench.statistics_margins import CLUSTERS, WORLDS, Drawn, most_broken, passed, passed_before, tallied
 from calipers.stats.margins import non_inferiority
-from calipers.stats.multiplicity import holm
 from calipers.stats.paired import Units, judged, paired, undone_by_one
+from calipers.stats.ranks import holm
 
 UNIT = (0.0, 1.0)
 

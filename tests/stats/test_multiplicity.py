@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import bdtr
 
-from calipers.stats.multiplicity import benjamini_hochberg, holm, ranking
+from calipers.stats.ranks import benjamini_hochberg, holm, ranking
 
 ADJUSTMENTS = {"holm": holm, "bh": benjamini_hochberg}
 BEST_OF = {5: 1.1629645, 10: 1.5387527}  # the mean of the largest of so many standard normal numbers

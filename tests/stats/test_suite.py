@@ -8,8 +8,8 @@ from reports.shown import estimate
 import calipers
 from calipers.stats.intervals import interval, t_quantile, upper_tail
 from calipers.stats.margins import equivalence
-from calipers.stats.multiplicity import holm
 from calipers.stats.paired import Difference, paired
+from calipers.stats.ranks import holm
 from calipers.stats.suite import Member, mean_difference, means, suites
 
 

@@ -18,7 +18,7 @@ from calipers.metrics.rewards import max_at_k
 from calipers.metrics.votes import ballots
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
 from calipers.stats.estimate import NO_SEQUENCE, STOPPED_NO_RANGE
-from calipers.stats.extrapolation import IF, Extrapolation, extrapolate, farthest, too_far
+from calipers.stats.extrapolation import IF, Extrapolation, PassCounts, distinct_counts, extrapolate, farthest, too_far
 from calipers.stats.intervals import interval
 from calipers.stats.sequence import population
 
@@ -66,7 +66,7 @@ def pass_curves(
     pairs, code = distinct_counts(n, c)
     curves = []
     # that all k pass is that none fails: the same table with passes and failures exchanged
-    for name, table in (("pass@k", some_pass(pairs, most)), ("pass^k", all_fail(pairs[:, 0], pairs[:, 1], most))):
+    for name, table in (("pass@k", some_pass(pairs, most)), ("pass^k", all_fail(pairs.n, pairs.c, most))):
         points = [_point(k, Column(table[code, k - 1], n >= k), UNIT, clusters, confidence) for k in span(most)]
         curves.append(Curve(name, tuple(points)))
     return curves[0], curves[1]
@@ -116,16 +116,9 @@ def span(most: int) -> range:
     return range(1, most + 1)
 
 
-def distinct_counts(n: Ints, c: Ints) -> tuple[Ints, Ints]:
-    """The distinct (n, c) of tasks, [P, 2], and which of them each task has, [T]."""
-    width = int(n.max(initial=0)) + 1
-    pair, code = np.unique(n * width + c, return_inverse=True)
-    return np.stack([pair // width, pair % width], axis=1), code
-
-
-def some_pass(pairs: Ints, most: int) -> Floats:
+def some_pass(pairs: PassCounts, most: int) -> Floats:
     """pass@k of each pair (n, c) for every k, [P, most]; 0 where n < k."""
-    return _shares(pairs[:, 0], pairs[:, 0] - pairs[:, 1], most, lambda whole, part: (whole - part) / whole)
+    return _shares(pairs.n, pairs.n - pairs.c, most, lambda whole, part: (whole - part) / whole)
 
 
 def all_fail(n: Ints, failing: Ints, most: int) -> Floats:
@@ -173,15 +166,8 @@ def majority_curve(
     """
     n = by.count(rewards.given)
     worth = worth_of_votes(rewards, answers, by)
-    points = []
-    for k in span(worth.shape[1]):
-        there = n >= k
-        kept = worth[there, k - 1]
-        units = None if clusters is None else np.unique(clusters[there], return_inverse=True)[1]
-        estimate = interval(kept, np.ones(len(kept)), confidence, limits, units)
-        points.append(
-            Point(k, float(total(kept)) / len(kept), estimate.stderr, estimate.ends, int(there.sum()), why=estimate.why)
-        )
+    columns = [Column(worth[:, k - 1], n >= k) for k in span(worth.shape[1])]
+    points = [_point(k, values, limits, clusters, confidence) for k, values in enumerate(columns, 1)]
     return Curve("maj@k", tuple(points))
 
 
@@ -263,8 +249,8 @@ def first_success(
     n, c = pass_counts(rewards, by, threshold)
     most = int(n.max(initial=0))
     pairs, code = distinct_counts(n, c)
-    missed = all_fail(pairs[:, 0], pairs[:, 0] - pairs[:, 1], most)
-    tries = np.cumsum(np.concatenate([np.ones((len(pairs), 1)), missed], axis=1), axis=1)
+    missed = all_fail(pairs.n, pairs.n - pairs.c, most)
+    tries = np.cumsum(np.concatenate([np.ones((len(pairs.n), 1)), missed], axis=1), axis=1)
     good = passed(rewards, threshold)
     prices = None if costs is None else (_price(costs, by, ~good), _price(costs, by, good))
     rows = []

@@ -268,7 +268,7 @@ def extrapolate(
     units = np.arange(len(n)) if clusters is None else np.unique(clusters[there], return_inverse=True)[1]
     if why := refused(n, c, units if clusters is not None else None):
         return Extrapolation(None, None, {}, why)
-    pairs, code = _pairs(n, c)
+    pairs, code = distinct_counts(n, c)
     table = np.bincount(code, minlength=len(pairs.n)).astype(float)
     grid = zoomed(pairs, table)
     law = likeliest(grid, table)
@@ -380,9 +380,9 @@ def _places(code: Ints, units: Ints) -> Ints:
     return rank
 
 
-def _pairs(n: Ints, c: Ints) -> tuple[PassCounts, Ints]:
+def distinct_counts(n: Ints, c: Ints) -> tuple[PassCounts, Ints]:
     """The distinct (n, c), and which of them each task has, [T]."""
-    width = int(n.max()) + 1
+    width = int(n.max(initial=0)) + 1
     pair, code = np.unique(n * width + c, return_inverse=True)
     return PassCounts(pair // width, pair % width), code
 

@@ -181,7 +181,7 @@ def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
 def _unbounded(spread: Spread, stderr: float, confidence: float) -> Interval:
     if spread.variance == 0:
         return Interval(0.0, None, None, NO_SPREAD)
-    half = _t_quantile(confidence, max(1.0, spread.effective_units - 1)) * stderr
+    half = t_half_width(spread, confidence)
     return Interval(stderr, (spread.mean - half, spread.mean + half), "t")
 
 
@@ -235,9 +235,9 @@ def strength_of(spread: Spread) -> tuple[float, float]:
     return tasks, max(1.0, (spread.effective_units - 1) / (1 - steady))
 
 
-def wilson_ends(spread: Spread, confidence: float) -> tuple[float, float]:
-    """The ends of the default interval on [0, 1]; as `calipers.stats.intervals.interval`, from a spread."""
-    m = min(max(spread.mean, 0.0), 1.0)
+def wilson_ends(spread: Spread, confidence: float, mean: float | None = None) -> tuple[float, float]:
+    """The ends of the default interval on [0, 1], as `interval` has them, around the spread's mean or another one."""
+    m = min(max(spread.mean if mean is None else mean, 0.0), 1.0)
     n, freedom = strength_of(spread)
     q = t_quantile((1 + confidence) / 2, freedom)
     centre = (m + q * q / (2 * n)) / (1 + q * q / n)

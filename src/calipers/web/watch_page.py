@@ -24,8 +24,7 @@ from calipers.formats.format import Named
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.sentences import minus, percent, signed_to, to
 from calipers.stats.alarms import E_PROCESS
-from calipers.stats.bands import BAND
-from calipers.stats.best_step import BEST_STEP
+from calipers.stats.steps import BAND, BEST_STEP
 from calipers.web.draw import CurveStep, StepMark, step_curve
 from calipers.web.markup import Child, Markup, element, joined, name
 from calipers.web.page import HtmlPage, Section, heading, of_method, once, plain_table, scrolled

@@ -18,7 +18,7 @@ from analyses.compare.writing import run
 import calipers
 from calipers.analyses.compare.source import may_have_table
 from calipers.errors import InputError, UnknownName
-from calipers.stats.paired_bootstrap import paired_bootstrap
+from calipers.stats.paired import paired_bootstrap
 from calipers.systems.lm_eval.aggregations import sums
 
 TEXT = pytest.importorskip("sacrebleu", reason="sacrebleu comes with calipers[text]")

@@ -11,7 +11,7 @@ from cli.inside import inside  # noqa: F401
 
 import calipers
 from calipers.errors import InputError, UnknownName
-from calipers.stats.multiplicity import sidak
+from calipers.stats.ranks import sidak
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from running.stopping import stopped
 import calipers
 from calipers.analyses.matrix.matrix import FINISHED, NO_COMMON
 from calipers.errors import Incomplete, InputError
-from calipers.stats.multiplicity import holm
+from calipers.stats.ranks import holm
 
 
 @pytest.fixture(scope="module")

@@ -76,10 +76,8 @@ from calipers.rollouts.record import Stop, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING
 from calipers.stats.intervals import ONE_CLUSTER
-from calipers.stats.multiplicity import Ranking, ranking
-from calipers.stats.paired import apart
-from calipers.stats.paired_bootstrap import least_p
-from calipers.stats.ranks import RankSets, Winner, rank_sets, winner
+from calipers.stats.paired import apart, least_p
+from calipers.stats.ranks import Ranking, RankSets, Winner, rank_sets, ranking, winner
 
 
 def compare(

@@ -43,9 +43,8 @@ from calipers.rollouts.record import FIRST_GAP, SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.margins import equivalence, margin_method, non_inferiority, too_few
 from calipers.stats.missing import MOST_MISSING, Fillings, tipping_point
-from calipers.stats.multiplicity import benjamini_hochberg, holm, sidak
-from calipers.stats.paired import FLOORED_T, STRICT, Difference, judged, undone_by_one
-from calipers.stats.paired_bootstrap import by_draws
+from calipers.stats.paired import FLOORED_T, STRICT, Difference, by_draws, judged, undone_by_one
+from calipers.stats.ranks import benjamini_hochberg, holm, sidak
 from calipers.stats.verdict import ComparisonVerdict, verdict
 
 DIGITS = 12  # of a test that must agree for two to be one: a rate and a mean round differently

@@ -31,22 +31,20 @@ from calipers.stats.paired import (
     FLOORED_T,
     NO_COMMON,
     STRICT,
+    UNDEFINED,
     Difference,
     McNemar,
+    Resampled,
     apart,
+    by_draws,
     flips,
     judged,
-    rate_units,
-    sign_flip,
-    units_of,
-)
-from calipers.stats.paired_bootstrap import (
-    UNDEFINED,
-    Resampled,
-    by_draws,
     paired_bootstrap,
     paired_bootstrap_of_values,
+    rate_units,
     ratio,
+    sign_flip,
+    units_of,
 )
 from calipers.stats.power import PairVariance, pair_variance
 

@@ -40,8 +40,8 @@ from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure
 from calipers.reports.result import Result, finite
 from calipers.stats.missing import MOST_MISSING
-from calipers.stats.multiplicity import holm
 from calipers.stats.paired import below
+from calipers.stats.ranks import holm
 
 NO_INTERVAL: Final = "there is no interval with the missing rollouts filled in"
 

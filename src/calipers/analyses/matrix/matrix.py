@@ -52,8 +52,8 @@ from calipers.rollouts.ledger import Ledger, Missing
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
 from calipers.stats.margins import equivalence
-from calipers.stats.multiplicity import holm
 from calipers.stats.paired import Difference, undone_by_one
+from calipers.stats.ranks import holm
 from calipers.stats.suite import mean_difference, means
 from calipers.stats.verdict import verdict
 

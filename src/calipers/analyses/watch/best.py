@@ -21,9 +21,9 @@ from calipers.reports.page import Page
 from calipers.reports.sentences import minus, to
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.column import Floats
-from calipers.stats.best_step import AGAIN, best_step
 from calipers.stats.intervals import Weighted, named_interval
 from calipers.stats.power import POWER, tasks_needed
+from calipers.stats.steps import AGAIN, best_step
 
 if TYPE_CHECKING:
     from calipers.analyses.watch.watch import RunWatch

@@ -6,7 +6,7 @@
              └─► Curve: value, interval, band, change since the base step
 
 A pure function of the sums in their order: the same sums give the same state, so that it can be made again from what
-is on disk. The statistics are those of `calipers.stats.alarms` and `calipers.stats.bands`.
+is on disk. The statistics are those of `calipers.stats.alarms` and `calipers.stats.steps`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from calipers.stats.alarms import (
     upper_bound,
     within_variance,
 )
-from calipers.stats.bands import look_and_band, paired_change, unpaired_change
+from calipers.stats.steps import look_and_band, paired_change, unpaired_change
 
 SAME, FRESH, POOL, OTHER, FIRST = "same", "fresh", "pool", "other", "first"
 MOST_TASKS: Final = 100_000  # that are remembered of a stream of prompts; a larger pool is not met again in a run

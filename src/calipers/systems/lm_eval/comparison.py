@@ -26,11 +26,12 @@ from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING, NO_MEAN
-from calipers.stats.paired import NO_COMMON, Difference
-from calipers.stats.paired_bootstrap import (
+from calipers.stats.paired import (
     DRAWS,
     FEWEST_DRAWS,
+    NO_COMMON,
     UNDEFINED,
+    Difference,
     Resampled,
     paired_bootstrap,
     paired_bootstrap_of_values,

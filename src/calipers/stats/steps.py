@@ -1,0 +1,252 @@
+"""A curve over training steps: intervals that hold at all planned steps together, and the best of the steps.
+
+A reader judges a whole curve, and an interval of one look misses somewhere on nearly every curve of 200 steps. Here
+each step has the confidence ``1 - (1 - confidence)/steps``, so that by Bonferroni's inequality all of them hold
+together. The target is the mean over tasks like these, so the task is the unit, and pairing narrows the difference
+to a base step but not the band of a mean.
+
+The highest of S noisy means on the same tasks is too high on average; the more so, the more steps are alike. Its
+optimism is found by drawing the noise again around means that are pulled together first, as means that were drawn lie
+further apart than the true ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calipers.rollouts.column import Floats, Ints
+from calipers.stats.intervals import (
+    METHODS,
+    NOISE,
+    ONE_TASK,
+    Interval,
+    Spread,
+    Weighted,
+    named_interval,
+    spread_of,
+    t_quantile,
+    wilson_ends,
+)
+from calipers.stats.paired import Difference, apart, paired
+from calipers.stats.ranks import standard_normals
+
+BAND = "simultaneous_band"
+
+
+def step_confidence(confidence: float, steps: int) -> float:
+    """The confidence of each of so many steps, for all of them to hold together."""
+    return 1 - (1 - confidence) / max(steps, 1)
+
+
+def band(
+    values: Floats,
+    steps: int,
+    *,
+    confidence: float = 0.95,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+    clusters: Ints | None = None,
+) -> Interval:
+    """The interval of a step's mean of task values, [T], that holds at all planned ``steps`` together.
+
+    The exact interval on the default rule's effective number of tasks; Student's where no range is known. One task
+    gives none.
+    """
+    weighted = Weighted(values, np.ones(len(values)), limits, clusters, step_confidence(confidence, steps))
+    return named_interval("default" if limits is None else "clopper-pearson", weighted)
+
+
+def look_and_band(
+    values: Floats,
+    steps: int,
+    *,
+    confidence: float = 0.95,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+    clusters: Ints | None = None,
+) -> tuple[Interval, Interval]:
+    """The interval of one look and the band of a step's task values, [T], from one spread of them."""
+    size = len(values)
+    weighted = Weighted(values, np.ones(size), limits, clusters, confidence)
+    if size < 2:
+        none = named_interval("default", weighted)
+        return none, none
+    if clusters is not None:
+        wide = band(values, steps, confidence=confidence, limits=limits, clusters=clusters)
+        return named_interval("default", weighted), wide
+    low, high = limits or (0.0, 1.0)
+    scaled = (values - low) / (high - low)
+    variance = float(scaled.var(ddof=1)) / size
+    if math.sqrt(variance * size) <= NOISE * float(np.abs(scaled).max()):
+        variance = 0.0
+    spread = Spread(float(scaled.mean()), variance, size, float(size), 1.0)
+    names = ("t", "t") if limits is None else ("wilson", "clopper-pearson")
+    levels = (confidence, step_confidence(confidence, steps))
+    looked, banded = (
+        METHODS[name](name, replace(weighted, confidence=level), spread)
+        for name, level in zip(names, levels, strict=True)
+    )
+    return looked, banded
+
+
+def paired_change(
+    now: Floats,
+    base: Floats,
+    steps: int,
+    *,
+    confidence: float = 0.95,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+    clusters: Ints | None = None,
+) -> Difference:
+    """The change since a base step on the same tasks, [T] each in one order: the floored t at all steps together."""
+    return paired(apart(now, base), None, clusters, limits=limits, confidence=step_confidence(confidence, steps))
+
+
+def unpaired_change(
+    now: Floats,
+    base: Floats,
+    steps: int,
+    *,
+    confidence: float = 0.95,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+    clusters: tuple[Ints, Ints] | None = None,
+) -> tuple[float, tuple[float, float] | None]:
+    """The change since a base step on other tasks, [T] each, and its interval at all steps together.
+
+    ``m_s - m_0 +- t(G_s + G_0 - 2) sqrt(se_s^2 + se_0^2)``, clipped to the range of a difference. None where a step
+    has one task, or where neither has any spread.
+    """
+    if len(now) == 0 or len(base) == 0:
+        return math.nan, None
+    change = float(apart(now.mean(), base.mean()))
+    if min(len(now), len(base)) < 2:
+        return change, None
+    variance = float(now.var(ddof=1) / len(now) + base.var(ddof=1) / len(base))
+    units = float(len(now) + len(base))
+    if clusters is not None:
+        pairs = zip((now, base), clusters, strict=True)
+        spreads = [spread_of(values, np.ones(len(values)), None, code) for values, code in pairs]
+        variance, units = sum(some.variance for some in spreads), sum(some.effective_units for some in spreads)
+    largest = max(float(np.abs(now).max()), float(np.abs(base).max()))
+    if units <= 2 or math.sqrt(variance) <= NOISE * largest:  # what is left is the rounding of the means
+        return change, None
+    tail = (1 - step_confidence(confidence, steps)) / 2
+    half = -t_quantile(tail, units - 2) * math.sqrt(variance)
+    low, high = change - half, change + half
+    if limits is not None:
+        width = limits[1] - limits[0]
+        low, high = max(low, -width), min(high, width)
+    return change, (low, high)
+
+
+BEST_STEP = "best_step"
+DRAWS = 1_000  # of the noise of all step means together
+AGAIN = 5  # members of the set that are worth another evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class BestStep:
+    """The step with the highest mean, and what that mean is worth after the picking."""
+
+    step: int  # its place among the S steps
+    observed: float  # the mean it was picked by
+    optimism: float  # about how much of it is luck
+    value: float  # observed less optimism
+    interval: Interval  # around the value
+    members: Sequence[int]  # places of the steps that may be the best, the highest mean first
+    tasks: int  # M, that all steps have
+    second: int | None  # the second-highest member of the set
+    deviation: float  # of a task's difference between the best and the second
+
+
+def best_step(
+    values: Floats, *, confidence: float = 0.95, seed: int = 0, draws: int = DRAWS, multipliers: Floats | None = None
+) -> BestStep:
+    """The best of S steps by their task values on [0, 1], [S, M], with an interval that covers after the picking.
+
+    One task gives no interval, and every step may then be the best. ``multipliers``, [M, B], are drawn from the seed
+    where they are not given.
+    """
+    means = values.mean(axis=1)
+    best = int(means.argmax())
+    luck = optimism(values, seed=seed, draws=draws, multipliers=multipliers)
+    members = may_be_best(values, confidence=confidence)
+    second = members[1] if len(members) > 1 else None
+    lead = np.zeros(values.shape[1]) if second is None else apart(values[best], values[second])
+    deviation = float(lead.std(ddof=1)) if len(lead) > 1 else math.nan
+    interval = interval_after_picking(values[best], luck, confidence)
+    observed = float(means[best])
+    return BestStep(best, observed, luck, observed - luck, interval, members, values.shape[1], second, deviation)
+
+
+def shrinkage(values: Floats) -> float:
+    """The share of the spread of S step means that is not noise, f: 0 where noise alone would spread them so, [S, M].
+
+    ``f = max(0, 1 - (tr V - sum V / S) / sum (m - mean of m)^2)``, V the covariance matrix of the step means.
+    """
+    steps, tasks = values.shape
+    means = values.mean(axis=1)
+    scatter = float(((means - means.mean()) ** 2).sum())
+    if scatter == 0 or tasks < 2:
+        return 0.0
+    residuals = values - means[:, None]
+    scale = tasks * (tasks - 1)
+    trace = float((residuals**2).sum()) / scale
+    whole = float((residuals.sum(axis=0) ** 2).sum()) / scale
+    return float(max(0.0, 1 - (trace - whole / steps) / scatter))
+
+
+def optimism(
+    values: Floats, *, shrunk: bool = True, seed: int = 0, draws: int = DRAWS, multipliers: Floats | None = None
+) -> float:
+    """About how much the highest of S step means owes to luck, [S, M]: its mean error over draws of the noise.
+
+    ``o = mean of Z at argmax(m' + Z)``, where Z is a draw of the noise of all step means together (normal multipliers
+    of the tasks' residuals) and ``m' = mean of m + sqrt(f) (m - mean of m)``.
+    """
+    steps, tasks = values.shape
+    if tasks < 2 or steps < 2:
+        return 0.0
+    means = values.mean(axis=1)
+    residuals = values - means[:, None]
+    pull = math.sqrt(shrinkage(values)) if shrunk else 1.0
+    centre = float(means.mean()) + pull * (means - means.mean())
+    normals = standard_normals(seed, tasks, draws) if multipliers is None else multipliers
+    noise = residuals @ normals / math.sqrt(tasks * (tasks - 1))  # [S, B]
+    picked = (centre[:, None] + noise).argmax(axis=0)
+    return max(0.0, float(noise[picked, np.arange(noise.shape[1])].mean()))
+
+
+def interval_after_picking(values: Floats, luck: float, confidence: float = 0.95) -> Interval:
+    """The default interval of the picked step's task values, [M], around its mean less the optimism."""
+    if len(values) < 2:
+        return Interval(None, None, None, ONE_TASK)
+    spread = spread_of(values, np.ones(len(values)), (0.0, 1.0))
+    return Interval(math.sqrt(spread.variance), wilson_ends(spread, confidence, spread.mean - luck), BEST_STEP)
+
+
+def may_be_best(values: Floats, *, confidence: float = 0.95) -> list[int]:
+    """The places of the steps that no other is shown to beat, the highest mean first, [S, M].
+
+    Step s stays if ``(m_u - m_s) / sd_us`` is at most the one-sided t quantile at ``(1 - confidence)/(S - 1)`` for
+    every u, ``sd_us^2`` the paired variance plus ``(max |d| / 2M)^2``. It holds the best step with the confidence
+    asked for, not every good one.
+    """
+    steps, tasks = values.shape
+    means = values.mean(axis=1)
+    order: list[int] = np.argsort(-means, kind="stable").tolist()
+    if steps < 2 or tasks < 2:
+        return order
+    limit = max(0.0, -t_quantile((1 - confidence) / (steps - 1), tasks - 1))  # the highest mean always stays
+    return [step for step in order if float(advantages(values, step).max()) <= limit]
+
+
+def advantages(values: Floats, step: int) -> Floats:
+    """The floored t of every step over one of them, [S]; 0 where no task differs."""
+    tasks = values.shape[1]
+    gaps = apart(values, values[step])
+    mean = gaps.mean(axis=1)
+    variance = gaps.var(axis=1, ddof=1) / tasks + (np.abs(gaps).max(axis=1) / (2 * tasks)) ** 2
+    return np.asarray(np.divide(mean, np.sqrt(variance), out=np.zeros(len(values)), where=variance > 0))
