@@ -31,6 +31,8 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
             Verdict(0.0, fields={"n": np.float64(3)}, answer=[1, None]),
             Verdict(0.0, fields={"n": 3.0}, answer=[1, None]),
         ),
+        (Verdict(1.0, rewards=None, fields=None, usage=None, outcome=None), Verdict(1.0)),
+        (Verdict(1.0, {"reward": 1, "style": 0.5}), Verdict(1.0, {"reward": 1.0, "style": 0.5})),
         (Verdict(0.0, answer="\ud800"), Verdict(0.0, answer="\ud800")),  # `line` sees to half a character
     ],
 )
@@ -46,6 +48,10 @@ def test_a_verdict_that_a_log_can_hold(verdict, kept):
         (Verdict(10**400), "reward is 1000.*; expected a number"),
         (Verdict(1.0, {"a": float("inf")}), "a is inf; expected a finite number"),
         (Verdict(1.0, {"a": "high"}), "a is 'high'; expected a number"),
+        (Verdict(1.0, {"reward": 0.5}), "reward is 1, and 0.5 among the rewards; expected one of them"),
+        (Verdict(1.0, {'a"b': 1.0}), "'a\"b' contains a quote, .*; expected a plain name"),
+        (Verdict(1.0, fields={"a\nb": 1.0}), r"'a\\nb' contains a quote, .*; expected a plain name"),
+        (Verdict(1.0, usage={"a\\b": 1.0}), r"'a\\\\b' contains a quote, .*; expected a plain name"),
         (Verdict(1.0, fields={"a": object()}), "a is <object.*; expected a number"),
         (Verdict(1.0, usage={"cost_usd": "dear"}), "cost_usd is 'dear'; expected a number"),
         (Verdict(1.0, outcome="splendid"), "outcome is 'splendid'; expected one of scored, .*missing, stopped_early"),
@@ -92,6 +98,16 @@ def test_a_field_never_takes_the_place_of_a_key_with_a_meaning(tmp_path):
     table, _ = read([str(tmp_path / "log.jsonl")])
     assert [column.values.tolist() for name, column in table.columns.items() if name == "latency_s"] == [[1.0]]
     assert "cost_usd" not in table.columns  # what a judge says it cost is not what the answer cost
+
+
+def test_a_reward_that_is_one_of_the_rewards_is_written_once(tmp_path):
+    """As of test.sh with the keys ``reward`` and ``style``: with the column twice in it no log could be read."""
+    outstanding = Outstanding(0, Task("t", "q", "v", "a"), 0)
+    verdict = Verdict(1.0, {"reward": 1.0, "style": 0.5})
+    record = Made(outstanding, Request("t", 0, "q"), NOW, Completion("a"), verdict).record("d", "m", NOW)
+    (tmp_path / "log.jsonl").write_bytes(line(record) + b"\n")
+    table, _ = read([str(tmp_path / "log.jsonl")])
+    assert {name: column.values.tolist() for name, column in table.rewards.items()} == {"reward": [1.0], "style": [0.5]}
 
 
 @pytest.mark.parametrize(

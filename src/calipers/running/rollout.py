@@ -105,8 +105,11 @@ class Made(msgspec.Struct, frozen=True):
                 record[f"verifier_{name}" if counted else column(name)] = value
             if verdict.reward is not None:
                 record["reward"] = verdict.reward
-            if verdict.rewards:
-                record["rewards"] = verdict.rewards
+            # a column has its name once: `reward` may be one of the rewards
+            single = verdict.reward is not None
+            rewards = {key: value for key, value in verdict.rewards.items() if not (single and key == "reward")}
+            if rewards:
+                record["rewards"] = rewards
             if verdict.answer is not None and verdict.answer != "":
                 record["answer"] = verdict.answer
         for name, value in self.judging.items():

@@ -16,6 +16,7 @@ from msgspec import field
 
 from calipers.clients.client import Completion
 from calipers.errors import InputError, UnknownName, VerifierError
+from calipers.formats.lines import odd_key
 from calipers.rollouts.record import OUTCOMES
 from calipers.tasks.task import Task
 from calipers.text.patterns import RegexTimeout
@@ -154,20 +155,30 @@ def checked(verdict: Verdict) -> Verdict:
             raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list") from None
     if isinstance(verdict.answer, Mapping):
         raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list")
+    reward = None if verdict.reward is None else _finite("reward", verdict.reward)
+    rewards, fields, usage = (
+        {str(name): value for name, value in (numbers or {}).items()}
+        for numbers in (verdict.rewards, verdict.fields, verdict.usage)
+    )
+    if (odd := odd_key((*rewards, *fields, *usage))) is not None:
+        raise VerifierError(f"{odd!r:.80} contains a quote, a backslash or a control character; expected a plain name")
+    rewards = {name: _finite(name, value) for name, value in rewards.items() if value is not None}
+    if reward is not None and rewards.get("reward", reward) != reward:
+        raise VerifierError(f"reward is {reward:g}, and {rewards['reward']:g} among the rewards; expected one of them")
     return Verdict(
-        None if verdict.reward is None else _finite("reward", verdict.reward),
-        {str(name): _finite(str(name), value) for name, value in verdict.rewards.items() if value is not None},
+        reward,
+        rewards,
         verdict.answer,
-        verdict.outcome,
-        {str(name): _number(str(name), value) for name, value in verdict.fields.items()},
-        {str(name): _finite(str(name), value) for name, value in verdict.usage.items()},
+        verdict.outcome or "",
+        {name: _number(name, value) for name, value in fields.items()},
+        {name: _finite(name, value) for name, value in usage.items()},
     )
 
 
 def _is_plain(verdict: Verdict) -> bool:
     """Whether there is nothing beside the reward but a plain answer: so it is with most, and they are many."""
-    rest = verdict.rewards or verdict.outcome or verdict.fields or verdict.usage
-    return not rest and (verdict.answer is None or type(verdict.answer) in (str, int, float))
+    bare = verdict.outcome == "" and verdict.rewards == verdict.fields == verdict.usage == {}
+    return bare and (verdict.answer is None or type(verdict.answer) in (str, int, float))
 
 
 def _finite(name: str, value: Any) -> float:
