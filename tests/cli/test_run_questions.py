@@ -29,6 +29,8 @@ def says_nothing(task, completion):
 def text(task, completion):
     return "1"
 
+most = max
+
 def one(task):
     return 1
 
@@ -113,6 +115,7 @@ def first_id():
         (("--prompt", "qestion"), "--prompt: no column named 'qestion' in qa.csv; did you mean 'question'?"),
         (("--template", "{question.x}"), "--template: {question.x} is not a column name; expected column names"),
         (("--verifier", "my.py:grad"), "my.py: no object named 'grad'; did you mean 'grade'"),
+        (("--verifier", "my.py:most"), "my.py:most: its parameters are not known; expected def max(task, completion)"),
         (("--verifier", "my.py:one"), "my.py:one: its parameters are (task); expected def one(task, completion)"),
         (("--verifier", "no.py:grade"), "no.py: No such file or directory; expected a Python file, as FILE.py:OBJECT"),
         (("--verifier", "exactmatch"), "no verifier named 'exactmatch'; did you mean 'exact_match'"),

@@ -180,7 +180,7 @@ def code_verifier(name: str) -> GradeFunction | FunctionVerifier | ClassVerifier
     thing = load_code(name)
     if inspect.isroutine(thing) and _positional(thing) not in (2, 3):
         right = f"expected def {thing.__name__}(task, completion)"
-        raise InputError.at(name, f"its parameters are {inspect.signature(thing)}", right)
+        raise InputError.at(name, f"its parameters are {_signature(thing) or 'not known'}", right)
     return wrap(name, thing)
 
 
@@ -205,22 +205,31 @@ def verifier(name: Any = None) -> Any:
 
 
 def _positional(fn: Callable[..., Any]) -> int | None:
-    """The number of required positional parameters of a function; None if it accepts any number."""
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):  # a built-in function without a signature
+    """The number of required positional parameters of a function; None if it accepts any number, or does not say."""
+    signature = _signature(fn)
+    if signature is None:
         return None
+    parameters = signature.parameters.values()
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return None
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(each.kind in places and each.default is each.empty for each in parameters)
 
 
+def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature of a function; None for a built-in one without."""
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):
+        return None
+
+
 def wrap(name: str, thing: Any) -> GradeFunction | FunctionVerifier | ClassVerifier | ObjectVerifier:
     """A plugin as a verifier; PluginError if it is not one."""
     method = getattr(thing, "verify", None)
     if callable(method):
-        if {"prompt", "target"} <= inspect.signature(method).parameters.keys():
+        signature = _signature(method)
+        if signature is not None and {"prompt", "target"} <= signature.parameters.keys():
             return ClassVerifier(name, thing)
         return ObjectVerifier(name, _instance(name, thing))
     if callable(thing) and not isinstance(thing, type):
