@@ -123,7 +123,10 @@ def test_one_checkpoint_in_two_dtypes_is_loaded_twice(paths):
         ({"device_map": "all"}, "--model-args: device_map=all is unknown; expected auto, balanced, balanced_low_0"),
         ({"device_map": {}}, r"--model-args: device_map=\{\} is unknown; expected auto"),
         ({"parallelize": "yes"}, "--model-args: parallelize=yes cannot be read; expected true or false"),
-        ({"attn_implementation": ["eager"]}, "--model-args: attn_implementation=['eager'] is unknown; expected eager"),
+        (
+            {"attn_implementation": ["eager"]},
+            r"--model-args: attn_implementation=\['eager'\] is unknown; expected eager",
+        ),
         ({"attn_implementation": "flash"}, "--model-args: attn_implementation=flash is unknown; expected eager, sdpa"),
         ({"load_in_4bit": 4}, "--model-args: load_in_4bit=4 cannot be read; expected true or false"),
         ({"quantization_config": "4bit"}, "--model-args: quantization_config=4bit cannot be read; expected a mapping"),
