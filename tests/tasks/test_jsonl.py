@@ -62,6 +62,16 @@ def test_a_bare_file(tmp_path):
     assert (suite.name, suite.root, len(suite.tasks), suite.metadata) == ("tasks", None, 1, {})
 
 
+def test_names_that_are_no_text_are_refused(tmp_path):
+    """EvSys takes pairs for an object, and a log has no key that is a number."""
+    pairs = row(metadata=[[1, 2]])
+    right = "expected an object with names that are text"
+    assert refused(benchmark(tmp_path, pairs)) == f'tasks.jsonl:1: metadata is {{"1": 2}}; {right}'
+    pairs = row()
+    pairs["verifier"]["params"] = [[1, 2]]
+    assert refused(benchmark(tmp_path, pairs)) == f'tasks.jsonl:1: verifier.params is {{"1": 2}}; {right}'
+
+
 def test_an_empty_file_holds_no_tasks(tmp_path):
     assert list(read_suite(benchmark(tmp_path, "")).tasks) == []
 

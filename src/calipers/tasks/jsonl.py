@@ -406,6 +406,10 @@ def as_task(task: HarborTask) -> Task:
     if not number and not isinstance(task.task_id, str):
         raise TaskFault(f"task_id is {_shown(task.task_id)}", "expected text or an integer")
     name, prompt, verifier = str(task.task_id), _prompt(task.instruction), task.verifier
+    params = verifier.params if isinstance(verifier, InProcessVerifier) else {}
+    for what, mapping in (("metadata", task.metadata), ("verifier.params", params)):
+        if not all(isinstance(key, str) for key in mapping):  # it was a list of pairs
+            raise TaskFault(f"{what} is {_shown(mapping)}", "expected an object with names that are text")
     if isinstance(verifier, InProcessVerifier):
         if not isinstance(verifier.fn_name, str):
             raise TaskFault(f"fn_name is {_shown(verifier.fn_name)}", "expected the name of a verifier")
