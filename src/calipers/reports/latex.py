@@ -13,8 +13,8 @@ _ESCAPES: Final = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\char34{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
-    "−": "$-$", "·": r"$\cdot$", "–": "--", "…": r"\ldots{}", "→": r"$\to$", "\N{NO-BREAK SPACE}": "~",
-    "\N{REPLACEMENT CHARACTER}": "?", "\N{WORD JOINER}": "",
+    "−": "$-$", "·": r"$\cdot$", "–": "--", "…": r"\ldots{}", "→": r"$\to$",
+    "\N{REPLACEMENT CHARACTER}": "?",
 }  # fmt: skip
 _TABLE: Final = str.maketrans(_ESCAPES)
 

@@ -25,16 +25,13 @@ from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATI
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.table import Labels, Part, Places
 from calipers.systems.inspect.wire import (
-    FullLog,
     FullSample,
     Header,
     InspectLog,
     InspectSample,
     InspectScore,
-    LabelledLog,
     ScoredSample,
     Spec,
-    TextLog,
     TextSample,
     TextScore,
     checked,
@@ -328,7 +325,8 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
     reading = _LogReading(source.path, labels)
     if not is_archive(source.head):
         text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
-        log = decoded(text, LabelledLog, source.path) if labels else decoded(text, InspectLog, source.path)
+        kind: type[InspectLog[Any]] = InspectLog[ScoredSample] if labels else InspectLog[InspectSample]
+        log = decoded(text, kind, source.path)
         progress(len(text))
         if log.samples is None:
             right = "expected a log with samples; inspect writes none with --no-log-samples"
@@ -492,7 +490,7 @@ def texts(path: str) -> Iterator[Text]:
     """
     with Source(path) as source:
         if not is_archive(source.head):
-            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), TextLog, path)
+            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), InspectLog[TextSample], path)
             for sample in log.samples or ():
                 yield _text(log, sample)
             return
@@ -521,7 +519,7 @@ def _extras(part: Part, columns: Columns) -> Extras:
         return
     with Source(path) as source:
         if not is_archive(source.head):
-            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), FullLog, path)
+            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), InspectLog[FullSample], path)
             yield from map(_extra, log.samples or ())
             return
     with Archive(path) as archive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ READ: Final = ("eval", "results", "error", "scores", "model_usage", "limit")
 
 _RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
+Sample = TypeVar("Sample")
 
 
 class InspectDataset(msgspec.Struct, gc=False):
@@ -123,16 +124,10 @@ class Header(msgspec.Struct, gc=False):
     error: InspectFailure | None = None
 
 
-class InspectLog(Header, gc=False):
-    """A log in one file."""
+class InspectLog(Header, Generic[Sample], gc=False):
+    """A log in one file, with as much of its samples as is needed."""
 
-    samples: list[InspectSample] | None = None
-
-
-class LabelledLog(Header, gc=False):
-    """A log in one file, with the metadata of its samples."""
-
-    samples: list[ScoredSample] | None = None
+    samples: list[Sample] | None = None
 
 
 class TextMessage(msgspec.Struct, gc=False):
@@ -175,18 +170,6 @@ class FullSample(TextSample, gc=False):
     """One epoch of one sample, as far as a record has room for it."""
 
     metadata: Any = None
-
-
-class FullLog(Header, gc=False):
-    """A log in one file, as far as records have room for it."""
-
-    samples: list[FullSample] | None = None
-
-
-class TextLog(Header, gc=False):
-    """A log in one file, as far as it says something."""
-
-    samples: list[TextSample] | None = None
 
 
 def decoded(text: bytes, kind: type[Kind], location: str) -> Kind:

@@ -29,7 +29,7 @@ SYSTEM: Final = "verifiers_v0"
 BOOKKEEPING: Final = frozenset({"num_turns", "total_tool_calls"})  # metrics that verifiers adds by itself
 OURS: Final = frozenset({"sample", "attempt", "outcome", "rewards"})  # keys that only our own records have
 NO_ERROR: Final = (b"", b"null", b'""')
-GROUP_KEYS: Final = ("model", "env_id")  # of metadata.json: the model and the dataset
+COMPANION: Final = "metadata.json"
 
 
 class ResultTiming(msgspec.Struct, gc=False):
@@ -107,10 +107,15 @@ def take(rows: RowBlock) -> None:
         rows.labelled.add("truncated")
         gather.labels("truncated", [None if cut is ABSENT else cut for cut in rows["is_truncated"]])
     rows.metadata(rows["info"])
-    companion = rows.memory.setdefault("companion", beside(rows.path, "metadata.json"))
-    for role, key in (("model", "model"), ("dataset", "env_id")):
-        if isinstance(companion.get(key), str):
-            rows.constant(role, companion[key])
+    for role, name in rows.memory.setdefault("group", _group(beside(rows.path, COMPANION))).items():
+        if name is not None:
+            rows.constant(role, name)
+
+
+def _group(companion: Mapping[str, Any]) -> dict[str, str | None]:
+    """The model and the dataset, which only the companion of a file names."""
+    names = {"model": companion.get("model"), "dataset": companion.get("env_id")}
+    return {role: name if isinstance(name, str) else None for role, name in names.items()}
 
 
 def _take_metrics(rows: RowBlock) -> None:
@@ -157,22 +162,19 @@ LAYOUT: Final = Layout(SYSTEM, RESULT, take, extras=True)
 def read(source: Source, names: Columns, labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file, and `not_run` for those that were planned and are not in it."""
     parts = read_rows("calipers.systems.verifiers_rl.read_v0:LAYOUT", source, names, labels, progress)
-    companion = beside(source.path, "metadata.json")
-    group = {"model": companion.get("model"), "dataset": companion.get("env_id")}
-    texts = {role: name if isinstance(name, str) else None for role, name in group.items()}
+    companion = beside(source.path, COMPANION)
     examples, samples = companion.get("num_examples"), companion.get("rollouts_per_example")
-    own = planned(parts, source.path, examples, samples, texts)
+    own = planned(parts, source.path, examples, samples, _group(companion))
     return [*with_notes(own[: len(parts)], source.path), *own[len(parts) :]]  # type: ignore[arg-type]  # a part stays of its kind
 
 
 def texts(path: str, columns: Columns, wanted: Collection[str]) -> Iterator[Text]:
     """What the rows of a file say; an example_id is a place in the dataset, so prompts tell whether tasks are equal."""
-    names = map(beside(path, "metadata.json").get, GROUP_KEYS)
-    model, dataset = (name if isinstance(name, str) else None for name in names)
+    group = _group(beside(path, COMPANION))
 
     def said(row: TextResult) -> Text:
-        target = raw_hash(row.answer)
-        return Text(None, model, dataset, str(row.example_id), 0, "", target, row.completion, row.prompt)
+        who = None, group["model"], group["dataset"], str(row.example_id)
+        return Text(*who, 0, target=raw_hash(row.answer), completion=row.completion, prompt=row.prompt)
 
     return row_texts(path, TextResult, said, wanted)
 
