@@ -328,6 +328,16 @@ def test_a_log_of_openai_evals_that_was_cut(tmp_path):
     assert [row["outcome"] for row in seen(only_sampled)] == ["missing"]
 
 
+@pytest.mark.parametrize("name", ["skyrl", "verifiers_v0", "verl"])
+def test_a_row_without_some_of_its_texts_is_converted(tmp_path, name):
+    row = json.loads((GOLDEN / FILES[name]).read_text().splitlines()[0])
+    kept = {"input_prompt", "output_response", "score", "example_id", "prompt", "completion", "reward"}
+    kept |= {"input", "output", "step"}
+    rows = [row, {key: value for key, value in row.items() if key in kept - {"output_response", "completion"}}]
+    calipers.convert(written(tmp_path, rows_of(*rows)), tmp_path / "out.jsonl")
+    assert len(read([str(tmp_path / "out.jsonl")])[0]) == 2
+
+
 def test_logs_of_two_runs_of_openai_evals_in_one_file_are_refused(tmp_path):
     """The verdicts of both would be those of the last model."""
     logs = []

@@ -487,8 +487,8 @@ def read_noted(
 
 
 def given(row: Mapping[str, Raw], **keys: str) -> dict[str, Any]:
-    """Of a row that is not decoded, the values of some keys by the names that a record has for them."""
-    return {name: row[key] for name, key in keys.items() if kind_of(row.get(key, NOTHING))}
+    """Of a row that is not decoded, the values of some keys by the names that a record has for them; no null."""
+    return {name: row[key] for name, key in keys.items() if key in row and kind_of(row[key])}
 
 
 def conversation(turns: Sequence[Any]) -> dict[str, Any]:
