@@ -38,6 +38,7 @@ FILES = {
 WHOLE = {**FILES, "trl": "trl/completions/completions_00002.parquet", "promptfoo file": "promptfoo/results.json"}
 LABELS = ("step", "split", "level", "info.level", "truncated", "metadata")
 VERL: dict[str, Any] = {"input": "user\nQ?\nassistant\n", "output": "A", "gts": "4", "score": 1.0, "step": 3}
+SUMMARY: dict[str, Any] = {"schema_version": 1, "group_idx": 0, "traj_idx": 0, "total_reward": 1.0}  # tinker's
 TOKENS = (
     *(b'"', b"{", b"}", b"[", b"]", b",", b":", b"\n", b"\r\n", b" ", b"\0", b"\xff", b"\\u", b"\\ud800", b"null"),
     *(b"true", b"NaN", b"-Infinity", b"1e400", b"-1", b"1" * 400, b'"task"', b'""', b"[[", b"{}", b"0.5"),
@@ -266,6 +267,8 @@ def test_keys_that_the_user_names_are_read_as_plain_json_lines(tmp_path):
     [
         ({**VERL, "score": [1]}, ":1: score is a list; expected "),
         ({**VERL, "step": "x"}, ":1: step is text; expected an integer or null"),
+        ({**SUMMARY, "traj_idx": 2**63}, ":1: traj_idx is out of range; expected an integer of 64 bits"),
+        ({**SUMMARY, "traj_idx": -(2**64)}, ":1: traj_idx is out of range; expected an integer of 64 bits"),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path, row, message):

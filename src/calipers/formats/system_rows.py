@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b, sha256
 from itertools import chain
 from types import MappingProxyType, NoneType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -67,11 +67,13 @@ UUID_DIGITS: Final = 32
 LARGEST_COMPANION: Final = 64 << 20  # bytes
 MOST_PLANNED: Final = 100_000_000
 REMEMBERED: Final = 4096  # prompts, whose tasks are remembered: the samples of a prompt stand near each other
+Whole = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST - 1)]  # the number of a sample, which a column can hold
 _NEWLINE: Final = ord(b"\n")
 _PLAIN: Final = {float, bool, NoneType}  # an integer may be too large
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _ROWS: Final = msgspec.json.Decoder(dict[str, Raw])
 _SAID: Final = re.compile(r"Expected `([^`]*)`(?:[^`]*), got `([^`]*)`(?: - at `\$\.?(.*)`)?")
+_BEYOND: Final = re.compile(r"Expected `int` [<>]= -?[0-9]+ - at `\$\.?(.*)`")
 _LACKS: Final = re.compile(r"missing required field `([^`]*)`(?: - at `\$\.?(.*)`)?")
 _TYPES: Final = {
     "int": "an integer", "float": "a number", "str": "text", "bool": "true or false", "null": "null",
@@ -461,6 +463,8 @@ def said_of(message: str, right: str) -> tuple[str, str]:
     if lacks := _LACKS.search(message):
         inside = f" in {lacks[2]}" if lacks[2] else ""
         return f"no key {lacks[1]!r}{inside}", right
+    if beyond := _BEYOND.search(message):
+        return f"{beyond[1]} is out of range", "expected an integer of 64 bits"
     if said := _SAID.search(message):
         wanted = " or ".join(_TYPES.get(word.strip(), word.strip()) for word in said[1].split("|"))
         location = said[3] or "the row"

@@ -27,6 +27,7 @@ from calipers.formats.system_rows import (
     RowBlock,
     SystemLines,
     SystemPart,
+    Whole,
     hashed,
     own_names,
     read_rows,
@@ -123,7 +124,7 @@ class SaidRow(msgspec.Struct, gc=False):
 
 ROW: Final[list[tuple[str, Any, Any]]] = [
     ("id", str | None, None),
-    ("testIdx", int, msgspec.NODEFAULT),
+    ("testIdx", Whole, msgspec.NODEFAULT),
     ("promptIdx", int, msgspec.NODEFAULT),
     ("provider", Provider | str | None, None),
     ("prompt", Prompt | None, None),
