@@ -13,7 +13,7 @@ from bench.statistics_paired_rule import floored_p, of_cluster_sums
 from calipers.analyses.plan_study import Clustered, StudyInputs, StudyRequest, from_numbers, study
 from calipers.errors import InputError
 from calipers.stats.paired import paired
-from calipers.stats.power import Clusters, PairVariance, Pilot
+from calipers.stats.power import Clusters, PairVariance, Pilot, best_split
 
 MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)  # the worked example of Miller 2024, section 5
 
@@ -316,3 +316,11 @@ def test_rewards_too_large_for_a_variance_are_told(variance):
     pair = PairVariance(variance, 0.0, 0.0, divided=False)
     with pytest.raises(InputError, match="variance of these rewards is not finite"):
         study(StudyInputs("two pilots", pair, tasks=2, samples=1, width=None), StudyRequest(detect=1e-9))
+
+
+@pytest.mark.parametrize(("budget", "price"), [(1e308, 1.0), (1e308, 1e-300)])
+def test_a_budget_beyond_all_samples_is_no_overflow(budget, price):
+    best = best_split(MILLER, budget, per_sample=price)
+    assert best is not None
+    assert best.tasks == 1_000_000_000
+    assert best_split(MILLER, 10.0, per_sample=price, per_task=1e308) is None  # two tasks cost more than there is

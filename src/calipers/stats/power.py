@@ -328,9 +328,10 @@ def best_split(
         raise ValueError(f"{per_sample} a sample; expected a price above 0")
     best: tuple[float, int, int, float] | None = None
     limit = MOST_TASKS if most_tasks is None else most_tasks
-    for samples in _candidates(int((budget / 2 - per_task) / (2 * per_sample))):
+    affordable = (budget / 2 - per_task) / (2 * per_sample)  # samples of each of two tasks
+    for samples in _candidates(int(min(max(affordable, 0.0), MOST_TASKS))):
         price = per_task + 2 * samples * per_sample
-        tasks = _whole(min(int(budget / price * (1 + 1e-12)), limit), limit, clusters)
+        tasks = _whole(int(min(budget / price * (1 + 1e-12), limit)), limit, clusters)
         if tasks >= 2 and clusters.units(tasks) > 1:
             shown = _about_shown(pair.of(samples), tasks, power, confidence, clusters)
             if best is None or shown < best[0] * (1 - 1e-9):
