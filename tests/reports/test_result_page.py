@@ -335,7 +335,13 @@ def test_an_end_is_never_drawn_across_zero(places):
 
 @pytest.mark.parametrize(
     ("ends", "expected"),
-    [((-0.013, 0.159), (-0.05, 0.2)), ((0.052, 0.168), (0.05, 0.2)), ((3.0, 41.0), (0.0, 50.0)), ((1.0, 1.0), None)],
+    [
+        ((-0.013, 0.159), (-0.05, 0.2)),
+        ((0.052, 0.168), (0.05, 0.2)),
+        ((3.0, 41.0), (0.0, 50.0)),
+        ((1.0, 1.0), None),
+        ((0.0, 5e-324), None),  # no power of ten is so small
+    ],
 )
 def test_an_axis_has_round_ends(ends, expected):
     assert round_axis(ends) == (pytest.approx(expected) if expected else None)

@@ -365,6 +365,8 @@ def round_axis(ends: Sequence[float], spare: float = 0.0) -> Axis | None:
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
         return None
     step = 10 ** math.floor(math.log10(high - low))
+    if step == 0:  # no power of ten is as small as the range
+        return None
     step = step / 2 if (high - low) / step < 2 else step
     first, last = math.floor(low / step + _SAME) * step, math.ceil(high / step - _SAME) * step
     return round(first, 12) + 0.0, round(last, 12) + 0.0
