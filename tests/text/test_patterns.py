@@ -19,9 +19,9 @@ from waiting import PATIENCE
 
 from calipers.errors import InputError
 from calipers.text import patterns
-from calipers.text.pattern_worker import WORKER
 from calipers.text.patterns import (
     KEPT,
+    WORKER,
     BadPattern,
     Found,
     RegexTimeout,
@@ -440,7 +440,7 @@ def waiting_in(pipe):
 FORKS = """
 import os, threading, sys
 from calipers.text.patterns import search
-from calipers.text.pattern_worker import WORKER
+from calipers.text.patterns import WORKER
 def ask():
     found.append(search("(a+)+b", "aab", limit=60.0)[0])
 def in_thread():

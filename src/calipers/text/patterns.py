@@ -2,8 +2,9 @@
 
 `search`, `find_all` and `remove` give what `re` gives, or `RegexTimeout`. Three ways lead there, the cheapest first:
 a pattern whose work on a text of this length is provably small runs as it is; on the main thread an alarm stops all
-others (`time_limit`); elsewhere, and where the alarm is somebody else's, a process of our own runs them
-(`pattern_worker`).
+others (`time_limit`); elsewhere, and where the alarm is somebody else's, a process of our own runs them (`Worker`). It
+is started when first needed, and lines of JSON go both ways. It limits its own time by the alarm of its main thread, so
+it survives a bad pattern; only one that does not even answer late is killed.
 
 How much work a pattern can be is an upper bound, from Python's own parse tree. The matcher of `re` tries, at every
 place of the text, every way through the pattern until one fits. For each node of the tree we count the ways through it
@@ -22,12 +23,20 @@ What the matcher leaves out (it is cleverer than this in places) only makes the 
 
 from __future__ import annotations
 
+import atexit
+import json
 import math
+import os
 import re
+import select
+import subprocess
+import sys
+import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from re import _parser  # type: ignore[attr-defined]  # the tree is not public; what is unknown in it is not bounded
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal, cast
 
 from calipers.errors import CalipersError, InputError
 from calipers.time_limit import Rang, Unavailable, within
@@ -112,8 +121,6 @@ def _run(action: Action, pattern: str, text: str, ignore_case: bool, limit: floa
 
 
 def _elsewhere(action: Action, pattern: str, text: str, ignore_case: bool, limit: float) -> Any:
-    from calipers.text.pattern_worker import WORKER
-
     kind, answer = WORKER.ask([action, pattern, ignore_case, text], limit)
     if kind == "bad":
         raise BadPattern(pattern, *answer)
@@ -262,3 +269,120 @@ def _repeat(fewest: int, most: int, body: Any, length: int) -> tuple[float, floa
     if rounds > 32 or ways > STEPS:  # beyond all hope, and beyond what a float can hold
         return math.inf, math.inf
     return sum(ways**i for i in range(fewest, rounds + 1)), (steps + 1) * sum(ways**i for i in range(rounds))
+
+
+GRACE: Final = 0.5  # seconds beyond the limit before it is killed
+STARTING: Final = 60.0  # seconds for an interpreter to start, on a machine that is busy
+PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from calipers.text.patterns import serve; serve()"
+
+
+class Worker:
+    """One process for all threads, which wait for each other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, question: list[Any], limit: float) -> tuple[str, Any]:
+        """(kind, answer): ``done``, ``bad`` with what is wrong, ``timeout``, or ``died``."""
+        with self._lock:
+            process = self._running()
+            end = time.monotonic() + limit + GRACE
+            line = json.dumps([question, limit]).encode() + b"\n"
+            try:
+                reply = _receive(process, end) if _send(process, line, end) else None
+            except BaseException:
+                self._stop()  # its answer, should it come, would be taken for that to the next question
+                raise
+            if not reply:
+                self._stop()
+                return ("timeout" if reply is None else "died"), None
+        kind, answer = json.loads(reply)
+        return kind, answer
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        with self._lock:
+            self._stop()
+
+    def forget(self) -> None:
+        """After a fork: whoever held the lock is not here, and the process is no child of ours, as `poll` finds out."""
+        self._lock = threading.Lock()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._stop()
+        command = [sys.executable, "-c", PROGRAM, *sys.path]
+        pipe = subprocess.PIPE
+        try:  # a session of its own, as Ctrl-C is for us
+            self._process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True)
+        except OSError as error:
+            raise CalipersError(f"cannot start the process that matches regular expressions: {error}") from error
+        if not _receive(self._process, time.monotonic() + STARTING):
+            self._stop()
+            raise CalipersError("the process that matches regular expressions does not start")
+        return self._process
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            with self._process as process:  # which closes its pipes and waits for it
+                process.kill()
+            self._process = None
+
+
+def _send(process: subprocess.Popen[bytes], data: bytes, end: float) -> bool:
+    """Whether all of it was taken in time. A process that died says so when it is asked for its answer."""
+    pipe = cast(IO[bytes], process.stdin).fileno()
+    os.set_blocking(pipe, False)
+    left = memoryview(data)
+    while left:
+        if not _ready(pipe, select.POLLOUT, end):
+            return False
+        try:
+            left = left[os.write(pipe, left) :]
+        except BrokenPipeError:
+            return True
+    return True
+
+
+def _receive(process: subprocess.Popen[bytes], end: float) -> bytes | None:
+    """A line; None when it does not come in time, b"" when it never will."""
+    pipe = cast(IO[bytes], process.stdout).fileno()
+    parts: list[bytes] = []
+    while not parts or not parts[-1].endswith(b"\n"):
+        if not _ready(pipe, select.POLLIN, end):
+            return None
+        parts.append(os.read(pipe, 1 << 20))
+        if not parts[-1]:
+            return b""
+    return b"".join(parts)
+
+
+def _ready(pipe: int, event: int, end: float) -> bool:
+    waiting = select.poll()
+    waiting.register(pipe, event)
+    return bool(waiting.poll(max(0.0, end - time.monotonic()) * 1000))
+
+
+def serve() -> None:
+    """The process itself: answer questions until there are no more."""
+    out = sys.stdout.buffer
+    out.write(b"ready\n")
+    out.flush()
+    for line in sys.stdin.buffer:
+        question, limit = json.loads(line)
+        reply: tuple[str, Any]
+        try:
+            reply = "done", within(limit, partial(attempt, *question))
+        except Rang:
+            reply = "timeout", None
+        except BadPattern as error:
+            reply = "bad", [error.msg, error.pos]
+        out.write(json.dumps(reply).encode() + b"\n")
+        out.flush()
+
+
+WORKER: Final = Worker()
+atexit.register(WORKER.stop)
+os.register_at_fork(after_in_child=WORKER.forget)
