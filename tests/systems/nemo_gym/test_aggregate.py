@@ -52,6 +52,12 @@ def test_any_key_may_be_a_field(tmp_path, key):
     assert entry["group_level_metrics"][0]["rollout_infos"][0][key] == 3
 
 
+def test_a_reward_that_no_row_says_is_shown_as_null(tmp_path):
+    (entry,) = json.loads(written(put(tmp_path / "rollouts.jsonl", row(0, 0, None), row(0, 1, None, x=1))))
+    infos = entry["group_level_metrics"][0]["rollout_infos"]
+    assert [info["reward"] for info in infos] == [None, None]
+
+
 def test_names_replace_the_last_extension_only():
     assert beside("a/r.x.jsonl", METRICS) == "a/r.x_aggregate_metrics.json"
     assert beside("rollouts", METRICS) == "rollouts_aggregate_metrics.json"

@@ -250,7 +250,7 @@ class GymSchema:
             return "agent", GymAgent | None
         if key == FAILURE:
             return "failure", str | None
-        if key == REWARD and kinds - {"number"}:
+        if key == REWARD and kinds != {"number"}:
             return "number", Any  # NeMo Gym shows a reward as it is, whatever it is
         return "number" if "number" in kinds else "other", union(kinds, _NUMBER)
 
