@@ -53,6 +53,53 @@ def test_a_score_that_some_rollouts_lack():
     assert metrics["pass@1[avg-of-3]/s"] == 50.0
 
 
+def test_the_first_k_are_the_first_rollouts_whatever_they_score():
+    """Numbers of nemo_gym 0.4.0: a rollout without the score takes its place among the first k, and adds nothing."""
+    metrics, *scores = compute_pass_majority_metrics(
+        [[{}, {"s": 0.5}, {"s": 1.0}], [{"s": 0.25}, {}, {}], [{}, {}]], score_fn=dict
+    )
+    add_avg_sample_std_dev(metrics, *scores)
+    assert metrics == {
+        "pass@1/s": 37.5,
+        "pass@1[avg-of-1]/s": 25.0,
+        "pass@2/s": 100.0,
+        "pass@1[avg-of-2]/s": 37.5,
+        "pass@1[avg-of-3]/s": 50.0,
+        "per_sample_aggregate": {"s": [25.0, 50.0, 100.0]},
+        "pass@1[avg-of-2]/s/std_dev_across_runs": 17.67766952966369,
+        "pass@1[avg-of-2]/s/std_err_across_runs": 12.5,
+        "pass@1[avg-of-3]/s/std_dev_across_runs": 38.18813079129867,
+        "pass@1[avg-of-3]/s/std_err_across_runs": 22.047927592204925,
+        "pass@1[avg-of-3]/s/avg_sample_std_dev": 0.3535533905932738,
+    }
+
+
+def test_a_place_where_no_rollout_has_the_score_is_no_run():
+    """As in nemo_gym 0.4.0: two runs are there, so that the spread of the first three is that of two."""
+    metrics = compute_pass_majority_metrics([[{}, {"s": 0.5}, {"s": 1.0}], [{}, {}, {"s": 0}]], score_fn=dict)[0]
+    assert "pass@1[avg-of-1]/s" not in metrics
+    assert metrics["per_sample_aggregate"] == {"s": [50.0, 50.0]}
+    assert [metrics[f"pass@1[avg-of-{k}]/s/std_err_across_runs"] for k in (2, 3)] == [0.0, 0.0]
+
+
+def test_scores_at_the_end_of_what_a_float_holds():
+    metrics = compute_pass_majority_metrics(tasks((1e308, 1e308), (1e308,)))[0]
+    assert (metrics["pass@1/accuracy"], metrics["per_sample_aggregate"]) == (math.inf, {"accuracy": [math.inf] * 2})
+    metrics = compute_pass_majority_metrics(tasks((math.inf,), (-math.inf,)))[0]
+    assert math.isnan(metrics["pass@1[avg-of-1]/accuracy"])
+
+
+@pytest.mark.parametrize("reward", [None, "1.0"])
+def test_a_score_that_is_no_number_is_an_error(reward):
+    with pytest.raises(TypeError):
+        compute_pass_majority_metrics(tasks((reward, 0.5)))
+
+
+def test_an_answer_key_may_be_empty():
+    metrics = compute_pass_majority_metrics([[{"reward": 1, "": "A"}], [{"reward": 1}]], answer_key="")[0]
+    assert (metrics["majority@1/accuracy"], metrics["pass@1/no_answer"]) == (50.0, 50.0)
+
+
 def test_spreads_across_runs_and_within_tasks():
     rewards = [(0.0, 0.5, 1.0), (1.0, 0.25, 0.75)]
     metrics, scores, names, most = compute_pass_majority_metrics(tasks(*rewards))
@@ -69,7 +116,7 @@ def test_spreads_across_runs_and_within_tasks():
 
 def test_nothing():
     assert compute_pass_majority_metrics([]) == ({}, [], [], 0)
-    assert compute_pass_majority_metrics([[]]) == ({}, [[]], [], 0)
+    assert compute_pass_majority_metrics([[]]) == ({"per_sample_aggregate": {}}, [[]], [], 0)
     metrics = {}
     add_avg_sample_std_dev(metrics, [], [], 0)
     assert metrics == {}
@@ -96,4 +143,5 @@ def test_subsets_go_by_the_first_rollout():
 def test_the_largest_k(asked, expected):
     metrics = {"pass@2/accuracy": 1, "pass@2/only": 2, "pass@10/accuracy": 3, "pass@10/f1": 4}
     metrics |= {"pass@1[avg-of-2]/accuracy": 5, "pass@1[avg-of-3]/accuracy/std_dev_across_runs": 6}
+    metrics |= {"pass@12/my_std_dev_across_runs": 7}
     assert highest_k_metrics(metrics, **asked) == expected

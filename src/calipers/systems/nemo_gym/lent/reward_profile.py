@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +19,6 @@ import numpy as np
 from pydantic import BaseModel
 
 from calipers.metrics.metric import share_without
-from calipers.rollouts.column import Floats
 from calipers.systems.nemo_gym.aggregate import (
     ComputeMetrics,
     Hooks,
@@ -50,6 +51,7 @@ __all__ = [
 Tasks = Sequence[Sequence[Mapping[str, Any]]]
 ScoreFn = Callable[[Any], Mapping[str, float]]
 Scores = list[list[dict[str, float]]]
+Placed = tuple[list[int], list[float]]
 
 NO_ANSWER: Final = "no_answer"
 SUFFIXES: Final = ("std_dev_across_runs", "std_err_across_runs", "avg_sample_std_dev")
@@ -91,31 +93,34 @@ def compute_pass_majority_metrics(
     (answer, score) among the first k, ties averaged, 0 where nobody answered; an answer that is a list
     or an object is counted by what it holds. All are means over tasks, times 100. No tasks give nothing.
     """
+    if not tasks:
+        return {}, [], [], 0
     scores = _scores(tasks, score_fn, answer_key)
     names = sorted({name for task in scores for row in task for name in row})
-    most = max(map(len, scores), default=0)
+    most = max(map(len, scores))
     metrics: dict[str, Any] = {}
-    values = {name: _values(scores, name) for name in names}
-    passes = {name: _pass_at(values[name], most) for name in names}
-    means = {name: _mean_of_first(values[name], most) for name in names}
-    votes = {name: _majority(tasks, scores, name, answer_key, most) for name in names} if answer_key else {}
-    for k in range(most):
+    placed = {name: _placed(scores, name) for name in names}
+    passes = {name: _pass_at([values for _, values in placed[name]], most) for name in names}
+    votes = {}
+    if answer_key is not None:
+        votes = {name: _majority(tasks, scores, name, answer_key, most) for name in names}
+    for k in range(1, most + 1):
         for name in names:
-            if passes[name][k] is not None:
-                metrics[f"pass@{k + 1}/{name}"] = passes[name][k]
-            metrics[f"pass@1[avg-of-{k + 1}]/{name}"] = means[name][k]
-            if answer_key:
-                metrics[f"majority@{k + 1}/{name}"] = votes[name][k]
-    if not most:
-        return metrics, scores, names, most
+            if (chances := passes[name][k - 1]) is not None:
+                metrics[f"pass@{k}/{name}"] = chances
+            if means := [_mean(values) for values in _of_first(placed[name], k) if values]:
+                metrics[f"pass@1[avg-of-{k}]/{name}"] = _percent(means)
+            if votes:
+                metrics[f"majority@{k}/{name}"] = votes[name][k - 1]
     runs = {name: _per_run(scores, name, most) for name in names}
     metrics["per_sample_aggregate"] = runs
     for k in range(2, most + 1):
         for name in names:
-            if len(runs[name]) >= k:
-                deviation = _deviation(runs[name][:k])
+            first = runs[name][:k]
+            if len(first) > 1:
+                deviation = _deviation(first)
                 metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[0]}"] = deviation
-                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[1]}"] = deviation / math.sqrt(k)
+                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[1]}"] = deviation / math.sqrt(len(first))
     return metrics, scores, names, most
 
 
@@ -126,11 +131,12 @@ def add_avg_sample_std_dev(
 
     In the unit of the scores, not in percent. A task with fewer than two scores has no spread.
     """
+    placed = {name: _placed(score_dicts, name) for name in score_names}
     for k in range(2, max_k + 1):
         for name in score_names:
-            spreads = [_deviation(task[:k].tolist()) for task in _values(score_dicts, name) if len(task) > 1]
+            spreads = [_deviation(values) for values in _of_first(placed[name], k) if len(values) > 1]
             if spreads:
-                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = math.fsum(spreads) / len(spreads)
+                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = _mean(spreads)
 
 
 def compute_subset_metrics(
@@ -168,7 +174,7 @@ def highest_k_metrics(
     by_k: dict[int, dict[str, Any]] = {}
     for key, value in agent_metrics.items():
         match = shape.fullmatch(key)
-        if match is None or match[2].endswith(tuple(f"/{suffix}" for suffix in SUFFIXES)):
+        if match is None or match[2].endswith(SUFFIXES):
             continue
         if (score_names is None or match[2] in score_names) and match[2] not in (exclude_names or ()):
             by_k.setdefault(int(match[1]), {})[key] = value
@@ -182,39 +188,36 @@ def _scores(tasks: Tasks, score_fn: ScoreFn | None, answer_key: str | None) -> S
         for row in task:
             scores = dict(score_fn(row)) if score_fn else {"accuracy": row["reward"]}
             scores = {name: int(value) if isinstance(value, bool) else value for name, value in scores.items()}
-            if answer_key:
+            if answer_key is not None:
                 scores[NO_ANSWER] = int(row.get(answer_key) is None)
             rows.append(scores)
         by_task.append(rows)
     return by_task
 
 
-def _values(scores: Scores, name: str) -> list[Floats]:
-    """The scores of that name, task by task; a rollout without it is left out."""
-    return [np.array([row[name] for row in task if name in row], dtype=np.float64) for task in scores]
+def _placed(scores: Scores, name: str) -> list[Placed]:
+    """The scores of that name, task by task, and their places in its list; a rollout without it is left out."""
+    places = [[place for place, row in enumerate(task) if name in row] for task in scores]
+    return [(some, [task[place][name] for place in some]) for some, task in zip(places, scores, strict=True)]
 
 
-def _pass_at(values: Sequence[Floats], most: int) -> list[float | None]:
+def _of_first(placed: Sequence[Placed], k: int) -> list[list[float]]:
+    """Of each task the scores among its first k rollouts."""
+    return [values[: bisect_left(places, k)] for places, values in placed]
+
+
+def _pass_at(values: Sequence[Sequence[float]], most: int) -> list[float | None]:
     sums: list[list[float]] = [[] for _ in range(most)]
     for task in values:
         n = len(task)
-        if bool(((task == 0) | (task == 1)).all()):
-            right = int(task.sum())
+        if all(score in (0, 1) for score in task):
+            right = task.count(1)
             chances = [1.0 - share_without(n, right, k) for k in range(1, n + 1)]
         else:
-            chances = np.maximum.accumulate(task).tolist()
+            chances = list(accumulate(task, max))
         for k, chance in enumerate(chances):
             sums[k].append(chance)
-    return [100.0 * math.fsum(chances) / len(chances) if chances else None for chances in sums]
-
-
-def _mean_of_first(values: Sequence[Floats], most: int) -> list[float]:
-    kept = [task for task in values if len(task)]
-    averages = []
-    for k in range(1, most + 1):
-        means = [math.fsum(task[:k].tolist()) / min(k, len(task)) for task in kept]
-        averages.append(100.0 * math.fsum(means) / len(means))
-    return averages
+    return [_percent(chances) if chances else None for chances in sums]
 
 
 def _majority(tasks: Tasks, scores: Scores, name: str, answer_key: str, most: int) -> list[float]:
@@ -229,9 +232,9 @@ def _majority(tasks: Tasks, scores: Scores, name: str, answer_key: str, most: in
                     votes[_countable(answer), rows[k][name]] += 1
                     top = max(votes.values())
                     tied = [score for (_, score), count in votes.items() if count == top]
-                    value = math.fsum(tied) / len(tied)
+                    value = _mean(tied)
             sums[k].append(value)
-    return [100.0 * math.fsum(values) / len(values) for values in sums]
+    return list(map(_percent, sums))
 
 
 def _countable(answer: Any) -> Any:
@@ -256,14 +259,29 @@ def _per_run(scores: Scores, name: str, most: int) -> list[float]:
     for index in range(most):
         values = [task[index][name] for task in scores if index < len(task) and name in task[index]]
         if values:
-            means.append(100.0 * math.fsum(values) / len(values))
+            means.append(_percent(values))
     return means
 
 
 def _deviation(values: Sequence[float]) -> float:
     """The standard deviation with n - 1 by NeMo Gym's formula, of which its helpers give the last digit."""
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    mean = _mean(values)
+    return math.sqrt(_sum([(value - mean) ** 2 for value in values]) / (len(values) - 1))
+
+
+def _percent(values: Sequence[float]) -> float:
+    return 100.0 * _sum(values) / len(values)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return _sum(values) / len(values)
+
+
+def _sum(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # beyond what a float holds, or infinities of both signs
+        return sum(map(float, values))
 
 
 class RewardProfileConfig(BaseModel):
