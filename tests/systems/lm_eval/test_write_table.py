@@ -35,6 +35,7 @@ VALUE, STDERR, VERSION = 7, 9, 2
         ([-0.00001, 0.5], ["----:", "  0.0", "  0.5"]),  # no negative zero
         ([math.nan, 0.5], ["----:", "  NaN", "  0.5"]),
         ([math.nan], ["-----", "NaN  "]),  # a column of nothing but NaN is text
+        ([math.nan, math.inf], ["-------:", "     NaN", "Infinity"]),  # one of two kinds is not
         (["N/A", 0.5], ["-----", "N/A  ", "0.5000"]),
     ],
 )
@@ -54,6 +55,16 @@ def test_values(values, shown):
 )
 def test_standard_errors_that_do_not_all_exist(errors, shown):
     assert column(table(made(*[(0.5, error) for error in errors])), STDERR) == shown
+
+
+def test_a_standard_error_that_is_no_number_beside_none_at_all():
+    results = {"results": {"t": {"m,none": 0.5, "n,none": 0.5, "n_stderr,none": math.nan}}}
+    assert column(table(results), STDERR) == ["-----:", "      ", "   NaN"]
+
+
+def test_names_that_look_like_something_else():
+    text = table(made((0.5, 0.1), (0.5, 0.1), names=["true", "1,000"]))
+    assert column(text, 1) == ["-----", " 1000", "True "]
 
 
 def test_versions_of_several_kinds():

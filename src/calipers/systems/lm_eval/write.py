@@ -388,6 +388,10 @@ def _error(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, (int, float)) else str(value)
 
 
+_TRUTH: Final = {"true": True, "false": False}
+_THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{1,3})+")  # as the library takes them: 1,5 is 15
+
+
 class _Column:
     """A column as it is set: its head, the rule below it, its cells."""
 
@@ -401,10 +405,8 @@ class _Column:
 
 def _column(title: str, cells: Sequence[Any]) -> _Column:
     read = _read(cells)
-    blank = [isinstance(cell, str) and not cell.strip() for cell in read]
-    numeric = any(isinstance(cell, Decimal) and cell.is_finite() for cell in read) and all(
-        isinstance(cell, Decimal) or empty for cell, empty in zip(read, blank, strict=True)
-    )
+    kinds = {_kind(cell) for cell in read}
+    numeric = not kinds & {"text", "flag"} and (len(kinds) > 1 or bool(kinds & {"whole", "real"}))
     places = max((_places(cell) for cell in read if isinstance(cell, Decimal)), default=0)
     texts = [_decimals(cell, places, numeric) if isinstance(cell, Decimal) else str(cell) for cell in read]
     right = [numeric or (isinstance(cell, Decimal) and cell.is_finite()) for cell in read]
@@ -417,13 +419,14 @@ def _read(cells: Sequence[Any]) -> list[Any]:
     values: list[Any] = []
     for cell in cells:
         most = met.most_common(1)[0][0] if met else ""
-        number = None if most == "text" and isinstance(cell, str) else _number(cell)
-        values.append(cell if number is None else number)
+        values.append(cell if most == "text" and isinstance(cell, str) else _value(cell))
         met[_kind(values[-1])] += 1
     return values
 
 
 def _kind(cell: Any) -> str:
+    if isinstance(cell, bool):
+        return "flag"
     if not isinstance(cell, Decimal):
         return "text" if not isinstance(cell, str) or cell.strip() else "blank"
     if not cell.is_finite():
@@ -431,13 +434,19 @@ def _kind(cell: Any) -> str:
     return "real" if _places(cell) else "whole"
 
 
-def _number(cell: Any) -> Decimal | None:
-    if isinstance(cell, bool):
-        return None
+def _value(cell: Any) -> Any:
+    """A cell as the number or the truth value that it looks like; any other as it is."""
+    if isinstance(cell, bool) or not isinstance(cell, (int, float, str)):
+        return cell
+    text = str(cell).strip()
+    if isinstance(cell, str) and cell.casefold() in _TRUTH:
+        return _TRUTH[cell.casefold()]
+    separated = _THOUSANDS.search(text) is not None
     try:
-        return Decimal(str(cell).strip()) if isinstance(cell, (int, float, str)) else None
+        number = Decimal(text.replace(",", "") if separated else text)
     except InvalidOperation:
-        return None
+        return cell
+    return Decimal(int(number)) if separated else number
 
 
 def _places(number: Decimal) -> int:
