@@ -6,8 +6,10 @@ from math import comb
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.entries import Entry
+from calipers.systems.lm_eval.entries import GENERATION, Entry, scorings
 from calipers.systems.lm_eval.task_scores import (
+    Answered,
+    Way,
     aggregate_group,
     aggregate_task,
     base,
@@ -16,6 +18,7 @@ from calipers.systems.lm_eval.task_scores import (
     leaves,
     pass_at_k,
     reduced,
+    score_documents,
 )
 
 TASKS = {
@@ -154,3 +157,16 @@ def test_what_is_refused_before_anything_is_asked(entry, error, said):
 def test_a_reduction_that_fails_is_named():
     with pytest.raises(PluginError, match="of 'm' failed"):
         reduced("m", [0, 1], lambda reference, values: 1 / 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["exact_match", "bleu"], {"exact_match": 1.0, "bleu": ("7", "7")}),
+        (["exact_match", "bleu", "bypass"], {"exact_match": 0.0, "bleu": (7, "7"), "bypass": None}),
+    ],
+)
+def test_a_target_keeps_its_type_beside_bypass(names, expected):
+    plan = scorings(GENERATION, metric_list=[{"metric": name} for name in names])
+    scored = score_documents([Answered({}, 7, [["7"]])], plan, Way(GENERATION))
+    assert scored.pipelines[0].scores == [expected]

@@ -328,9 +328,10 @@ def reference_of(target: Any, answer: Any, *, several: bool, typed: bool = True)
         raise InputError(f"the target is {target!r}, and the answer {answer!r}; {right}") from None
 
 
-def score_answer(metrics: Sequence[Entry], target: Any, answer: Any, *, several: bool = False) -> dict[str, Any]:
+def score_answer(
+    metrics: Sequence[Entry], target: Any, answer: Any, *, several: bool = False, typed: bool = True
+) -> dict[str, Any]:
     """A document's scores: numbers, pairs for corpus metrics, and a metric for each key of a function's answer."""
-    typed = all(entry.name != "bypass" for entry in metrics)
     reference = reference_of(target, answer, several=several, typed=typed)
     scores: dict[str, Any] = {}
     for entry in metrics:
@@ -476,6 +477,11 @@ class Scoring:
     pipeline: Pipeline
     metrics: list[Entry]
     reduction: str | None = None  # of repeats where a metric names none; None: as 0.4.13 does without scorers
+
+    @property
+    def typed(self) -> bool:
+        """Whether a target is read in the answer's type, which lm-eval leaves out where ``bypass`` is a metric."""
+        return all(entry.name != "bypass" for entry in self.metrics)
 
 
 def gen() -> ScorerDefaults:

@@ -667,18 +667,18 @@ def _document(
     scores: dict[str, Any] = {}
     for entry in scoring.metrics:
         how = entry.reduction or way.reduction or scoring.reduction
-        for key, values in _repeats(entry, document.target, results[0], way.several, split=how is not None).items():
+        answers = results[0] if how is not None and isinstance(results[0], list) else [results[0]]
+        for key, values in _repeats(entry, document.target, answers, way.several, scoring.typed).items():
             each[key] = values
             scores |= reduced(key, values, how or "take_first", entry.k, document.target)
     return each, scores
 
 
-def _repeats(entry: Entry, target: Any, answer: Any, several: bool, *, split: bool) -> dict[str, list[Any]]:
-    """A metric's scores, one for each repeat where they are to be reduced; else lm-eval's one for all of them."""
-    answers = answer if split and isinstance(answer, list) else [answer]
+def _repeats(entry: Entry, target: Any, answers: Sequence[Any], several: bool, typed: bool) -> dict[str, list[Any]]:
+    """A metric's scores, one for each answer: each repeat where they are to be reduced, else what there is of them."""
     scores: dict[str, list[Any]] = {}
-    for value in answers:
-        for key, score in score_answer([entry], target, value, several=several).items():
+    for answer in answers:
+        for key, score in score_answer([entry], target, answer, several=several, typed=typed).items():
             scores.setdefault(key, []).append(score)
     return scores
 

@@ -236,7 +236,8 @@ class ResponseJudge:
             for entry in scoring.metrics if self.task.config.process_results is None else ():
                 alone = (entry.reduction or scoring.reduction) and isinstance(value, list) and value
                 repeat = value[0] if alone else value  # a reduction looks at each repeat by itself
-                scores |= score_answer([entry], target, repeat, several=self.task.multiple_targets)
+                several = self.task.multiple_targets
+                scores |= score_answer([entry], target, repeat, several=several, typed=scoring.typed)
             aggregations = _aggregations(scoring)
             for name, score in scores.items():
                 number = number_of(score, aggregations.get(name, "mean"))
