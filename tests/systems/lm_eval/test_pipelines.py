@@ -157,6 +157,12 @@ def test_a_step_that_cannot_be_is_refused_with_what_could(step, kind, said):
         step_of(step)
 
 
+def test_a_choice_with_a_blank_at_its_end_without_punctuation_is_itself_the_answer():
+    step = {"function": "multi_choice_regex", "regex_pattern": "#([0-9])", "ignore_punctuation": True}
+    doc = {"choices": ["yes", "– no"]}
+    assert run([step], [["I say – no.", "I say yes."]], [doc]).values == [["no", "(A)"]]  # as in lm-eval
+
+
 def test_settings_may_also_stand_under_kwargs():
     assert step_of({"function": "regex", "kwargs": {"regex_pattern": "b"}}).answer("abc", {}) == ("b", True)
 

@@ -130,9 +130,9 @@ def multi_choice_regex(
         letters = [chr(ord("A") + index) for index in range(len(choices))]
         letter_of = {normal(choice.strip()): letter for choice, letter in zip(choices, letters, strict=True)}
         hits = _occurrences(sorted(letter_of, key=len, reverse=True), normal(text))
-        hit = _at(hits, group_select) or ""
-        if hit.strip():
-            return f"({letter_of[hit]})", True
+        hit = (_at(hits, group_select) or "").strip()
+        if hit:  # itself, where a choice begins or ends with a blank once what is to be ignored is gone
+            return f"({letter_of[hit]})" if hit in letter_of else hit, True
         after_colon = _match(rf":[\s]*({'|'.join(map(re.escape, letters))})", text, group_select) if letters else None
         if isinstance(after_colon, str) and after_colon.strip():
             return f"({after_colon.strip()})", True
