@@ -166,6 +166,22 @@ def test_hooks_get_rows_by_task_and_what_they_return_is_laid_over():
     assert rows[1]["reward"] == 1.0
 
 
+@pytest.mark.parametrize("nothing", [None, [], {}, 0])
+def test_a_hook_may_have_nothing_to_say_of_single_tasks(nothing):
+    found = aggregate([row(0, 0)], Hooks(lambda tasks: {"n": 1, "per_task_metrics": nothing})).to_dict()
+    assert found["agent_metrics"]["n"] == 1
+    assert found["group_level_metrics"] == aggregate([row(0, 0)]).to_dict()["group_level_metrics"]
+
+
+def test_of_two_entries_of_a_task_the_last_counts():
+    """As in nemo_gym 0.4.0; an entry that names its task 1.0 means task 1, and renames nothing."""
+    entries = [{"_ng_task_index": 1, "a": 1}, {"_ng_task_index": 1.0, "b": 2}]
+    (group,) = aggregate([row(1, 0)], Hooks(lambda tasks: {"per_task_metrics": entries})).to_dict()[
+        "group_level_metrics"
+    ]
+    assert (repr(group["_ng_task_index"]), "a" in group, group["b"]) == ("1", False, 2)
+
+
 @pytest.mark.parametrize(
     ("hook", "said"),
     [

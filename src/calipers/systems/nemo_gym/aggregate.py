@@ -89,7 +89,7 @@ def _blocks(of: Frame, hooks: Hooks, rows: Sequence[Row] = ()) -> Blocks:
         chunks = list(chunks)  # a hook may change its rows: what is not theirs comes first
         added = _named(_called(hooks.compute_metrics, by_task(of, rows)))
         agent_metrics.update({name: value for name, value in added.items() if name != PER_TASK})
-        chunks = merged(chunks, _entries(added.get(PER_TASK, [])))
+        chunks = merged(chunks, _entries(added.get(PER_TASK) or []))
     key_metrics = _called(hooks.get_key_metrics or means, agent_metrics)
     encoded([agent_metrics, key_metrics])  # what JSON cannot say is said now
     return Blocks(agent_metrics, key_metrics, chunks)
@@ -425,16 +425,17 @@ def _laid(
 
 
 def merged(chunks: Iterable[list[Any]], entries: Sequence[Mapping[str, Any]]) -> Iterator[list[Any]]:
-    """The groups with what a hook says of single tasks laid over them; an entry of no task is dropped."""
+    """The groups with what a hook says of single tasks laid over them; an entry of no task is dropped.
+
+    Of several entries of a task the last counts.
+    """
     if not entries:
         yield from chunks
         return
-    index: dict[Any, dict[str, Any]] = {}
-    for entry in entries:
-        index.setdefault(entry.get(TASK), {}).update({key: value for key, value in entry.items() if key != TASK})
+    index = {entry.get(TASK): entry for entry in entries}
     for chunk in chunks:
         plain: list[dict[str, Any]] = msgspec.to_builtins(chunk)
-        yield [{**group, **index.get(group[TASK], {})} for group in plain]
+        yield [{**group, **index.get(group[TASK], {}), TASK: group[TASK]} for group in plain]
 
 
 def headline(agent: str, key_metrics: Mapping[str, Any]) -> str:
