@@ -64,6 +64,13 @@ def test_overrides_of_a_group_reach_its_members_and_theirs_win(home):
     assert shots(Tasks([home]).find("inner")) == {"b": 1}
 
 
+def test_the_metadata_beside_the_name_of_a_group_is_that_of_its_tasks(home):
+    (home / "g.yaml").write_text("group: g\ntask:\n  - {group: outer, num_fewshot: 4, metadata: {version: 9}}\n")
+    [group] = Tasks([home]).find("g")
+    assert [(leaf.name, leaf.config.version) for leaf in leaves([group])] == [("a", 9), ("b", 9), ("c", 9)]
+    assert group.members[0].metadata == {"version": 1}  # a group keeps its own
+
+
 def test_inline_tasks_and_groups_are_named_after_their_group(tmp_path):
     (tmp_path / "base").write_text(BASE)
     (tmp_path / "g.yaml").write_text(

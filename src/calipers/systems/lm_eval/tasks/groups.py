@@ -443,8 +443,8 @@ class Tasks:
             raise InputError.at(location, f"a member is {shown(member)}", "expected a name or a mapping")
         if isinstance(member.get("group"), str):
             name = str(member["group"])
-            mine = {key: value for key, value in member.items() if key not in OWN}
             if name in self.heads and "task" not in member:
+                mine = {key: value for key, value in member.items() if key == "metadata" or key not in OWN}
                 return self._named(name, {**passed, **mine}, location, depth)
             inline = TaskFile(file.path, dict(member), {key: file.lines.get("task", "") for key in member})
             return [self._group(inline, passed, depth, f"{group}::{name}")]
