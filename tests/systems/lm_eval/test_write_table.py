@@ -33,6 +33,7 @@ VALUE, STDERR, VERSION = 7, 9, 2
         ([999, 12.0], ["----:", "  999", "   12"]),
         ([0.00001, 0.5], ["----:", "  0.0", "  0.5"]),  # four decimals first
         ([-0.00001, 0.5], ["----:", "  0.0", "  0.5"]),  # no negative zero
+        ([10361292422893.1055], ["-----------------:", "10361292422893.106"]),  # no more digits than a float has
         ([math.nan, 0.5], ["----:", "  NaN", "  0.5"]),
         ([math.nan], ["-----", "NaN  "]),  # a column of nothing but NaN is text
         ([math.nan, math.inf], ["-------:", "     NaN", "Infinity"]),  # one of two kinds is not

@@ -450,7 +450,8 @@ def _value(cell: Any) -> Any:
 
 
 def _places(number: Decimal) -> int:
-    exponent = number.normalize().as_tuple().exponent if number.is_finite() else 0
+    """The decimals of the number as a float, of which there are 17 digits at most."""
+    exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent if number.is_finite() else 0
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
