@@ -85,3 +85,32 @@ def test_an_interrupted_run_finishes_what_is_in_flight_and_returns(tmp_path, pro
 def test_a_loop_that_begins_after_the_signal_is_stopped(tmp_path):
     """A lane that still loads its tasks when the user presses Ctrl-C has no loop yet that could hear of it."""
     assert json.loads(python(LANES, tmp_path)) == [["stopped"]]
+
+
+CLOSING = """
+import asyncio, signal
+from calipers.running.loop import interrupts
+
+async def work():
+    with interrupts(lambda: None):
+        try:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+        for last in range(1, 3):
+            signal.raise_signal(signal.SIGINT)
+            try:
+                for _ in range(1000):  # turns of the loop, which hears of the signal in one of them
+                    await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                return last
+
+print(asyncio.run(work()))
+"""
+
+
+def test_a_third_signal_does_not_cancel_the_end_and_a_fourth_does(tmp_path):
+    """Three signals may reach the loop in two of its turns: the third cancelled what the second had begun to close."""
+    assert python(CLOSING, tmp_path).strip() == b"2"

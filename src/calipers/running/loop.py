@@ -326,8 +326,9 @@ def conduct(
             except asyncio.CancelledError:
                 loop.stop("interrupted")  # twice: what was in flight stays outstanding
             finally:
-                await client.close()
-                await close_all(verifiers)
+                with suppress(asyncio.CancelledError):  # a fourth: it waits for nobody but the log
+                    await client.close()
+                    await close_all(verifiers)
                 await log.close()
 
     finish(run_and_close)
@@ -380,7 +381,10 @@ def interrupt_threads() -> None:
 
 @contextmanager
 def interrupts(first: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C, or a request to terminate, calls ``first``; a second one cancels the task we are in."""
+    """Ctrl-C, or a request to terminate, calls ``first``; a second one cancels the task we are in.
+
+    A third may come together with these two, so only a fourth cancels what the task does to end in good order.
+    """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     seen = 0
 
@@ -389,7 +393,7 @@ def interrupts(first: Callable[[], None]) -> Iterator[None]:
         seen += 1
         if seen == 1:
             first()
-        elif task is not None:
+        elif task is not None and (seen == 2 or seen > UNHEARD):
             task.cancel()
 
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's to handle

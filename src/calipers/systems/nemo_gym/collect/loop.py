@@ -138,8 +138,9 @@ class Collector:
                 except asyncio.CancelledError:
                     self.stop("interrupted")  # twice: requests in flight are dropped and remain outstanding
                 finally:
-                    for lane in self._lanes.values():
-                        await lane.agent.close()
+                    with suppress(asyncio.CancelledError):  # a fourth: it waits for nobody
+                        for lane in self._lanes.values():
+                            await lane.agent.close()
 
         finish(whole)
 
