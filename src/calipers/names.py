@@ -336,8 +336,8 @@ FORMATS = Index(
         "partial": "calipers.formats.partial:PARTIAL",
         "verl": "calipers.systems.verl:ROLLOUTS",
         "trl": "calipers.systems.trl:COMPLETIONS",
-        "verifiers": "calipers.systems.verifiers_rl.read:TRACES",
-        "verifiers_v0": "calipers.systems.verifiers_rl.read_v0:RESULTS",
+        "verifiers": "calipers.systems.verifiers_rl:TRACES",
+        "verifiers_v0": "calipers.systems.verifiers_rl:RESULTS",
         "skyrl": "calipers.systems.skyrl:ROLLOUTS",
         "nemo_rl": "calipers.systems.nemo_rl:ROLLOUTS",
         "open_instruct": "calipers.systems.open_instruct:ROLLOUTS",
@@ -345,7 +345,7 @@ FORMATS = Index(
         "tinker_rl": "calipers.systems.tinker:SUMMARISED",
         "promptfoo": "calipers.systems.promptfoo:RESULTS",
         "openai_evals": "calipers.systems.openai_evals:LOG",
-        "every_eval_ever": "calipers.systems.every_eval_ever.read:SAMPLES",
+        "every_eval_ever": "calipers.systems.every_eval_ever:SAMPLES",
     },
 )
 
@@ -525,7 +525,7 @@ SYSTEMS = Index(
 EXPORTS = Index(
     "system to export to",
     {
-        "every_eval_ever": "calipers.systems.every_eval_ever.write:EveryEvalEver",
+        "every_eval_ever": "calipers.systems.every_eval_ever:EveryEvalEver",
         "hf": "calipers.systems.hugging_face:ModelCard",
         "inspect": "calipers.systems.inspect.write:InspectLogs",
         "mlflow": "calipers.systems.trackers:MLFLOW",
