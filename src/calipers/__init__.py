@@ -29,13 +29,13 @@ _HOME = {  # public name -> its module, and its name there if different
     "HtmlReport": "calipers.web.report",
     "ItemReport": "calipers.analyses.items",
     "JudgeCheck": "calipers.analyses.judge_check",
-    "Leaderboard": "calipers.analyses.leaderboard.document",
+    "Leaderboard": "calipers.analyses.leaderboard",
     "Materializing": "calipers.systems.nemo_gym.collect.request",
     "Matrix": "calipers.analyses.matrix.document",
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
     "Preregistration": "calipers.analyses.certify.preregister",
-    "Rescored": "calipers.analyses.rescore.document",
+    "Rescored": "calipers.analyses.rescore.rescore",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
     "RunSettings": "calipers.running.job",
@@ -56,7 +56,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "harbor_pass_ladder": "calipers.systems.harbor.metrics:pass_ladder",
     "items": "calipers.analyses.items",
     "judge_check": "calipers.analyses.judge_check",
-    "leaderboard": "calipers.analyses.leaderboard.leaderboard",
+    "leaderboard": "calipers.analyses.leaderboard",
     "lm_eval_aggregate": "calipers.systems.lm_eval.aggregations:aggregate",
     "lm_eval_filtered": "calipers.systems.lm_eval.pipelines:filtered",
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
@@ -235,13 +235,11 @@ if TYPE_CHECKING:
     from calipers.analyses.gate.gate import gate
     from calipers.analyses.items import ItemReport, items
     from calipers.analyses.judge_check import JudgeCheck, judge_check
-    from calipers.analyses.leaderboard.document import Leaderboard
-    from calipers.analyses.leaderboard.leaderboard import leaderboard
+    from calipers.analyses.leaderboard import Leaderboard, leaderboard
     from calipers.analyses.matrix.document import Matrix
     from calipers.analyses.matrix.matrix import matrix
     from calipers.analyses.plan_study import Study, plan
-    from calipers.analyses.rescore.document import Rescored
-    from calipers.analyses.rescore.rescore import rescore
+    from calipers.analyses.rescore.rescore import Rescored, rescore
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.formats.convert import Conversion, convert
     from calipers.glossary import Explanation, explain

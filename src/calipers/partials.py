@@ -24,7 +24,6 @@ import msgspec
 import numpy as np
 
 from calipers.errors import Incomplete, InputError
-from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import NUMBERED, Named, insisted, worths
 from calipers.formats.lines import NotPackable
 from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, opened, written
@@ -37,6 +36,7 @@ from calipers.request import Plan, Wanted, make_plan
 from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack, small, table_of
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Part
+from calipers.stores import atomic_file
 
 Path = str | os.PathLike[str]
 PLANNED: Final = (

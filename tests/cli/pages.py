@@ -64,7 +64,7 @@ def documents(folder: Path) -> Iterator[tuple[str, Document]]:
     from calipers.analyses.curve import document as curve_page
     from calipers.analyses.items import document as items_page
     from calipers.analyses.judge_check import document as judge_page
-    from calipers.analyses.leaderboard.document import document as leaderboard_page
+    from calipers.analyses.leaderboard import document as leaderboard_page
     from calipers.reports.result import document as result_page
 
     at = {path.stem: str(path) for path in folder.glob("*.jsonl")}
@@ -107,8 +107,8 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.analyses.gate.requirement import read_policy
     from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study
     from calipers.analyses.plan_study import document as plan_page
-    from calipers.analyses.rescore.document import document as rescored_page
     from calipers.analyses.rescore.rescore import Rescoring, judge_again
+    from calipers.analyses.rescore.rescore import document as rescored_page
     from calipers.analyses.selftest import checked, selftest
     from calipers.analyses.selftest import document as selftest_page
     from calipers.tasks.store import load_suite

@@ -7,7 +7,7 @@ import io
 import json
 
 import pytest
-from analyses.leaderboard.rows import problem_rows
+from analyses.leaderboard_rows import problem_rows
 from cli.running import ARITH, calipers, lines, refused
 
 NEXT = ARITH.replace("arith.jsonl", "arith_next.jsonl")

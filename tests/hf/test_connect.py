@@ -7,9 +7,8 @@ import sys
 import pytest
 from hf.asking import ask, request
 
-from calipers.clients.client import Connection, Continuation, likelihoods
+from calipers.clients.client import Connection, Continuation, Scripted, likelihoods
 from calipers.clients.huggingface.client import connect
-from calipers.clients.scripted import Scripted
 from calipers.errors import ClientError, InputError
 
 

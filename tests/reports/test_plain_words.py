@@ -18,7 +18,7 @@ SOURCES = Path(calipers.__file__).parent
 PLACES = [
     *(SOURCES / "stats").glob("*.py"),
     *(SOURCES / "metrics").glob("*.py"),
-    *(SOURCES / "analyses").glob("*/*.py"),
+    *(SOURCES / "analyses").rglob("*.py"),
     SOURCES / "rollouts" / "record.py",
     SOURCES / "pipeline.py",
 ]

@@ -8,8 +8,7 @@ import json
 import pytest
 
 from calipers.clients import pace
-from calipers.clients.client import Completion, Request
-from calipers.clients.scripted import Scripted
+from calipers.clients.client import Completion, Request, Scripted
 from calipers.errors import ClientError, LogError, VerifierError
 from calipers.running import loop as loop_module
 from calipers.running import rollout as rollout_module

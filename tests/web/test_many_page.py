@@ -4,8 +4,7 @@ from importlib.resources import files
 
 import pytest
 
-from calipers.analyses.leaderboard.document import LANES, lanes_of
-from calipers.analyses.leaderboard.leaderboard import leaderboard
+from calipers.analyses.leaderboard import LANES, lanes_of, leaderboard
 from calipers.analyses.matrix.matrix import matrix
 from calipers.reports.sentences import of_leaderboard, signed
 from calipers.web.gather import gather

@@ -75,12 +75,12 @@ def leaderboard(
         tell_notes(best.notes)
         return
     with plugins_loaded(plugins), Progress() as progress:
-        from calipers.analyses.leaderboard.leaderboard import leaderboard as rank
+        from calipers.analyses.leaderboard import leaderboard as rank
 
         board = rank(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(board.to_json()).encode())
-    from calipers.analyses.leaderboard.document import document
+    from calipers.analyses.leaderboard import document
 
     page = document(board, every=every, pairs=pairs)
     show(page, shape)

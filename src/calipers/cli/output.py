@@ -224,7 +224,7 @@ class Target:
                 with open(self._real, "wb") as device:  # a pipe or /dev/null cannot be replaced
                     device.writelines(chunks)
                 return
-            from calipers.formats.atomic_file import atomic_file
+            from calipers.stores import atomic_file
 
             with atomic_file(self._real) as file:
                 file.writelines(chunks)

@@ -83,7 +83,7 @@ def rescore(
         from calipers.analyses.rescore.rescore import rescore as verify_again
 
         rescored = verify_again(run, params=params_of(params), columns=options.roles(columns), **settings)
-    from calipers.analyses.rescore.document import document
+    from calipers.analyses.rescore.rescore import document
 
     write(rendered(document(rescored), shape))
     tell_notes(rescored.notes)

@@ -22,7 +22,6 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError, display
-from calipers.formats.atomic_file import atomic_path
 from calipers.formats.carried import CARRIED, ROWS, Carried
 from calipers.formats.format import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.jsonl import KEPT, JsonLines
@@ -35,7 +34,7 @@ from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, TEXTS, UNSTATED, USAGE
 from calipers.rollouts.table import Labels, Part
-from calipers.stores import local, uploaded
+from calipers.stores import atomic_path, local, uploaded
 
 if TYPE_CHECKING:
     import polars as pl

@@ -22,8 +22,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
 from calipers.names import VERIFIERS, load_code
 from calipers.tasks.task import Task
-from calipers.verifiers.text import contains, exact_match, regex_match
-from calipers.verifiers.tools import tool_calls_match
+from calipers.verifiers.text import contains, exact_match, regex_match, tool_calls_match
 from calipers.verifiers.verifier import Verdict, Verifier, checked, failure, fault, message_of
 
 __all__ = [  # what is lent as ``evsys_sdk.verifiers.fns``

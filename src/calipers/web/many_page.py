@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from calipers.analyses.leaderboard.document import (
+from calipers.analyses.leaderboard import (
     LANES,
     Board,
     Leaderboard,

@@ -56,7 +56,7 @@ from calipers.web.sections import (
 )
 
 if TYPE_CHECKING:
-    from calipers.analyses.leaderboard.document import Leaderboard
+    from calipers.analyses.leaderboard import Leaderboard
     from calipers.analyses.matrix.document import Matrix
 
 BADGES: Final = {

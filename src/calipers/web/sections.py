@@ -41,7 +41,7 @@ from calipers.web.page import Section, as_table
 
 if TYPE_CHECKING:
     from calipers.analyses.compare.result import Comparison
-    from calipers.analyses.leaderboard.document import Leaderboard
+    from calipers.analyses.leaderboard import Leaderboard
     from calipers.analyses.matrix.document import Matrix
     from calipers.reports.result import Result
 

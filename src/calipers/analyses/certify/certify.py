@@ -14,7 +14,6 @@ from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, private_key, sign, state
 from calipers.analyses.certify.leaves import Leaves, grow, growing, of_parts, of_records
 from calipers.errors import InputError
-from calipers.formats.atomic_file import atomic_file
 from calipers.formats.convert import records_of, refuse_pipes
 from calipers.formats.format import Format, Named
 from calipers.formats.jsonl import WORDS
@@ -27,6 +26,7 @@ from calipers.pipeline import columns_read, score
 from calipers.reports.result import Result, covered
 from calipers.request import make_plan, no_reward
 from calipers.rollouts.table import Part
+from calipers.stores import atomic_file
 
 SCHEMA: Final = "calipers.certificate/1"
 ROOT: Final = "calipersRolloutsSha256"  # the algorithm of a digest of rollouts, in in-toto's words

@@ -15,10 +15,10 @@ import msgspec
 
 from calipers.analyses.certify.envelope import PREREGISTRATION, Envelope, private_key, read_envelope, sign, state
 from calipers.errors import InputError
-from calipers.formats.atomic_file import atomic_file
 from calipers.reports.figures import counted
 from calipers.reports.result import covered
 from calipers.request import NATIVE, make_plan
+from calipers.stores import atomic_file
 
 if TYPE_CHECKING:
     from calipers.analyses.certify.certify import CertifiedScoring

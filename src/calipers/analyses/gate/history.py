@@ -28,12 +28,12 @@ from calipers.analyses.watch.monitor import Monitor, MonitorSettings
 from calipers.analyses.watch.state import from_tree, to_tree
 from calipers.analyses.watch.sums import StepSums, matched, shared_tasks, summed
 from calipers.errors import InputError, LogError, UnknownName
-from calipers.formats.atomic_file import atomic_file
 from calipers.formats.format import BAD, Named
 from calipers.formats.read import begin
 from calipers.reports.result import finite
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus
 from calipers.stats.paired import paired
+from calipers.stores import atomic_file
 
 SCHEMA: Final = "calipers.history/1"
 E_PROCESS, LORD, E_LOND = "e-process", "lord++", "e-lond"

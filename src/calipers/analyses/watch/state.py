@@ -39,8 +39,8 @@ from calipers.analyses.watch.monitor import (
 )
 from calipers.analyses.watch.sums import StepSums, header_of, of_arrays
 from calipers.errors import InputError, LogError
-from calipers.formats.atomic_file import atomic_file
 from calipers.stats.alarms import Process, RunningBest
+from calipers.stores import atomic_file
 
 FOLDER: Final = ".calipers-watch"
 LOG, SNAPSHOT, LOCK = "watch.log", "snapshot.bin", "lock"

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, nearest
-from calipers.formats.atomic_file import atomic_file
 from calipers.formats.source import opened
+from calipers.stores import atomic_file
 from calipers.tasks.jsonl import NotThere, WrongType
 from calipers.tasks.store import make_root
 

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.errors import CalipersError, InputError
-from calipers.formats.atomic_file import atomic_file
 from calipers.formats.convert import convert
 from calipers.formats.format import BAD
 from calipers.formats.jsonl import JsonLines
@@ -37,6 +36,7 @@ from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, GROUP, MISSING, SCORED, UNSTATED, USAGE, label
 from calipers.rollouts.table import Labels, Part, Places
+from calipers.stores import atomic_file
 
 SCHEMA: Final = "calipers.index/1"
 SUFFIX: Final = ".calipers-index"

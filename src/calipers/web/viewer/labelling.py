@@ -27,13 +27,13 @@ from calipers.analyses.judge_check import (
     verdict,
 )
 from calipers.errors import CalipersError, InputError
-from calipers.formats.atomic_file import atomic_file
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.pipeline import quietly
 from calipers.reports.figures import counted, figure
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Rollouts
+from calipers.stores import atomic_file
 from calipers.web.markup import visible
 from calipers.web.viewer.index import LogIndex, RunSource, current_index
 from calipers.web.viewer.rollouts import TextBlock, blocks_of, group_rows, record_of

@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 from clients.weather import REFUSED_CHAT, Forecast, Server, reply_of
 
-from calipers.clients.client import Completion, Connection, connect
-from calipers.clients.scripted import Scripted
+from calipers.clients.client import Completion, Connection, Scripted, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError
 from calipers.systems.nemo_gym.collect.agents import Reach, SimpleAgent, request_of, response_of, task_of

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from calipers.errors import InputError
-from calipers.formats.atomic_file import atomic_file
+from calipers.stores import atomic_file
 from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
 from calipers.systems.harbor.tasks.manifest import (
     DATASET_TOML,

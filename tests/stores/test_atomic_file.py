@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from calipers.formats.atomic_file import atomic_file
+from calipers.stores import atomic_file
 
 
 def test_the_old_content_stays_until_the_new_one_is_whole(tmp_path):

@@ -5,12 +5,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from analyses.leaderboard.rows import MODELS, problem_rows
+from analyses.leaderboard_rows import MODELS, problem_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calipers
-from calipers.analyses.leaderboard.leaderboard import FINISHED
+from calipers.analyses.leaderboard import FINISHED
 from calipers.errors import Incomplete, InputError
 from calipers.stats.ranks import rank_sets, tie_bars
 

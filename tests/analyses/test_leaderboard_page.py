@@ -5,11 +5,11 @@ import io
 import json
 
 import pytest
-from analyses.leaderboard.rows import MODELS, problem_rows
-from analyses.leaderboard.test_leaderboard import rows_of, spread
+from analyses.leaderboard_rows import MODELS, problem_rows
+from analyses.test_leaderboard import rows_of, spread
 
 import calipers
-from calipers.analyses.leaderboard.document import Board, Standing, document, sentences, tie_lanes, tie_letters
+from calipers.analyses.leaderboard import Board, Standing, document, sentences, tie_lanes, tie_letters
 from calipers.reports.csv import render as as_csv
 from calipers.reports.terminal import render
 from calipers.reports.untrusted_text import width, without_middle

@@ -4,7 +4,7 @@ import pytest
 from verifiers.judging import judge, task
 
 from calipers.errors import InputError, VerifierError
-from calipers.verifiers.tools import TOOL_CALLS_MATCH, parse_action, tool_calls_match
+from calipers.verifiers.text import TOOL_CALLS_MATCH, parse_action, tool_calls_match
 
 FENCE = "```"
 

@@ -1,1 +1,0 @@
-"""Who is ahead of whom, for many models on the same tasks."""
