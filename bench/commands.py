@@ -115,9 +115,9 @@ def _sandbox(candidates: int) -> Took:
     """Programs judged one after the other by ``python_tests``, each in a sandbox of its own."""
     code = (
         "import asyncio, json, sys\n"
-        "from calipers.clients.client import Completion\n"
+        "from calipers.clients import Completion\n"
         "from calipers.verifiers.find import verifier\n"
-        "from calipers.tasks.task import Task\n"
+        "from calipers.tasks import Task\n"
         "count, tests, text = json.loads(sys.argv[1])\n"
         "judge = verifier('python_tests')\n"
         "async def main():\n"

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench.live_tasks import row
 from bench.peers.bare_aiohttp import ask, session
-from calipers.clients.client import Connection
+from calipers.clients import Connection
 from calipers.clients.openai import connect
 from calipers.clients.secrets import Secrets
 from calipers.request import make_plan
@@ -30,8 +30,8 @@ from calipers.running.loop import Loop, RunLimits, Status, finish
 from calipers.running.perform import request_for
 from calipers.running.rollout import Outstanding
 from calipers.running.watcher import Headline, Watcher
+from calipers.tasks import Task
 from calipers.tasks.jsonl import as_task, harbor_task_from_dict
-from calipers.tasks.task import Task
 from calipers.verifiers.text import EXACT_MATCH
 
 Segment = Callable[[], Awaitable[Any]]

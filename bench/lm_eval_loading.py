@@ -174,7 +174,7 @@ class Free:
 
     def score(self, requests: Sequence[Any]) -> list[Any]:
         """All alike."""
-        from calipers.clients.client import Scored
+        from calipers.clients import Scored
 
         called()
         return [Scored(-1.0, False, tokens=1) for _ in requests]

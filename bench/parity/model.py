@@ -62,7 +62,7 @@ class Mock:
 
     def score(self, requests: Sequence[Any]) -> list[Any]:
         """The likelihood of each text."""
-        from calipers.clients.client import Continuation, Scored
+        from calipers.clients import Continuation, Scored
 
         found = []
         for one in requests:

@@ -30,7 +30,7 @@ def prepare(
     dtype: str = "auto",
 ) -> Work:
     """Everything imported and the model loaded: all that stands before the first document."""
-    from calipers.clients.client import Connection, Request
+    from calipers.clients import Connection, Request
     from calipers.clients.huggingface.client import HfModel, connect
 
     model = connect(checkpoint, Connection(api="completions", most=at_once, model_args={"dtype": dtype}))
@@ -61,7 +61,7 @@ def prepare(
 
 def _calls(path: Path) -> Iterator[tuple[str, Any]]:
     """What is asked of each document: texts to be scored together, or one answer."""
-    from calipers.clients.client import Continuation, Request, Rolling
+    from calipers.clients import Continuation, Request, Rolling
     from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
     from calipers.systems.lm_eval.tasks.loaded import load_task
     from calipers.systems.lm_eval.tasks.requests import requests

@@ -40,7 +40,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Rollouts": "calipers.rollouts.table",
     "RunSettings": "calipers.running.job",
     "Study": "calipers.analyses.plan_study",
-    "Verdict": "calipers.verifiers.verifier",
+    "Verdict": "calipers.verifiers",
     "Verification": "calipers.analyses.certify.verify",
     "audit": "calipers.analyses.audit",
     "certify": "calipers.analyses.certify.certify",
@@ -263,8 +263,8 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.collect.collect import collect
     from calipers.systems.nemo_gym.collect.request import Collecting, Materializing
     from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
+    from calipers.verifiers import Verdict
     from calipers.verifiers.user_code import verifier
-    from calipers.verifiers.verifier import Verdict
     from calipers.web.report import HtmlReport, report
 
 

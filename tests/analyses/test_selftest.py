@@ -10,9 +10,9 @@ from running.scene import sums
 from calipers.analyses.selftest import checked, gold, selftest
 from calipers.errors import InputError, VerifierError
 from calipers.names import VERIFIERS
+from calipers.tasks import Suite, Task
 from calipers.tasks.store import load_suite
-from calipers.tasks.task import Suite, Task
-from calipers.verifiers.verifier import Verdict
+from calipers.verifiers import Verdict
 
 
 def tried(*tasks, **more):

@@ -210,7 +210,7 @@ def test_check_reads_everything_and_asks_nobody(home):
 RECORDED = Path(__file__).parents[1] / "golden" / "lm_eval" / "e2e" / "gen_repeats"
 CLIENT = """
 import json
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 
 SAID = {(str(one["doc_id"]), one["repeat"]): one["response"] for one in map(json.loads, open("fixtures.jsonl"))}
 

@@ -35,7 +35,7 @@ def process_docs(docs):
     return found
 """
 MODEL = """
-from calipers.clients.client import Scored
+from calipers.clients import Scored
 
 calls = open("calls.txt", "a")
 

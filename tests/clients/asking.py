@@ -8,7 +8,7 @@ from typing import Any
 
 from clients.weather import Forecast, Server
 
-from calipers.clients.client import Completion, Connection, Request, connect
+from calipers.clients import Completion, Connection, Request, connect
 from calipers.errors import ClientError
 
 

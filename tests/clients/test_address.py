@@ -4,8 +4,8 @@ import pytest
 from clients.asking import answer, request, talk
 from clients.weather import Server
 
+from calipers.clients import Connection, connect
 from calipers.clients.address import OFFICIAL, called, find, is_loopback, without_keys
-from calipers.clients.client import Connection, connect
 from calipers.errors import InputError
 
 KEY = "sk-test-0123456789"

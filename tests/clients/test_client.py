@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from compat.packages import put
 
-from calipers.clients.client import Connection, Request, connect
+from calipers.clients import Connection, Request, connect
 from calipers.clients.replay import Replay
 from calipers.errors import ClientError, InputError, PluginError, UnknownName
 from calipers.names import CLIENTS
@@ -44,7 +44,7 @@ def test_the_name_is_all_that_follows_the_first_slash(tmp_path):
 
 
 PLUGIN = """
-from calipers.clients.client import Scripted
+from calipers.clients import Scripted
 def connect(name, connection):
     return Scripted(lambda request: f"{name} says {request.prompt}")
 

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from clients.asking import request
 
-from calipers.clients.client import (
+from calipers.clients import (
     Continuation,
     Likelihoods,
     Price,

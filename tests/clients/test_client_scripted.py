@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from clients.asking import answer, request
 
-from calipers.clients.client import Completion, Scripted
+from calipers.clients import Completion, Scripted
 from calipers.errors import ClientError
 
 BUSY = ClientError("busy", retry=True)

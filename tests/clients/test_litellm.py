@@ -8,7 +8,7 @@ from aiohttp import web
 from clients.asking import request, talk
 from clients.weather import Forecast, reply_of
 
-from calipers.clients.client import Connection, Price, connect
+from calipers.clients import Connection, Price, connect
 from calipers.errors import InputError
 
 installed = pytest.mark.skipif(importlib.util.find_spec("litellm") is None, reason="litellm is not installed")

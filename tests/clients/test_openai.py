@@ -18,7 +18,7 @@ from clients.asking import answer, ask, request, said, talk
 from clients.weather import Forecast, Server, reply_of
 from waiting import PATIENCE
 
-from calipers.clients.client import Completion, Connection, Price, connect
+from calipers.clients import Completion, Connection, Price, connect
 from calipers.clients.openai import LARGEST
 from calipers.errors import ClientError
 
@@ -225,8 +225,8 @@ def test_the_connection_is_refused():
 
 UNKNOWN_HOST = """
 import asyncio, sys
-from calipers.clients.client import Connection, Request
-from calipers.clients.client import connect
+from calipers.clients import Connection, Request
+from calipers.clients import connect
 from calipers.errors import ClientError
 async def main():
     client = connect("openai/any", Connection(base_url=sys.argv[1]))
@@ -242,8 +242,8 @@ asyncio.run(main())
 NO_MORE = """
 import asyncio, os, resource
 from calipers.errors import ClientError
-from calipers.clients.client import Connection, Request
-from calipers.clients.client import connect
+from calipers.clients import Connection, Request
+from calipers.clients import connect
 
 async def main():
     client = connect("openai/any", Connection(base_url="http://127.0.0.1:9/v1"))
@@ -274,8 +274,8 @@ def test_a_process_that_may_open_no_more_files_asks_for_less():
 MANY = """
 import asyncio, resource
 from calipers.errors import ClientError
-from calipers.clients.client import Connection, Request
-from calipers.clients.client import connect
+from calipers.clients import Connection, Request
+from calipers.clients import connect
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

@@ -6,7 +6,7 @@ import pytest
 from clients.asking import request
 from clients.likely import Likely, Model, table
 
-from calipers.clients.client import Connection, Continuation, LikelihoodModel, Rolling, Scored, connect
+from calipers.clients import Connection, Continuation, LikelihoodModel, Rolling, Scored, connect
 from calipers.clients.openai import PROBE
 from calipers.errors import ClientError
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from clients.asking import answer, request, talk
 from clients.weather import Server, reply_of
 
-from calipers.clients.client import Connection, connect
+from calipers.clients import Connection, connect
 from calipers.errors import ClientError
 
 SIX = ["<1>", "<2>", "<3>", "<4>", "<5>", "<6>"]

@@ -4,7 +4,7 @@ import threading
 import pytest
 from clients.asking import ask, request
 
-from calipers.clients.client import Completion, Connection, connect
+from calipers.clients import Completion, Connection, connect
 from calipers.clients.python import wrap
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError
@@ -12,7 +12,7 @@ from calipers.errors import ClientError, InputError, PluginError
 MODELS = """
 import threading
 from calipers.errors import ClientError
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 
 def plain(prompt): return f"plain {prompt}"
 async def waiting(prompt): return f"waiting {prompt}"

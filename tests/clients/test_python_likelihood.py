@@ -3,14 +3,14 @@ import asyncio
 import pytest
 from clients.asking import request
 
-from calipers.clients.client import Connection, Continuation, LikelihoodModel, Rolling, Scored, connect
+from calipers.clients import Connection, Continuation, LikelihoodModel, Rolling, Scored, connect
 from calipers.clients.python import OwnScorer
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 
 TEXTS = [Continuation("q", " a"), Rolling("whole")]
 CODE = """\
-from calipers.clients.client import Rolling, Scored
+from calipers.clients import Rolling, Scored
 
 class Model:
     def complete(self, request): ...

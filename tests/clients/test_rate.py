@@ -11,11 +11,11 @@ import pytest
 from clients import virtual
 from clients.virtual import VirtualLoop, run
 
-from calipers.clients.client import Completion, Request
+from calipers.clients import Completion, Request
 from calipers.clients.pace import BURST, Pace
 from calipers.errors import ClientError
 from calipers.running.loop import Loop, Outstanding, RunLimits, Status
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 
 LIMIT = 12  # calls a second
 SERVERS = [virtual.Bucket, virtual.Sliding, virtual.Fixed]

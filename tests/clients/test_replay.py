@@ -4,7 +4,7 @@ import json
 import pytest
 from clients.asking import answer, ask, request
 
-from calipers.clients.client import Completion, Connection, connect
+from calipers.clients import Completion, Connection, connect
 from calipers.errors import InputError
 
 

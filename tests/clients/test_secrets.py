@@ -9,7 +9,7 @@ from aiohttp import web
 from clients.asking import answer, request
 from clients.weather import Forecast, Server
 
-from calipers.clients.client import Connection, connect
+from calipers.clients import Connection, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 

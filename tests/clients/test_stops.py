@@ -2,7 +2,7 @@
 
 import pytest
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.clients.openai import cut, fewer
 
 

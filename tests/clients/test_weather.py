@@ -12,7 +12,7 @@ from pathlib import Path
 from clients.asking import answer, request
 from clients.weather import FINAL, TRANSIENT, Forecast, Server
 
-from calipers.clients.client import Connection, connect
+from calipers.clients import Connection, connect
 from calipers.errors import ClientError
 
 STORM = Forecast(share=0.5, slow=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from calipers.clients.client import Completion, Connection, Request
+from calipers.clients import Completion, Connection, Request
 from calipers.clients.huggingface.client import HfModel, connect
 from calipers.errors import ClientError
 

@@ -7,16 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from calipers.clients import pace
-from calipers.clients.client import Callers, Completion, Request
+from calipers.clients import Callers, Completion, Request, pace
 from calipers.clients.huggingface import client
 from calipers.clients.huggingface.client import Batching
 from calipers.errors import ClientError
 from calipers.running.log import Log
 from calipers.running.loop import Loop, RunLimits, Status
 from calipers.running.rollout import Outstanding
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict
+from calipers.tasks import Task
+from calipers.verifiers import Verdict
 
 
 class Scene:

@@ -9,7 +9,7 @@ from hf.asking import batch_plan
 from hf.parity import CHOICES, LONG
 from hf.test_score import CLOSE, reference
 
-from calipers.clients.client import Continuation
+from calipers.clients import Continuation
 from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
 from calipers.clients.huggingface.checkpoint import BatchPlan, load
 from calipers.clients.huggingface.options import LoadOptions

@@ -12,7 +12,7 @@ from hf.asking import asked, request, score
 from hf.tiny import TEMPLATE
 from running.scene import records
 
-from calipers.clients.client import Continuation
+from calipers.clients import Continuation
 from calipers.clients.huggingface.checkpoint import NO_NAMES, NO_SYSTEM, Local, Template
 from calipers.errors import ClientError
 from calipers.running.perform import perform

@@ -7,7 +7,7 @@ import sys
 import pytest
 from hf.asking import ask, request
 
-from calipers.clients.client import Connection, Continuation, Scripted, likelihoods
+from calipers.clients import Connection, Continuation, Scripted, likelihoods
 from calipers.clients.huggingface.client import connect
 from calipers.errors import ClientError, InputError
 

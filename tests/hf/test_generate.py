@@ -13,7 +13,7 @@ from hf.asking import ask, asked, batch_plan, request
 from hf.parity import EXAMPLES
 from hf.tiny import LENGTH
 
-from calipers.clients.client import Connection, Price
+from calipers.clients import Connection, Price
 from calipers.clients.huggingface import batches
 from calipers.clients.huggingface.batches import BatchBounds
 from calipers.clients.huggingface.checkpoint import BatchPlan

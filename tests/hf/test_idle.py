@@ -6,7 +6,7 @@ import shutil
 import pytest
 from hf.asking import ask, request
 
-from calipers.clients.client import Connection
+from calipers.clients import Connection
 from calipers.clients.huggingface import client
 from calipers.clients.huggingface.client import connect
 

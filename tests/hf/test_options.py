@@ -14,8 +14,8 @@ from hf.asking import ask, request, score
 from hf.parity import OPTION_ASKED, OPTION_PAIRS, OPTION_WHOLE, OPTIONS, OPTIONS_FIXTURE, filled
 from hf.test_run import words
 
-from calipers.clients.client import Connection, Continuation, Rolling
-from calipers.clients.client import connect as connect_any
+from calipers.clients import Connection, Continuation, Rolling
+from calipers.clients import connect as connect_any
 from calipers.clients.huggingface.checkpoint import load
 from calipers.clients.huggingface.client import connect
 from calipers.clients.huggingface.options import ELSEWHERE, LoadOptions

@@ -7,7 +7,7 @@ from hf.asking import ask, request, score
 from hf.parity import ASKED, FIXTURE, KINDS, ODD_ASKED, ODD_PAIRS, PAIRS, WHOLE
 from hf.tiny import LENGTH
 
-from calipers.clients.client import Continuation, Rolling, Scored
+from calipers.clients import Continuation, Rolling, Scored
 from calipers.clients.huggingface import batches
 from calipers.errors import ClientError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calipers.clients.client import Request
+from calipers.clients import Request
 from calipers.clients.huggingface.generate import Sampling, draw_token, sampling_of
 from calipers.errors import ClientError
 

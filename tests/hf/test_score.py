@@ -6,7 +6,7 @@ import pytest
 from hf.asking import batch_plan, in_turn, score
 from hf.parity import CHOICES, EXAMPLES, LONG
 
-from calipers.clients.client import Continuation, Rolling
+from calipers.clients import Continuation, Rolling
 from calipers.clients.huggingface import batches
 from calipers.clients.huggingface import score as scoring
 

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 import pytest
 from isolate.captive import alive, as_ordinary_user, captive, said
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.isolate import Limits, run
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.verifiers.python_tests import PYTHON_TESTS, Answer, ask
 from calipers.verifiers.test_sh import FOLDERS, REWARD_TXT
 

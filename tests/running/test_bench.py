@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import VerifierError
 from calipers.running.rollout import Bench
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict
+from calipers.tasks import Task
+from calipers.verifiers import Verdict
 
 
 class Watchful:

@@ -11,7 +11,7 @@ from cli.running import calipers
 from running.scene import sums
 from systems.lm_eval.tasks.given import TASK, task_folder
 
-from calipers.clients.client import Price
+from calipers.clients import Price
 from calipers.errors import InputError, UnknownName
 from calipers.running.perform import evaluate
 

@@ -7,16 +7,15 @@ import json
 
 import pytest
 
-from calipers.clients import pace
-from calipers.clients.client import Completion, Request, Scripted
+from calipers.clients import Completion, Request, Scripted, pace
 from calipers.errors import ClientError, LogError, VerifierError
 from calipers.running import loop as loop_module
 from calipers.running import rollout as rollout_module
 from calipers.running.log import Log
 from calipers.running.loop import Loop, RunLimits, Status
 from calipers.running.rollout import Outstanding
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict
+from calipers.tasks import Task
+from calipers.verifiers import Verdict
 
 
 class Same:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.running.perform import sample_seed, shuffled
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 
 TASKS = [Task(f"t{i}", "?") for i in range(50)]
 

@@ -9,7 +9,7 @@ import pytest
 import calipers
 from calipers.running.job import Job
 from calipers.running.provenance import identity, plan
-from calipers.tasks.task import Suite, Task
+from calipers.tasks import Suite, Task
 
 SUITE = Suite("sums", [Task("a", "1 + 1?", "exact_match", "2"), Task("b", "2 + 2?", "exact_match", "4")])
 JOB = Job("sums", "openai/m")

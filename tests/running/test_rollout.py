@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from calipers.clients.client import Completion, Request
+from calipers.clients import Completion, Request
 from calipers.errors import VerifierError
 from calipers.formats.read import read
 from calipers.running.rollout import Made, Outstanding, line
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict, checked
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, checked
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

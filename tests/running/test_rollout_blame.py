@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import VerifierError
 from calipers.running.rollout import NEUTRAL, Blame, neutral
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict
-from calipers.verifiers.verifier import judged as verdict
+from calipers.tasks import Task
+from calipers.verifiers import Verdict
+from calipers.verifiers import judged as verdict
 
 TASK = Task("t", "q", "fussy", "42")
 USED = {"cost_usd": 1.0, "input_tokens": 10.0}

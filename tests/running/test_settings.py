@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calipers.clients.client import Price
+from calipers.clients import Price
 from calipers.errors import CalipersError, InputError
 from calipers.running.settings import jobs_of, read_config, setting, suite_file
 

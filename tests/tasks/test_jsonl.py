@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tasks.given import benchmark, row
 
 from calipers.errors import CalipersError, InputError
+from calipers.tasks import Suite, Task
 from calipers.tasks.jsonl import (
     E2BVerifier,
     HarborTask,
@@ -27,7 +28,6 @@ from calipers.tasks.jsonl import (
     read_suite,
     to_dict,
 )
-from calipers.tasks.task import Suite, Task
 from examples import examples
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from calipers.clients.client import Completion
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict
+from calipers.clients import Completion
+from calipers.tasks import Task
+from calipers.verifiers import Verdict
 
 
 def task(target: Any = None, verifier: str = "exact_match", **params: Any) -> Task:

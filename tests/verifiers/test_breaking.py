@@ -9,7 +9,7 @@ import pytest
 from verifiers.judging import task
 from verifiers.test_judge import Judges, broken
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import VerifierError
 from calipers.isolate.launch import NONE

@@ -15,7 +15,7 @@ BUILT_IN = sorted(VERIFIERS.entries)
 OF_TEXT = ["contains", "exact_match", "format_only", "numeric_match", "regex_match", "tool_calls_match"]
 
 PLUGINS = """
-from calipers.verifiers.verifier import Verdict
+from calipers.verifiers import Verdict
 def function(model_output, expected, params):
     return 0.25
 class Object:

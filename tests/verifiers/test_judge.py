@@ -11,11 +11,11 @@ from aiohttp import web
 from clients.weather import REFUSED_CHAT, Forecast, Server, reply_of
 from verifiers.judging import task
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, VerifierError
+from calipers.verifiers import Verdict
 from calipers.verifiers.judge import LLM_JUDGE, combined
-from calipers.verifiers.verifier import Verdict
 
 RUBRIC = "Q: {question}\nIs this right?\n{answer}"
 PAIR = "Q: {question}\nA: {answer_a}\nB: {answer_b}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from verifiers.judging import task
 
-from calipers.clients.client import Price
+from calipers.clients import Price
 from calipers.errors import InputError
 from calipers.verifiers.judge import LabelScale, RangeScale, fill, settings, shown, spec_of
 

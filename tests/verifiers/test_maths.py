@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from verifiers.judging import judge, task
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate.launch import NONE
 from calipers.verifiers import maths, workers

@@ -10,11 +10,11 @@ from time import process_time
 
 import pytest
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate import SandboxError, probe
 from calipers.isolate.launch import attempt, forgo
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.verifiers.python_tests import PYTHON_TESTS, python_in, same, same_text
 
 SOONER = {  # what these do from their first moment they would do until the usual limit too

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate import SandboxError, probe
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.verifiers.test_sh import REWARD_JSON, REWARD_TXT, TEST_SH, digest, read_rewards
 
 TXT = "> /logs/verifier/reward.txt"

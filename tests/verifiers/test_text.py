@@ -4,7 +4,7 @@ import re
 import pytest
 from verifiers.judging import judge, task
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, UnknownName, VerifierError
 from calipers.text.patterns import RegexTimeout
 from calipers.verifiers.text import CONTAINS, EXACT_MATCH, REGEX_MATCH, ExactMatchOfRun, regex_match

@@ -7,9 +7,9 @@ from time import process_time
 
 import pytest
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.verifiers.text import CHOICE, chosen_letter
 
 CHOICES = ["Paris", "Rome", "the city of Bern", "A and B"]

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import VerifierError
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.text.filters import WORTH
 from calipers.verifiers.text import CONTAINS, EXACT_MATCH, REGEX_MATCH
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import pytest
 from verifiers.judging import judge, task
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, PluginError, VerifierError
 from calipers.text.patterns import search
+from calipers.verifiers import Verdict
 from calipers.verifiers.user_code import wrap
-from calipers.verifiers.verifier import Verdict
 
 
 def failing(error):

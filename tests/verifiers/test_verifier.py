@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import SandboxError, VerifierError
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.text.patterns import RegexTimeout
-from calipers.verifiers.verifier import LONGEST, Verdict, judged, ready
+from calipers.verifiers import LONGEST, Verdict, judged, ready
 
 TASK, TEXT = Task("a", "?"), Completion("text")
 

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.pipeline import read, score
@@ -41,7 +41,7 @@ from calipers.rollouts.table import Rollouts
 from calipers.running.rollout import Bench, gold
 from calipers.stats.estimate import Estimate
 from calipers.stats.intervals import interval
-from calipers.tasks.task import Suite, Task
+from calipers.tasks import Suite, Task
 from calipers.verifiers.find import NamedVerifier, judge_of
 
 SHOWN = 5  # ids of a kind that are named in a table

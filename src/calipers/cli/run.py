@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from calipers.running.library import Loaded
     from calipers.running.notify import Listener
     from calipers.running.perform import Report
-    from calipers.tasks.task import Suite, Task
+    from calipers.tasks import Suite, Task
 
 USAGE, INCOMPLETE = 2, 3
 FIRST = 5  # questions of a dry run

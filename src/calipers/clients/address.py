@@ -23,7 +23,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from calipers.clients.client import Connection
+from calipers.clients import Connection
 from calipers.clients.huggingface.options import LoadOptions
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from calipers.clients import reply
-from calipers.clients.client import Completion, Connection, Request, as_text
+from calipers.clients import Completion, Connection, Request, as_text, reply
 from calipers.clients.reply import Refusal, cleaned, from_status
 from calipers.errors import ClientError, InputError
 

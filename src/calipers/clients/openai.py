@@ -34,9 +34,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from calipers.clients import reply
-from calipers.clients.address import Address, find
-from calipers.clients.client import (
+from calipers.clients import (
     NONE_HERE,
     Completion,
     Connection,
@@ -46,7 +44,9 @@ from calipers.clients.client import (
     Scored,
     Text,
     as_text,
+    reply,
 )
+from calipers.clients.address import Address, find
 from calipers.clients.reply import cleaned, from_status, malformed, read_refusal
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from calipers.clients.client import Client, Completion, Connection, Request, Scored, Text, as_text
+from calipers.clients import Client, Completion, Connection, Request, Scored, Text, as_text
 from calipers.clients.reply import cleaned
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError, nearest

@@ -10,10 +10,10 @@ from typing import Annotated, Any, BinaryIO
 
 import msgspec
 
-from calipers.clients.client import Completion, Connection, Ending, Request
+from calipers.clients import Completion, Connection, Ending, Request
 from calipers.errors import ClientError, InputError
 from calipers.rollouts.record import USAGE, Outcome, fault, said_text
-from calipers.tasks.task import Prompt
+from calipers.tasks import Prompt
 
 
 class _StoredRollout(msgspec.Struct):

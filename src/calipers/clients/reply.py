@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from calipers.clients.client import Completion, Ending, Price
+from calipers.clients import Completion, Ending, Price
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 

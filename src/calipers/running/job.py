@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
-from calipers.clients.client import LOCAL_KIND, Price
+from calipers.clients import LOCAL_KIND, Price
 from calipers.errors import InputError
 from calipers.names import engine_of
 

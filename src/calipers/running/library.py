@@ -18,18 +18,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+from calipers.clients import Client, Connection
 from calipers.clients.address import file_sha256
-from calipers.clients.client import Client, Connection
 from calipers.clients.secrets import Secrets
 from calipers.errors import CalipersError, InputError
 from calipers.names import TASK_LIBRARY, code_file, is_code, load
 from calipers.reports.result import Result
 from calipers.running.job import Job
+from calipers.tasks import Suite, Task
 from calipers.tasks.jsonl import HarborTask, as_task
 from calipers.tasks.questions import COLUMN_SETTINGS, Questions, questions_suite
 from calipers.tasks.store import load_suite, names
 from calipers.tasks.table import SUFFIXES, is_table, read_table
-from calipers.tasks.task import Suite, Task
 from calipers.verifiers.find import NamedVerifier, named_verifier
 from calipers.verifiers.user_code import GradeFunction
 

@@ -33,13 +33,13 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-from calipers.clients.client import Callers, Client, Completion, Request
+from calipers.clients import Callers, Client, Completion, Request
 from calipers.clients.pace import Pace, Shut, retry_wait
 from calipers.errors import ClientError, VerifierError
 from calipers.running.job import Job
 from calipers.running.log import Log
 from calipers.running.rollout import Blame, Made, Outstanding, close_all, kept
-from calipers.verifiers.verifier import Verifier, ready
+from calipers.verifiers import Verifier, ready
 
 REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
 MOST_ERRORS = 100  # different ones that are remembered

@@ -24,8 +24,8 @@ from zlib import crc32
 
 import msgspec
 
+from calipers.clients import NONE_HERE, Client, Price, Request, connect
 from calipers.clients.address import endpoint
-from calipers.clients.client import NONE_HERE, Client, Price, Request, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_folder import DOCUMENTS, PLAN, RunStop
@@ -52,7 +52,7 @@ from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status, conduct
 from calipers.running.rollout import Outstanding, notes_of
 from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
-from calipers.tasks.task import Suite, Task
+from calipers.tasks import Suite, Task
 from calipers.verifiers.find import NamedVerifier, judge_of
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
 from calipers.verifiers.user_code import opened

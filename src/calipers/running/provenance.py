@@ -22,8 +22,8 @@ from calipers.names import TASK_LIBRARY_NAME, code_file
 from calipers.running.folder import ENDPOINT, JUDGES
 from calipers.running.job import Job
 from calipers.running.library import code_of
+from calipers.tasks import Suite, Task
 from calipers.tasks.questions import is_template_file
-from calipers.tasks.task import Suite, Task
 
 
 def identity(

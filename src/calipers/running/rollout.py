@@ -21,13 +21,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from calipers.clients.client import Completion, Request
+from calipers.clients import Completion, Request
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, RunError, VerifierError
 from calipers.formats.source import LONGEST_LINE
 from calipers.rollouts.record import ASKED_AGAIN, ROLES, TEXTS, USAGE
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict, Verifier, judged
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, Verifier, judged
 
 TAKEN: Final = frozenset(
     (*ROLES, *USAGE, "finish_reason", "retries", ASKED_AGAIN, "endpoint", "request", "started_at", "finished_at")

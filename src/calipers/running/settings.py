@@ -37,7 +37,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from calipers.clients.client import Price
+from calipers.clients import Price
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, is_remote, load
 from calipers.running.job import LOAD_SEEDS, OF_AGENTS, SEEDS_BELOW, Job, Seeds

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.source import BOM, json_lines, opened, read_up_to
-from calipers.tasks.task import Prompt, Suite, Task
+from calipers.tasks import Prompt, Suite, Task
 
 TASKS: Final = "tasks.jsonl"
 METADATA: Final = "metadata.yaml"

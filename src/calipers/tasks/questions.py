@@ -28,8 +28,8 @@ from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats.source import opened, read_up_to
+from calipers.tasks import Prompt, Suite, Task
 from calipers.tasks.table import QuestionTable, Row
-from calipers.tasks.task import Prompt, Suite, Task
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LISTS_OF_CHOICES: Final = ("choices", "options")

@@ -33,8 +33,8 @@ import msgspec
 from calipers.errors import InputError, nearest
 from calipers.formats.source import opened
 from calipers.names import BENCHMARK_CACHES, load
+from calipers.tasks import Suite
 from calipers.tasks.jsonl import METADATA, TASKS, NotThere, WrongType, read_metadata, read_suite, suite_name, tasks_file
-from calipers.tasks.task import Suite
 
 ROOT: Final = ".calipers"
 RECORD: Final = "published.json"

@@ -1,1 +1,199 @@
-"""Verifiers: the reward of an answer, or the reason why it has none."""
+"""Verifiers: the reward of an answer, or the reason why it has none.
+
+Their interface: a task and its completion in, a verdict out, or a `VerifierError`. A failing verifier affects only its
+own rollout, never the run (`judged`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from numbers import Real
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import field
+
+from calipers.clients import Completion
+from calipers.errors import InputError, UnknownName, VerifierError
+from calipers.formats.lines import odd_key
+from calipers.rollouts.record import OUTCOMES
+from calipers.tasks import Task
+from calipers.text.patterns import RegexTimeout
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The result of a verifier. ``rewards`` is for verifiers with several; ``reward`` is then one of them, or None."""
+
+    reward: float | None
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    answer: Any = None  # what was found in the text: a JSON scalar or list; maj@k votes with it
+    outcome: str = ""  # a word of the ledger other than `scored`, such as `unparsed`; "" leaves it open
+    fields: Mapping[str, float] = field(default_factory=dict)  # further columns of numbers
+    usage: Mapping[str, float] = field(default_factory=dict)  # what judging itself cost
+
+
+class Verifier(Protocol):
+    """A verifier. It must not keep state between calls: rollouts come in any order."""
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict; `VerifierError` when there is none."""
+        ...
+
+
+def fault(task: Task, wrong: str, right: str) -> InputError:
+    """The error for a task that its verifier can never verify."""
+    return InputError.at(f"task {task.id!r}", wrong, right)
+
+
+def check_names(task: Task, known: Collection[str]) -> None:
+    """Reject a param that the verifier does not have, so that typos are noticed."""
+    for name in task.params:
+        if name not in known:
+            raise UnknownName(f"task {task.id!r}: {UnknownName.of(f'param of {task.verifier}', name, known)}")
+
+
+def check_flag(task: Task, name: str) -> None:
+    """Reject a param that is neither true nor false; any text would be true, even "false"."""
+    value = task.params.get(name, False)
+    if value not in (True, False):
+        raise fault(task, f"{name} is {value!r}", "expected true or false")
+
+
+def check_number(task: Task, name: str, *, least: float = -math.inf) -> None:
+    """Reject a param that is not a finite number, or is below the minimum."""
+    value: Any = task.params.get(name)
+    if name in task.params and not (is_number(value) and value >= least):
+        right = "expected a number" if least == -math.inf else f"expected a number of at least {least:g}"
+        raise fault(task, f"{name} is {value!r}", right)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number; true and false are none."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
+LONGEST = 500
+"""Maximum characters of a foreign error message."""
+
+
+async def judged(verifier: Verifier, task: Task, completion: Completion, *, check: bool = True) -> Verdict:
+    """The verdict, as a log can hold it; VerifierError where there is none, whatever else was raised instead.
+
+    Without ``check`` it is the verdict as it was given.
+    """
+    try:
+        verdict = await verifier.verify(task, completion)
+        return checked(verdict) if check else verdict
+    except VerifierError:
+        raise
+    except BaseException as error:
+        if (failed := failure(name_of(verifier), error)) is error:
+            raise
+        raise failed from error
+
+
+def ready(verifiers: Iterable[Verifier]) -> None:
+    """Ask those that need something of this machine whether it is there; SandboxError with the reason where it is not.
+
+    Call it before the first request to a model: an answer that cannot be verified is wasted money.
+    """
+    for verifier in verifiers:
+        look: Callable[[], None] | None = getattr(verifier, "ready", None)
+        if look is not None:
+            look()
+
+
+def failure(name: str, error: BaseException) -> BaseException:
+    """What a verifier raised, as the failure of one rollout; what is meant for the run itself stays as it is."""
+    if isinstance(error, RegexTimeout):
+        return VerifierError(str(error), outcome="filter_timeout")
+    if isinstance(error, asyncio.CancelledError):
+        asking = asyncio.current_task()
+        if asking is None or asking.cancelling():
+            return error
+        wrong = f"verifier {name!r} failed: something inside it was cancelled"  # not the run; perhaps by its user
+        return VerifierError(wrong, blameless=True)
+    if isinstance(error, (Exception, SystemExit)):  # one that ends itself may not end the run
+        lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
+        return VerifierError(f"verifier {name!r} failed: {message_of(error)}", blameless=lost)
+    return error
+
+
+def name_of(verifier: Verifier) -> str:
+    """What tasks call a verifier; its type for one that has no name."""
+    return str(getattr(verifier, "name", type(verifier).__name__))
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, at a length that a screen and a line of the log can bear."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def checked(verdict: Verdict) -> Verdict:
+    """The verdict, if a log can hold it; VerifierError if not, as then nothing is known of the answer.
+
+    Rewards are finite numbers, fields and usage numbers, the answer a JSON scalar or list, the outcome a word of
+    the ledger. A line with anything else in it could not be read again, and with it no other line of the log.
+    """
+    if type(verdict.reward) is float and math.isfinite(verdict.reward) and _is_plain(verdict):
+        return verdict
+    if verdict.outcome and verdict.outcome not in OUTCOMES:
+        raise VerifierError(f"outcome is {verdict.outcome!r:.80}; expected one of {', '.join(OUTCOMES)}")
+    if verdict.outcome == "scored" and verdict.reward is None and not verdict.rewards:
+        raise VerifierError("outcome is 'scored' but there is no reward; expected a reward, or another outcome")
+    try:
+        msgspec.json.encode(verdict.answer)
+    except (TypeError, ValueError, RecursionError) as error:
+        if not isinstance(error, UnicodeEncodeError):  # half a character: the log sees to it
+            raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list") from None
+    if isinstance(verdict.answer, Mapping):
+        raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list")
+    reward = None if verdict.reward is None else _finite("reward", verdict.reward)
+    rewards, fields, usage = (
+        {str(name): value for name, value in (numbers or {}).items()}
+        for numbers in (verdict.rewards, verdict.fields, verdict.usage)
+    )
+    if (odd := odd_key((*rewards, *fields, *usage))) is not None:
+        raise VerifierError(f"{odd!r:.80} contains a quote, a backslash or a control character; expected a plain name")
+    rewards = {name: _finite(name, value) for name, value in rewards.items() if value is not None}
+    if reward is not None and rewards.get("reward", reward) != reward:
+        raise VerifierError(f"reward is {reward:g}, and {rewards['reward']:g} among the rewards; expected one of them")
+    return Verdict(
+        reward,
+        rewards,
+        verdict.answer,
+        verdict.outcome or "",
+        {name: _number(name, value) for name, value in fields.items()},
+        {name: _finite(name, value) for name, value in usage.items()},
+    )
+
+
+def _is_plain(verdict: Verdict) -> bool:
+    """Whether there is nothing beside the reward but a plain answer: so it is with most, and they are many."""
+    bare = verdict.outcome == "" and verdict.rewards == verdict.fields == verdict.usage == {}
+    return bare and (verdict.answer is None or type(verdict.answer) in (str, int, float))
+
+
+def _finite(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not math.isfinite(number):
+        raise VerifierError(f"{name} is {number}; expected a finite number")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    """A number as JSON has them; numpy's are none."""
+    try:
+        if isinstance(value, int) and not isinstance(value, bool) and math.isfinite(value):
+            return value
+        if isinstance(value, Real):
+            return float(value)
+    except OverflowError:
+        pass
+    raise VerifierError(f"{name} is {value!r:.80}; expected a number")

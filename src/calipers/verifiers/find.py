@@ -6,10 +6,9 @@ from typing import Protocol
 
 from calipers.errors import UnknownName
 from calipers.names import VERIFIERS, is_code
-from calipers.tasks.task import Task
-from calipers.verifiers import user_code
+from calipers.tasks import Task
+from calipers.verifiers import Verifier, user_code
 from calipers.verifiers.user_code import FunctionVerifier, code_verifier, wrap
-from calipers.verifiers.verifier import Verifier
 
 
 class NamedVerifier(Verifier, Protocol):

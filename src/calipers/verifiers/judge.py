@@ -27,14 +27,14 @@ from time import perf_counter
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
+from calipers.clients import Client, Completion, Connection, Price, Request, connect
 from calipers.clients.address import BASE_URL, KEY, endpoint, is_loopback, is_moved
-from calipers.clients.client import Client, Completion, Connection, Price, Request, connect
 from calipers.clients.pace import Pace, retry_wait
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.names import CLIENTS
-from calipers.tasks.task import Prompt, Task
-from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault, is_number
+from calipers.tasks import Prompt, Task
+from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, is_number
 
 # A line of its own, perhaps in bold or as a heading; not after a >, which quotes somebody else.
 LINE: Final = re.compile(

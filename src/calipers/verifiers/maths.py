@@ -12,11 +12,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
-from calipers.tasks.task import Task
-from calipers.verifiers import workers
-from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, check_names, check_number, fault, is_number, workers
 from calipers.verifiers.workers import WorkerPool
 
 SECONDS: Final = 5.0

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import VerifierError
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, check_names, check_number, fault, is_number
 
 REL_TOL: Final = 1e-9
 DIGITS: Final = 300  # what is longer is no number that a float can hold

@@ -16,12 +16,12 @@ from itertools import chain
 from threading import Event
 from typing import Any, Final
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate import Limits, Mechanism, SandboxError
 from calipers.isolate.launch import Launched, launch, probe, view
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault
 from calipers.verifiers.workers import sandboxed
 
 # `*+` gives nothing back: a line that is no fence is refused in time that grows with its length, not its square

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import VerifierError
-from calipers.tasks.task import Task
-from calipers.verifiers import workers
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, workers
 from calipers.verifiers.python_tests import fenced, same
-from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault
 from calipers.verifiers.workers import WorkerPool
 
 SECONDS: Final = 5.0

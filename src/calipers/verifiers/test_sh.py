@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate import Limits, Ran, run
 from calipers.isolate.launch import apart_here, check_place
-from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, check_names, check_number, fault, is_number
 from calipers.verifiers.workers import sandboxed
 
 PARAMS: Final = (

@@ -20,13 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import VerifierError
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.text import patterns
 from calipers.text.filters import WORTH as WORTHWHILE
 from calipers.text.filters import first_matches, plain
-from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault, is_number
+from calipers.verifiers import Verdict, check_flag, check_names, check_number, fault, is_number
 
 PARAMS: Final = ("ignore_case",)
 FEWEST: Final = 10  # answers from which on a verifier that passes none looks like the wrong one

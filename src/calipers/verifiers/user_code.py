@@ -17,13 +17,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
 from calipers.names import VERIFIERS, load_code
-from calipers.tasks.task import Task
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, Verifier, checked, failure, fault, message_of
 from calipers.verifiers.text import contains, exact_match, regex_match, tool_calls_match
-from calipers.verifiers.verifier import Verdict, Verifier, checked, failure, fault, message_of
 
 __all__ = [  # what is lent as ``evsys_sdk.verifiers.fns``
     "VerifierFn",

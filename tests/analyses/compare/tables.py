@@ -39,7 +39,7 @@ metric_list: [{metric: exact_match, aggregation: !function own.largest, higher_i
 }
 MODELS = """
 import random, zlib
-from calipers.clients.client import Scored
+from calipers.clients import Scored
 
 def chance(text):
     return random.Random(zlib.crc32(text.encode()))

@@ -19,7 +19,7 @@ from calipers.names import VERIFIERS
 from calipers.rollouts.record import CODE
 from calipers.running.job import Job
 from calipers.running.perform import perform
-from calipers.verifiers.verifier import Verdict
+from calipers.verifiers import Verdict
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from golden.lm_eval_own.ported import ported
 
-from calipers.clients.client import Continuation, Request, Rolling
+from calipers.clients import Continuation, Request, Rolling
 from calipers.clients.huggingface.checkpoint import BatchPlan, Checkpoint
 from calipers.clients.huggingface.generate import _prompted
 from calipers.clients.huggingface.score import spans

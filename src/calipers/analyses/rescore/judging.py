@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.formats.format import Raw
 from calipers.formats.lines import NOTHING
@@ -27,10 +27,10 @@ from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_bl
 from calipers.rollouts.column import Ints
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome, fault, said_text
 from calipers.running.rollout import BROKE, Bench, column, whole_characters
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.text.filters import Answer, Filter, filtered
+from calipers.verifiers import Verdict, ready
 from calipers.verifiers.find import NamedVerifier, named_verifier, verifier
-from calipers.verifiers.verifier import Verdict, ready
 
 AT_ONCE = 1 << 18  # bytes of a batch
 BLANKS = b" \t\r"

@@ -80,9 +80,9 @@ from calipers.running.log import scrubbed, sync_directory
 from calipers.running.rollout import Bench, Blame
 from calipers.stats.estimate import Estimate
 from calipers.stores import atomic_file, local, uploaded
+from calipers.tasks import Suite, Task
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.questions import Questions
-from calipers.tasks.task import Suite, Task
 from calipers.text.filters import find_filter
 
 GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
 
-from calipers.clients.client import Request, as_text
+from calipers.clients import Request, as_text
 from calipers.clients.huggingface.options import (
     ADAPTER,
     CONFIG,
@@ -39,7 +39,7 @@ from calipers.clients.huggingface.options import (
     quantization_config,
 )
 from calipers.errors import ClientError, InputError
-from calipers.tasks.task import Message
+from calipers.tasks import Message
 
 NUMBERS = 2**28  # scores computed at once: places by words of the vocabulary, a GiB in all
 CPU_CACHE = 2**31  # bytes of memory of what was read, that a batch on a processor may go on from

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from calipers.clients.client import Callers, Completion, Connection, Request, Scored
+from calipers.clients import Callers, Completion, Connection, Request, Scored
 from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
 from calipers.clients.huggingface.checkpoint import BatchPlan, Checkpoint, Template, load, place
 from calipers.clients.huggingface.generate import completions

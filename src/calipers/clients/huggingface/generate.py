@@ -15,7 +15,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from calipers.clients.client import Completion, Price, Request
+from calipers.clients import Completion, Price, Request
 from calipers.clients.huggingface.batches import BatchBounds, ForwardPass, PrefixCache, Takes, Tokens, in_batches
 from calipers.clients.huggingface.checkpoint import Checkpoint, Template, kernels
 from calipers.errors import ClientError

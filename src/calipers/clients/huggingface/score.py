@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 
-from calipers.clients.client import Continuation, Rolling, Scored
+from calipers.clients import Continuation, Rolling, Scored
 from calipers.clients.huggingface.batches import (
     BatchBounds,
     ForwardPass,

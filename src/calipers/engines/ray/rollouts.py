@@ -22,18 +22,18 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.clients.client import LOCAL_KIND, Client, Completion, Request, connect
+from calipers.clients import LOCAL_KIND, Client, Completion, Request, connect
 from calipers.clients.secrets import Secrets
 from calipers.engines.ray.workers import AHEAD, TRIES, Lost, RemoteWorkers, connected
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.job import Job
 from calipers.running.library import JobBenchmark
 from calipers.running.rollout import Bench, Blame, Case, close_all, notes_of
-from calipers.tasks.task import Task
+from calipers.tasks import Task
+from calipers.verifiers import Verdict, Verifier, judged, ready
 from calipers.verifiers.find import NamedVerifier, judge_of, named_verifier, verifier
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
 from calipers.verifiers.user_code import opened
-from calipers.verifiers.verifier import Verdict, Verifier, judged, ready
 
 HANDLER: Final = "calipers.engines.ray.rollouts:RolloutHandler"
 VERDICT_HANDLER: Final = "calipers.engines.ray.rollouts:VerdictHandler"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import CalipersError, InputError, UnknownName, VerifierError
 from calipers.errors import HarborError as HarborError
 from calipers.formats.read import begin
@@ -63,9 +63,8 @@ from calipers.tasks.jsonl import (
 from calipers.tasks.questions import Questions, questions_suite, roles_of
 from calipers.tasks.store import lookup
 from calipers.tasks.table import read_table, table_of
-from calipers.verifiers import user_code
+from calipers.verifiers import judged, user_code
 from calipers.verifiers.find import NamedVerifier
-from calipers.verifiers.verifier import judged
 
 if TYPE_CHECKING:
     from calipers.systems.evsys.lent.registry import TextGenerator

@@ -40,7 +40,7 @@ from calipers.systems.lm_eval.read import (
 from calipers.systems.lm_eval.task_scores import aggregate_task
 from calipers.systems.lm_eval.write import environment, model_blocks, sanitized, tables, task_row
 from calipers.systems.system import OwnPage
-from calipers.tasks.task import Suite
+from calipers.tasks import Suite
 
 if TYPE_CHECKING:
     from calipers.running.perform import Report

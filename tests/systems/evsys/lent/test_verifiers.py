@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from compat.packages import put
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.compat import activate
 from calipers.names import VERIFIERS
 from calipers.systems.evsys.lent.registry import (
@@ -19,7 +19,7 @@ from calipers.systems.evsys.lent.registry import (
     list_verifiers,
     register_verifier,
 )
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 from calipers.verifiers.find import verifier
 
 BOTH = "<think>t</think><answer>A</answer>"

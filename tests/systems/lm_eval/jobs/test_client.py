@@ -8,7 +8,7 @@ from calipers.running.settings import jobs_of, read_config
 from calipers.systems.lm_eval.jobs.client import about, check_model, manner, template
 from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.write import digest
-from calipers.tasks.task import Suite
+from calipers.tasks import Suite
 
 
 def job(model="openai/m", **settings):

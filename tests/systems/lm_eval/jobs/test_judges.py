@@ -4,10 +4,10 @@ import importlib.util
 import pytest
 from systems.lm_eval.tasks.given import DOCS, task
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import VerifierError
 from calipers.systems.lm_eval.jobs.judges import judge_of
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 
 REGEX = {"function": "regex", "regex_pattern": r"is (\w+)"}
 FIRST = {"function": "take_first"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from systems.lm_eval.tasks.given import task, task_folder
 
-from calipers.clients.client import Completion, Continuation, Rolling, Scored, texts_of, written
+from calipers.clients import Completion, Continuation, Rolling, Scored, texts_of, written
 from calipers.errors import InputError, VerifierError
 from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, settings, suite
@@ -13,7 +13,7 @@ from calipers.systems.lm_eval.jobs.client import prompts, task_client
 from calipers.systems.lm_eval.jobs.judges import judge_of, scoring
 from calipers.systems.lm_eval.jobs.report import sample_rows, score_run
 from calipers.systems.lm_eval.write import line_text
-from calipers.tasks.task import Suite
+from calipers.tasks import Suite
 
 E2E = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e"
 CHOICE = {"output_type": "multiple_choice", "doc_to_choice": "c", "doc_to_target": "n"}

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from systems.lm_eval.tasks.given import task
 
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError
 from calipers.systems.lm_eval.jobs.judges import judge_of
-from calipers.tasks.task import Task
+from calipers.tasks import Task
 
 FIRST = {"function": "take_first"}
 

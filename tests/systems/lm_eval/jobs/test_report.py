@@ -12,7 +12,7 @@ from calipers.systems.lm_eval.jobs.report import joined, part, stored_reports
 from calipers.systems.lm_eval.write import tables
 
 MODEL = """
-from calipers.clients.client import Scored
+from calipers.clients import Scored
 
 class Model:
     async def complete(self, request):

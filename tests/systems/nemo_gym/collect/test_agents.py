@@ -9,13 +9,13 @@ import pytest
 from aiohttp import web
 from clients.weather import REFUSED_CHAT, Forecast, Server, reply_of
 
-from calipers.clients.client import Completion, Connection, Scripted, connect
+from calipers.clients import Completion, Connection, Scripted, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError
 from calipers.systems.nemo_gym.collect.agents import Reach, SimpleAgent, request_of, response_of, task_of
 from calipers.systems.nemo_gym.collect.agents import Server as Judge
+from calipers.verifiers import Verdict
 from calipers.verifiers.find import verifier
-from calipers.verifiers.verifier import Verdict
 
 
 def row(params=None, **more):

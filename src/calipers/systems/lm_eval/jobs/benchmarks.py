@@ -29,7 +29,7 @@ from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
 from calipers.systems.lm_eval.tasks.requests import request_cache
 from calipers.systems.lm_eval.tasks.task_file import Function, TaskFields, TaskFile, functions_in, rewind
 from calipers.systems.lm_eval.write import digest, dumped
-from calipers.tasks.task import Suite, Task
+from calipers.tasks import Suite, Task
 from calipers.verifiers.user_code import ObjectVerifier
 
 DIGITS: Final = 16  # of a document's hash, the doc_hash of lm-evaluation-harness' samples files

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from calipers.clients.client import (
+from calipers.clients import (
     Client,
     Completion,
     Continuation,
@@ -31,7 +31,7 @@ from calipers.clients.client import (
     read_back,
     texts_of,
 )
-from calipers.clients.client import as_prompt as texts_as_prompt
+from calipers.clients import as_prompt as texts_as_prompt
 from calipers.clients.huggingface.checkpoint import Local
 from calipers.clients.huggingface.options import LoadOptions
 from calipers.errors import ClientError, InputError
@@ -41,7 +41,7 @@ from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask
 from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.write import digest
-from calipers.tasks.task import Message, Prompt, Suite
+from calipers.tasks import Message, Prompt, Suite
 
 LOCAL: Final = "hf/"  # whose templates are at hand
 STORED: Final = "replay/"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-from calipers.clients.client import Completion, Request, Rolling, Scored, Text
+from calipers.clients import Completion, Request, Rolling, Scored, Text
 
 ANSWER: Final = "lol"
 SPEC: Final = f"python/{__name__}:DUMMY"  # as the name of a model

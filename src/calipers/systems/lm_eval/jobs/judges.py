@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers.clients.client import Completion, Line, read_back
+from calipers.clients import Completion, Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval import AVERAGED
 from calipers.systems.lm_eval.aggregations import NAMES, aggregate
@@ -56,9 +56,9 @@ from calipers.systems.lm_eval.task_scores import (
 )
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.task_file import TaskFields
-from calipers.tasks.task import Task
+from calipers.tasks import Task
+from calipers.verifiers import Verdict
 from calipers.verifiers.user_code import ObjectVerifier
-from calipers.verifiers.verifier import Verdict
 
 VERIFIER = "lm_eval"
 UNPARSED, STOPPED = "unparsed", "filter_timeout"

@@ -33,7 +33,7 @@ from calipers.systems.lm_eval.tasks.groups import cache_folder, keep_file, read_
 from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_index, seeded
 from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
 from calipers.systems.lm_eval.tasks.task_file import TaskFields, shown, values_of
-from calipers.tasks.task import Prompt
+from calipers.tasks import Prompt
 
 
 def selected(total: int, limit: float | None = None, samples: Sequence[int] | None = None) -> list[int]:

@@ -22,7 +22,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from calipers.clients.client import Client, Completion, Request
+from calipers.clients import Client, Completion, Request
 from calipers.clients.openai import LARGEST_ERROR, SECONDS_TO_CONNECT, call_failed, make_room, read_body
 from calipers.clients.reply import from_status, malformed, read_refusal
 from calipers.clients.secrets import Secrets
@@ -31,9 +31,9 @@ from calipers.running.loop import finish
 from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
 from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage, target_of
 from calipers.systems.nemo_gym.words import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
-from calipers.tasks.task import Message, Task
+from calipers.tasks import Message, Task
+from calipers.verifiers import Verifier, judged, ready
 from calipers.verifiers.find import NamedVerifier
-from calipers.verifiers.verifier import Verifier, judged, ready
 
 LARGEST = 64 * 2**20  # bytes of a rollout: a longer line could not be read again
 LARGEST_METRICS = 2**30  # bytes of the metrics of all rollouts

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from calipers.clients import Connection, connect
 from calipers.clients.address import KEY
-from calipers.clients.client import Connection, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, UnknownName
 from calipers.formats.read import begin

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from calipers import __version__
-from calipers.clients.client import Completion
+from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.systems.nemo_gym.hooks import failure
 from calipers.systems.nemo_gym.lent.models import AggregateMetrics, output_text
@@ -35,9 +35,9 @@ from calipers.systems.nemo_gym.serve.guard import (
 from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits, ServerRefusal, Workers, no_room, too_large
 from calipers.systems.nemo_gym.wire import target_of
 from calipers.systems.nemo_gym.words import FAILURE, KILLED, ROLLOUT, TASK
-from calipers.tasks.task import Prompt, Task
+from calipers.tasks import Prompt, Task
+from calipers.verifiers import judged
 from calipers.verifiers.find import NamedVerifier
-from calipers.verifiers.verifier import judged
 
 if TYPE_CHECKING:
     from calipers.systems.nemo_gym.hooks import Hosted

@@ -42,8 +42,8 @@ from calipers.systems.nemo_gym.serve.configuration import (
 from calipers.systems.nemo_gym.serve.guard import Door
 from calipers.systems.nemo_gym.serve.workers import LIMITS, Workers, WorkerSettings
 from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage
+from calipers.verifiers import ready
 from calipers.verifiers.find import verifier as find_verifier
-from calipers.verifiers.verifier import ready
 
 BODY: Final = 64 << 20  # bytes of a request
 CHAT: Final = "/chat/completions"

@@ -3,9 +3,9 @@ from systems.nemo_gym.serve.asking import asking, spoken
 
 from calipers.errors import VerifierError
 from calipers.systems.nemo_gym.serve.app import task_of
+from calipers.verifiers import Verdict
 from calipers.verifiers.find import verifier
 from calipers.verifiers.user_code import FunctionVerifier, ObjectVerifier
-from calipers.verifiers.verifier import Verdict
 
 
 @pytest.fixture(scope="module")
