@@ -27,6 +27,7 @@ _WORD: Final = 8  # bytes of a key that are compared; those before them show a l
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGHS: Final = np.uint64(0x8080808080808080)
 _BACKSLASH: Final = ord("\\")
+_U: Final = ord("u")
 _BACKSLASHES: Final = np.uint64(_BACKSLASH) * _ONES
 _RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AFTER_QUOTE: Final = ord('"') + 1  # a quote, every blank, and the exclamation mark, which does no harm
@@ -51,6 +52,13 @@ class Colons:
         np.equal(octets[1:], _COLON, out=colons)
         np.logical_and(ends, colons, out=ends)
         return ends
+
+    def has_numbered(self, octets: NDArray[np.uint8]) -> bool:
+        r"""Whether a letter may be written by its number: as ``\u`` and four digits."""
+        rooms = self._rooms(max(len(octets) - 1, 0))
+        np.equal(octets[:-1], _BACKSLASH, out=rooms[0])
+        np.equal(octets[1:], _U, out=rooms[1])
+        return bool(np.logical_and(rooms[0], rooms[1], out=rooms[0]).any())
 
     def once(self, octets: NDArray[np.uint8], keys: int, raw_columns: Sequence[Sequence[Any]]) -> bool:
         """Whether so many keys are all there are in a block; False where counting does not prove it."""
@@ -84,15 +92,17 @@ class Ends:
         """Whether keys with these `letters` are met so often; False also where one cannot be told."""
         ends = np.flatnonzero(self._colons.marked(octets))
         quoted = octets[ends] == _QUOTE
-        blank = ends[~quoted]
-        if len(blank) and bool((octets[blank - 1] <= _QUOTE).any()):
-            return False  # a blank between a key and its colon
-        ends = ends[quoted]
-        ends = ends[octets[ends - 1] != _BACKSLASH]  # behind a backslash a quote stands within a text
-        last, before = _words(octets, ends, _WORD), _words(octets, ends, 2 * _WORD)
-        escaped = _has_backslash(last) | _has_backslash(before)
-        if escaped.any() and _one_is_written_by_number(before[escaped], last[escaped]):
-            return False
+        if not quoted.all():
+            if bool((octets[ends[~quoted] - 1] <= _QUOTE).any()):
+                return False  # a blank between a key and its colon
+            ends = ends[quoted]
+        last = _words(octets, ends, _WORD)
+        if self._colons.has_numbered(octets):
+            within = octets[ends - 1] != _BACKSLASH  # behind a backslash a quote stands within a text
+            words = last[within], _words(octets, ends[within], 2 * _WORD)
+            escaped = _has_backslash(words[0]) | _has_backslash(words[1])
+            if escaped.any() and _one_is_written_by_number(words[1][escaped], words[0][escaped]):
+                return False
         ends_with = {size: last >> np.uint64(8 * (_WORD - size)) for size in set(map(len, given))}
         return all(
             np.count_nonzero(ends_with[len(some)] == int.from_bytes(some, "little")) == count
@@ -109,12 +119,12 @@ def _words(octets: NDArray[np.uint8], ends: NDArray[np.int64], back: int) -> NDA
     """The eight bytes that begin so far back before each end, as a number; zeros where the block has not begun."""
     early = int(np.searchsorted(ends, back))
     first = b"".join(bytes(octets[:end]).rjust(back, b"\0")[:_WORD] for end in ends[:early].tolist())
-    words: NDArray[np.uint64] = np.empty(len(ends), dtype="<u8")
-    words[:early] = np.frombuffer(first, dtype="<u8")
-    if early < len(ends):
-        each = np.ndarray((len(octets) - _WORD + 1,), np.dtype("<u8"), octets.data, strides=(1,))
-        words[early:] = each[ends[early:] - back]
-    return words
+    words = np.frombuffer(first, dtype="<u8")
+    if early == len(ends):
+        return words
+    each = np.ndarray((len(octets) - _WORD + 1,), np.dtype("<u8"), octets.data, strides=(1,))
+    later = each[ends[early:] - back]
+    return np.concatenate([words, later]) if early else later
 
 
 def _has_backslash(words: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -23,7 +24,7 @@ from calipers.errors import InputError
 from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Text
 from calipers.formats.jsonl import marked_rows, placed
 from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
-from calipers.formats.repeated_keys import Ends, once_by_raws
+from calipers.formats.repeated_keys import Ends, letters, once_by_raws
 from calipers.formats.rows import Gather, Growing, GrowingLabels
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
 from calipers.rollouts.column import Bools, Column, Ints
@@ -46,6 +47,7 @@ from calipers.systems.nemo_gym.wire import (
     TextRow,
     as_index,
     check_once,
+    count_given,
     decoded,
     index_fault,
     usages,
@@ -125,10 +127,11 @@ class GymLines:
             self._take_slowly(block)
         elif columns:
             self._places.add(rows, self.lines + 1)
-            if not self._ends.once(octets, self._schema.given(columns)):
-                self._refuse_twice(block)
+            given = Counter[bytes]()
             for (what, key), column in zip(self._schema.fields, columns, strict=True):
-                self._take(what, key, column)
+                self._take(what, key, column, given)
+            if not self._ends.once(octets, given):
+                self._refuse_twice(block)
             self._builder.end_block(len(columns[0]))
             self._gather.rows += len(columns[0])
         self.lines += len(ends)
@@ -169,11 +172,13 @@ class GymLines:
             if not once_by_raws(line, "response", "usage"):
                 check_once(number, line)
 
-    def _take(self, what: str, key: str, column: Sequence[Any]) -> None:
+    def _take(self, what: str, key: str, column: Sequence[Any], given: Counter[bytes]) -> None:
+        """Take in the block's values of a key, and count the keys that they stand for, by their last letters."""
         if what == "raw":
             raws = [bytes(raw) or None for raw in column]
             self._take_labels(key, raws)
             what, column = "number", [UNSET if raw is None else msgspec.json.decode(raw) for raw in raws]
+        given[letters(key)] += len(column) if what in ("task", "rollout") else count_given(column)
         try:
             if what in ("task", "rollout", "failure"):
                 self._builder.take(what, key, column)
@@ -184,6 +189,7 @@ class GymLines:
             elif what == "response" and self._schema.usage:
                 rows = usages(column, len(self._schema.usage))
                 for (name, kinds), values in zip(self._schema.usage.items(), zip(*rows, strict=True), strict=True):
+                    given[letters(name)] += count_given(values)
                     if "number" in kinds or name in self._schema.kinds:  # else it neither counts nor hides a number
                         self._builder.take("usage", name, values)
         except ValueError as error:

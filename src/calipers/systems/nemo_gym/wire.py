@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
@@ -14,7 +13,7 @@ from msgspec.structs import astuple
 
 from calipers.formats.format import Raw
 from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_key, struct_of, union, unreadable
-from calipers.formats.repeated_keys import Doubled, letters, said_twice, twice
+from calipers.formats.repeated_keys import Doubled, said_twice, twice
 from calipers.rollouts.record import named, shown
 from calipers.systems.nemo_gym.words import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
 
@@ -219,17 +218,6 @@ class GymSchema:
     def refuse(self, number: int, line: bytes) -> None:
         """Nothing: a line that never fits is read as Python reads JSON."""
 
-    def given(self, columns: Sequence[Sequence[Any]]) -> dict[bytes, int]:
-        """How many keys with the same last letters there are in the columns of a block, those of usage among them."""
-        counts = Counter[bytes]()
-        for (what, key), column in zip(self.fields, columns, strict=True):
-            counts[letters(key)] += sum(map(bool, map(len, column))) if what == "raw" else _given(column)
-            if what == "response" and self.usage:
-                inner = zip(*usages(column, len(self.usage)), strict=True)
-                for name, values in zip(self.usage, inner, strict=True):
-                    counts[letters(name)] += _given(values)
-        return counts
-
     def rebuild(self) -> None:
         """Make the decoder for what is known now; `fields` says what stands where in its rows."""
         self.fields: list[tuple[str, str]] = [("task", TASK), ("rollout", ROLLOUT)]  # (what, key)
@@ -268,9 +256,9 @@ def usages(responses: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
         return [astuple(response.f0) if response and response.f0 else nothing for response in responses]
 
 
-def _given(column: Sequence[Any]) -> int:
+def count_given(column: Sequence[Any]) -> int:
     """How many values there are, null among them."""
-    return len(column) - list(map(type, column)).count(UnsetType)
+    return len(column) - (list(map(type, column)).count(UnsetType) if UnsetType in set(map(type, column)) else 0)
 
 
 def _kind(value: Any) -> str:
