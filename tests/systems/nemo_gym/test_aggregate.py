@@ -10,7 +10,7 @@ from calipers.errors import InputError, PluginError
 from calipers.formats.read import begin
 from calipers.systems.nemo_gym import aggregate
 from calipers.systems.nemo_gym.aggregate import aggregate_agents, encoded, entries_of, file_chunks, one_table
-from calipers.systems.nemo_gym.words import METRICS, beside
+from calipers.systems.nemo_gym.words import METRICS, ROLLOUT, TASK, beside
 
 WITHOUT_HOOKS = [
     one
@@ -56,6 +56,25 @@ def test_a_reward_that_no_row_says_is_shown_as_null(tmp_path):
     (entry,) = json.loads(written(put(tmp_path / "rollouts.jsonl", row(0, 0, None), row(0, 1, None, x=1))))
     infos = entry["group_level_metrics"][0]["rollout_infos"]
     assert [info["reward"] for info in infos] == [None, None]
+
+
+def test_extremes_beyond_doubles_are_exact_where_every_key_is_an_integer():
+    big = 2**53
+    rows = [
+        {TASK: 0, ROLLOUT: 0, "reward": True, "n": 3, "response": {"usage": {"n": big + 1}}},
+        {TASK: 0, ROLLOUT: 1, "reward": False, "n": big + 3},
+        {TASK: 1, ROLLOUT: 0, "reward": 0, "n": -big - 1},
+    ]
+    answer = aggregate.aggregate(rows).to_dict()
+    sets = [answer["agent_metrics"], *answer["group_level_metrics"]]
+    assert [(of["min/n"], of["max/n"]) for of in sets] == [
+        (-big - 1, big + 3),
+        (big + 1, big + 3),
+        (-big - 1, -big - 1),
+    ]
+    assert answer["agent_metrics"]["max/reward"] == 1
+    rows[1]["reward"] = 0.5  # a fraction makes floats of all extremes, in NeMo Gym too
+    assert aggregate.aggregate(rows).agent_metrics["max/n"] == float(big + 3)
 
 
 def test_names_replace_the_last_extension_only():

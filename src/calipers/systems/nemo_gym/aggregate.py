@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from calipers.errors import InputError, PluginError
 from calipers.formats.lines import odd_key
-from calipers.rollouts.column import Bools, Floats
+from calipers.rollouts.column import Floats
 from calipers.rollouts.table import Part
 from calipers.systems.nemo_gym.metrics import Described, Frame, frame, over, per_task, pooled
 from calipers.systems.nemo_gym.row_builder import Cells, GymPart, GymRows, Row, agent_of, from_records, joined
@@ -285,15 +285,11 @@ class Expected:
 def flat(described: Mapping[str, Described], whole: bool) -> dict[str, float]:
     """The statistics of one set, statistic by statistic: ``mean/*`` of all keys, then ``max/*`` and so on."""
     return {
-        f"{statistic}/{name}": _number(statistics.values[statistic][0].item(), whole and statistic in ("max", "min"))
+        f"{statistic}/{name}": _listed(statistics, statistic, slice(0, 1), whole)[0]
         for statistic in STATISTICS
         for name, statistics in described.items()
         if statistics.given[statistic][0]
     }
-
-
-def _number(value: float, whole: bool) -> float:
-    return int(value) if whole else value
 
 
 def groups(of: Frame, expected: Expected | None = None) -> Iterator[list[Any]]:
@@ -312,9 +308,7 @@ def groups(of: Frame, expected: Expected | None = None) -> Iterator[list[Any]]:
         columns: dict[str, list[Any]] = {TASK: list(of.tasks[tasks])}
         for statistic in STATISTICS:
             for name, statistics in stats.items():
-                values = statistics.values[statistic][tasks]
-                as_int = whole and statistic in ("max", "min")
-                columns[f"{statistic}/{name}"] = _listed(values, statistics.given[statistic][tasks], as_int)
+                columns[f"{statistic}/{name}"] = _listed(statistics, statistic, tasks, whole)
         columns["sample"] = list(expected.samples[tasks]) if expected else [SAMPLE] * len(counts)
         columns["num_rollouts"] = counts
         columns["expected_num_rollouts"] = planned
@@ -324,8 +318,15 @@ def groups(of: Frame, expected: Expected | None = None) -> Iterator[list[Any]]:
         yield _made("Group", columns)
 
 
-def _listed(values: Floats, given: Bools, whole: bool) -> list[Any]:
-    numbers: list[Any] = _integers(values) if whole else values.tolist()
+def _listed(described: Described, statistic: str, sets: slice, whole: bool) -> list[Any]:
+    """One statistic of some sets; ``whole``: an extreme is an integer."""
+    values, given = described.values[statistic][sets], described.given[statistic][sets]
+    numbers: list[Any] = values.tolist()
+    if whole and statistic in described.exact:
+        numbers = _integers(values)
+        for index, value in described.exact[statistic].items():
+            if sets.start <= index < sets.stop:
+                numbers[index - sets.start] = value
     if given.all():
         return numbers
     return [number if there else UNSET for number, there in zip(numbers, given.tolist(), strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -41,6 +41,7 @@ class Described:
 
     values: Mapping[str, Floats]  # statistic -> [N]
     given: Mapping[str, Bools]  # statistic -> [N]
+    exact: Mapping[str, Mapping[int, int]]  # max, min -> set -> the integer, where no double holds it
 
 
 def frame(rows: GymRows, chosen: Ints) -> Frame:
@@ -128,7 +129,18 @@ def describe(cells: Cells, by: Groups) -> Described:
     statistics = {"mean": mean, "max": high, "min": low, "median": middle, "std": np.where(alone, 0.0, spread)}
     given = {name: there & ~np.isnan(values) for name, values in statistics.items()}
     given["std"] &= alone | (count > 1)
-    return Described({name: values + 0.0 for name, values in statistics.items()}, given)
+    exact = {"max": _exact(max, cells, by, high), "min": _exact(min, cells, by, low)}
+    return Described({name: values + 0.0 for name, values in statistics.items()}, given, exact)
+
+
+def _exact(extreme: Callable[[int, int], int], cells: Cells, by: Groups, nearest: Floats) -> dict[int, int]:
+    """The extreme of each set in which it is an integer that no double may hold; ``nearest`` are the doubles."""
+    exact: dict[int, int] = {}
+    for row, value in cells.odd.items():
+        index = int(by.code[row])
+        if cells.given[row] and not isinstance(value, bool) and float(value) == nearest[index]:
+            exact[index] = extreme(exact.get(index, value), value)
+    return exact
 
 
 def _sums(values: Floats, given: Bools, by: Groups) -> Floats:

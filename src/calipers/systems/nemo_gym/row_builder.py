@@ -245,6 +245,7 @@ def overlaid(rows: GymRows, name: str) -> Cells:
         np.where(wins, usage.given, top.given),
         np.where(wins, usage.whole, top.whole),
         top.present | wins,
+        {**{row: value for row, value in top.odd.items() if not wins[row]}, **usage.odd},
     )
 
 
