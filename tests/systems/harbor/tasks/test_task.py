@@ -12,6 +12,7 @@ from calipers.systems.harbor.tasks.task import (
     StepSettings,
     TaskSettings,
     VerifierSettings,
+    network_policies,
     read_task,
     solution_script,
     verifier_script,
@@ -110,6 +111,7 @@ def test_every_key(tmp_path):
         ('[environment]\nmemory = "2G"\nmemory_mb = 7', {"memory_mb": 7}),  # the present name wins
         ("[environment]\nallow_internet = false", {"network_mode": "no-network"}),
         ("[environment]\nallow_internet = true", {"network_mode": "public"}),
+        ('[environment]\nos = "Linux"', {"os": "linux"}),
     ],
 )
 def test_older_keys(tmp_path, old, new):
@@ -117,6 +119,14 @@ def test_older_keys(tmp_path, old, new):
     made = found.config if "schema_version" in new else found.config.environment
     assert {name: getattr(made, name) for name in new} == new
     assert found.unknown == ()
+
+
+def test_older_keys_of_a_steps_own_verifier(tmp_path):
+    toml = "[[steps]]\nname = 's'\n[steps.verifier.environment]\nmemory = '2G'\nallow_internet = false\n"
+    found = read_task(task(tmp_path / "a", toml, **{"steps/s/instruction.md": "x"}))
+    judging = found.config.steps[0].verifier.environment
+    assert (judging.memory_mb, judging.network_mode, found.unknown) == (2048, "no-network", ())
+    assert network_policies(found.config, found.config.steps[0]).verifier == "no-network"
 
 
 def test_unknown_keys_are_told_and_change_nothing(tmp_path):
@@ -142,6 +152,7 @@ def test_unknown_keys_are_told_and_change_nothing(tmp_path):
         ("[environment]\nmemory_mb = " + "9" * 400, 2, "environment.memory_mb is 999"),
         ("[environment]\nmemory = '" + "9" * 400 + "G'", 2, "environment.memory is '999"),
         ("[environment]\nmemory = 'much'", 2, "environment.memory is 'much'; expected a size such as '2G' or '512M'"),
+        ("[environment]\nallow_internet = 'false'", 2, "environment.allow_internet: expected true or false, got text"),
         ("[environment]\nenv = {A = 1}", 2, "environment.env: expected text, got an integer"),
         (
             "[[steps]]\nname = 'a'\nagent.network_mode = 'x'",

@@ -100,14 +100,18 @@ class Toml:
             for steps, close in unknown_keys(self.values, kind)
         ]
 
-    def convert(self, values: Any, kind: type[T]) -> T:
-        """The values as a dataclass; keys it does not have are passed over; InputError with the line of a wrong one."""
+    def convert(self, values: Any, kind: type[T], at: Steps = ()) -> T:
+        """The values, which stand at ``at``, as a dataclass; InputError with the line of a wrong one.
+
+        Keys that it does not have are passed over.
+        """
         try:
             return msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
             match = _PATH.fullmatch(str(error))
             wrong, way = match.groups() if match else (str(error), "")
-            steps = tuple(int(index) if index else key for key, index in re.findall(r"\.([\w-]+)|\[(\d+)\]", way or ""))
+            inner = re.findall(r"\.([\w-]+)|\[(\d+)\]", way or "")
+            steps = (*at, *(int(index) if index else key for key, index in inner))
             right = f"expected {' or '.join(words)}" if (words := _choices(kind, steps)) else ""
             message = _plain(wrong).replace("invalid enum value", "is")
             raise self.fault(steps, f"{named(steps)}: {message}" if steps else message, right) from None

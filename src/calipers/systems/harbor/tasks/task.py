@@ -188,28 +188,37 @@ def modern(toml: Toml) -> dict[str, Any]:
     if "version" in values:
         values.setdefault("schema_version", values["version"])
         del values["version"]
-    for way in (("environment",), ("verifier", "environment")):
-        _replace(values, way, toml)
+    _replace(values, "environment", toml, ())
+    _replace_inside(values, toml, ())
+    if isinstance(steps := values.get("steps"), list):
+        values["steps"] = steps = [dict(step) if isinstance(step, dict) else step for step in steps]
+        for at, step in enumerate(steps):
+            _replace_inside(step, toml, ("steps", at))
     return values
 
 
-def _replace(values: dict[str, Any], way: tuple[str, ...], toml: Toml) -> None:
+def _replace_inside(values: Any, toml: Toml, steps: Steps) -> None:
+    """Put the modern form of the verifier's own environment in the place of the old one."""
+    if isinstance(values, dict) and isinstance(values.get("verifier"), dict):
+        values["verifier"] = verifier = dict(values["verifier"])
+        _replace(verifier, "environment", toml, (*steps, "verifier"))
+
+
+def _replace(values: dict[str, Any], key: str, toml: Toml, steps: Steps) -> None:
     """Put the modern form of an environment in the place of the old one."""
-    for key in way[:-1]:
-        if not isinstance(values.get(key), dict):
-            return
-        values[key] = dict(values[key])
-        values = values[key]
-    if isinstance(old := values.get(way[-1]), dict):
-        new = dict(old)
-        for name in ("memory", "storage"):
-            if name in new:
-                new.setdefault(f"{name}_mb", _megabytes(new[name], toml, (*way, name)))
-                del new[name]
-        if isinstance(new.get("allow_internet"), bool):
-            new.setdefault("network_mode", "public" if new["allow_internet"] else "no-network")
-            del new["allow_internet"]
-        values[way[-1]] = new
+    if not isinstance(old := values.get(key), dict):
+        return
+    values[key] = new = dict(old)
+    way = (*steps, key)
+    for name in ("memory", "storage"):
+        if name in new:
+            new.setdefault(f"{name}_mb", _megabytes(new[name], toml, (*way, name)))
+            del new[name]
+    if "allow_internet" in new:
+        allowed = toml.convert(new.pop("allow_internet"), bool, (*way, "allow_internet"))
+        new.setdefault("network_mode", "public" if allowed else "no-network")
+    if isinstance(new.get("os"), str):
+        new["os"] = new["os"].lower()
 
 
 def _megabytes(size: Any, toml: Toml, steps: Steps) -> int:
