@@ -350,6 +350,10 @@ def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> For
     line = _first_line(source)
     if not line:
         return _of_empty_file(start)
+    if line == b"{":
+        folder = os.path.dirname(source.path) or "."
+        right = f"expected its folder, {folder}" if _is_of_a_system(folder) else "expected one JSON object per line"
+        raise InputError.at(source.path, "is one JSON object over several lines", right)
     is_json = line[:1] in b"[{"
     if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
         right = "expected JSON Lines, a JSON list, CSV or Parquet"

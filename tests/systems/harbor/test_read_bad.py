@@ -86,6 +86,29 @@ def test_a_jobs_own_file_that_cannot_be_read(tmp_path, what, content):
     assert note.startswith(f"{path}/{what}: cannot be read")
 
 
+@pytest.mark.parametrize(("locked", "effect"), [(None, ", so the planned trials are unknown"), ({"a": 1}, "")])
+def test_without_its_result_a_job_is_planned_by_its_lock(tmp_path, locked, effect):
+    path = job(tmp_path, GOOD, locked=locked)
+    (tmp_path / "result.json").write_bytes(b"")
+    (note,) = read([path])[0].notes
+    assert note == f"{path}/result.json: cannot be read as a job's result{effect}"
+
+
+def test_a_file_of_a_job_names_its_folder(tmp_path, monkeypatch):
+    path = job(tmp_path / "job", GOOD, stats={"evals": {}}, n_total_trials=1)
+    (tmp_path / "job" / "config.json").write_text(json.dumps({"job_name": "job", "n_attempts": 1}, indent=2))
+    with pytest.raises(InputError) as error:
+        calipers.score(f"{path}/config.json")
+    right = f"expected its folder, {path}"
+    assert str(error.value) == f"{path}/config.json: is one JSON object over several lines; {right}"
+    monkeypatch.chdir(path)
+    with pytest.raises(InputError, match=r"expected its folder, \."):
+        calipers.score("config.json")
+    (tmp_path / "other.json").write_text('{\n "a": 1\n}')
+    with pytest.raises(InputError, match="over several lines; expected one JSON object per line"):
+        calipers.score(tmp_path / "other.json")
+
+
 def test_a_link_out_of_the_job_is_not_followed(tmp_path):
     other = job(tmp_path / "other", result("secret__1", {"reward": 1}))
     path = job(tmp_path / "job", GOOD, result("a__2", {"reward": 0}))

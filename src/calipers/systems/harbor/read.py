@@ -426,9 +426,11 @@ class JobPlan:
 
     def __init__(self, folder: JobFolder) -> None:
         self.notes: list[str] = []
-        self.job = self._job(folder) if folder.is_job else JobFile()
-        self._config = self._read(folder, CONFIG, JobConfig) or JobConfig() if folder.is_job else JobConfig()
         lock = self._read(folder, LOCK, JobLock) if folder.is_job else None
+        self.job = (
+            self._job(folder, "" if lock else ", so the planned trials are unknown") if folder.is_job else JobFile()
+        )
+        self._config = self._read(folder, CONFIG, JobConfig) or JobConfig() if folder.is_job else JobConfig()
         self._locked = None if lock is None else Counter(lock.trials)
         self._total = self.job.n_total_trials
         if (self._total or 0) > MOST_PLANNED:
@@ -463,13 +465,13 @@ class JobPlan:
             agent, model, dataset = groups[turn // attempts]
             yield Who(agent, model, dataset, NEVER_STARTED.format(task + 1))
 
-    def _job(self, folder: JobFolder) -> JobFile:
+    def _job(self, folder: JobFolder, effect: str) -> JobFile:
         path = f"{folder.path}/{RESULT}"
         try:
             raw = contents(path)
             return JobFile() if raw is None else decode_of_job(raw, JobFile, path)
         except (UnreadableFile, InputError):
-            self.notes.append(f"{path}: cannot be read as a job's result, so the planned trials are unknown")
+            self.notes.append(f"{path}: cannot be read as a job's result{effect}")
             return JobFile()
 
     def _read(self, folder: JobFolder, name: str, kind: type[T]) -> T | None:
