@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from calipers.stats.audit import copied_records, last_is_pass, same_text, start_follows_outcome, twin_tasks
+from calipers.stats.audit import (
+    LEVEL,
+    copied_records,
+    durations_spread,
+    last_is_pass,
+    repeats,
+    same_text,
+    start_follows_outcome,
+    twin_tasks,
+)
 
 
 def tasks(text):
@@ -57,3 +66,28 @@ def test_counts():
     assert same_text(2, 0.0) == 0
     assert same_text(3, 0.5) == pytest.approx(0.014388, abs=1e-6)
     assert twin_tasks(9, 1) == pytest.approx(11 / 1024)
+
+
+def test_honest_runs_with_likely_texts_are_not_suspected():
+    """Pairs of equal texts come in clumps: their Poisson test accuses 5 % of such runs where 1 % is meant."""
+    rng = np.random.default_rng(5)
+    chances = np.append(0.3, np.full(49, 0.7 / 49))
+    accused = 0
+    for _ in range(400):
+        tasks = rng.choice(50, size=(5, 16), p=chances)
+        accused += same_text(*repeats([[(str(text), chances[text]) for text in task] for task in tasks])) < LEVEL
+    assert accused <= 6
+
+
+def test_a_server_that_takes_as_long_for_every_answer_is_not_suspected():
+    """With a standard deviation of 3 ms one pair in ten has equal durations; 82 % of such runs had a finding."""
+    rng = np.random.default_rng(6)
+    accused = 0
+    for _ in range(100):
+        times = np.rint(rng.normal(1000, 3, size=(50, 8))).astype(int)
+        apart = np.abs(times[:, :, None] - times[:, None, :])[:, *np.triu_indices(8, 1)]
+        near = [np.count_nonzero((apart >= low) & (apart <= high)) for low, high in ((0, 0), (1, 5), (6, 10))]
+        accused += durations_spread(near[1], near[2]) and copied_records(near[0], near[1] + near[2]) < LEVEL
+    assert accused <= 1
+    assert durations_spread(6, 0)
+    assert not durations_spread(7, 0)

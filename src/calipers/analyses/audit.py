@@ -372,17 +372,20 @@ def copied_records(evidence: AuditEvidence) -> Iterator[Verdict]:
     if sum(round(1000 * (row.latency or 0)) % 10 != 0 for row in rows) < len(rows) / 2:
         yield "durations are not recorded to the millisecond: copied records cannot be told from equal completions"
         return
-    equal, near, examples = 0, 0, []
+    equal, close, far, examples = 0, 0, 0, []
     for one, other in _equal_pairs(evidence, [row for row in rows if (row.latency or 0) >= STEADY]):
         apart = abs(round(1000 * (one.latency or 0)) - round(1000 * (other.latency or 0)))
         if apart == 0:
             equal += 1
             examples.append(f"{one.name} and sample {other.sample}")
         elif apart <= 10:
-            near += 1
-    p = tests.copied_records(equal, near) if equal else 1.0
+            close, far = close + (apart <= 5), far + (apart > 5)
+    if not tests.durations_spread(close, far):
+        yield "durations hardly differ: copied records cannot be told from completions that took the same time"
+        return
+    p = tests.copied_records(equal, close + far) if equal else 1.0
     if p < tests.LEVEL:
-        expected = tests.EQUAL * (equal + near)
+        expected = tests.EQUAL * (equal + close + far)
         says = f"{equal} pairs of equal completions took the same time to the millisecond; {expected:.1f} are expected"
         yield Anomaly(tests.COPIED_RECORDS, TEST, equal, says, p, expected, examples[:NAMED])
     yield None
@@ -403,16 +406,15 @@ def same_text(evidence: AuditEvidence) -> Iterator[Verdict]:
     pairs = list(_equal_pairs(evidence, rows))
     known = [row for row in rows if row.logprob is not None]
     if known and len(known) == len(rows):
-        expected = 0.0
-        for some in evidence.by_task(rows):
-            # of each pair, the chance that the second says what the first has said
-            expected += sum(float(np.exp(row.logprob or 0)) for row in some) * (len(some) - 1) / 2
-        p = tests.same_text(len(pairs), expected)
+        drawn = [[(row.text or "", float(np.exp(row.logprob or 0))) for row in some] for some in evidence.by_task(rows)]
+        seen, expected = tests.repeats(drawn)
+        p = tests.same_text(seen, expected)
         if p < tests.LEVEL:
             says = (
-                f"{len(pairs):,} pairs of equal completions; {expected:.2f} are expected from their log-probabilities"
+                f"{seen:,} completions repeat an earlier one of their task; {expected:.2f} are expected from their "
+                "log-probabilities"
             )
-            yield Anomaly(tests.SAME_TEXT, TEST, len(pairs), says, p, expected, [_pair(each) for each in pairs[:NAMED]])
+            yield Anomaly(tests.SAME_TEXT, TEST, seen, says, p, expected, [_pair(each) for each in pairs[:NAMED]])
         yield None
     elif pairs:
         of = sum(len(some) * (len(some) - 1) // 2 for some in evidence.by_task(rows))

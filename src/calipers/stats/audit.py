@@ -88,8 +88,39 @@ def copied_records(equal: int, near: int) -> float:
     return float(binom.sf(equal - 1, equal + near, EQUAL))
 
 
+def durations_spread(close: int, far: int) -> bool:
+    """Whether durations may spread over more than 10 ms: no more pairs differ by 1 to 5 ms than by 6 to 10 ms.
+
+    Else equal durations are common without any copy, as of a server that takes as long for every answer.
+
+    >>> durations_spread(12, 8), durations_spread(40, 10)
+    (True, False)
+    """
+    return twin_tasks(close, far) >= LEVEL
+
+
+def repeats(tasks: Sequence[Sequence[tuple[str, float]]]) -> tuple[int, float]:
+    """How many completions repeat an earlier one of their task, and how many are expected.
+
+    ``tasks`` are the texts of each task in planned order with their probabilities. Given the earlier texts, the next
+    one is among them with the sum of their probabilities; the number of repeats is a sum of such chances. Pairs of
+    equal texts are no such sum: a text that is drawn three times makes three of them.
+
+    >>> repeats([[("a", 0.5), ("a", 0.5), ("b", 0.25), ("a", 0.5)]])
+    (2, 1.75)
+    """
+    seen, expected = 0, 0.0
+    for task in tasks:
+        known: dict[str, float] = {}
+        for text, chance in task:
+            expected += min(sum(known.values()), 1.0)
+            seen += text in known
+            known[text] = chance
+    return seen, expected
+
+
 def same_text(seen: int, expected: float) -> float:
-    """The chance of so many pairs of equal texts, where so many are expected from their log-probabilities.
+    """The chance of so many repeats, where so many are expected from the log-probabilities of the texts.
 
     >>> round(same_text(3, 0.5), 6)
     0.014388
