@@ -163,7 +163,8 @@ def _text(ranks: Sequence[RankCell], picked: Sequence[WinnerCell], replicates: i
         "The next table shows how often the interval of the selected winner contains the winner's true value, in per "
         f'cent ({replicates:,} replicates per cell, at least {percent(COVERED)} promised). "Plain" is the value and '
         '1.96 standard errors, as if nothing had been selected. "Without the range" uses the largest t below and the '
-        "bias above. The default also reaches down at least as far as the default interval with that largest t. "
+        "bias above, with normal quantiles. The default also reaches down at least as far as the default interval with "
+        "that largest t. "
         "\"Width\" is the default's width over the plain one's:\n"
     )
     table = [
