@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from calipers.stats.intervals import interval, spread_of, strength_of
 from calipers.stats.steps import (
@@ -68,6 +69,21 @@ def test_other_tasks_are_compared_unpaired():
     assert ends is not None
     assert -1 <= ends[0] < change < ends[1] <= 1
     assert unpaired_change(np.ones(1), np.ones(3), 50)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "deviations"), [((128, 5), (1.0, 1.0)), ((8, 64), (2.0, 1.0)), ((30, 30), (0.1, 2.0))]
+)
+def test_a_base_of_few_tasks_decides_how_wide_the_change_is(sizes, deviations):
+    """With G_s + G_0 - 2 degrees of freedom the first of them misses 10 % where 5 are meant; scipy has Welch's test."""
+    rng = np.random.default_rng(8)
+    missed = 0
+    for _ in range(1_500):
+        now, base = (rng.normal(0.0, sd, size) for size, sd in zip(sizes, deviations, strict=True))
+        ends = unpaired_change(now, base, 1, limits=None)[1]
+        missed += not ends[0] <= 0 <= ends[1]
+    assert missed <= 0.068 * 1_500
+    assert ends == pytest.approx(stats.ttest_ind(now, base, equal_var=False).confidence_interval(), abs=1e-12)
 
 
 def test_step_confidence_splits_what_may_be_wrong():

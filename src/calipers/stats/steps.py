@@ -115,25 +115,28 @@ def unpaired_change(
 ) -> tuple[float, tuple[float, float] | None]:
     """The change since a base step on other tasks, [T] each, and its interval at all steps together.
 
-    ``m_s - m_0 +- t(G_s + G_0 - 2) sqrt(se_s^2 + se_0^2)``, clipped to the range of a difference. None where a step
-    has one task, or where neither has any spread.
+    ``m_s - m_0 +- t(nu) sqrt(se_s^2 + se_0^2)``, clipped to the range of a difference, with Welch's degrees of
+    freedom ``nu = (se_s^2 + se_0^2)^2 / (se_s^4/(G_s - 1) + se_0^4/(G_0 - 1))`` (Welch 1947): of a step of many tasks
+    and a base of few, those of the few decide. None where a step has one task, or where neither has any spread.
     """
     if len(now) == 0 or len(base) == 0:
         return math.nan, None
     change = float(apart(now.mean(), base.mean()))
     if min(len(now), len(base)) < 2:
         return change, None
-    variance = float(now.var(ddof=1) / len(now) + base.var(ddof=1) / len(base))
-    units = float(len(now) + len(base))
+    variances = [float(values.var(ddof=1)) / len(values) for values in (now, base)]
+    units = [float(len(now)), float(len(base))]
     if clusters is not None:
         pairs = zip((now, base), clusters, strict=True)
         spreads = [spread_of(values, np.ones(len(values)), None, code) for values, code in pairs]
-        variance, units = sum(some.variance for some in spreads), sum(some.effective_units for some in spreads)
+        variances, units = [some.variance for some in spreads], [some.effective_units for some in spreads]
     largest = max(float(np.abs(now).max()), float(np.abs(base).max()))
-    if units <= 2 or math.sqrt(variance) <= NOISE * largest:  # what is left is the rounding of the means
+    stderr = math.sqrt(sum(variances))
+    if min(units) <= 1 or stderr <= NOISE * largest:  # what is left is the rounding of the means
         return change, None
-    tail = (1 - step_confidence(confidence, steps)) / 2
-    half = -t_quantile(tail, units - 2) * math.sqrt(variance)
+    shares = [variance / sum(variances) for variance in variances]
+    freedom = 1 / sum(share * share / max(some - 1, 1.0) for share, some in zip(shares, units, strict=True))
+    half = -t_quantile((1 - step_confidence(confidence, steps)) / 2, freedom) * stderr
     low, high = change - half, change + half
     if limits is not None:
         width = limits[1] - limits[0]
