@@ -12,7 +12,7 @@ from calipers.web.report import report
 
 SAFE_TAGS = {
     *("html", "head", "meta", "title", "style", "body", "script", "noscript", "header", "main", "footer", "section"),
-    *("svg", "defs", "pattern", "rect", "line", "circle", "path", "text", "polyline", "polygon"),
+    *("svg", "defs", "pattern", "rect", "line", "circle", "path", "text", "tspan", "polyline", "polygon"),
     *("h1", "h2", "h3", "p", "a", "b", "span", "small", "bdi", "code", "pre", "mark", "kbd", "div", "article"),
     *("dl", "dt", "dd", "ul", "li", "table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td"),
     *("button", "input", "label", "fieldset", "legend", "details", "summary", "dialog", "output"),

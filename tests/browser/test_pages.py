@@ -58,6 +58,16 @@ def test_a_phone_shows_it_without_scrolling_sideways(kind, width, opened, report
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [720, 768, 1024])
+def test_every_axis_of_a_tablet_has_room(kind, width, opened, reports):
+    page = opened(reports[kind], viewport={"width": width, "height": 1024})
+    axes = page.locator("svg.row:visible:not(.rank *)").evaluate_all("all => all.map((svg) => svg.clientWidth)")
+    assert axes
+    assert min(axes) > 60
+    assert sideways(page) == [0, []]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_at_twice_the_size_nothing_is_cut(kind, opened, reports):
     """A browser at 200 % has half the pixels, and text that is twice as large on the same screen."""
     page = opened(reports[kind], viewport={"width": 576, "height": 450}, device_scale_factor=2)
@@ -261,7 +271,7 @@ def test_a_pair_of_models_says_its_difference(opened, reports):
     said = page.locator(".chosen").inner_text()
     assert said.startswith("slide-rule against adder-7b: not decided, difference +0.058 (−")
     assert cell.get_attribute("aria-label") == said
-    assert page.locator("table.triangle .lit").all_inner_texts() == ["adder-7b", "2"]
+    assert page.locator("table.triangle .lit").all_inner_texts() == ["3 adder-7b", "2"]
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
     assert page.locator(".chosen").inner_text().startswith("abacus is better than adder-7b by 0.242")

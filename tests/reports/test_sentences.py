@@ -115,7 +115,7 @@ def test_a_run(number, settings, expected):
             {},
             "B is better than A by 0.050. 95 % interval of the difference: +0.0003 to +0.0997.",
         ),
-        ("undecided", None, None, {"why": "no common task"}, "Not decided: B against A. no common task."),
+        ("undecided", None, None, {"why": "no common task"}, "Not decided: B against A. No common task."),
     ],
 )
 def test_a_difference(verdict, delta, interval, settings, expected):

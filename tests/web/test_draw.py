@@ -97,6 +97,30 @@ def test_a_curve_is_dashed_and_hollow_once_tasks_leave_it():
     assert picture.count('class="dot blue hollow"') == 1
 
 
+@pytest.mark.parametrize("last", [0.0, 0.5, 1.0])
+def test_the_names_of_curves_that_end_alike_stand_apart(last):
+    points = [CurvePoint(0, 0.5, None, True), CurvePoint(1, last, None, True)]
+    names = [Series("pass@k", "one of k", "blue", points), Series("pass^k", "all k", "orange", points)]
+    picture = draw.curves(names, UNIT, label="", names=("k", "tasks"))
+    heights = [float(y) for y in re.findall(r'<text class="series [a-z]+" x="[^"]+" y="([^"]+)"', picture)]
+    assert heights[1] - heights[0] >= 30
+    assert heights[0] >= 10
+    assert heights[1] <= 200  # the word below it ends above the numbers of the axis
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "texts"),
+    [
+        (1.0, (0.886, 1.0), ["1.000", "0.886"]),
+        (0.0, (0.0, 0.114), ["0.000", "0.114"]),
+        (0.5, (0.4, 0.6), ["0.500", "0.400", "0.600"]),
+    ],
+)
+def test_a_value_at_an_end_of_its_axis_is_not_printed_over(value, interval, texts):
+    picture = draw.headline(value, interval, None, UNIT, label="", figure=lambda number: f"{number:.3f}", ticks=str)
+    assert re.findall(r'<text class="(?:value|end-text)"[^>]*>([^<]+)', picture) == texts
+
+
 def test_an_empty_stretch_has_no_name():
     drawn = draw.brackets([Bracket(0, 0, "none"), Bracket(0, 100, "all tasks", "all")])
     assert "none" not in drawn

@@ -152,4 +152,4 @@ def test_a_document_without_rollouts_has_no_panel(tmp_path):
 def test_what_cannot_be_computed_names_the_command():
     shown = gather([[[1.0, math.nan], [0.0, 1.0]]], texts=False)
     words = what_if_section(shown, what_if_data(shown)).body
-    assert "These numbers are not computed again in the page: some rewards are not finite numbers." in words
+    assert "These numbers are not computed again in the page: some rewards are not finite numbers.</p>" in words

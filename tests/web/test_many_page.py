@@ -112,6 +112,8 @@ def test_too_many_lanes_are_counted_instead():
     table = words(board_table(board, 0.95))
     assert "The left column counts the models that this benchmark cannot tell apart." in table
     assert f"with {len(board.places[0].tied_with)}" in table
+    assert "bars" not in table  # of which there are none
+    assert " 2 m01 ~ 3 m02 " in words(pairs_section(board, 0.95).body)  # names that are cut may look alike
 
 
 def test_a_suite_has_a_row_for_each_benchmark_and_the_mean():

@@ -64,6 +64,7 @@ def test_the_axis_is_a_logarithm_only_where_costs_differ_much():
 
     assert ticks((0.01, 0.02)) == ["$0.0050", "$0.010", "$0.015", "$0.020", "$0.025"]
     assert ticks((0.01, 0.9)) == ["$0.0010", "$0.010", "$0.10", "$1.00"]
+    assert ticks((0.01, 1e7)) == ["$0.0010", "$1.00", "$1,000", "$1,000,000"]  # not one for each of eleven decades
 
 
 def test_names_do_not_cover_each_other():

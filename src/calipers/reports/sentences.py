@@ -136,7 +136,7 @@ def of_run(
     who = who or "The run"
     if value is None or not math.isfinite(value):
         return Answer(
-            f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", _begun(plain_why(estimate.why or ""))
+            f"{who} has no {name}{f' on {dataset}' if dataset else ''}.", begun(plain_why(estimate.why or ""))
         )
     share = solved and estimate.made.metric in ONE_SAMPLE
     within = f" within {k} samples" if share and k and k > 1 else ""
@@ -195,7 +195,7 @@ def of_quantity(who: str, dataset: str, name: str, value: str, interval: str, pe
     return Answer(f"{who or 'The run'} {what}{f' on {dataset}' if dataset else ''}.", sure, sure)
 
 
-def _begun(text: str) -> str:
+def begun(text: str) -> str:
     """A text as the beginning of a sentence."""
     return text[:1].upper() + text[1:]
 
@@ -205,7 +205,7 @@ def of_suite(who: str, datasets: int, name: str, estimate: Estimate, *, confiden
     over = f"over {counted(datasets, 'dataset')}"
     who = who or "The run"
     if estimate.value is None:
-        return Answer(f"{who} has no mean {name} {over}.", _begun(plain_why(estimate.why or "")))
+        return Answer(f"{who} has no mean {name} {over}.", begun(plain_why(estimate.why or "")))
     digits = places(estimate.interval)
     what = f"scores {minus(figure(estimate.value, digits))} {over}"
     if estimate.made.metric != "mean_reward":
@@ -237,7 +237,7 @@ def of_difference(
     digits = places(interval)
     across = f" over {over}" if over else ""
     if delta is None:
-        return Answer(f"Not decided: {second} against {first}{across}.", why or "")
+        return Answer(f"Not decided: {second} against {first}{across}.", begun(why or ""))
     size = figure(abs(delta), digits)
     ends = f"{level(confidence)} {signed_to(interval, digits)}" if interval else f"no interval: {why}" if why else ""
     if verdict in ("better", "worse", "higher", "lower"):
@@ -518,7 +518,7 @@ def quantity(estimate: Estimate, decimals: int = 3) -> Quantity:
         counts = "" if ends is None else to((max(ends[0], 0.0), ends[1]), places_of)
         error = "" if estimate.stderr is None else figure(estimate.stderr, 1)
         return Quantity(figure(value, places_of), counts, f"tokens per {per}" if per else "tokens", error)
-    decimals = decimals if _plain(estimate) else _own_decimals(estimate)
+    decimals = decimals_of(estimate, decimals)
     return Quantity(minus(figure(value, decimals)), "" if ends is None else to(ends, decimals))
 
 
@@ -549,6 +549,11 @@ def _plain(estimate: Estimate) -> bool:
     """Whether the usual decimals suit a number: neither tiny nor large."""
     size = _size(estimate)
     return size == 0 or 0.01 <= size < 10
+
+
+def decimals_of(estimate: Estimate, usual: int) -> int:
+    """The decimals of a number in a table: the usual ones, or four digits of one that is tiny or large."""
+    return usual if _plain(estimate) else _own_decimals(estimate)
 
 
 def _own_decimals(estimate: Estimate) -> int:

@@ -20,6 +20,7 @@ Ends = tuple[float, float]
 LEAST_PART = 0.7  # per cent of a bar that its smallest part has: 5 px of 720
 LEAST_BOUNDS = 1.0  # per cent of a row's axis, about 3 px
 STEPS = 4  # of an axis, or more
+NAME_TALL = 32  # px of the name of a curve with the word below it
 NAMED_STRETCH, NARROW_STRETCH = 22, 14  # per cent of a picture that the long and the short name of a stretch need
 ROUND = (1, 2, 2.5, 5, 10)  # times a power of ten
 ALIKE = 1e-12  # of the larger value: two that differ by less differ by rounding
@@ -80,8 +81,15 @@ def round_scale(low: float, high: float, wide: float, factors: Sequence[float] =
 
 
 def tick_text(value: float, *, signed: bool = False) -> str:
-    """A number at an axis, as short as it can be; a true minus."""
-    shown = f"{abs(value):,.6g}"
+    """A number at an axis, as short as it can be; a true minus.
+
+    >>> tick_text(-7500.0), tick_text(20_000.0), tick_text(2_500_000.0)
+    ('−7,500', '20k', '2.5M')
+    """
+    size, unit = abs(value), ""
+    if 1e4 <= size < 1e9:
+        size, unit = (size / 1e6, "M") if size >= 1e6 else (size / 1e3, "k")
+    shown = f"{size:,.6g}{unit}"
     sign = MINUS if value < 0 else "+" if signed and value > 0 else ""
     return sign + shown
 
@@ -267,14 +275,17 @@ def headline(
         marks.append(line(scale.at(0), scale.at(0), y - 20, y + 6, "zero"))
     marks.append(glyph(value, interval, bounds, scale, tone=tone, large=True, y=y))
     place = scale.at(value)
-    marks.append(words(place, y - 18, figure(value), "value", _inside(place)))
+    inside = _inside(place)
+    marks.append(words(place, y - 18, figure(value), "value", inside))
     if interval is not None:
         for end, anchor in zip(interval, ("end", "start"), strict=True):
+            if inside not in ("middle", anchor):  # at the end of the axis the value has all of the room
+                continue
             at = scale.at(end)
-            apart = abs(at - place)
-            if apart < 4.5:  # beside the value instead of above the end
-                at = place - 4.5 if anchor == "end" else place + 4.5
-            anchor = "middle" if apart > 6 else anchor
+            apart, (least, clear) = abs(at - place), (4.5, 6.0) if inside == "middle" else (10.0, 13.0)
+            if apart < least:  # beside the value instead of above the end
+                at = place - least if anchor == "end" else place + least
+            anchor = "middle" if apart > clear else anchor
             marks.append(words(min(max(at, 0), 100), y - 18, figure(end), "end-text", _inside(at, anchor)))
     if bounds is not None and remark:
         high = scale.at(bounds[1])
@@ -462,15 +473,19 @@ def curves(
         for point in filter(lambda each: each.marked, one.points):
             kind = f"dot {one.tone}{'' if point.firm else ' hollow'}"
             marks.append(circle(x(point.x), f"{y(point.y):.1f}", 3.5, kind))
-        if one.points:
-            last = one.points[-1]
-            marks.append(words(x(last.x) + 1.6, f"{y(last.y):.1f}", one.name, f"series {one.tone}", "start"))
-            marks.append(words(x(last.x) + 1.6, f"{y(last.y) + 15:.1f}", one.word, "tick word", "start"))
     bottom = top + tall
+    named = sorted((each for each in series if each.points), key=lambda each: y(each.points[-1].y))
+    free = float(top)  # from where down there is no name yet
+    for number, each in enumerate(named):
+        right, lowest = x(each.points[-1].x) + 1.6, bottom - 12 - NAME_TALL * (len(named) - 1 - number)
+        down = max(min(y(each.points[-1].y), lowest), free)
+        free = down + NAME_TALL
+        marks.append(words(right, f"{down:.1f}", each.name, f"series {each.tone}", "start"))
+        marks.append(words(right, f"{down + 15:.1f}", each.word, "tick word", "start"))
     for share, first, second in below:
         marks.append(words(x(share), bottom + 20, first, "tick k"))
         marks.append(words(x(share), bottom + 36, second, "tick tasks"))
-    marks += [words(left - 2.4, bottom + 20 + 16 * row, said, "tick", "end") for row, said in enumerate(names)]
+    marks += [words(x(1) + 4, bottom + 20 + 16 * row, said, "tick", "start") for row, said in enumerate(names)]
     return svg(*marks, label=label, class_="curves", height=bottom + 44)
 
 

@@ -105,7 +105,8 @@ def what_if_section(shown: RunData | PairData, island: dict[str, Any] | None) ->
     missing = " --missing zero" if island["missing"] == "gap" else " --missing gap"
     example = element("code", command + missing) if command else None
     if island["why"]:
-        words = f"These numbers are not computed again in the page: {island['why']}. Run the command for this: "
+        advice = " Run the command for this: " if example else ""  # rewards in memory have no command
+        words = f"These numbers are not computed again in the page: {island['why']}.{advice}"
         return Section("What if", element("p", words, example), id="what-if")
     panel = element("div", id="what-if-panel", class_="what-if", hidden=True)
     without = element("noscript", element("p", "The switches need JavaScript. Run the command for this: ", example))

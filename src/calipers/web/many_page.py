@@ -20,7 +20,7 @@ from calipers.analyses.leaderboard import (
 from calipers.analyses.matrix.document import Cell, Matrix, MatrixMean, MatrixRow, PairDifference, alone, answer
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
-from calipers.reports.sentences import Answer, level, money, of_leaderboard, places, signed, signed_to, to
+from calipers.reports.sentences import Answer, begun, level, money, of_leaderboard, places, signed, signed_to, to
 from calipers.web.draw import UNIT, Scale, Tone, around_zero, axis_head, interval_row, line, scale_of, svg
 from calipers.web.gather import ManyData, RunData
 from calipers.web.island import command_words, reading_words
@@ -55,6 +55,11 @@ ABOUT: Final = (
     "{many} statements true together with {sure}\N{NO-BREAK SPACE}% confidence. Order within a bar is not evidence. "
     "Judge by the bars, not by whether two intervals overlap: the models share their tasks."
 )
+COUNTED: Final = (
+    "The left column counts the models that this benchmark cannot tell apart. Rank: the ranks each model may hold, "
+    "all {many} statements true together with {sure}\N{NO-BREAK SPACE}% confidence. The order of "
+    "tied models is not evidence, nor is whether two intervals overlap: the models share their tasks."
+)
 NUMBERS: Final = (
     *("no", "one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -88,7 +93,7 @@ def answer_of_board(board: Board) -> Answer:
     """The sentence of a leaderboard."""
     models = board.ranked
     if not models:
-        return Answer("No model is ranked.", plain_why(board.why or ""))
+        return Answer("No model is ranked.", begun(plain_why(board.why or "")))
     longest = max(board.bars, key=lambda bar: bar[1] - bar[0], default=None)
     return of_leaderboard(
         models[0].name,
@@ -145,7 +150,7 @@ def _board_cost(data: ManyData, board: Board, report: Leaderboard) -> Section | 
 def _suite_page(data: ManyData, matrix: Matrix) -> HtmlPage:
     tasks = sum(row.tasks for row in matrix.benchmarks)
     about = [counted(len(matrix.benchmarks), "benchmark"), counted(len(matrix.models), "model"), counted(tasks, "task")]
-    basis = element("p", _suite_basis(matrix, tasks), class_="basis")
+    basis = element("p", _suite_basis(matrix, matrix.mean.tasks if matrix.mean else tasks), class_="basis")
     body = joined([basis, element("div", suite_table(matrix), class_="board-top")])
     said = answer(matrix)
     detail = ". ".join(filter(None, [said.detail, alone(matrix).rstrip(".")]))
@@ -337,9 +342,8 @@ def _notes(board: Board, confidence: float) -> Markup:
     lines = []
     if board.ranked:
         sure = f"{100 * confidence:.6g}"
-        lines.append(ABOUT.format(many=f"{len(board.ranked):,}", sure=sure))
-        if len(lanes_of(board.bars)) > LANES:
-            lines[0] = lines[0].replace("Bars on the left join models", "The left column counts the models", 1)
+        about = ABOUT if len(lanes_of(board.bars)) <= LANES else COUNTED
+        lines.append(about.format(many=f"{len(board.ranked):,}", sure=sure))
     reasons: dict[str, list[str]] = {}
     for standing in board.places:
         if standing.place is None and standing.why and board.ranked:
@@ -415,7 +419,7 @@ def pairs_section(board: Board, confidence: float) -> Section | None:
     spread = max((abs(pair.difference) for pair in board.pairs), default=0.0)
     rows = []
     for row, standing in enumerate(board.ranked):
-        inner: list[Child] = [element("th", name(standing.name, SHORT), scope="row")]
+        inner: list[Child] = [element("th", f"{row + 1} ", name(standing.name, SHORT), scope="row")]
         for column in range(row):
             pair = cells[row, column]
             shade = "tie" if pair.verdict == "undecided" else f"won s{_shade(pair, board, spread)}"

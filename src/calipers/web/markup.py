@@ -109,8 +109,17 @@ def island(name: str, value: Any) -> Markup:
 
 def name(value: str, most: int = 48) -> Markup:
     """A name of somebody else's: it stands for itself, is never broken, and is cut in the middle where it is long."""
-    shown = value if len(value) <= most else f"{value[: most - 9]}…{value[-8:]}"
+    shown = cut(value, most)
     return element("bdi", shown, class_="name", title=None if shown == value else value)
+
+
+def cut(value: str, most: int) -> str:
+    """A name with its middle left out where it is long: both ends tell it from others.
+
+    >>> cut("Claude-3.5-Sonnet-20241022", 22)
+    'Claude-3.5-So…20241022'
+    """
+    return value if len(value) <= most else f"{value[: most - 9]}…{value[-8:]}"
 
 
 def one_line(words: str, longest: int) -> str:

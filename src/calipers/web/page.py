@@ -15,13 +15,13 @@ from typing import Any, Final
 from calipers.metrics.cards import CARDS, filled
 from calipers.reports.figures import POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
-from calipers.reports.sentences import MINUS, duration, level, money, places, to
+from calipers.reports.sentences import MINUS, decimals_of, duration, level, money, places, to
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.cards import CARDS as METHODS
 from calipers.stats.estimate import Estimate
 from calipers.web import draw
 from calipers.web.draw import Scale, hatch
-from calipers.web.markup import Child, Markup, element, identifier, island, joined
+from calipers.web.markup import Child, Markup, element, identifier, island, joined, name
 
 STYLES = ("page.css", "what_if.css", "runs.css")
 SCRIPTS = ("page.js", "what_if.js", "differences.js")
@@ -119,7 +119,7 @@ def _strip(about: Sequence[str]) -> Markup:
     return element(
         "header",
         element("span", MARK, element("b", "Calipers"), class_="brand"),
-        element("span", [element("bdi", word) for word in about], class_="about"),
+        element("span", [name(word) for word in about], class_="about"),
         element("button", "Theme", type="button", id="theme", class_="control", hidden=True),
         class_="strip",
     )
@@ -362,7 +362,7 @@ def estimate_row(
         show = SHOWN_IN.get(unit, partial(figure, places=digits))
         picture: Markup | str = "" if unit in SHOWN_IN else element("small", unit)
     else:
-        show = partial(figure, places=digits)
+        show = partial(figure, places=decimals_of(estimate, digits))
         picture = draw.interval_row(
             value, estimate.interval, estimate.bounds, scale, label=said, whole=whole, tone=tone, why=why
         )

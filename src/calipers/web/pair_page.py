@@ -639,8 +639,10 @@ def bars(changes: Sequence[Change], counts: Mapping[str, int]) -> Markup:
             marks.append(rect(left + gap / 2, wide - gap, round(top, 1), tall, kind, 1))
     said = ", ".join(f"{counts[way]:,} {way}" for way in WAYS)
     label = f"{counted(len(gains), 'task')}: {said}; the largest change is {signed(largest)}"
-    marks.append(words(0, middle + 18, f"{counts['better']:,} better", "better", "start"))
-    marks.append(words(100, middle - 8, f"{counts['worse']:,} worse", "worse", "end"))
+    if counts["better"]:  # else the first bar goes down, where the words would be
+        marks.append(words(0, middle + 18, f"{counts['better']:,} better", "better", "start"))
+    if counts["worse"]:
+        marks.append(words(100, middle - 8, f"{counts['worse']:,} worse", "worse", "end"))
     return svg(*marks, label=label, class_="changes", height=2 * middle)
 
 

@@ -36,7 +36,7 @@ from calipers.web.draw import (
     words,
 )
 from calipers.web.gather import MOST_ROWS, STATES, LedgerPart, RolloutText, RunData, RunRollouts, ledger_parts
-from calipers.web.markup import Child, Markup, element, joined, name, visible
+from calipers.web.markup import Child, Markup, cut, element, joined, name, visible
 from calipers.web.page import Section, as_table
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ LOG = 20  # how many times the range must reach before its axis is a logarithm
 NAMED = 6  # runs that have their name beside them; more have their number
 PIXELS = 8.2  # of one per cent, on a wide page
 LETTER_WIDTH = 6.6  # px of a letter beside a point
+LONGEST_NAME = 22  # letters of a name beside a point
+MOST_DECADES = 5  # between the ends of a logarithmic axis whose every decade has its mark
 
 
 STATE_WORDS: Final = {"zero": "counted as 0", "left": "not run (stopped early)"}
@@ -411,8 +413,8 @@ def _cost_scale(costs: Sequence[float]) -> Scale | _LogScale:
     if not positive or len(positive) < len(costs) or max(positive) <= LOG * min(positive):
         return _zoomed(costs)
     first, last = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
-    ticks = tuple(10.0**power for power in range(first, last + 1))
-    return _LogScale(ticks[0], ticks[-1], ticks)
+    ticks = tuple(10.0**power for power in range(first, last + 1, max(1, math.ceil((last - first) / MOST_DECADES))))
+    return _LogScale(10.0**first, 10.0**last, ticks)
 
 
 def _picture(
@@ -455,8 +457,8 @@ def _names(runs: Sequence[RunCost], x: Callable[[float], float], y: Callable[[fl
     taken = [(x(run.cost) - 0.8, x(run.cost) + 0.8, y(run.value)) for run in runs]
     marks = []
     for number, run in enumerate(runs):
-        said = f"{run.label} {run.name}" if len(runs) <= NAMED and run.label != run.name else run.label
-        wide = len(said) * LETTER_WIDTH / PIXELS
+        called = f" {cut(run.name, LONGEST_NAME)}" if len(runs) <= NAMED and run.label != run.name else ""
+        wide = len(run.label + called) * LETTER_WIDTH / PIXELS
         right = x(run.cost_interval[1] if run.cost_interval else run.cost) + 1
         left = x(run.cost_interval[0] if run.cost_interval else run.cost) - 1
         near = x(run.cost) + 1
@@ -465,6 +467,7 @@ def _names(runs: Sequence[RunCost], x: Callable[[float], float], y: Callable[[fl
         place, down, anchor = (free or spots)[0]
         start = place if anchor == "start" else place - wide
         taken.append((start, start + wide, y(run.value) + down - 4))
+        said = joined([run.label, element("tspan", called, class_="word") if called else None])  # a phone has no room
         marks.append(words(place, round(y(run.value) + down, 1), said, f"spot {run.tone}", anchor))
     return marks
 

@@ -208,7 +208,9 @@ def test_no_number_where_there_is_none(first, second, why):
     found = calipers.compare(first, second)["mean_reward"]
     assert (found.p, found.interval, found.verdict, found.why) == (None, None, "undecided", why)
     assert found.mcnemar is None
-    json.loads(calipers.compare(first, second).to_json())
+    result = calipers.compare(first, second)
+    json.loads(result.to_json())
+    assert not [note for note in result.contests[0].pairs[0].notes if "the reward is" in note]  # nothing has no name
 
 
 def test_all_equal_is_undecided_with_an_interval_that_says_how_little_was_seen():

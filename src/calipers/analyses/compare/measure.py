@@ -157,7 +157,7 @@ def metrics_of(
         if len(first) == len(second) == 1:
             (a,), (b,) = first.values(), second.values()
             keys = a.params.get("reward"), b.params.get("reward")
-            if keys[0] != keys[1]:
+            if keys[0] != keys[1] and all(keys):  # a run without any reward has no name for it
                 notes[f"the reward is {keys[0]!r} in {names[0]} and {keys[1]!r} in {names[1]}"] = None
             pairs.append((a, b))
             continue

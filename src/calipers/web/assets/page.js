@@ -177,6 +177,10 @@
       return button;
     });
     const ul = make("ul", { class: "rollouts" });
+    const NAMED = 16; // letters of a task in its column: both ends tell it from others
+    const cut = (name) => (name.length > NAMED ? `${name.slice(0, NAMED - 9)}…${name.slice(-8)}` : name);
+    const longest = rows.tasks.reduce((most, name) => Math.max(most, Math.min(name.length, NAMED)), 0);
+    ul.style.setProperty("--task", `${Math.max(104, 8 * (longest + 2 + String(Math.max(...rows.counts)).length))}px`);
     const foot = make("div", { class: "list-foot" });
     host.replaceChildren(make("div", { class: "search" }, search, ...modes), ul, foot);
     search.addEventListener("input", () => setView({ query: search.value }, false));
@@ -247,7 +251,7 @@
       const words = firstLine(row);
       const reward = rows.rewards && rows.rewards[row] !== null ? ` ${rows.rewards[row].toFixed(3)}` : "";
       const button = make("button", { type: "button", class: "rollout", "aria-expanded": "false", "data-row": row },
-        make("code", { title: rows.tasks[taskOf[row]] }, make("bdi", {}, rows.tasks[taskOf[row]]), " ", make("span", { class: "number" }, `#${sampleOf(row)}`)),
+        make("code", { title: rows.tasks[taskOf[row]] }, make("bdi", {}, cut(rows.tasks[taskOf[row]])), " ", make("span", { class: "number" }, `#${sampleOf(row)}`)),
         make("span", { class: "state" }, square(kind.state), kind.word + reward),
         make("code", { class: "line", dir: "auto" }, ...(words === null ? [make("span", { class: "ctl" }, rows.texts_cut ? "text not in this file" : anyText ? "no text" : "")] : seen(words))),
         make("span", { class: "tokens" }, rows.tokens && rows.tokens[row] ? counted(rows.tokens[row], "token") : ""));

@@ -336,9 +336,21 @@ const whatIf = (() => {
   /* numbers as texts, as calipers.reports.sentences writes them */
   const figure = (value, digits) => {
     const rounded = Number(value.toFixed(digits));
-    return (rounded < 0 ? "−" : pair && rounded > 0 ? "+" : "") + Math.abs(rounded).toFixed(digits);
+    const size = Math.abs(rounded);
+    const fixed = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+    const shown = size < 1e15 ? size.toLocaleString("en", fixed) : size.toPrecision(4);
+    return (rounded < 0 ? "−" : pair && rounded > 0 ? "+" : "") + shown;
   };
-  const digitsOf = (ends) => (ends && ends[1] - ends[0] < 0.01 ? 4 : 3);
+  /** Three decimals, four for a narrow interval; of a run's tiny or large number as many as make four digits. */
+  const digitsOf = ({ value, interval }) => {
+    const size = Math.max(...[value ?? 0, ...(interval || [])].map(Math.abs));
+    if (!pair && size > 0 && (size < 0.01 || size >= 10)) return Math.min(Math.max(3 - Math.floor(Math.log10(size)), 0), 12);
+    return interval && interval[1] - interval[0] < 0.01 ? 4 : 3;
+  };
+  const tickText = (size) => (
+    size < 1e4 ? size.toLocaleString("en", { maximumSignificantDigits: 6 })
+    : size >= 1e9 ? Number(size.toPrecision(6)).toExponential()
+    : size >= 1e6 ? `${Number((size / 1e6).toPrecision(6))}M` : `${Number((size / 1e3).toPrecision(6))}k`);
   const to = (ends, digits) => ends.map((end) => figure(end, digits)).join(" to ");
   const pText = (p) => (p < 0.0001 ? "p < 0.0001" : p < 0.01 ? `p = ${Number(p.toPrecision(1))}` : `p = ${p.toFixed(2)}`);
   const level = `${Number((100 * island.confidence).toPrecision(6))}\u00a0% interval`;
@@ -551,7 +563,7 @@ const whatIf = (() => {
       const place = parseFloat(at(scale, tick));
       const anchor = place < 3 ? "start" : place > 97 ? "end" : "middle";
       const sign = tick < 0 ? "−" : pair && tick > 0 ? "+" : "";
-      return draw("text", { class: "tick", x: at(scale, tick), y: 12, "text-anchor": anchor }, sign + Math.abs(tick));
+      return draw("text", { class: "tick", x: at(scale, tick), y: 12, "text-anchor": anchor }, sign + tickText(Math.abs(tick)));
     });
     return draw("svg", { class: "axis-head", width: "100%", height: 16, "aria-hidden": "true" }, ...texts);
   }
@@ -595,7 +607,7 @@ const whatIf = (() => {
     const count = counted(changes.length, "change");
     const rows = changes.length ? [before, result] : [before];
     const scale = scaleOf(rows.flatMap(({ value, interval }) => [value ?? 0, ...(interval || [])]));
-    const digits = Math.max(...rows.map(({ interval }) => digitsOf(interval)));
+    const digits = Math.max(...rows.map(digitsOf));
     const named = pair || computed.length > 1 ? `, ${(pair ? base : state).metric.text}` : "";
     const tone = pair ? TONE[before.verdict] || "grey" : "blue";
     const first = row("Result", `as computed${named}`, before, scale, digits, tone, false);
