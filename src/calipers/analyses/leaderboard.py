@@ -22,7 +22,7 @@ from calipers.analyses.compare.align import ReadRun, chosen_pairs, names_of, no_
 from calipers.analyses.compare.compare import CommonValues, common_values, ranked_runs
 from calipers.analyses.compare.measure import metrics_of
 from calipers.analyses.compare.page import MARKS
-from calipers.analyses.compare.question import Question, make_question
+from calipers.analyses.compare.result import Question, make_question
 from calipers.analyses.compare.source import (
     COST,
     FinishedResult,

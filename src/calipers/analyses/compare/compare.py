@@ -44,8 +44,25 @@ from calipers.analyses.compare.measure import (
     task_values,
     value_limits,
 )
-from calipers.analyses.compare.question import HOLM, ORDER, SHOWN, SIDAK, Primary, Question, make_question, step_order
-from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Flips, Pair, Place, Ranks, Run
+from calipers.analyses.compare.result import (
+    HOLM,
+    ORDER,
+    SHOWN,
+    SIDAK,
+    Changed,
+    Comparison,
+    Contest,
+    Finding,
+    Flips,
+    Pair,
+    Place,
+    Primary,
+    Question,
+    Ranks,
+    Run,
+    make_question,
+    step_order,
+)
 from calipers.analyses.compare.source import (
     Key,
     ReadSource,

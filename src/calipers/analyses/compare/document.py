@@ -8,8 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from calipers.analyses.compare.page import LOSSES, MANY, hints, short_page, survives, ways
-from calipers.analyses.compare.question import HOLM, SIDAK
-from calipers.analyses.compare.result import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
+from calipers.analyses.compare.result import (
+    FIELDS,
+    HOLM,
+    SIDAK,
+    Changed,
+    Comparison,
+    Contest,
+    Finding,
+    OneSide,
+    Pair,
+    Ranks,
+    Run,
+)
 from calipers.reports.document import (
     Blank,
     Block,

@@ -31,8 +31,16 @@ from calipers.analyses.compare.measure import (
     resampled_difference,
     tested,
 )
-from calipers.analyses.compare.question import HOLM, SIDAK, Question, step_order
-from calipers.analyses.compare.result import STRICT_ALLOWS, Finding, Tipping, one_more
+from calipers.analyses.compare.result import (
+    HOLM,
+    SIDAK,
+    STRICT_ALLOWS,
+    Finding,
+    Question,
+    Tipping,
+    one_more,
+    step_order,
+)
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import UNIT, Metric
 from calipers.pipeline import DEFINITIONS

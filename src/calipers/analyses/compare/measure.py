@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from calipers.analyses.compare.align import Common
-from calipers.analyses.compare.question import Question
+from calipers.analyses.compare.result import Question
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.metrics.columns import COST_PER_SOLVED
 from calipers.metrics.metric import Metric, Opaque, largest, mean, passed, smallest, task_mean

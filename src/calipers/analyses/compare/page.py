@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from calipers.analyses.compare.question import step_order
 from calipers.analyses.compare.result import (
     STRICT_ALLOWS,
     Changed,
@@ -17,6 +16,7 @@ from calipers.analyses.compare.result import (
     Place,
     Ranks,
     one_more,
+    step_order,
 )
 from calipers.reports.document import Blank, Block, Cell, Glance, Name, Picture, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import NONE, POLICY, counted, figure, letters, percent
