@@ -546,7 +546,7 @@ ALARM_TRACKERS = Index(
 """Trackers of experiments that get the alarms of a watch, see `analyses.watch.document`."""
 
 
-ENGINES = {"ray": "calipers.engines.ray.rollouts:remote"}
+ENGINES = {"ray": "calipers.engines.rollouts:remote"}
 """Where the requests and verdicts of a run can be made, beside this process, see `running.perform`."""
 
 
@@ -564,10 +564,10 @@ def engine_of(origin: str, given: str | None) -> tuple[str, str] | None:
     return name, address
 
 
-PART_ENGINES = {"ray": "calipers.engines.ray.parts:score_parts"}
+PART_ENGINES = {"ray": "calipers.engines.parts:score_parts"}
 """Where the files of a score can be read, see `cli.score`."""
 
-BENCHES = {"ray": "calipers.engines.ray.rollouts:remote_bench"}
+BENCHES = {"ray": "calipers.engines.rollouts:remote_bench"}
 """Where stored completions can be verified, see `analyses.rescore`."""
 
 AGENT_RUNS = "calipers.systems.harbor.trials.run:AGENT_RUNS"

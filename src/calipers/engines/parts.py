@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from calipers.engines.ray.workers import connected, nodes
+from calipers.engines import connected, nodes
 from calipers.errors import CalipersError, Incomplete, InputError
 from calipers.formats.format import Named
 from calipers.formats.partial import Partial

@@ -24,7 +24,7 @@ import msgspec
 
 from calipers.clients import LOCAL_KIND, Client, Completion, Request, connect
 from calipers.clients.secrets import Secrets
-from calipers.engines.ray.workers import AHEAD, TRIES, Lost, RemoteWorkers, connected
+from calipers.engines import AHEAD, TRIES, Lost, RemoteWorkers, connected
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.job import Job
 from calipers.running.library import JobBenchmark
@@ -35,8 +35,8 @@ from calipers.verifiers.find import NamedVerifier, judge_of, named_verifier, ver
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
 from calipers.verifiers.user_code import opened
 
-HANDLER: Final = "calipers.engines.ray.rollouts:RolloutHandler"
-VERDICT_HANDLER: Final = "calipers.engines.ray.rollouts:VerdictHandler"
+HANDLER: Final = "calipers.engines.rollouts:RolloutHandler"
+VERDICT_HANDLER: Final = "calipers.engines.rollouts:VerdictHandler"
 
 
 class Replied(msgspec.Struct, frozen=True):
