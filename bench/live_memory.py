@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench.child import own_peak
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.loop import Status
 from calipers.running.perform import perform
 from calipers.running.watcher import Live

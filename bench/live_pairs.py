@@ -24,7 +24,7 @@ from calipers.clients import Connection
 from calipers.clients.openai import connect
 from calipers.clients.secrets import Secrets
 from calipers.request import make_plan
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.log import Log
 from calipers.running.loop import Loop, RunLimits, Status, finish
 from calipers.running.perform import request_for

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import gc
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ SOURCE = ROOT / "src" / "calipers"
 PAGE = ROOT / "docs" / "architecture.md"
 MARKS = "<!-- house: scripts/house.py -->", "<!-- /house -->"
 COMPARISON = "calipers.analyses.compare."
-VERDICT = ("calipers.analyses.compare.result.", "calipers.analyses.compare.document.")  # what is given back, and shown
+VERDICT = re.compile(r"calipers\.analyses\.compare\.(document\.)?\w+")  # what is asked, given back, and shown
 RIDDLES = frozenset({"found", "one", "place", "asked", "held", "said", "told", "own", "both"})
 SYSTEMS = ("evsys", "lm_eval", "nemo_gym", "harbor", "inspect")
 ALIASES = {"gym": "nemo_gym"}  # a word in a file's name that means a system
@@ -227,7 +228,7 @@ def rows() -> list[tuple[str, str, str]]:
     strangers = [module for module in scored.modules if systems_of(module)]
     rooms = {room(module_of(SOURCE / file)) for file in ran.files}
     packages = [name for name in rooms if name and (SOURCE / name).is_dir()]
-    between = [name for name in compared.types if name.startswith(COMPARISON) and not name.startswith(VERDICT)]
+    between = [name for name in compared.types if name.startswith(COMPARISON) and not VERDICT.fullmatch(name)]
     return [
         ("files under src / lines", f"{len(known)} / {lines / 1000:.1f}k", "about 300 / 10 % fewer lines"),
         ("files with one importer, in the same folder", str(len(kept_by_one(known))), "at most 10"),

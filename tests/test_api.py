@@ -17,7 +17,7 @@ from running.scene import sums
 import calipers
 from calipers import CalipersError, InputError, RunSettings
 from calipers.cli import commands
-from calipers.running.job import OF_AGENTS, Job
+from calipers.running import OF_AGENTS, Job
 
 NAMES = {"task": "id", "sample": "n", "reward": "ok"}
 TRUTH = {"yes": 1, "no": 0}

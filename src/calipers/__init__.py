@@ -17,7 +17,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Certified": "calipers.analyses.certify.certify",
     "Collecting": "calipers.systems.nemo_gym.collect.request",
     "Column": "calipers.rollouts.column",
-    "Comparison": "calipers.analyses.compare.result",
+    "Comparison": "calipers.analyses.compare",
     "Conversion": "calipers.formats.convert",
     "Curves": "calipers.analyses.curve",
     "Estimate": "calipers.stats.estimate",
@@ -35,10 +35,10 @@ _HOME = {  # public name -> its module, and its name there if different
     "Metric": "calipers.metrics.metric",
     "Page": "calipers.reports.page",
     "Preregistration": "calipers.analyses.certify.preregister",
-    "Rescored": "calipers.analyses.rescore.rescore",
+    "Rescored": "calipers.analyses.rescore",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
-    "RunSettings": "calipers.running.job",
+    "RunSettings": "calipers.running",
     "Study": "calipers.analyses.plan_study",
     "Verdict": "calipers.verifiers",
     "Verification": "calipers.analyses.certify.verify",
@@ -70,7 +70,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "preregister": "calipers.analyses.certify.preregister",
     "read": "calipers.pipeline",
     "report": "calipers.web.report",
-    "rescore": "calipers.analyses.rescore.rescore",
+    "rescore": "calipers.analyses.rescore",
     "run": "calipers.running.perform",
     "run_benchmark": "calipers.systems.evsys.benchmark",
     "score": "calipers.pipeline",
@@ -228,8 +228,8 @@ if TYPE_CHECKING:
     from calipers.analyses.certify.certify import Certified, certify
     from calipers.analyses.certify.preregister import Preregistration, preregister
     from calipers.analyses.certify.verify import Verification, verify
+    from calipers.analyses.compare import Comparison
     from calipers.analyses.compare.compare import compare
-    from calipers.analyses.compare.result import Comparison
     from calipers.analyses.curve import Curves, curve
     from calipers.analyses.gate.document import Gate
     from calipers.analyses.gate.gate import gate
@@ -239,7 +239,7 @@ if TYPE_CHECKING:
     from calipers.analyses.matrix.document import Matrix
     from calipers.analyses.matrix.matrix import matrix
     from calipers.analyses.plan_study import Study, plan
-    from calipers.analyses.rescore.rescore import Rescored, rescore
+    from calipers.analyses.rescore import Rescored, rescore
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.formats.convert import Conversion, convert
     from calipers.glossary import Explanation, explain
@@ -250,7 +250,7 @@ if TYPE_CHECKING:
     from calipers.reports.result import Result
     from calipers.rollouts.column import Column, Groups
     from calipers.rollouts.table import Rollouts
-    from calipers.running.job import RunSettings
+    from calipers.running import RunSettings
     from calipers.running.perform import evaluate, run
     from calipers.stats.estimate import Estimate
     from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, run_benchmark

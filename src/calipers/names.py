@@ -351,7 +351,7 @@ FORMATS = Index(
 
 DOCUMENTS = {
     "calipers.result/1": "calipers.reports.result:Result",
-    "calipers.comparison/1": "calipers.analyses.compare.result:Comparison",
+    "calipers.comparison/1": "calipers.analyses.compare:Comparison",
     "calipers.curves/1": "calipers.analyses.curve:Curves",
     "calipers.gate/1": "calipers.analyses.gate.document:Gate",
     "calipers.items/1": "calipers.analyses.items:ItemReport",
@@ -359,7 +359,7 @@ DOCUMENTS = {
     "calipers.leaderboard/1": "calipers.analyses.leaderboard:Leaderboard",
     "calipers.matrix/1": "calipers.analyses.matrix.document:Matrix",
     "calipers.plan/1": "calipers.analyses.plan_study:Study",
-    "calipers.rescored/1": "calipers.analyses.rescore.rescore:Rescored",
+    "calipers.rescored/1": "calipers.analyses.rescore:Rescored",
     "calipers.watch/1": "calipers.analyses.watch.document:Watched",
     "calipers.best_step/1": "calipers.analyses.watch.best:BestSteps",
 }

@@ -107,8 +107,8 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
     from calipers.analyses.gate.requirement import read_policy
     from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study
     from calipers.analyses.plan_study import document as plan_page
-    from calipers.analyses.rescore.rescore import Rescoring, judge_again
-    from calipers.analyses.rescore.rescore import document as rescored_page
+    from calipers.analyses.rescore import Rescoring, judge_again
+    from calipers.analyses.rescore import document as rescored_page
     from calipers.analyses.selftest import checked, selftest
     from calipers.analyses.selftest import document as selftest_page
     from calipers.tasks.store import load_suite

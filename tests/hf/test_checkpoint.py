@@ -10,9 +10,9 @@ from hf.parity import CHOICES, LONG
 from hf.test_score import CLOSE, reference
 
 from calipers.clients import Continuation
+from calipers.clients.huggingface import LoadOptions
 from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
 from calipers.clients.huggingface.checkpoint import BatchPlan, load
-from calipers.clients.huggingface.options import LoadOptions
 from calipers.clients.huggingface.score import scores
 
 TEXTS = ["", " ", "the cat", " the cat", "<s>the cat", "<s> sat", "</s>", "日本 é", "a\n\nb", "the" * 40, "<|turn|>"]

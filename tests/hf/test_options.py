@@ -16,9 +16,9 @@ from hf.test_run import words
 
 from calipers.clients import Connection, Continuation, Rolling
 from calipers.clients import connect as connect_any
+from calipers.clients.huggingface import ELSEWHERE, LoadOptions
 from calipers.clients.huggingface.checkpoint import load
 from calipers.clients.huggingface.client import connect
-from calipers.clients.huggingface.options import ELSEWHERE, LoadOptions
 from calipers.errors import ClientError, InputError, UnknownName
 
 THEIRS = json.loads(OPTIONS_FIXTURE.read_text())
@@ -165,9 +165,7 @@ def test_a_served_model_takes_none():
 
 def test_without_peft_it_says_what_to_install(paths, monkeypatch):
     there = importlib.util.find_spec
-    monkeypatch.setattr(
-        "calipers.clients.huggingface.options.find_spec", lambda name: None if name == "peft" else there(name)
-    )
+    monkeypatch.setattr("calipers.clients.huggingface.find_spec", lambda name: None if name == "peft" else there(name))
     with pytest.raises(InputError) as raised:
         connect(paths["llama"], Connection(model_args={"peft": "adapter"}))
     assert str(raised.value) == "--model-args: peft=adapter needs the package peft; pip install peft"
@@ -188,7 +186,7 @@ def test_without_peft_it_says_what_to_install(paths, monkeypatch):
 def test_a_package_that_is_not_installed_is_named(paths, monkeypatch, given, package, said):
     there = importlib.util.find_spec
     monkeypatch.setattr(
-        "calipers.clients.huggingface.options.find_spec", lambda name: None if name == package else there("json")
+        "calipers.clients.huggingface.find_spec", lambda name: None if name == package else there("json")
     )
     with pytest.raises(InputError) as raised:
         connect(paths["llama"], Connection(model_args=given))

@@ -10,8 +10,8 @@ from cli.running import calipers
 from hf.asking import ask, asked, batch_plan, request
 from hf.test_run import words
 
+from calipers.clients.huggingface import LoadOptions
 from calipers.clients.huggingface.checkpoint import CPU_CACHE, CPU_TOKENS, NUMBERS, BatchPlan, place
-from calipers.clients.huggingface.options import LoadOptions
 from calipers.errors import InputError
 
 GB = 10**9

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import calipers
+from calipers.analyses.compare import TESTS
 from calipers.analyses.compare.document import settings
-from calipers.analyses.compare.result import TESTS
 from calipers.reports import terminal
 from calipers.reports.plain_words import METHOD, WHY, plain_method, plain_why
 from calipers.reports.result import document

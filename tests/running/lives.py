@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.perform import perform
 
 EARLY = 0.2  # share of the lives that end before they could finish anything

@@ -8,7 +8,7 @@ from typing import Any
 
 from running.scene import sums
 
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.perform import Report, perform
 
 TASKS = 1_500

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from running.loopback import served
 
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.perform import perform
 
 

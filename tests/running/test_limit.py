@@ -3,7 +3,7 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.running.job import first, limit_of
+from calipers.running import first, limit_of
 from calipers.systems.lm_eval.tasks.requests import effective_limit
 
 

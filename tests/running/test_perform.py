@@ -9,11 +9,11 @@ import pytest
 from running.scene import MODEL, digest, records, served, sums, weather
 
 import calipers
-from calipers.analyses.rescore.rescore import Rescoring, judge_again
+from calipers.analyses.rescore import Rescoring, judge_again
 from calipers.errors import ClientError, InputError, SandboxError
 from calipers.isolate.launch import attempt
+from calipers.running import Job
 from calipers.running.folder import folder_name
-from calipers.running.job import Job
 from calipers.running.perform import perform
 from calipers.verifiers import user_code
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import calipers
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.provenance import identity, plan
 from calipers.tasks import Suite, Task
 

@@ -8,7 +8,7 @@ import pytest
 from waiting import PATIENCE
 
 from calipers.errors import InputError
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.loop import lanes, side_by_side
 
 

@@ -49,7 +49,7 @@ LANES = """
 import asyncio, json, os, signal
 from waiting import until
 from calipers.running import loop
-from calipers.running.job import Job
+from calipers.running import Job
 
 async def begin():
     stops = []

@@ -16,7 +16,7 @@ import calipers
 from calipers.analyses.gate.gate import held_against
 from calipers.analyses.gate.requirement import NamedResult, Policy, parse
 from calipers.analyses.plan_study import Chosen, from_pilots
-from calipers.analyses.rescore.rescore import Rescoring, judge_again
+from calipers.analyses.rescore import Rescoring, judge_again
 from calipers.errors import CalipersError
 from calipers.reports import terminal
 from calipers.reports.result import document as document_of

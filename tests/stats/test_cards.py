@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import calipers
-from calipers.analyses.compare.result import ADJUSTMENTS as ASKED_ADJUSTMENTS
+from calipers.analyses.compare import ADJUSTMENTS as ASKED_ADJUSTMENTS
 from calipers.analyses.judge_check import METHODS as JUDGE_METHODS
 from calipers.cli.compare import TESTS as ASKED_TESTS
 from calipers.stats.cards import CARDS, EXPLAINED, INTERVALS, METHODS, IntervalCard, MethodCard, method_named

@@ -683,7 +683,7 @@ def against_strong_runs(runs: Sequence[AuditEvidence]) -> Iterator[Verdict]:
 
 def _rejudged(path: str) -> Verdict:
     """Rewards that the run's own verifier does not give again."""
-    from calipers.analyses.rescore.rescore import changed_verdicts
+    from calipers.analyses.rescore import changed_verdicts
 
     _, changed = changed_verdicts(path)
     if not changed:

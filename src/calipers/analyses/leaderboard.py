@@ -18,11 +18,11 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from calipers.analyses.compare import Question, make_question
 from calipers.analyses.compare.align import ReadRun, chosen_pairs, names_of, no_common, runs_of
 from calipers.analyses.compare.compare import CommonValues, common_values, ranked_runs
 from calipers.analyses.compare.measure import metrics_of
 from calipers.analyses.compare.page import MARKS
-from calipers.analyses.compare.result import Question, make_question
 from calipers.analyses.compare.source import (
     COST,
     FinishedResult,

@@ -80,10 +80,10 @@ def rescore(
     written, beside the old ones, to a new file.
     """
     with plugins_loaded(plugins):
-        from calipers.analyses.rescore.rescore import rescore as verify_again
+        from calipers.analyses.rescore import rescore as verify_again
 
         rescored = verify_again(run, params=params_of(params), columns=options.roles(columns), **settings)
-    from calipers.analyses.rescore.rescore import document
+    from calipers.analyses.rescore import document
 
     write(rendered(document(rescored), shape))
     tell_notes(rescored.notes)

@@ -34,7 +34,7 @@ from calipers.systems.system import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
     from calipers.cli.suite import SuiteCommand
-    from calipers.running.job import Job
+    from calipers.running import Job
     from calipers.running.library import Loaded
     from calipers.running.notify import Listener
     from calipers.running.perform import Report

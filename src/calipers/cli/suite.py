@@ -19,7 +19,7 @@ from calipers.running.settings import SuiteFile, jobs_of
 if TYPE_CHECKING:
     from calipers.analyses.gate.document import Gate
     from calipers.analyses.matrix.document import Matrix
-    from calipers.running.job import Job
+    from calipers.running import Job
     from calipers.running.perform import Report
 
 BASELINE = "baseline"

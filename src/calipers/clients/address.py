@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 from urllib.request import getproxies, proxy_bypass
 
 from calipers.clients import Connection
-from calipers.clients.huggingface.options import LoadOptions
+from calipers.clients.huggingface import LoadOptions
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError
 

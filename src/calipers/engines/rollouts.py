@@ -26,7 +26,7 @@ from calipers.clients import LOCAL_KIND, Client, Completion, Request, connect
 from calipers.clients.secrets import Secrets
 from calipers.engines import AHEAD, TRIES, Lost, RemoteWorkers, connected
 from calipers.errors import ClientError, InputError, VerifierError
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.library import JobBenchmark
 from calipers.running.rollout import Bench, Blame, Case, close_all, notes_of
 from calipers.tasks import Task

@@ -1,4 +1,277 @@
 """Live runs: the loop that calls clients and verifiers, and the log it writes.
 
-The only room that waits. Nothing here imports numpy, and nothing here knows a metric.
+The only room that waits. Nothing here imports numpy, and nothing here knows a metric. A `Job` is the settings of one
+run: every value resolved, with its origin.
 """
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal, TypedDict, TypeVar
+
+from calipers.clients import LOCAL_KIND, Price
+from calipers.errors import InputError
+from calipers.names import engine_of
+
+Seeds = tuple[int, int, int, int]
+"""The seeds of Python's random, numpy, torch, and the few-shot examples."""
+
+IN_PROCESS = 2048  # requests in flight to a model in this process: its batches take as many as the device bears
+IN_PROCESS_UNTIL = 128  # the same with --until: what is in flight when the rule is reached is still answered
+LOAD_SEEDS: Final[Seeds] = (0, 1234, 1234, 1234)
+MOST_SAMPLES: Final = 2**31 - 1  # a plan with more could not be read again
+SEEDS_BELOW: Final = 2**32  # numpy takes no seed from here on
+MEANT = "expected a number of tasks, or a fraction below 1, such as 0.1"
+
+
+def limit_of(origin: str, given: float | None) -> float | None:
+    """A limit that means something: an integer from 1 on, or a share between 0 and 1; None is no limit.
+
+    1.0 is one task, as there. What means something there by accident is refused: 0, which is all of them, and
+    1.5, which is one.
+
+    >>> limit_of("--limit", 20.0), limit_of("--limit", 0.1)
+    (20, 0.1)
+    """
+    if given is None:
+        return None
+    if not 0 < given < math.inf or (given > 1 and given != int(given)):
+        raise InputError.at(origin, f"is {given:g}", MEANT)
+    return given if given < 1 else int(given)
+
+
+def first(total: int, limit: float | None) -> int:
+    """How many of all tasks a limit takes; of a share what is left over makes one more.
+
+    >>> first(7, 0.3), first(7, 3), first(7, 99), first(7, None)
+    (3, 3, 7, 7)
+    """
+    if limit is None:
+        return total
+    return min(math.ceil(total * limit) if limit < 1 else int(limit), total)
+
+
+T = TypeVar("T")
+
+
+def taken(tasks: Sequence[T], job: Job) -> list[T]:
+    """The tasks that a job takes of all: the first so many, or those at its positions, in their order."""
+    if job.documents is None:
+        return list(tasks[: first(len(tasks), job.limit)])
+    beyond = [number for number in job.documents if number >= len(tasks)]
+    if beyond:
+        wrong = f"there is no document {beyond[0]} among the {len(tasks)} of {job.lm_eval or job.benchmark}"
+        raise InputError.at(job.place("documents"), wrong, f"expected numbers from 0 to {len(tasks) - 1}")
+    return [tasks[number] for number in sorted({*job.documents})]
+
+
+Metrics = Sequence[str | Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One benchmark against one model. A value of None is the server's, or the dialect's, own."""
+
+    benchmark: str  # a path, an id or a name in the store
+    model: str  # kind/name
+    samples: int = 1
+    limit: float | None = None  # the first so many tasks, or a share of them below 1
+    documents: tuple[int, ...] | None = None  # only the tasks at these positions, counted from 0
+    # what is asked
+    max_tokens: int | None = None
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    user_template: str = "{prompt}"
+    gen_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    # questions in a table: which of its columns is what; None: guessed from common names
+    prompt: str | None = None
+    target: str | None = None
+    id: str | None = None  # "#": the hash of the prompt
+    metadata: tuple[str, ...] = ()
+    template: str | None = None  # a text with columns in braces, or a Jinja file
+    choices: tuple[str, ...] = ()
+    shuffle_choices: bool = False
+    index_from: Literal[0, 1] | None = None  # what the first choice is counted as
+    # who judges, in place of whom the tasks name
+    verifier: str | None = None  # its name, or FILE.py:OBJECT
+    params: Mapping[str, Any] = field(default_factory=dict)
+    # a task of lm-evaluation-harness
+    lm_eval: str | None = None  # its name among those that `benchmark` stands for; None: no such task
+    num_fewshot: int | None = None
+    include_path: tuple[str, ...] = ()
+    apply_chat_template: bool | str = False  # its prompts are chats; a text: the name of a local model's template
+    fewshot_as_multiturn: bool | None = None  # None: in a chat, yes
+    system_instruction: str | None = None  # words before its description
+    trust: bool = False  # run code that came with the data
+    load_seeds: Seeds = LOAD_SEEDS  # under which it is loaded
+    task_metadata: Mapping[str, Any] = field(default_factory=dict)  # laid over its own metadata
+    default_metrics: Literal["release", "guide"] = (
+        "release"  # where it names none: by lm-evaluation-harness, or its guide
+    )
+    # how it is reached
+    base_url: str | None = None
+    model_args: Mapping[str, Any] = field(default_factory=dict)  # how a model in this process is loaded
+    same_model: bool = False  # go on with a run that began at another endpoint
+    api: Literal["chat", "completions"] = "chat"
+    timeout: float = 600.0
+    price: Price | None = None
+    concurrency: int = 32
+    retries: int = 8
+    engine: str | None = None  # where requests and verdicts are made: "ray" or "ray=ADDRESS"; None: in this process
+    # when it ends
+    max_cost: float | None = None
+    max_time: float | None = None
+    until: str | None = None
+    retry_failed: bool = False
+    predict_only: bool = False
+    # how it is scored
+    metrics: Metrics = ()
+    dialect: str | None = None
+    by: tuple[str, ...] = ()
+    cluster: str | None = None
+    reward: str | None = None
+    missing: str | None = None
+    interval: str | None = None
+    confidence: float = 0.95
+    seed: int = 0
+    out: Path | None = None  # the run's folder, or with `among` the folder it stands in
+    among: bool = False  # one of several runs
+    origins: Mapping[str, str] = field(default_factory=dict)  # setting -> where its value was given
+
+    def __post_init__(self) -> None:
+        least = {"samples": 1, "max_tokens": 1, "concurrency": 1, "retries": 0, "seed": 0, "num_fewshot": 0}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                raise InputError.at(self.place(name), f"is {value}", f"expected an integer >= {lowest}")
+        engine_of(self.place("engine"), self.engine)
+        object.__setattr__(self, "limit", limit_of(self.place("limit"), self.limit))
+        if self.documents is not None and self.limit is not None:
+            wrong = "--limit and a choice of documents exclude each other"
+            raise InputError.at(self.place("documents"), wrong, "expected one of the two")
+        if self.documents is not None and not (self.documents and min(self.documents) >= 0):
+            raise InputError.at(self.place("documents"), f"is {self.documents}", "expected integers >= 0: 0,3,6-9")
+        for name in ("timeout", "max_cost", "max_time"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError.at(self.place(name), f"is {value:g}", "expected a number > 0")
+        if self.samples > MOST_SAMPLES:
+            raise InputError.at(self.place("samples"), f"is {self.samples}", f"expected an integer <= {MOST_SAMPLES}")
+        if self.temperature is not None and not 0 <= self.temperature < math.inf:
+            raise InputError.at(self.place("temperature"), f"is {self.temperature}", "expected >= 0")
+        if "{prompt}" not in self.user_template:
+            raise InputError.at(
+                self.place("user_template"), "it has no {prompt}", "expected a text such as 'Q: {prompt}'"
+            )
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight: as many as were asked for; for a model in this process, enough to fill its batches."""
+        local = self.model.partition("/")[0] == LOCAL_KIND and "concurrency" not in self.origins
+        if not local:
+            return self.concurrency
+        return IN_PROCESS if self.until is None else IN_PROCESS_UNTIL
+
+    @property
+    def from_library(self) -> bool:
+        """Whether it is of a task that another system's files describe."""
+        return self.lm_eval is not None
+
+    @property
+    def chats(self) -> bool:
+        """Whether the prompts of a task of lm-evaluation-harness are chats."""
+        return self.apply_chat_template not in (False, None)
+
+    def place(self, name: str) -> str:
+        """Where a setting was given, for an error: ``--samples``, or ``config.yaml: samples``."""
+        origin = self.origins.get(name, "")
+        return f"{origin}: {name}" if origin and origin != "command line" else f"--{name.replace('_', '-')}"
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Every setting with its value and where it came from, as the run's plan keeps it."""
+        names = (setting.name for setting in fields(self) if setting.name not in ("origins", "out", "among"))
+        return {
+            name: {"value": _plain(getattr(self, name)), "from": self.origins.get(name, "default")} for name in names
+        }
+
+
+OF_AGENTS: Final = ("agent", "environment", "registry")
+"""Settings of a run of agents, which a job of a model has not."""
+
+
+class RunSettings(TypedDict, total=False):
+    """The options of ``calipers run`` as keywords of `run` and `evaluate`; one that is absent or None has its default.
+
+    Those for agents are `agent`, `environment` and `registry`; `num_fewshot` to `default_metrics` are for tasks of
+    lm-evaluation-harness.
+    """
+
+    samples: int | None
+    limit: float | None
+    documents: str | int | Sequence[int] | None
+    max_tokens: int | None
+    temperature: float | None
+    stop: str | Sequence[str] | None
+    system_prompt: str | None
+    user_template: str | None
+    gen_kwargs: str | Mapping[str, Any] | None
+    prompt: str | None
+    target: str | None
+    id: str | None
+    metadata: str | Sequence[str] | None
+    template: str | Path | None
+    choices: str | Sequence[str] | None
+    shuffle_choices: bool | None
+    index_from: Literal[0, 1] | None
+    verifier: str | None
+    params: Mapping[str, Any] | None
+    num_fewshot: int | None
+    include_path: str | Path | Sequence[str | Path] | None
+    apply_chat_template: bool | str | None
+    fewshot_as_multiturn: bool | None
+    system_instruction: str | None
+    trust: bool | None
+    load_seeds: str | int | Sequence[int] | None
+    fewshot_seed: int | None
+    task_metadata: Mapping[str, Any] | None
+    default_metrics: Literal["release", "guide"] | None
+    base_url: str | None
+    model_args: str | Mapping[str, Any] | None
+    same_model: bool | None
+    api: Literal["chat", "completions"] | None
+    timeout: float | None
+    price: str | Price | tuple[float, float] | None
+    concurrency: int | None
+    retries: int | None
+    engine: str | None
+    max_cost: float | None
+    max_time: float | None
+    until: str | None
+    retry_failed: bool | None
+    predict_only: bool | None
+    agent: str | None
+    environment: str | None
+    registry: str | Path | None
+    metrics: str | Metrics | None
+    dialect: str | None
+    by: str | Sequence[str] | None
+    cluster: str | None
+    reward: str | None
+    missing: Literal["gap", "zero", "fail"] | None
+    interval: str | None
+    confidence: float | None
+    seed: int | None
+    out: str | Path | None
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON."""
+    if isinstance(value, Price):
+        return [value.input, value.output]
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value

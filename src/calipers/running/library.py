@@ -24,7 +24,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import CalipersError, InputError
 from calipers.names import TASK_LIBRARY, code_file, is_code, load
 from calipers.reports.result import Result
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.tasks import Suite, Task
 from calipers.tasks.jsonl import HarborTask, as_task
 from calipers.tasks.questions import COLUMN_SETTINGS, Questions, questions_suite

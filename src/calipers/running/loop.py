@@ -36,7 +36,7 @@ from typing import Any, Protocol, TypeVar
 from calipers.clients import Callers, Client, Completion, Request
 from calipers.clients.pace import Pace, Shut, retry_wait
 from calipers.errors import ClientError, VerifierError
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.log import Log
 from calipers.running.rollout import Blame, Made, Outstanding, close_all, kept
 from calipers.verifiers import Verifier, ready

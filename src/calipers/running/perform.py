@@ -35,9 +35,8 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
 from calipers.request import Plan, make_plan
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, Stop
-from calipers.running import provenance
+from calipers.running import OF_AGENTS, Job, RunSettings, provenance, taken
 from calipers.running.folder import Folder, Past, find_folder, kept_batch
-from calipers.running.job import OF_AGENTS, Job, RunSettings, taken
 from calipers.running.library import (
     JobBenchmark,
     Loaded,

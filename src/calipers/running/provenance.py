@@ -16,11 +16,11 @@ import msgspec
 
 from calipers import __version__
 from calipers.clients.address import file_sha256, source_file
-from calipers.clients.huggingface.options import PLACEMENT
+from calipers.clients.huggingface import PLACEMENT
 from calipers.formats.format import target_hash
 from calipers.names import TASK_LIBRARY_NAME, code_file
+from calipers.running import Job
 from calipers.running.folder import ENDPOINT, JUDGES
-from calipers.running.job import Job
 from calipers.running.library import code_of
 from calipers.tasks import Suite, Task
 from calipers.tasks.questions import is_template_file

@@ -40,7 +40,7 @@ import msgspec
 from calipers.clients import Price
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, is_remote, load
-from calipers.running.job import LOAD_SEEDS, OF_AGENTS, SEEDS_BELOW, Job, Seeds
+from calipers.running import LOAD_SEEDS, OF_AGENTS, SEEDS_BELOW, Job, Seeds
 from calipers.running.library import library
 from calipers.stores import not_local
 from calipers.tasks.store import names

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.analyses.compare import Comparison
 from calipers.analyses.compare.compare import compare
-from calipers.analyses.compare.result import Comparison
 from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said
 from calipers.analyses.items import Flags, read_flags
 from calipers.analyses.leaderboard import Leaderboard, leaderboard

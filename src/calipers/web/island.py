@@ -31,8 +31,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from calipers.analyses.compare import Comparison, Finding, Pair
 from calipers.analyses.compare.align import by_id
-from calipers.analyses.compare.result import Comparison, Finding, Pair
 from calipers.formats.format import insisted, worths
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.names import DIALECTS

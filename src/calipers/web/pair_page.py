@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from calipers.analyses.compare import Comparison, Contest, Finding, Pair
 from calipers.analyses.compare.page import at_step
-from calipers.analyses.compare.result import Comparison, Contest, Finding, Pair
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import Answer, level, of_difference, p_value, places, signed, signed_to

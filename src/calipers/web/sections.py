@@ -40,7 +40,7 @@ from calipers.web.markup import Child, Markup, cut, element, joined, name, visib
 from calipers.web.page import Section, as_table
 
 if TYPE_CHECKING:
-    from calipers.analyses.compare.result import Comparison
+    from calipers.analyses.compare import Comparison
     from calipers.analyses.leaderboard import Leaderboard
     from calipers.analyses.matrix.document import Matrix
     from calipers.reports.result import Result

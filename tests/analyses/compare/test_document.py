@@ -6,9 +6,9 @@ from importlib.resources import files
 
 import pytest
 
+from calipers.analyses.compare import Finding, Run
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.document import document, figures, settings, shown_names
-from calipers.analyses.compare.result import Finding, Run
 from calipers.reports import csv as renderer
 from calipers.reports import markdown, terminal
 

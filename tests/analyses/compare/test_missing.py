@@ -8,9 +8,9 @@ from analyses.compare.tables import home, ran
 from analyses.compare.writing import run
 
 import calipers
+from calipers.analyses.compare import Tipping
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.document import document, of_missing
-from calipers.analyses.compare.result import Tipping
 from calipers.reports import csv, markdown, terminal
 
 AB = ("A", "B")

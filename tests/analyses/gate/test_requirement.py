@@ -2,7 +2,7 @@
 
 import pytest
 
-from calipers.analyses.compare.result import metric_key
+from calipers.analyses.compare import metric_key
 from calipers.analyses.gate.requirement import Gaps, gaps_allowed, parse
 from calipers.errors import InputError
 

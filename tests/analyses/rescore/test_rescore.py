@@ -12,12 +12,12 @@ from making import rollouts
 from running.scene import MODEL, records, sums, weather
 
 import calipers
-from calipers.analyses.rescore.rescore import Rescoring, flips, judge_again, moved
+from calipers.analyses.rescore import Rescoring, flips, judge_again, moved
 from calipers.errors import Incomplete, InputError, SandboxError, VerifierError
 from calipers.isolate.launch import attempt
 from calipers.names import VERIFIERS
 from calipers.rollouts.record import CODE
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.perform import perform
 from calipers.verifiers import Verdict
 

@@ -7,7 +7,7 @@ from golden.lm_eval_own.folders import folder
 from golden.lm_eval_own.ported import ported
 
 from calipers.errors import CalipersError, InputError
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.settings import load_seeds
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, nodes_of
 from calipers.systems.lm_eval.jobs.client import manner

@@ -457,7 +457,7 @@ def _shown(value: Any) -> str:
 
 def _judged_again(files: Sequence[str]) -> CertCheck:
     """Whether the stored completions get the same rewards from the run's own verifier."""
-    from calipers.analyses.rescore.rescore import changed_verdicts
+    from calipers.analyses.rescore import changed_verdicts
 
     if len(files) != 1:
         raise InputError.at("--rerun-verifier", f"there are {len(files)} paths of rollouts", "expected one run")

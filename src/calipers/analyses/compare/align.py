@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.analyses.compare.result import Alignment, OneSide
+from calipers.analyses.compare import Alignment, OneSide
 from calipers.errors import InputError, UnknownName
 from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.labels import clusters, has, slices

@@ -21,6 +21,25 @@ from typing import Any, Final, Literal, cast
 
 import numpy as np
 
+from calipers.analyses.compare import (
+    HOLM,
+    ORDER,
+    SHOWN,
+    SIDAK,
+    Changed,
+    Comparison,
+    Contest,
+    Finding,
+    Flips,
+    Pair,
+    Place,
+    Primary,
+    Question,
+    Ranks,
+    Run,
+    make_question,
+    step_order,
+)
 from calipers.analyses.compare.align import (
     Common,
     ReadRun,
@@ -43,25 +62,6 @@ from calipers.analyses.compare.measure import (
     metrics_of,
     task_values,
     value_limits,
-)
-from calipers.analyses.compare.result import (
-    HOLM,
-    ORDER,
-    SHOWN,
-    SIDAK,
-    Changed,
-    Comparison,
-    Contest,
-    Finding,
-    Flips,
-    Pair,
-    Place,
-    Primary,
-    Question,
-    Ranks,
-    Run,
-    make_question,
-    step_order,
 )
 from calipers.analyses.compare.source import (
     Key,

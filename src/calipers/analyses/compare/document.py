@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from calipers.analyses.compare.page import LOSSES, MANY, hints, short_page, survives, ways
-from calipers.analyses.compare.result import (
+from calipers.analyses.compare import (
     FIELDS,
     HOLM,
     SIDAK,
@@ -21,6 +20,7 @@ from calipers.analyses.compare.result import (
     Ranks,
     Run,
 )
+from calipers.analyses.compare.page import LOSSES, MANY, hints, short_page, survives, ways
 from calipers.reports.document import (
     Blank,
     Block,

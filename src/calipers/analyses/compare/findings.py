@@ -22,16 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from calipers.analyses.compare.measure import (
-    MEANS,
-    Measured,
-    MetricPair,
-    measure,
-    reduced_of,
-    resampled_difference,
-    tested,
-)
-from calipers.analyses.compare.result import (
+from calipers.analyses.compare import (
     HOLM,
     SIDAK,
     STRICT_ALLOWS,
@@ -40,6 +31,15 @@ from calipers.analyses.compare.result import (
     Tipping,
     one_more,
     step_order,
+)
+from calipers.analyses.compare.measure import (
+    MEANS,
+    Measured,
+    MetricPair,
+    measure,
+    reduced_of,
+    resampled_difference,
+    tested,
 )
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import UNIT, Metric

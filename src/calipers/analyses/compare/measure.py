@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from calipers.analyses.compare import Question
 from calipers.analyses.compare.align import Common
-from calipers.analyses.compare.result import Question
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.metrics.columns import COST_PER_SOLVED
 from calipers.metrics.metric import Metric, Opaque, largest, mean, passed, smallest, task_mean

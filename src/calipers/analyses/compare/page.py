@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from calipers.analyses.compare.result import (
+from calipers.analyses.compare import (
     STRICT_ALLOWS,
     Changed,
     Comparison,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 import numpy as np
 
+from calipers.analyses.compare import Question
 from calipers.analyses.compare.align import Common, ReadRun
-from calipers.analyses.compare.result import Question
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, display, nearest
 from calipers.formats.convert import texts_of_rows
 from calipers.formats.format import BAD, COMPARED, NUMBERED, Format, Raw, Text

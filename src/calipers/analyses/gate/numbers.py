@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from calipers.analyses.compare import Comparison, Contest, Pair, Run, metric_key
 from calipers.analyses.compare.document import common_tasks, shown_names
 from calipers.analyses.compare.findings import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
-from calipers.analyses.compare.result import Comparison, Contest, Pair, Run, metric_key
 from calipers.analyses.compare.source import CalledTable, DocumentTable, ours_and_theirs, short, table_of, table_reader
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns

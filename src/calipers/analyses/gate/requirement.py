@@ -36,7 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from calipers.analyses.compare.result import SLICED, metric_key
+from calipers.analyses.compare import SLICED, metric_key
 from calipers.analyses.gate.document import CRITICAL, TIERS
 from calipers.errors import InputError, UnknownName, nearest
 

@@ -21,10 +21,10 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from calipers.analyses.compare import Question, make_question, one_more
 from calipers.analyses.compare.align import Common, ReadRun, by_id, runs_of, units
 from calipers.analyses.compare.compare import common_tasks, pair_columns, untested
 from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
-from calipers.analyses.compare.result import Question, make_question, one_more
 from calipers.analyses.compare.source import (
     COST,
     FinishedResult,

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Final, NoReturn
 import msgspec
 
 from calipers.clients import Request, as_text
-from calipers.clients.huggingface.options import (
+from calipers.clients.huggingface import (
     ADAPTER,
     CONFIG,
     DEFAULT_OPTIONS,

@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from calipers.clients import Callers, Completion, Connection, Request, Scored
+from calipers.clients.huggingface import ADAPTER, CONFIG, DEFAULT_OPTIONS, LoadOptions, folder_of
 from calipers.clients.huggingface.batches import BatchBounds, PrefixCache
 from calipers.clients.huggingface.checkpoint import BatchPlan, Checkpoint, Template, load, place
 from calipers.clients.huggingface.generate import completions
-from calipers.clients.huggingface.options import ADAPTER, CONFIG, DEFAULT_OPTIONS, LoadOptions, folder_of
 from calipers.clients.huggingface.score import Texts, scores
 from calipers.clients.reply import cleaned
 from calipers.errors import ClientError, InputError

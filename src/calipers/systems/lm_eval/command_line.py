@@ -26,14 +26,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from calipers.clients.huggingface.options import LoadOptions
+from calipers.clients.huggingface import LoadOptions
 from calipers.errors import InputError, UnknownName, nearest
-from calipers.running.job import LOAD_SEEDS
+from calipers.running import LOAD_SEEDS
 from calipers.running.settings import jobs_of, load_seeds, setting, shown
 from calipers.systems.system import OwnPage
 
 if TYPE_CHECKING:
-    from calipers.running.job import Job
+    from calipers.running import Job
     from calipers.running.perform import Report
     from calipers.systems.lm_eval.jobs.report import TaskPart
 

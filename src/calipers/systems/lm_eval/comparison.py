@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from calipers.analyses.compare import Question
 from calipers.analyses.compare.align import Common
 from calipers.analyses.compare.measure import METHOD, Measured, MetricPair, measure, resampled_difference
-from calipers.analyses.compare.result import Question
 from calipers.analyses.compare.source import DocumentTable, TableDifferences, TableReader, is_theirs, stored
 from calipers.errors import CalipersError
 from calipers.formats.read import Input

@@ -29,7 +29,7 @@ from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
 from calipers.systems.lm_eval.tasks.task_file import TaskFields
 
 if TYPE_CHECKING:
-    from calipers.running.job import Job
+    from calipers.running import Job
 
 LAYOUT: Final = "0.4.13"  # the release whose layout this is
 NOT_AVAILABLE: Final = "N/A"  # a standard error that does not exist, a library that is not installed

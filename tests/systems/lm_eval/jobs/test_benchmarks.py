@@ -2,7 +2,7 @@ import pytest
 from systems.lm_eval.tasks.given import TASK, task_folder
 
 from calipers.errors import InputError
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.systems.lm_eval.jobs.benchmarks import (
     LoadedTasks,
     TaskRequest,

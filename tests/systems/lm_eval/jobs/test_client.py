@@ -1,7 +1,7 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.running.library import check_apart
 from calipers.running.provenance import identity
 from calipers.running.settings import jobs_of, read_config

@@ -7,7 +7,7 @@ from systems.lm_eval.tasks.given import task, task_folder
 
 from calipers.clients import Completion, Continuation, Rolling, Scored, texts_of, written
 from calipers.errors import InputError, VerifierError
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, settings, suite
 from calipers.systems.lm_eval.jobs.client import prompts, task_client
 from calipers.systems.lm_eval.jobs.judges import judge_of, scoring

@@ -2,7 +2,7 @@ import pytest
 from systems.lm_eval.tasks.given import task
 
 import calipers
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.systems.lm_eval.jobs.judges import scoring
 from calipers.systems.lm_eval.jobs.report import task_numbers
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents

@@ -24,8 +24,8 @@ from calipers.pipeline import score_plan
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
 from calipers.request import make_plan
+from calipers.running import first, limit_of
 from calipers.running.folder import ENDPOINT, differences, folder_name
-from calipers.running.job import first, limit_of
 from calipers.running.log import put
 from calipers.systems.harbor.metric_script import asked_scripts, check_ready
 from calipers.systems.harbor.tasks.dataset import METRIC, is_dataset, read_dataset, select

@@ -17,7 +17,7 @@ import msgspec
 from calipers.errors import InputError, UnknownName
 from calipers.formats.run_folder import PLAN
 from calipers.reports.figures import counted
-from calipers.running.job import LOAD_SEEDS, Job, Seeds
+from calipers.running import LOAD_SEEDS, Job, Seeds
 from calipers.systems.lm_eval.entries import DEFAULTS, GENERATION, ROLLING
 from calipers.systems.lm_eval.jobs.client import manner, prompts, sampling
 from calipers.systems.lm_eval.jobs.judges import VERIFIER, doubts, judge_of, scoring, tried

@@ -32,10 +32,10 @@ from calipers.clients import (
     texts_of,
 )
 from calipers.clients import as_prompt as texts_as_prompt
+from calipers.clients.huggingface import LoadOptions
 from calipers.clients.huggingface.checkpoint import Local
-from calipers.clients.huggingface.options import LoadOptions
 from calipers.errors import ClientError, InputError
-from calipers.running.job import Job
+from calipers.running import Job
 from calipers.systems.lm_eval.entries import GENERATION, ROLLING
 from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask
 from calipers.systems.lm_eval.tasks.prompts import Manner

@@ -34,8 +34,7 @@ from calipers.formats.run_folder import (
     whole,
 )
 from calipers.formats.source import opened
-from calipers.running import provenance
-from calipers.running.job import Job
+from calipers.running import Job, provenance
 from calipers.running.settings import setting
 from calipers.stats.cards import DEFAULT, canonical
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, middle, resampled, spread

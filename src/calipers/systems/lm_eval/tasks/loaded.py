@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
-from calipers.running.job import LOAD_SEEDS, Seeds
+from calipers.running import LOAD_SEEDS, Seeds
 from calipers.systems.lm_eval.tasks.documents import Rows, Splits, load_splits, processed, united
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Doc, Manner, called, choices_of, field_of, target_of, text_of
 from calipers.systems.lm_eval.tasks.task_file import (
