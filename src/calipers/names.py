@@ -428,32 +428,41 @@ BENCHMARK_CACHES = ("calipers.systems.evsys.cache:cached",)
 
 LENT = {
     "evsys_sdk": {
-        "evsys_sdk": "calipers.systems.evsys.lent",
+        "evsys_sdk": "calipers.systems.evsys",
         "evsys_sdk.benchmark": "calipers.systems.evsys.benchmark",
         "evsys_sdk.benchmark_run": "calipers.systems.evsys.benchmark:run_benchmark",
-        "evsys_sdk.data_types": "calipers.systems.evsys.lent.data_types",
-        "evsys_sdk.inference": "calipers.systems.evsys.lent.inference",
-        "evsys_sdk.inference.chat_templated": "calipers.systems.evsys.lent.inference:ChatTemplatedInference",
-        "evsys_sdk.inference.mock": "calipers.systems.evsys.lent.inference:MockInference MockInferenceConfig",
+        "evsys_sdk.data_types": (
+            "calipers.systems.evsys.lent:ChatMessagesRow E2BVerifier HarborTask InProcessVerifier LLMJudgeVerifier "
+            "PromptExample TargetFormat VerifierPayload block_to_image_src chat_messages_row_from_dict detect_format "
+            "from_dict harbor_task_from_dict has_images image_base64_block image_url_block iter_jsonl parse_rows "
+            "prompt_example_from_dict text_block to_dict"
+        ),
+        "evsys_sdk.inference": (
+            "calipers.systems.evsys.lent:ChatTemplatedInference MockInference MockInferenceConfig get_inference "
+            "list_inference list_inferences register_inference"
+        ),
+        "evsys_sdk.inference.chat_templated": "calipers.systems.evsys.lent:ChatTemplatedInference",
+        "evsys_sdk.inference.mock": "calipers.systems.evsys.lent:MockInference MockInferenceConfig",
         "evsys_sdk.metrics": "",
         "evsys_sdk.metrics.basic": "calipers.systems.evsys.metrics",
-        "evsys_sdk.protocols": (
-            "calipers.systems.evsys.lent.registry:InferenceClient Metric VerificationResult Verifier"
+        "evsys_sdk.protocols": "calipers.systems.evsys.lent:InferenceClient Metric VerificationResult Verifier",
+        "evsys_sdk.registry": (
+            "calipers.systems.evsys.lent:Registry get_metric get_verifier list_metrics list_verifiers register_metric "
+            "register_verifier schema_for get_inference list_inference list_inferences register_inference"
         ),
-        "evsys_sdk.registry": "calipers.systems.evsys.lent.registry",
         "evsys_sdk.training": "calipers.systems.evsys.benchmark:Trajectory TrajectoryGroup Turn",
-        "evsys_sdk.training.evaluators": "calipers.systems.evsys.lent.evaluators",
+        "evsys_sdk.training.evaluators": "calipers.systems.evsys.evaluators",
         "evsys_sdk.training.harbor_engine": "calipers.systems.evsys.benchmark:run_harbor_rollouts",
         "evsys_sdk.training.harbor_eval": (
             "calipers.systems.evsys.benchmark:eval_metrics eval_predictions score_via_harbor upload_eval_rollouts"
         ),
         "evsys_sdk.training.trajectory": "calipers.systems.evsys.benchmark:Trajectory TrajectoryGroup Turn",
         "evsys_sdk.verifiers": (
-            "calipers.systems.evsys.lent.registry:FormatOnly FormatOnlyConfig FormatOnlyVerifier VerificationResult "
+            "calipers.systems.evsys.lent:FormatOnly FormatOnlyConfig FormatOnlyVerifier VerificationResult "
             "Verifier get_verifier list_verifiers register_verifier"
         ),
         "evsys_sdk.verifiers.fns": "calipers.verifiers.user_code",
-        "evsys_sdk.verifiers.format_only": "calipers.systems.evsys.lent.registry:FormatOnlyConfig FormatOnlyVerifier",
+        "evsys_sdk.verifiers.format_only": "calipers.systems.evsys.lent:FormatOnlyConfig FormatOnlyVerifier",
     },
     "nemo_gym": {
         "nemo_gym": "calipers.systems.nemo_gym.lent",
@@ -492,8 +501,8 @@ The names of a module follow a colon; without a colon it has all names of its so
 """
 
 LENT_REGISTRIES = {
-    "metric": "calipers.systems.evsys.lent.registry:METRIC_REGISTRY",
-    "verifier": "calipers.systems.evsys.lent.registry:VERIFIER_REGISTRY",
+    "metric": "calipers.systems.evsys.lent:METRIC_REGISTRY",
+    "verifier": "calipers.systems.evsys.lent:VERIFIER_REGISTRY",
 }
 """The replaced registry that user code registers its objects in, by the kind of index."""
 

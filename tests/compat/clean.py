@@ -8,7 +8,7 @@ import pytest
 
 from calipers import compat
 from calipers.names import METRICS, VERIFIERS
-from calipers.systems.evsys.lent.registry import METRIC_REGISTRY, VERIFIER_REGISTRY
+from calipers.systems.evsys.lent import METRIC_REGISTRY, VERIFIER_REGISTRY
 from calipers.verifiers import user_code
 
 

@@ -8,7 +8,7 @@ import calipers
 from calipers.compat import load_plugin
 from calipers.errors import InputError, PluginError
 from calipers.names import METRICS
-from calipers.systems.evsys.lent.registry import list_metrics
+from calipers.systems.evsys.lent import list_metrics
 from calipers.verifiers.find import verifier as find
 
 WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"

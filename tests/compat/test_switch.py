@@ -5,7 +5,7 @@ import pytest
 import calipers
 from calipers.compat import skip_unknown_metrics
 from calipers.errors import UnknownName
-from calipers.systems.evsys.lent.registry import register_metric
+from calipers.systems.evsys.lent import register_metric
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_the_section_of_evsys(tmp_path, section, expected, wrapped):
 
 def test_the_mock_answers_with_its_own_template_alone(tmp_path):
     (run,), _ = read(tmp_path, "benchmark: {path: a, inference: {kind: mock}}")
-    assert run["model"] == ("python/calipers.systems.evsys.lent.inference:MockInference",)
+    assert run["model"] == ("python/calipers.systems.evsys.lent:MockInference",)
     with pytest.raises(InputError) as caught:
         read(tmp_path, "benchmark: {path: a, inference: {kind: mock, params: {template: A}}}")
     wrong = "benchmark.inference.params: is {'template': 'A'}, which the mock does not accept here"

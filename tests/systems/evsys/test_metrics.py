@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import calipers
 from calipers.errors import InputError, UnknownName
-from calipers.systems.evsys.lent.registry import get_metric, list_metrics
+from calipers.systems.evsys.lent import get_metric, list_metrics
 from calipers.systems.evsys.metrics import EVSYS, PASS_THRESHOLD
 
 NAN = math.nan

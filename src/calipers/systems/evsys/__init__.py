@@ -1,6 +1,17 @@
-"""EvSys: its Benchmark, prediction rows and metric names, and substitutes for its modules while they are absent."""
+"""EvSys: its Benchmark, prediction rows and metric names, and substitutes for its modules while they are absent.
+
+Lent as ``evsys_sdk`` itself: what concerns benchmarks, metrics, verifiers, clients and their data. Nothing is loaded
+before its name is asked for. ``__version__`` is that of the release whose behaviour is lent.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
 
 from calipers.systems.system import DialectCard, System
+
+__version__ = "0.1.0"
 
 SYSTEM = System(
     DialectCard(
@@ -22,3 +33,23 @@ SYSTEM = System(
         },
     )
 )
+
+_NAMES: Final = {  # module -> the names that EvSys' package has of it
+    "calipers.systems.evsys.benchmark": "Benchmark BenchmarkScore BenchmarkTaskResult run_benchmark",
+    "calipers.systems.evsys.lent": (
+        "ChatMessagesRow E2BVerifier HarborTask InProcessVerifier InferenceClient LLMJudgeVerifier Metric "
+        "PromptExample TargetFormat Verifier VerifierPayload block_to_image_src chat_messages_row_from_dict "
+        "detect_format from_dict get_inference get_metric get_verifier harbor_task_from_dict has_images "
+        "image_base64_block image_url_block iter_jsonl list_inferences list_metrics list_verifiers parse_rows "
+        "prompt_example_from_dict register_inference register_metric register_verifier text_block to_dict"
+    ),
+}
+_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = ["__version__", *sorted(_HOMES)]  # what is lent as ``evsys_sdk``
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

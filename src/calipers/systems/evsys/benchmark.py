@@ -67,7 +67,7 @@ from calipers.verifiers import judged, user_code
 from calipers.verifiers.find import NamedVerifier
 
 if TYPE_CHECKING:
-    from calipers.systems.evsys.lent.registry import TextGenerator
+    from calipers.systems.evsys.lent import TextGenerator
 
 __all__ = [  # what is lent as ``evsys_sdk.benchmark``
     "Benchmark",

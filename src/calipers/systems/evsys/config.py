@@ -21,7 +21,7 @@ KEYS: Final = {  # a key of the section -> our setting
 APART: Final = ("path", "id", "name", "engine", "chat_template", "models", "model", "inference")  # read one by one
 IDLE: Final = ("run_every", "split", "tags")  # for training
 DEFAULTS: Final = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
-MOCK: Final = "calipers.systems.evsys.lent.inference:MockInference"  # the model of its mock client
+MOCK: Final = "calipers.systems.evsys.lent:MockInference"  # the model of its mock client
 
 
 def runs(path: str, section: Any, shared: Settings) -> tuple[list[Settings], list[str]]:

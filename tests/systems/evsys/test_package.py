@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calipers.compat import activate
-from calipers.systems.evsys import lent
+from calipers.systems import evsys
 
 SCRIPT = Path(__file__).parent / "fixtures" / "whole_package.py"
 
@@ -63,7 +63,7 @@ def test_every_name_of_the_package_is_there():
     assert package.__all__ == sorted(package.__all__, key=lambda name: (name != "__version__", name))
     assert [name for name in package.__all__ if getattr(package, name, None) is None] == []
     with pytest.raises(AttributeError, match="has no attribute 'Experiment'"):
-        lent.Experiment  # noqa: B018
+        evsys.Experiment  # noqa: B018
 
 
 @pytest.mark.parametrize(

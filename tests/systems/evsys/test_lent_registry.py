@@ -3,7 +3,7 @@ from compat.packages import put
 
 from calipers.compat import activate
 from calipers.names import METRICS
-from calipers.systems.evsys.lent.registry import (
+from calipers.systems.evsys.lent import (
     METRIC_REGISTRY,
     Registry,
     get_metric,

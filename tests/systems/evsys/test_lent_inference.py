@@ -4,15 +4,15 @@ import pytest
 
 from calipers.compat import activate
 from calipers.errors import CalipersError
-from calipers.systems.evsys.lent.inference import (
+from calipers.systems.evsys.lent import (
     INFERENCE_REGISTRY,
     ChatTemplatedInference,
+    InferenceClient,
     MockInference,
     get_inference,
     list_inference,
     register_inference,
 )
-from calipers.systems.evsys.lent.registry import InferenceClient
 
 
 @pytest.fixture(autouse=True)

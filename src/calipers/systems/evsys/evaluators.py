@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from calipers.errors import CalipersError, InputError
 from calipers.systems.evsys.benchmark import Benchmark
-from calipers.systems.evsys.lent.inference import ChatTemplatedInference
+from calipers.systems.evsys.lent import ChatTemplatedInference
 from calipers.systems.evsys.predictions import eval_predictions, upload_eval_rollouts
 
 __all__ = ["BenchmarkEvaluator", "build_in_loop_evaluators"]

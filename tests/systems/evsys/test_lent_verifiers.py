@@ -8,7 +8,7 @@ from compat.packages import put
 from calipers.clients import Completion
 from calipers.compat import activate
 from calipers.names import VERIFIERS
-from calipers.systems.evsys.lent.registry import (
+from calipers.systems.evsys.lent import (
     VERIFIER_REGISTRY,
     FormatOnly,
     FormatOnlyConfig,
@@ -96,7 +96,7 @@ def test_a_registered_class_judges_runs():
 
 
 DECORATED = """
-from calipers.systems.evsys.lent.registry import VerificationResult, register_verifier
+from calipers.systems.evsys.lent import VerificationResult, register_verifier
 @register_verifier("brought")
 class Brought:
     def verify(self, *, prompt, completion, target):

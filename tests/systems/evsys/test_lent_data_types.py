@@ -6,7 +6,7 @@ import pytest
 from tasks.given import row
 
 from calipers.errors import CalipersError
-from calipers.systems.evsys.lent.data_types import (
+from calipers.systems.evsys.lent import (
     ChatMessagesRow,
     HarborTask,
     InProcessVerifier,

@@ -9,7 +9,7 @@ from tasks.given import benchmark, row
 
 from calipers import Benchmark
 from calipers.errors import CalipersError, HarborError
-from calipers.systems.evsys.lent.evaluators import BenchmarkEvaluator, build_in_loop_evaluators
+from calipers.systems.evsys.evaluators import BenchmarkEvaluator, build_in_loop_evaluators
 
 
 class Letters:
