@@ -515,7 +515,7 @@ DIALECTS = Index(
         "native": "calipers.request:NATIVE",
         "evsys": "calipers.systems.evsys.metrics:EVSYS",
         "nemo_gym": "calipers.systems.nemo_gym.metrics:NEMO_GYM",
-        "lm_eval": "calipers.systems.lm_eval.words:LM_EVAL",
+        "lm_eval": "calipers.systems.lm_eval.read:LM_EVAL",
         "harbor": "calipers.systems.harbor.job_result:HARBOR",
     },
 )

@@ -608,7 +608,7 @@ def _model(options: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
     if kind not in KINDS:
         raise UnknownName(f"--model: {UnknownName.of('kind of model', kind, KINDS)}")
     if kind == "dummy":
-        from calipers.systems.lm_eval.jobs.dummy import SPEC
+        from calipers.systems.lm_eval.jobs.client import SPEC
 
         return SPEC, {}, notes
     if kind == "hf":

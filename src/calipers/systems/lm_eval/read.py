@@ -1,4 +1,7 @@
-"""What lm-evaluation-harness writes: a line for each document and pipeline, results files, and its output folder."""
+"""What lm-evaluation-harness writes: a line for each document and pipeline, results files, and its output folder.
+
+Its dialect is a mean of each metric over documents, by the names of its results.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,10 @@ from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
 from calipers.formats.repeated_keys import once_by_raws, refuse_twice, said_twice, twice
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
+from calipers.request import Dialect
 from calipers.rollouts.column import Column
 from calipers.rollouts.table import Part
+from calipers.systems.lm_eval import SYSTEM
 
 LIKELIHOODS: Final = {
     "perplexity": "",
@@ -547,4 +552,12 @@ RESULTS = Format(
     stands_for_others=True,
     extras=extras,
     has_documents=True,
+)
+
+
+LM_EVAL = Dialect(
+    "lm_eval",
+    metrics=SYSTEM.card.words,
+    default=SYSTEM.card.default,
+    over_datasets=False,  # rewards are of many kinds; groups say which belong together
 )

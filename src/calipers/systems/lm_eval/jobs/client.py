@@ -4,15 +4,18 @@
 
     document ──► requests ──► a task's prompt ──► each sent in turn ──► one completion of the log
 
-The completion of a single request for text is that text. Any other is JSON, with one object per request.
+The completion of a single request for text is that text. Any other is JSON, with one object per request. The model
+``dummy`` is here too.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from itertools import groupby
 from typing import Any, Final, cast
 
@@ -26,6 +29,7 @@ from calipers.clients import (
     Line,
     Request,
     Rolling,
+    Scored,
     Text,
     likelihoods,
     read_back,
@@ -326,3 +330,37 @@ def task_client(client: Client, job: Job, suite: Suite) -> Client:
     if scores is not None and not of_class:
         return scores
     return SeveralRequests(client, scores, [name for name in SETTABLE if name in job.origins])
+
+
+# -- lm-evaluation-harness' model ``dummy``
+
+ANSWER: Final = "lol"
+SPEC: Final = f"python/{__name__}:DUMMY"  # as the name of a model
+
+
+class Dummy:
+    """A model that knows nothing and costs nothing, to try a task with: it writes "lol".
+
+    lm-evaluation-harness draws its log-likelihoods one after another; here each is drawn from its own text, so that the
+    order in which requests are answered does not matter, and the same text has the same likelihood in every run.
+    """
+
+    async def complete(self, request: Request) -> Completion:
+        """The same word to whatever is asked."""
+        return Completion(ANSWER)
+
+    async def score(self, requests: Sequence[Text]) -> list[Scored]:
+        """A log-likelihood between -1 and 0 for each text, never the likeliest."""
+        return [Scored(-_uniform(text), greedy=False, tokens=1) for text in requests]
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _uniform(text: Text) -> float:
+    parts = [text.text] if isinstance(text, Rolling) else [repr(text.context), text.continuation]
+    digest = sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
+    return math.ldexp(int.from_bytes(digest[:6]), -48)
+
+
+DUMMY: Final = Dummy()
