@@ -468,7 +468,12 @@ LENT = {
         "nemo_gym": "calipers.systems.nemo_gym.lent",
         "nemo_gym.base_resources_server": "calipers.systems.nemo_gym.lent.base_resources_server",
         "nemo_gym.config_types": "calipers.systems.nemo_gym.lent.models",
-        "nemo_gym.global_config": "calipers.systems.nemo_gym.lent.global_config",
+        "nemo_gym.global_config": (
+            "calipers.systems.nemo_gym.lent.models:"
+            "AGENT_REF_KEY_NAME NEMO_GYM_CONFIG_DICT_ENV_VAR_NAME NEMO_GYM_CONFIG_PATH_ENV_VAR_NAME "
+            "RESPONSES_CREATE_PARAMS_KEY_NAME RESPONSE_KEY_NAME ROLLOUT_INDEX_KEY_NAME TASK_INDEX_KEY_NAME "
+            "ServerSettings get_first_server_config_dict get_global_config_dict maybe_get_global_config_dict"
+        ),
         "nemo_gym.judge": (
             "calipers.systems.nemo_gym.lent.base_resources_server:"
             "JudgeError call_judge judge_failsafe reraise_judge_errors"
@@ -514,7 +519,7 @@ DIALECTS = Index(
     {
         "native": "calipers.request:NATIVE",
         "evsys": "calipers.systems.evsys.metrics:EVSYS",
-        "nemo_gym": "calipers.systems.nemo_gym.metrics:NEMO_GYM",
+        "nemo_gym": "calipers.systems.nemo_gym.read:NEMO_GYM",
         "lm_eval": "calipers.systems.lm_eval.read:LM_EVAL",
         "harbor": "calipers.systems.harbor.job_result:HARBOR",
     },

@@ -44,7 +44,7 @@ def test_a_file_that_serves_one_beside_it():
     [
         ("calipers.systems.harbor.read", {"harbor"}),
         ("calipers.systems.lm_eval.read", {"lm_eval"}),
-        ("calipers.systems.nemo_gym.metrics", {"nemo_gym"}),
+        ("calipers.systems.nemo_gym.aggregate", {"nemo_gym"}),
         ("calipers.systems.nemo_gym.read", {"nemo_gym"}),
         ("calipers.systems.harbor.trials.via_harbor", {"harbor"}),
         ("calipers.stats.paired", set()),

@@ -55,7 +55,7 @@ def serve(
         raise InputError.at("--verifier", f"{server} verifies answers itself", "expected one of the two")
     token = _token(token_env)
     try:
-        from calipers.systems.nemo_gym.serve.guard import Door
+        from calipers.systems.nemo_gym.serve.app import Door
         from calipers.systems.nemo_gym.serve.serving import Served
         from calipers.systems.nemo_gym.serve.serving import serve as serve_until_stopped
     except ModuleNotFoundError as error:

@@ -8,9 +8,8 @@ from gym import put, row
 
 from calipers.errors import InputError, PluginError
 from calipers.formats.read import begin
-from calipers.systems.nemo_gym import aggregate
+from calipers.systems.nemo_gym import METRICS, ROLLOUT, TASK, aggregate, beside
 from calipers.systems.nemo_gym.aggregate import aggregate_agents, encoded, entries_of, file_chunks, one_table
-from calipers.systems.nemo_gym.words import METRICS, ROLLOUT, TASK, beside
 
 WITHOUT_HOOKS = [
     one

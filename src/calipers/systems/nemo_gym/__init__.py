@@ -1,7 +1,78 @@
-"""NeMo Gym: its rollouts, metrics, servers and collections."""
+"""NeMo Gym: its rollouts, metrics, servers and collections; and its names, light enough for a glossary.
 
-from calipers.systems.nemo_gym.words import DEFAULT, WORDS
+Rows have its keys. A metric is a statistic, a slash, and any numeric key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
 from calipers.systems.system import DialectCard, System
+
+TASK: Final = "_ng_task_index"
+ROLLOUT: Final = "_ng_rollout_index"
+AGENT: Final = "agent_ref"
+PARAMS: Final = "responses_create_params"
+FAILURE: Final = "_ng_failure_class"
+TERMINAL: Final = "_ng_failure_terminal"
+KILLED: Final = "_ng_no_persist"
+ATTEMPT: Final = "_ng_attempt_index"
+REWARD: Final = "reward"
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # of an index
+
+FAILURES: Final = "_failures.jsonl"
+INPUTS: Final = "_materialized_inputs.jsonl"
+METRICS: Final = "_aggregate_metrics.json"
+PROFILE_ENDS: Final = ("_reward_profiling.jsonl", "_agent_metrics.json")  # of the offline profile
+
+AnyPath = TypeVar("AnyPath", str, Path)
+
+
+def beside(path: AnyPath, ending: str) -> AnyPath:
+    """The file of that ending beside a file of rollouts: only the last extension is replaced.
+
+    >>> beside("runs/r.x.jsonl", METRICS)
+    'runs/r.x_aggregate_metrics.json'
+    """
+    return type(path)(os.path.splitext(path)[0] + ending)
+
+
+def outcome_of(failure: object) -> str:
+    """The outcome of an attempt that NeMo Gym marks as failed: a gap, by who is to blame."""
+    word = str(failure)
+    return "judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"
+
+
+STATISTICS: Final = ("mean", "max", "min", "median", "std")
+KEY: Final = "KEY"
+"""Stands for the numeric key in a list of the names."""
+
+
+class Words(Mapping[str, str]):
+    """``mean/reward`` and its like, and what each is here; every key there may be, listed once as KEY.
+
+    >>> WORDS["max/output_tokens"], "pass@1" in WORDS
+    ('max(column=output_tokens)', False)
+    """
+
+    def __getitem__(self, name: str) -> str:
+        statistic, slash, key = name.partition("/")
+        if statistic not in STATISTICS or not (slash and key):
+            raise KeyError(name)
+        return f"{statistic}(column={key})"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([f"{statistic}/{KEY}" for statistic in STATISTICS])
+
+    def __len__(self) -> int:
+        return len(STATISTICS)
+
+
+WORDS: Final = Words()
+DEFAULT: Final = tuple(f"{statistic}/*" for statistic in STATISTICS)  # of every numeric key
 
 SYSTEM = System(
     DialectCard(

@@ -10,6 +10,7 @@ from calipers.errors import InputError
 from calipers.formats.source import STDIN, Source
 from calipers.reports.result import Result
 from calipers.rollouts.table import Part
+from calipers.systems.nemo_gym import INPUTS, METRICS, PROFILE_ENDS, beside
 from calipers.systems.nemo_gym.aggregate import (
     Hooks,
     aggregate_agents,
@@ -22,7 +23,6 @@ from calipers.systems.nemo_gym.aggregate import (
     reward_profile,
 )
 from calipers.systems.nemo_gym.read import records, without_companions
-from calipers.systems.nemo_gym.words import INPUTS, METRICS, PROFILE_ENDS, beside
 
 PROFILE: Final = "nemo_gym_profile"
 

@@ -27,9 +27,25 @@ from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, o
 from calipers.formats.repeated_keys import Ends, letters, once_by_raws
 from calipers.formats.rows import Gather, Growing, GrowingLabels
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, blocks_of, line_blocks
+from calipers.request import Dialect
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import BadRow, Labels, Part, Places
+from calipers.systems.nemo_gym import (
+    AGENT,
+    DEFAULT,
+    FAILURE,
+    FAILURES,
+    INPUTS,
+    KILLED,
+    PARAMS,
+    REWARD,
+    ROLLOUT,
+    TASK,
+    WORDS,
+    beside,
+    outcome_of,
+)
 from calipers.systems.nemo_gym.row_builder import (
     Cells,
     GymPart,
@@ -51,19 +67,6 @@ from calipers.systems.nemo_gym.wire import (
     decoded,
     index_fault,
     usages,
-)
-from calipers.systems.nemo_gym.words import (
-    AGENT,
-    FAILURE,
-    FAILURES,
-    INPUTS,
-    KILLED,
-    PARAMS,
-    REWARD,
-    ROLLOUT,
-    TASK,
-    beside,
-    outcome_of,
 )
 
 _DICT = msgspec.json.Decoder(dict[str, Any])
@@ -544,3 +547,4 @@ ROLLOUTS = Format(
     without_companions=without_companions,
     extras=_extras,
 )
+NEMO_GYM = Dialect("nemo_gym", metrics=WORDS, default=DEFAULT)

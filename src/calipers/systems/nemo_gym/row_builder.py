@@ -15,8 +15,8 @@ from calipers.formats.rows import Growing, GrowingFlags, GrowingLabels
 from calipers.rollouts.column import Bools, Floats, Ints, alike
 from calipers.rollouts.record import shown
 from calipers.rollouts.table import Part
+from calipers.systems.nemo_gym import AGENT, FAILURE, KILLED, REWARD, ROLLOUT, TASK
 from calipers.systems.nemo_gym.wire import MIXED, as_index, index_fault, too_large
-from calipers.systems.nemo_gym.words import AGENT, FAILURE, KILLED, REWARD, ROLLOUT, TASK
 
 Row = Mapping[str, Any]
 LEAST, MOST = -(2**63), 2**64 - 1  # what 64 bits hold, with a sign or without

@@ -15,7 +15,7 @@ from calipers.formats.format import Raw
 from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_key, struct_of, union, unreadable
 from calipers.formats.repeated_keys import Doubled, said_twice, twice
 from calipers.rollouts.record import named, shown
-from calipers.systems.nemo_gym.words import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
+from calipers.systems.nemo_gym import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
 
 MIXED: Final = "task indices are text in some rows and numbers in others; expected only one of the two"
 TARGETS: Final = ("target", "expected_answer", "expected")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from systems.nemo_gym.serve.asking import spoken
 
 from calipers.systems.nemo_gym.lent import base_resources_server as judge
-from calipers.systems.nemo_gym.lent import global_config, models, server_utils
+from calipers.systems.nemo_gym.lent import models, server_utils
 from calipers.systems.nemo_gym.lent.base_resources_server import normalize_tool_name
 from calipers.systems.nemo_gym.lent.models import BaseVerifyRequest
 
@@ -58,10 +58,10 @@ def test_references():
 
 def test_the_configuration_is_that_of_the_environment(monkeypatch):
     monkeypatch.delenv("NEMO_GYM_CONFIG_DICT", raising=False)
-    assert global_config.get_global_config_dict() == {}
+    assert models.get_global_config_dict() == {}
     monkeypatch.setenv("NEMO_GYM_CONFIG_DICT", "judge: {responses_api_models: {m: {host: h, port: 5}}}")
-    config = global_config.get_global_config_dict()
-    assert global_config.get_first_server_config_dict(config, "judge").port == 5
+    config = models.get_global_config_dict()
+    assert models.get_first_server_config_dict(config, "judge").port == 5
     assert config.judge.responses_api_models["m"].host == "h"
     assert config.get("nope", 3) == 3
     with pytest.raises(AttributeError):

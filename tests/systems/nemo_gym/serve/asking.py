@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calipers.systems.nemo_gym.hooks import load_server
-from calipers.systems.nemo_gym.serve.app import Offer, make_app
-from calipers.systems.nemo_gym.serve.guard import Door
+from calipers.systems.nemo_gym.serve.app import Door, Offer, make_app
 from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits, Workers, WorkerSettings
 
 HERE = Door()

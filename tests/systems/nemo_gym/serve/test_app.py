@@ -6,8 +6,7 @@ import pytest
 from gym import row
 from systems.nemo_gym.serve.asking import asking, server_file, spoken
 
-from calipers.systems.nemo_gym.serve.app import Offer, make_app
-from calipers.systems.nemo_gym.serve.guard import Door
+from calipers.systems.nemo_gym.serve.app import Door, Offer, make_app
 
 PAGE = Path(__file__).parent / "fixtures" / "math_server.py"
 ROWS = [row(task, n, float(task == 0 or (task == 2 and n < 2))) for task in range(3) for n in range(4)]

@@ -9,7 +9,7 @@ import pytest
 from waiting import PATIENCE
 
 from calipers.systems.nemo_gym.serve import serving
-from calipers.systems.nemo_gym.serve.guard import Door, Guard
+from calipers.systems.nemo_gym.serve.app import Door, Guard
 from calipers.systems.nemo_gym.serve.serving import HEAD, BoundedConnection
 
 LONG = PATIENCE  # that a client waits before it gives up, and the test fails

@@ -28,9 +28,9 @@ from calipers.clients.reply import from_status, malformed, read_refusal
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.running.loop import finish
+from calipers.systems.nemo_gym import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
 from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
 from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage, target_of
-from calipers.systems.nemo_gym.words import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
 from calipers.tasks import Message, Task
 from calipers.verifiers import Verifier, judged, ready
 from calipers.verifiers.find import NamedVerifier

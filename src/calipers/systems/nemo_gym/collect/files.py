@@ -17,9 +17,9 @@ from calipers.errors import InputError
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.running.folder import differences, is_at
 from calipers.running.log import Log, Scrub, put, repaired, scrubbed
+from calipers.systems.nemo_gym import FAILURES, INPUTS, METRICS, ROLLOUT, TASK, beside
 from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
 from calipers.systems.nemo_gym.wire import StoredRow
-from calipers.systems.nemo_gym.words import FAILURES, INPUTS, METRICS, ROLLOUT, TASK, beside
 
 ANOTHER: Final = "choose another --output, or --overwrite it"
 

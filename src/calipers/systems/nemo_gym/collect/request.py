@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
+from calipers.systems.nemo_gym import AGENT, PARAMS, ROLLOUT, TASK
 from calipers.systems.nemo_gym.wire import agent_name, index_fault
-from calipers.systems.nemo_gym.words import AGENT, PARAMS, ROLLOUT, TASK
 
 HEAD: Final = "http://127.0.0.1:11000"  # the head server of NeMo Gym, unless another is named
 DEFAULT: Final = "_default"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from calipers.systems.nemo_gym import FAILURE
 from calipers.systems.nemo_gym.lent.models import (
     AggregateMetrics,
     AggregateMetricsRequest,
@@ -30,7 +31,6 @@ from calipers.systems.nemo_gym.lent.models import (
     ReverifyMode,
 )
 from calipers.systems.nemo_gym.lent.reward_profile import AggregateMetricsMixin
-from calipers.systems.nemo_gym.words import FAILURE
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -204,7 +204,7 @@ def judge_failsafe(verify_fn: Callable[..., Awaitable[Any]]) -> Callable[..., Aw
             body = named.get("body", bodies[0] if bodies else None)
             if not isinstance(body, BaseModel):
                 raise
-            from calipers.systems.nemo_gym.serve.guard import StrictJSON
+            from calipers.systems.nemo_gym.serve.app import StrictJSON
 
             marks = {"reward": 0.0, FAILURE: "judge_failed", "_ng_failure_judge_error": str(error)}
             return StrictJSON({**body.model_dump(mode="json"), **marks})

@@ -1,13 +1,17 @@
-"""NeMo Gym's models: what a resources server is sent and answers, how servers name each other, and prompts.
+"""NeMo Gym's models: what a resources server is sent and answers, how servers name each other, prompts, configuration.
 
-Lent as ``nemo_gym.config_types``, ``nemo_gym.openai_utils`` and ``nemo_gym.prompt``. As there, a key that no class
-declares is dropped, unless the class allows it; but a request to a model may hold none. OpenAI's objects are looser
-than there: a key that OpenAI does not know is kept, and an item of an unknown kind is an object of its keys.
+Lent as ``nemo_gym.config_types``, ``nemo_gym.openai_utils``, ``nemo_gym.prompt`` and ``nemo_gym.global_config``; the
+last is the configuration of all servers together, which a server is handed as YAML in an environment variable.
+
+As there, a key that no class declares is dropped, unless the class allows it; but a request to a model may hold none.
+OpenAI's objects are looser than there: a key that OpenAI does not know is kept, and an item of an unknown kind is an
+object of its keys.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -17,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType
 
-from calipers.systems.nemo_gym import lent
+from calipers.systems.nemo_gym import AGENT, ROLLOUT, TASK, lent
 
 __all__ = [  # what is lent as ``nemo_gym.config_types``
     "AGENT_REF_KEY",
@@ -535,3 +539,64 @@ def apply_prompt_to_row(row: Mapping[str, Any], prompt_config: PromptConfig) -> 
     given = row.get("responses_create_params")
     params = {**given} if isinstance(given, Mapping) else {}
     return {**row, "responses_create_params": {**params, "input": fill_prompt(prompt_config, row)}}
+
+
+# -- the configuration of all servers together
+
+NEMO_GYM_CONFIG_DICT_ENV_VAR_NAME: Final = "NEMO_GYM_CONFIG_DICT"
+NEMO_GYM_CONFIG_PATH_ENV_VAR_NAME: Final = "NEMO_GYM_CONFIG_PATH"
+TASK_INDEX_KEY_NAME: Final = TASK
+ROLLOUT_INDEX_KEY_NAME: Final = ROLLOUT
+AGENT_REF_KEY_NAME: Final = AGENT
+RESPONSES_CREATE_PARAMS_KEY_NAME: Final = "responses_create_params"
+RESPONSE_KEY_NAME: Final = "response"
+
+
+class ServerSettings(dict[str, Any]):
+    """An object of the configuration, whose keys are attributes too.
+
+    >>> ServerSettings({"judge": {"port": 80}}).judge.port
+    80
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        return ServerSettings(value) if type(value) is dict else value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """What stands under a name, or the default."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def values(self) -> Any:
+        """What stands in it, as attributes too."""
+        return [self[name] for name in self]
+
+
+def maybe_get_global_config_dict() -> ServerSettings | None:
+    """The configuration; None where the process was not handed one."""
+    import yaml
+
+    text = os.environ.get(NEMO_GYM_CONFIG_DICT_ENV_VAR_NAME)
+    return ServerSettings(yaml.safe_load(text) or {}) if text else None
+
+
+def get_global_config_dict(*_: Any, **__: Any) -> ServerSettings:
+    """The configuration; an empty one where the process was not handed one."""
+    return maybe_get_global_config_dict() or ServerSettings()
+
+
+def get_first_server_config_dict(global_config_dict: Mapping[str, Any], top_level_path: str) -> Any:
+    """The settings of a server by its name: what stands under its kind and its implementation."""
+    kinds = global_config_dict[top_level_path]
+    implementations = next(iter(kinds.values()))
+    settings = next(iter(implementations.values()))
+    return ServerSettings(settings) if isinstance(settings, dict) else settings

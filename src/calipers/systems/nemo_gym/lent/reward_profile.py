@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from calipers.metrics.metric import share_without
+from calipers.systems.nemo_gym import AGENT, PROFILE_ENDS, REWARD, ROLLOUT, TASK
 from calipers.systems.nemo_gym.aggregate import (
     ComputeMetrics,
     Hooks,
@@ -32,7 +33,6 @@ from calipers.systems.nemo_gym.aggregate import (
 )
 from calipers.systems.nemo_gym.lent.models import AggregateMetrics, AggregateMetricsRequest
 from calipers.systems.nemo_gym.wire import agent_name
-from calipers.systems.nemo_gym.words import AGENT, PROFILE_ENDS, REWARD, ROLLOUT, TASK
 
 __all__ = [
     "AggregateMetrics",

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import BaseModel
 
 from calipers.systems.nemo_gym.lent.base_resources_server import SESSION_ID_KEY
-from calipers.systems.nemo_gym.lent.global_config import get_first_server_config_dict, get_global_config_dict
+from calipers.systems.nemo_gym.lent.models import get_first_server_config_dict, get_global_config_dict
 
 __all__ = [
     "MAX_NUM_TRIES",

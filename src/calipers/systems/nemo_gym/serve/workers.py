@@ -28,9 +28,9 @@ import msgspec
 
 from calipers.errors import CalipersError, InputError, PluginError
 from calipers.formats.format import BAD
+from calipers.systems.nemo_gym import ROLLOUT, TASK
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate, encoded
 from calipers.systems.nemo_gym.wire import AggregateRequest
-from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ import logging
 import pytest
 from systems.nemo_gym.serve.asking import HEADERS, HERE, asked
 
-from calipers.systems.nemo_gym.serve.guard import QUICK, Door, Guard
+from calipers.systems.nemo_gym.serve.app import QUICK, Door, Guard
 from calipers.systems.nemo_gym.serve.workers import LIMITS, BodyLimits
 
 

@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from calipers.systems.nemo_gym.serve.guard import Door
+from calipers.systems.nemo_gym.serve.app import Door
 
 HERE = socket.gethostname()
 

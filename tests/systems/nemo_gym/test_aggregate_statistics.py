@@ -2,22 +2,21 @@ import numpy as np
 import pytest
 from gym import row
 
-from calipers.systems.nemo_gym import metrics
+from calipers.systems.nemo_gym import STATISTICS, aggregate
 from calipers.systems.nemo_gym.row_builder import from_records
-from calipers.systems.nemo_gym.words import STATISTICS
 
 
 def described(*tasks, threads=False, monkeypatch=None):
     """The statistics of key x in each task, absent ones left out; None is a rollout without it."""
     if threads:
-        monkeypatch.setattr(metrics, "WORTH_THREADS", 0)
+        monkeypatch.setattr(aggregate, "WORTH_THREADS", 0)
     rows = [
         row(task, n, **({} if value is None else {"x": value}))
         for task, values in enumerate(tasks)
         for n, value in enumerate(values)
     ]
     table = from_records(rows)
-    found = metrics.per_task(metrics.frame(table, np.arange(len(table))))["x"]
+    found = aggregate.per_task(aggregate.frame(table, np.arange(len(table))))["x"]
     return [
         {name: float(found.values[name][task]) for name in STATISTICS if found.given[name][task]}
         for task in range(len(tasks))
@@ -55,10 +54,10 @@ def test_sums_are_those_of_pandas_and_overflow_is_infinite():
 )
 def test_extremes_are_integers_when_everything_is(rows, whole):
     table = from_records(rows)
-    assert metrics.frame(table, np.arange(len(table))).whole is whole
+    assert aggregate.frame(table, np.arange(len(table))).whole is whole
 
 
 def test_keys_stand_as_a_walk_by_task_and_rollout_meets_them():
     rows = [row(1, 0, z=1), row(0, 1, y=1, x=1), row(0, 0, None, response={"usage": {"u": 1}}), row(0, 2, w=1)]
     table = from_records(rows)
-    assert list(metrics.frame(table, np.arange(len(table))).fields) == ["u", "reward", "y", "x", "w", "z"]
+    assert list(aggregate.frame(table, np.arange(len(table))).fields) == ["u", "reward", "y", "x", "w", "z"]

@@ -8,9 +8,16 @@ from gym import exported, plainly, put, row
 import calipers
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.formats.source import BLOCK
-from calipers.systems.nemo_gym.aggregate import Hooks, aggregate, aggregate_agents, by_agent, reward_profile, stripped
+from calipers.systems.nemo_gym.aggregate import (
+    Hooks,
+    aggregate,
+    aggregate_agents,
+    by_agent,
+    reward_profile,
+    stripped,
+)
 from calipers.systems.nemo_gym.collect.request import Materializing, materialize
-from calipers.systems.nemo_gym.metrics import NEMO_GYM
+from calipers.systems.nemo_gym.read import NEMO_GYM
 
 NAN = math.nan
 
