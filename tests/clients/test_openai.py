@@ -184,6 +184,10 @@ def test_what_a_server_says_about_it(body, told):
         ({"Retry_After": "nan"}, None),
         ({"Retry_After": "inf"}, None),
         ({"Retry_After": "1e9"}, None),
+        ({"Retry_After": "86400"}, 86_400),
+        ({"Retry_After": "999999999"}, None),  # 32 years: nobody waits for that
+        ({"Retry_After": "Fri, 31 Dec 9999 23:59:59 GMT"}, None),
+        ({"retry_after_ms": "999999999999"}, None),
         ({"Retry_After": "Wed, 21 Oct 99999999999999 07:28:00 GMT"}, None),
         ({"Retry_After": "Wed, 21 Oct 2026 07:28:00 -99999999999999"}, None),
         ({}, None),

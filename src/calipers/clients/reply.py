@@ -26,6 +26,7 @@ LONGEST = 200
 
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
 _RETRIED = {408, 409, 429}
+LONGEST_WAIT = 86_400.0  # seconds; a server that asks for more than a day has its clock or its units wrong
 _HOPELESS = {401, 403, 404}  # key, permission, model or address: the next call has the same ones
 
 
@@ -89,15 +90,21 @@ def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secre
 def wait_asked(headers: Mapping[str, str]) -> float | None:
     """The seconds a server asks us to wait: ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
 
+    None where it asks for none, or for more than a day.
+
     >>> wait_asked({"Retry-After": "1.5"}), wait_asked({"Retry-After": "soon"})
     (1.5, None)
     """
-    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
-        return milliseconds / 1000
     text = headers.get("Retry-After")
-    seconds = _number(text)
-    if seconds is not None or not text:
-        return seconds
+    milliseconds = _number(headers.get("retry-after-ms"))
+    seconds = _number(text) if milliseconds is None else milliseconds / 1000
+    if seconds is None and text:
+        seconds = _until(text)
+    return seconds if seconds is not None and seconds <= LONGEST_WAIT else None
+
+
+def _until(text: str) -> float | None:
+    """The seconds until a date; None for what is none."""
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, OverflowError):  # no date, or one with numbers that no date has
