@@ -130,6 +130,21 @@ def test_a_torn_log_loses_its_last_record_and_no_more(tmp_path, cut):
     assert again.evidence == pytest.approx(whole.evidence)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.0001, 0.02, 0.3, 0.5, 0.7])
+@pytest.mark.parametrize("bit", [1, 64])
+def test_a_byte_that_changed_in_the_log_is_told_and_nothing_is_cut_off(tmp_path, share, bit):
+    write_run(tmp_path, 6)
+    look(tmp_path)
+    log = tmp_path / ".calipers-watch" / "watch.log"
+    damaged = bytearray(log.read_bytes())
+    damaged[int(share * len(damaged))] ^= bit
+    log.write_bytes(damaged)
+    (tmp_path / ".calipers-watch" / "snapshot.bin").unlink()
+    with pytest.raises(InputError, match=r"watch.log: record \d+ is damaged"):
+        look(tmp_path)
+    assert log.read_bytes() == damaged
+
+
 def test_a_watch_that_is_killed_goes_on(tmp_path):
     """kill -9 in the middle of reading: the next look ends where one look would have ended."""
     write_run(tmp_path / "a", 30, drop=0.2, at=20)

@@ -48,7 +48,6 @@ SCHEMA: Final = "calipers.watch_state/1"
 _HEAD: Final = struct.Struct("<II")  # length of the record, checksum of it
 LOCK_TRIES: Final = 4
 LOCK_PAUSE: Final = 0.05  # seconds between two of them
-LARGEST: Final = 1 << 30  # bytes of a record
 SETTINGS, STEP, FILE, LOOK, ACCEPT = "settings", "step", "file", "look", "accept"
 Header = dict[str, Any]
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
@@ -76,7 +75,8 @@ class StateFolder:
 
     def close(self) -> None:
         """Let go of the folder."""
-        self._log.close()
+        with suppress(OSError):  # what `flush` could not write, as it said
+            self._log.close()
         self._lock.close()
 
     def _hold(self) -> None:
@@ -95,25 +95,21 @@ class StateFolder:
             raise InputError.at(str(self.path), "another calipers watch uses this state", right) from None
 
     def _index(self) -> int:
-        """Read the headers of all whole records; where they end."""
+        """Read the headers of all whole records; where they end. InputError for one that is not as it was written."""
         end = os.fstat(self._log.fileno()).st_size
         place = 0
+        self._log.seek(0)
         while place + _HEAD.size <= end:
-            self._log.seek(place)
             length, checksum = _HEAD.unpack(self._log.read(_HEAD.size))
-            if length > LARGEST or place + _HEAD.size + length > end:
-                break
-            line = self._log.readline(length)
-            last = place + _HEAD.size + length == end  # only the last can be torn
-            if last:
-                self._log.seek(place + _HEAD.size)
-                if zlib.crc32(self._log.read(length)) != checksum:
-                    break
-            try:
-                header = _DECODER.decode(line)
-            except msgspec.DecodeError:
-                break
-            self.records.append((header, place + _HEAD.size + len(line), length - len(line)))
+            body = self._log.read(min(length, end - place))
+            if not body or zlib.crc32(body) != checksum:
+                if place + _HEAD.size + length < end or _wrong_length(body, length):
+                    wrong = f"record {len(self.records) + 1} is damaged: its checksum is not that of its content"
+                    right = "restore it from a copy, use another --state DIR, or delete this one to begin anew"
+                    raise InputError.at(str(self.path / LOG), wrong, right)
+                break  # only the last can be torn
+            line = body[: body.index(b"\n") + 1]
+            self.records.append((_DECODER.decode(line), place + _HEAD.size + len(line), length - len(line)))
             place += _HEAD.size + length
         if self.records and self.records[0][0].get("schema") != SCHEMA:
             found = self.records[0][0].get("schema")
@@ -195,6 +191,18 @@ class StateFolder:
             monitor.__dict__.update(from_tree(content["monitor"]))
             return monitor
         return None
+
+
+def _wrong_length(body: bytes, length: int) -> bool:
+    """Whether the arrays that a record names would make it of another length: then it is damaged, and not torn."""
+    line, newline, _ = body.partition(b"\n")
+    try:
+        arrays = _DECODER.decode(line)["arrays"] if newline else None
+        return arrays is not None and length != len(line) + 1 + sum(
+            np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for _, dtype, shape in arrays
+        )
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        return False
 
 
 _CLASSES: Final = {
