@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import ipaddress
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -123,3 +125,16 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         patterns, "_run", lambda action, pattern, text, case, limit: run(action, pattern, text, case, min(limit, 0.2))
     )
     monkeypatch.setattr(pipelines, "SECONDS", 0.2)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A disk of 64 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = shutil.which("mount")
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if mount is None or os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a disk of 64 KiB can be made by root only")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)

@@ -34,6 +34,18 @@ def test_one_command_from_agents_to_numbers(tmp_path):
         assert report(url)["runs"] == 24
 
 
+def test_metrics_that_cannot_be_taken_away_are_told_before_a_call(tmp_path):
+    tasks(tmp_path)
+    (tmp_path / "r_aggregate_metrics.json").mkdir()
+    with agent() as url:
+        done = calipers(
+            "collect", "--input", "tasks.jsonl", "--output", "r.jsonl", "--agent", f"math={url}", cwd=tmp_path
+        )
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr.startswith("r_aggregate_metrics.json: cannot be written (Is a directory)")
+        assert report(url)["runs"] == 0
+
+
 def test_nemo_gyms_own_arguments_mean_the_same(tmp_path):
     tasks(tmp_path, 4, None)
     ours = ["--num-repeats", "2", "--add-seed", "--limit", "3", "--concurrency", "2", "--temperature", "0.25"]

@@ -2,8 +2,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
-import subprocess
 import threading
 
 import pytest
@@ -228,18 +226,6 @@ def test_a_file_that_may_not_grow_keeps_its_whole_lines(tmp_path, batch):
         f"{path}: cannot be written (File too large); what was finished before is kept: "
         "raise the limit on the size of a file and run the same command again"
     }
-
-
-@pytest.fixture
-def tiny_disk(tmp_path):
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = shutil.which("mount")
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    if mount is None or os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a disk of 64 KiB can be made by root only")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_full_disk_keeps_its_whole_lines(tiny_disk):

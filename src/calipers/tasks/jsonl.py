@@ -145,12 +145,16 @@ def write_suite(directory: Path, suite: Suite, params: Mapping[str, Any], source
     for file in files:
         if os.path.lexists(file):
             raise InputError.at(str(file), "already exists", "give another name, or remove it first")
+    made: list[Path] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             with open(file, "x", encoding="utf-8", newline="\n") as stream:
+                made.append(file)
                 stream.write(text)
     except OSError as error:
+        for file in made:  # half a benchmark would be in the way of the next
+            file.unlink(missing_ok=True)
         raise InputError.at(str(directory), f"cannot be written ({error.strerror})", "give another name") from None
     return [*files]
 

@@ -79,7 +79,10 @@ def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | No
     suite = read_suite(source)
     shelf = _shelf(_root(root), suite.name)
     make_root(_root(root), shelf)
-    beside = Path(tempfile.mkdtemp(prefix=".new-", dir=shelf))
+    try:
+        beside = Path(tempfile.mkdtemp(prefix=".new-", dir=shelf))
+    except OSError as error:
+        raise _unwritable(shelf, error) from None
     try:
         record = _copy(source, beside, suite.name, len(suite.tasks))
         if record.sha256 != suite.sha256:

@@ -152,12 +152,17 @@ def new_key(path: str) -> str:
     for name, _, _ in files:
         if os.path.lexists(name):
             raise InputError.at(name, "already exists", "expected a new file; a key is never replaced")
+    made: list[str] = []
     for name, content, mode in files:
         try:
             with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                made.append(name)
                 file.write(content)
                 os.fsync(file.fileno())
         except OSError as error:
+            for begun in made:  # a private key without its public one would be in the way of the next
+                with suppress(OSError):
+                    os.unlink(begun)
             raise InputError.at(name, f"cannot be written ({error.strerror})") from None
     return f"{path}.pub"
 

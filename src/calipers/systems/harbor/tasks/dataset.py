@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -532,13 +533,21 @@ def make_task(name: str, directory: str | os.PathLike[str] = ".") -> list[str]:
     root = Path(directory)
     _make(root)
     folder = root / name.rpartition("/")[2]
-    if os.path.lexists(folder):
-        raise InputError.at(str(folder), "already exists", "expected another name")
-    for file, text in TASK_FILES.items():
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        _written(folder / file, text.replace("{name}", name))
-        if file.endswith(".sh"):
-            (folder / file).chmod(0o755)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        raise InputError.at(str(folder), "already exists", "expected another name") from None
+    except OSError as error:
+        raise InputError.at(str(folder), f"cannot be created ({error.strerror})", "expected a directory") from None
+    try:
+        for file, text in TASK_FILES.items():
+            _make((folder / file).parent)
+            _written(folder / file, text.replace("{name}", name))
+            if file.endswith(".sh"):
+                (folder / file).chmod(0o755)
+    except InputError:
+        shutil.rmtree(folder, ignore_errors=True)  # half a task would be in the way of the next
+        raise
     done = [f"{folder}: written"]
     if manifest := read_manifest(root):
         replace_file(manifest.source.path, refreshed(manifest, {name: task_digest(folder)}, {}))

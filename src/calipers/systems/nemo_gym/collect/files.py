@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from calipers.errors import InputError
+from calipers.errors import InputError, LogError
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.running.folder import differences, is_at
 from calipers.running.log import Log, Scrub, put, repaired, scrubbed
@@ -133,8 +133,12 @@ class Files:
         return path
 
     def drop_metrics(self) -> None:
-        """Take away metrics that rollouts to come will make wrong."""
-        beside(self.path, METRICS).unlink(missing_ok=True)
+        """Take away metrics that rollouts to come will make wrong; LogError when they cannot be."""
+        path = beside(self.path, METRICS)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise LogError.of(path, error) from None
 
     def close(self) -> None:
         """Finish the logs and let go of the files; LogError when a line could not be written."""
