@@ -212,6 +212,23 @@ def test_what_lies_beside_says_what_was_planned_and_what_failed(tmp_path):
     assert seen(read(named)[0]) == seen(table)  # a glob names them too
 
 
+def test_a_rollout_without_an_agent_has_that_of_its_plan(tmp_path):
+    """The first versions of NeMo Gym wrote no agents into rollouts, only into the plan."""
+    path = put(tmp_path / "run.jsonl", row(0, 0, agent=None), row(1, 0, 0.5, agent=None), row(2, 0, agent="c"))
+    plan = [planned(0, 0), planned(1, 0, agent="b"), planned(1, 1, agent="b"), planned(2, 0, agent="c")]
+    put(tmp_path / "run_materialized_inputs.jsonl", *plan)
+    table, _ = read([path])
+    assert (Ledger.of(table).planned, Ledger.of(table).outcomes) == (4, {"scored": 3, "not_run": 1})
+    assert [(group.keys[0][0], list(group.tasks)) for group in table.groups()] == [
+        ("a", ["0"]),
+        ("b", ["1"]),
+        ("c", ["2"]),
+    ]
+    assert [entry["agent_ref"]["name"] for entry in exported(path)] == ["a", "b", "c"]
+    put(tmp_path / "run_materialized_inputs.jsonl", *plan, planned(0, 0, agent="b"))  # which of the two ran it?
+    assert [group.keys[0][0] for group in read([path])[0].groups()] == [None, "a", "b", "c"]
+
+
 def test_other_files_with_such_names_are_read(tmp_path):
     first = put(tmp_path / "a.jsonl", {"task": "x", "reward": 1})
     second = put(tmp_path / "a_failures.jsonl", {"task": "y", "reward": 0})

@@ -26,6 +26,7 @@ from calipers.systems.nemo_gym.row_builder import (
     Cells,
     GymPart,
     GymRows,
+    Keys,
     Row,
     agent_of,
     from_records,
@@ -554,7 +555,7 @@ def _by_appearance(rows: GymRows, chosen: Ints) -> list[str]:
         given = overlaid(rows, name).given[chosen]
         if given.any():
             at = int(given.argmax())
-            keys = rows.keys[int(chosen[at])]
+            keys = rows.keys.get(int(chosen[at])) or Keys(list(rows.top), list(rows.usage))  # as they were met
             first[name] = at, [*keys.top, *keys.usage].index(name)
     return sorted(first, key=first.__getitem__)
 

@@ -54,6 +54,7 @@ from calipers.systems.nemo_gym.row_builder import (
     RowBuilder,
     keys_of,
     overlaid,
+    recoded,
     take_records,
 )
 from calipers.systems.nemo_gym.wire import (
@@ -303,6 +304,7 @@ def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
     if not has_companions(path):
         return [part for part in parts if len(part)]
     failed, planned = _companion(path, FAILURES), _companion(path, INPUTS)
+    parts = _with_planned_agents(parts, planned)
     keys = _keys([*parts, failed, planned])
     done, lost, wanted = np.concatenate(keys[:-2]), keys[-2], keys[-1]
     attempt, tried = _attempts(lost)
@@ -319,6 +321,29 @@ def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
     filled: list[Part] = [part for part in (*main, failed, outstanding) if len(part)]
     source = PLANNED_FROM if len(planned) else "rows"
     return [replace(part, planned_from=source) for part in filled]
+
+
+def _with_planned_agents(parts: Sequence[GymPart], planned: Part) -> list[GymPart]:
+    """The parts, in which a rollout that names no agent has that of its planned one, as in NeMo Gym's profile.
+
+    Its first versions wrote no agents into rollouts.
+    """
+    tables = [part.gym for part in parts if part.gym is not None]
+    if not len(planned) or all((gym.agent >= 0).all() for gym in tables):
+        return list(parts)
+    *keys, wanted = _keys([replace(part, labels={"agent": Labels.absent(len(part))}) for part in (*parts, planned)])
+    distinct, first, counts = np.unique(wanted, return_index=True, return_counts=True)
+    plan = planned.labels["agent"]
+    agent = np.where(counts == 1, plan.code[first], -1)
+    named = []
+    for part, gym, key in zip(parts, tables, keys, strict=True):
+        at = np.minimum(np.searchsorted(distinct, key), len(distinct) - 1)
+        agents, code = recoded([gym.agents, plan.values], [gym.agent, np.where(distinct[at] == key, agent[at], -1)])
+        own, of_plan = np.split(code, [len(gym)])
+        code = np.where(own < 0, of_plan, own)
+        labels = {**part.labels, "agent": Labels(code, agents)}
+        named.append(replace(part, labels=labels, gym=replace(gym, agents=agents, agent=code)))
+    return named
 
 
 def _companion(path: str, word: str) -> Part:
@@ -472,7 +497,8 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
     for role in names:
         if role not in (REWARD, "answer"):
             wrong = f"{role} has a fixed key in NeMo Gym's rollouts"
-            raise InputError.at("--columns", wrong, "expected reward=KEY or answer=KEY")
+            right = f"expected reward=KEY or answer=KEY; with task={TASK} too, it is read as plain JSON Lines"
+            raise InputError.at("--columns", wrong, right)
     parts: list[GymPart] = read_lines("calipers.systems.nemo_gym.read:GymLines", source, names, labels, progress)
     return with_companions(source.path, parts)
 

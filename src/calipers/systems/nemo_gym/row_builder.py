@@ -192,10 +192,10 @@ def joined(parts: Sequence[GymRows]) -> GymRows:
     if len({part.names is None for part in parts}) > 1:
         raise InputError(MIXED)
     starts = np.cumsum([0, *map(len, parts)])
-    agents, agent = _recoded([part.agents for part in parts], [part.agent for part in parts])
+    agents, agent = recoded([part.agents for part in parts], [part.agent for part in parts])
     names, task = None, np.concatenate([part.task for part in parts])
     if parts[0].names is not None:
-        names, task = _recoded([part.names or () for part in parts], [part.task for part in parts])
+        names, task = recoded([part.names or () for part in parts], [part.task for part in parts])
     return GymRows(
         task,
         names,
@@ -209,7 +209,8 @@ def joined(parts: Sequence[GymRows]) -> GymRows:
     )
 
 
-def _recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[list[str], Ints]:
+def recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[list[str], Ints]:
+    """The distinct names of several lists, and codes into them in place of codes into each; -1 stays."""
     index: dict[str, int] = {}
     recoded = []
     for values, code in zip(lists, codes, strict=True):
