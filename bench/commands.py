@@ -116,10 +116,10 @@ def _sandbox(candidates: int) -> Took:
     code = (
         "import asyncio, json, sys\n"
         "from calipers.clients import Completion\n"
-        "from calipers.verifiers.find import verifier\n"
+        "from calipers.verifiers.user_code import find_verifier\n"
         "from calipers.tasks import Task\n"
         "count, tests, text = json.loads(sys.argv[1])\n"
-        "judge = verifier('python_tests')\n"
+        "judge = find_verifier('python_tests')\n"
         "async def main():\n"
         "    for n in range(count):\n"
         "        verdict = await judge.verify(Task(str(n), '?', 'python_tests', tests), Completion(text))\n"

@@ -9,7 +9,7 @@ from calipers.compat import load_plugin
 from calipers.errors import InputError, PluginError
 from calipers.names import METRICS
 from calipers.systems.evsys.lent import list_metrics
-from calipers.verifiers.find import verifier as find
+from calipers.verifiers.user_code import find_verifier as find
 
 WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"
 

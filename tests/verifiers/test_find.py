@@ -7,9 +7,8 @@ from verifiers.judging import judge
 from calipers.errors import PluginError, UnknownName
 from calipers.names import VERIFIERS
 from calipers.verifiers import user_code
-from calipers.verifiers.find import names, verifier
 from calipers.verifiers.text import EXACT_MATCH
-from calipers.verifiers.user_code import register, unregister
+from calipers.verifiers.user_code import find_verifier, register, unregister, verifier_names
 
 BUILT_IN = sorted(VERIFIERS.entries)
 OF_TEXT = ["contains", "exact_match", "format_only", "numeric_match", "regex_match", "tool_calls_match"]
@@ -41,34 +40,34 @@ def always(model_output, expected, params):
 
 
 def test_every_built_in_knows_its_name():
-    assert names() == BUILT_IN
-    assert [verifier(name).name for name in BUILT_IN] == BUILT_IN
-    assert all(verifier(name).rerunnable for name in OF_TEXT)
-    assert verifier("exact_match") is EXACT_MATCH
+    assert verifier_names() == BUILT_IN
+    assert [find_verifier(name).name for name in BUILT_IN] == BUILT_IN
+    assert all(find_verifier(name).rerunnable for name in OF_TEXT)
+    assert find_verifier("exact_match") is EXACT_MATCH
 
 
 def test_a_registered_function_comes_first():
     register("mine", always)
     register("exact_match", always)
-    assert names() == sorted([*BUILT_IN, "mine"])
-    assert judge(verifier("mine"), "a").reward == judge(verifier("exact_match"), "a").reward == 0.75
+    assert verifier_names() == sorted([*BUILT_IN, "mine"])
+    assert judge(find_verifier("mine"), "a").reward == judge(find_verifier("exact_match"), "a").reward == 0.75
     unregister("exact_match")
-    assert verifier("exact_match") is EXACT_MATCH
+    assert find_verifier("exact_match") is EXACT_MATCH
 
 
 def test_what_packages_bring(site):
     brought = {"f": "brings_some:function", "o": "brings_some:Object", "n": "brings_some:number"}
     put(site, "brings-some", PLUGINS, {"calipers.verifiers": brought})
-    assert names() == sorted([*BUILT_IN, *brought])
-    assert judge(verifier("f"), "a").reward == 0.25
-    assert judge(verifier("o"), "a").reward == 0.5
+    assert verifier_names() == sorted([*BUILT_IN, *brought])
+    assert judge(find_verifier("f"), "a").reward == 0.25
+    assert judge(find_verifier("o"), "a").reward == 0.5
     with pytest.raises(PluginError, match="verifier 'n' is 42; expected grade"):
-        verifier("n")
+        find_verifier("n")
 
 
 def test_a_package_does_not_replace_what_is_built_in(site):
     put(site, "brings-some", PLUGINS, {"calipers.verifiers": {"exact_match": "brings_some:function"}})
-    assert verifier("exact_match") is EXACT_MATCH
+    assert find_verifier("exact_match") is EXACT_MATCH
 
 
 @pytest.mark.parametrize(
@@ -82,5 +81,5 @@ def test_a_package_does_not_replace_what_is_built_in(site):
 def test_an_unknown_name(name, said):
     register("mine", always)
     with pytest.raises(UnknownName) as caught:
-        verifier(name)
+        find_verifier(name)
     assert str(caught.value) == said

@@ -42,7 +42,8 @@ from calipers.running.rollout import Bench, gold
 from calipers.stats.estimate import Estimate
 from calipers.stats.intervals import interval
 from calipers.tasks import Suite, Task
-from calipers.verifiers.find import NamedVerifier, judge_of
+from calipers.verifiers import NamedVerifier
+from calipers.verifiers.user_code import judge_of
 
 SHOWN = 5  # ids of a kind that are named in a table
 

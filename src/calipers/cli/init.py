@@ -74,7 +74,7 @@ def make_benchmark(name: str | None, table: str, parent: Path, settings: Mapping
     from calipers.tasks.jsonl import write_suite
     from calipers.tasks.questions import Questions, questions_suite
     from calipers.tasks.table import read_table
-    from calipers.verifiers.find import named_verifier
+    from calipers.verifiers.user_code import named_verifier
 
     if not name:
         raise InputError.at("--from", "the benchmark has no name", f"expected calipers init NAME --from {table}")

@@ -30,10 +30,9 @@ from calipers.running import Job
 from calipers.running.library import JobBenchmark
 from calipers.running.rollout import Bench, Blame, Case, close_all, notes_of
 from calipers.tasks import Task
-from calipers.verifiers import Verdict, Verifier, judged, ready
-from calipers.verifiers.find import NamedVerifier, judge_of, named_verifier, verifier
+from calipers.verifiers import NamedVerifier, Verdict, Verifier, judged, ready
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
-from calipers.verifiers.user_code import opened
+from calipers.verifiers.user_code import find_verifier, judge_of, named_verifier, opened
 
 HANDLER: Final = "calipers.engines.rollouts:RolloutHandler"
 VERDICT_HANDLER: Final = "calipers.engines.rollouts:VerdictHandler"
@@ -204,7 +203,7 @@ class VerdictHandler:
         task, completion = item
         name = self._instead or str(task.verifier)
         if name not in self._judges:
-            found: NamedVerifier = named_verifier(name) if self._instead else verifier(name)
+            found: NamedVerifier = named_verifier(name) if self._instead else find_verifier(name)
             self._judges[name] = opened(found, self._secrets)
         try:
             return await self._blame.judged(self._judges[name], task, completion)

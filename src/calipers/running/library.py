@@ -30,8 +30,8 @@ from calipers.tasks.jsonl import HarborTask, as_task
 from calipers.tasks.questions import COLUMN_SETTINGS, Questions, questions_suite
 from calipers.tasks.store import load_suite, names
 from calipers.tasks.table import SUFFIXES, is_table, read_table
-from calipers.verifiers.find import NamedVerifier, named_verifier
-from calipers.verifiers.user_code import GradeFunction
+from calipers.verifiers import NamedVerifier
+from calipers.verifiers.user_code import GradeFunction, named_verifier
 
 
 def questions_of(job: Job) -> Questions:

@@ -52,9 +52,9 @@ from calipers.running.rollout import Outstanding, notes_of
 from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks import Suite, Task
-from calipers.verifiers.find import NamedVerifier, judge_of
+from calipers.verifiers import NamedVerifier
 from calipers.verifiers.text import EXACT_MATCH, ExactMatchOfRun
-from calipers.verifiers.user_code import opened
+from calipers.verifiers.user_code import judge_of, opened
 
 
 def shuffled(tasks: Sequence[Task], seed: int) -> list[Task]:

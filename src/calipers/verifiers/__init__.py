@@ -42,6 +42,24 @@ class Verifier(Protocol):
         ...
 
 
+class NamedVerifier(Verifier, Protocol):
+    """A verifier as a run uses it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in tasks."""
+        ...
+
+    @property
+    def rerunnable(self) -> bool:
+        """Whether it may verify stored completions again: its verdict depends only on them."""
+        ...
+
+    def check(self, task: Task) -> None:
+        """Accept a task that can be verified; InputError if it cannot be verified with any answer."""
+        ...
+
+
 def fault(task: Task, wrong: str, right: str) -> InputError:
     """The error for a task that its verifier can never verify."""
     return InputError.at(f"task {task.id!r}", wrong, right)

@@ -8,6 +8,8 @@ A registered function is a verifier of that name in every run. As in EvSys, regi
 silently replaces it, built-in functions included. Lent as ``evsys_sdk.verifiers.fns``; two things are stricter than in
 EvSys: `regex_match` gives up after a second (`calipers.text.patterns.RegexTimeout`), and a coordinate that is no pair
 of numbers is a miss for `tool_calls_match`, not a TypeError.
+
+A verifier is found by its name: registered functions first, then built-in verifiers, then installed plugins.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from typing import Any, Final, TypeVar
 from calipers.clients import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
-from calipers.names import VERIFIERS, load_code
+from calipers.names import VERIFIERS, is_code, load_code
 from calipers.tasks import Task
-from calipers.verifiers import Verdict, Verifier, checked, failure, fault, message_of
+from calipers.verifiers import NamedVerifier, Verdict, Verifier, checked, failure, fault, message_of
 from calipers.verifiers.text import contains, exact_match, regex_match, tool_calls_match
 
 __all__ = [  # what is lent as ``evsys_sdk.verifiers.fns``
@@ -342,3 +344,41 @@ def opened(judge: Verifier, secrets: Secrets) -> Verifier:
         secrets.add_environment()
     use: Callable[[Secrets], Verifier] | None = getattr(judge, "use", None)
     return judge if use is None else use(secrets)
+
+
+def find_verifier(name: str) -> NamedVerifier:
+    """The verifier of a name; UnknownName names the nearest, PluginError if its plugin is invalid.
+
+    >>> find_verifier("exact_match").rerunnable
+    True
+    """
+    if fn := _registered.get(name):
+        return FunctionVerifier(name, fn)
+    if name in VERIFIERS.entries:
+        built_in: NamedVerifier = VERIFIERS.load(name)
+        return built_in
+    if is_code(name):
+        wrong = "is code in a file, and tasks may not name code to run"
+        raise UnknownName(f"verifier {name!r} {wrong}; name it yourself: --verifier {name}")
+    thing = VERIFIERS.plugin(name)
+    if thing is None:
+        raise VERIFIERS.unknown(name, known=verifier_names())
+    return wrap(name, thing)
+
+
+def named_verifier(name: str) -> NamedVerifier:
+    """The verifier that the user named: a name that `find_verifier` knows, or ``FILE.py:OBJECT``, whose file is run."""
+    return code_verifier(name) if is_code(name) else find_verifier(name)
+
+
+def judge_of(task: Task) -> NamedVerifier:
+    """The verifier that a task names; UnknownName says which task."""
+    try:
+        return find_verifier(str(task.verifier))
+    except UnknownName as error:
+        raise UnknownName(f"task {task.id!r}: {error}") from None
+
+
+def verifier_names() -> list[str]:
+    """Every name that `find_verifier` knows, sorted."""
+    return sorted({*VERIFIERS.names(), *list_fns()})

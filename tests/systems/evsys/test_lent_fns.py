@@ -5,7 +5,7 @@ import pytest
 
 from calipers.verifiers import user_code
 from calipers.verifiers import user_code as fns
-from calipers.verifiers.find import verifier
+from calipers.verifiers.user_code import find_verifier
 
 CASE = {"ignore_case": True}
 CLICK = {"tool": "click", "action": "left", "coordinate": [100, 100]}
@@ -95,9 +95,9 @@ def test_what_is_registered_here_judges_runs():
     def mine(model_output, expected, params):
         return 1
 
-    assert fns.get("mine") is verifier("mine").fn is mine
+    assert fns.get("mine") is find_verifier("mine").fn is mine
     fns.register("mine", fns.contains)
-    assert fns.get("mine") is verifier("mine").fn is fns.contains
+    assert fns.get("mine") is find_verifier("mine").fn is fns.contains
     assert "mine" in fns.list_fns()
 
 

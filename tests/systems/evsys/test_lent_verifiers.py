@@ -20,7 +20,7 @@ from calipers.systems.evsys.lent import (
     register_verifier,
 )
 from calipers.tasks import Task
-from calipers.verifiers.find import verifier
+from calipers.verifiers.user_code import find_verifier
 
 BOTH = "<think>t</think><answer>A</answer>"
 
@@ -91,7 +91,7 @@ def test_the_registry():
 def test_a_registered_class_judges_runs():
     register_verifier("half")(Half)
     task = Task("t1", "2 + 2?", "half", None, {"bonus": 0.25})
-    verdict = asyncio.run(verifier("half").verify(task, Completion("4")))
+    verdict = asyncio.run(find_verifier("half").verify(task, Completion("4")))
     assert (verdict.reward, verdict.fields) == (0.75, {"seen": 1.0})
 
 
@@ -111,7 +111,7 @@ def test_installed_packages_are_asked(tmp_path, monkeypatch):
     monkeypatch.setitem(VERIFIERS._groups, "evsys_sdk.verifiers", "calipers.compat:borrowing")
     assert list_verifiers() == ["brought", "format_only"]
     assert get_verifier("brought").name == "brought"
-    verdict = asyncio.run(verifier("brought").verify(Task("t1", "?", "brought"), Completion("4")))
+    verdict = asyncio.run(find_verifier("brought").verify(Task("t1", "?", "brought"), Completion("4")))
     assert verdict.reward == 0.25
 
 

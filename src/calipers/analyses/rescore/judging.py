@@ -29,8 +29,8 @@ from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED, Outcome
 from calipers.running.rollout import BROKE, Bench, column, whole_characters
 from calipers.tasks import Task
 from calipers.text.filters import Answer, Filter, filtered
-from calipers.verifiers import Verdict, ready
-from calipers.verifiers.find import NamedVerifier, named_verifier, verifier
+from calipers.verifiers import NamedVerifier, Verdict, ready
+from calipers.verifiers.user_code import find_verifier, named_verifier
 
 AT_ONCE = 1 << 18  # bytes of a batch
 BLANKS = b" \t\r"
@@ -346,7 +346,7 @@ class BatchJudge:
 
     def _judge(self, name: str) -> NamedVerifier:
         if name not in self._judges:
-            judge = named_verifier(name) if name == self._instead else verifier(name)
+            judge = named_verifier(name) if name == self._instead else find_verifier(name)
             if not judge.rerunnable:
                 wrong = "its verdict depends on more than the completion, and only the completion is stored"
                 raise InputError.at(f"verifier {name!r}", wrong, "run the benchmark again instead")

@@ -63,8 +63,7 @@ from calipers.tasks.jsonl import (
 from calipers.tasks.questions import Questions, questions_suite, roles_of
 from calipers.tasks.store import lookup
 from calipers.tasks.table import read_table, table_of
-from calipers.verifiers import judged, user_code
-from calipers.verifiers.find import NamedVerifier
+from calipers.verifiers import NamedVerifier, judged, user_code
 
 if TYPE_CHECKING:
     from calipers.systems.evsys.lent import TextGenerator

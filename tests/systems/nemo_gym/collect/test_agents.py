@@ -15,7 +15,7 @@ from calipers.errors import ClientError, InputError
 from calipers.systems.nemo_gym.collect.agents import Reach, SimpleAgent, request_of, response_of, task_of
 from calipers.systems.nemo_gym.collect.agents import Server as Judge
 from calipers.verifiers import Verdict
-from calipers.verifiers.find import verifier
+from calipers.verifiers.user_code import find_verifier
 
 
 def row(params=None, **more):
@@ -93,7 +93,7 @@ def test_a_row_becomes_a_request(params, messages, settings):
     ],
 )
 def test_a_row_that_takes_more_is_refused_before_anything_is_sent(params, said):
-    agent = SimpleAgent("m", Scripted({}), verifier("exact_match"), Secrets())
+    agent = SimpleAgent("m", Scripted({}), find_verifier("exact_match"), Secrets())
     with pytest.raises(InputError, match=r"tasks\.jsonl: task 3: ") as error:
         agent.check(row(params), "tasks.jsonl")
     assert said in str(error.value)
@@ -231,7 +231,7 @@ def test_a_refusal_is_an_answer():
     async def scene():
         async with Server(Forecast(), [REFUSED_CHAT]) as model:
             client = connect("openai/any", Connection(base_url=model.url))
-            agent = SimpleAgent("openai/any", client, verifier("exact_match"), Secrets())
+            agent = SimpleAgent("openai/any", client, find_verifier("exact_match"), Secrets())
             answer = await agent.run(row(expected_answer="2"))
             await agent.close()
             return answer
@@ -252,7 +252,7 @@ def test_a_refusal_is_an_answer():
 )
 def test_a_verifier_of_ours_judges_in_process(name, text, target, expected):
     async def scene():
-        agent = SimpleAgent("m", Scripted(lambda _: Completion(text)), verifier(name), Secrets())
+        agent = SimpleAgent("m", Scripted(lambda _: Completion(text)), find_verifier(name), Secrets())
         return await agent.run(row(target=target))
 
     answer = asyncio.run(scene())

@@ -32,8 +32,7 @@ from calipers.systems.nemo_gym import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
 from calipers.systems.nemo_gym.collect.request import Key, Row, key_of
 from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage, target_of
 from calipers.tasks import Message, Task
-from calipers.verifiers import Verifier, judged, ready
-from calipers.verifiers.find import NamedVerifier
+from calipers.verifiers import NamedVerifier, Verifier, judged, ready
 
 LARGEST = 64 * 2**20  # bytes of a rollout: a longer line could not be read again
 LARGEST_METRICS = 2**30  # bytes of the metrics of all rollouts

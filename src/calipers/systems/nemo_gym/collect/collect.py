@@ -64,7 +64,8 @@ from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.request import Collecting, Row, agent_of, key_of, materialize
 from calipers.systems.nemo_gym.read import records
 from calipers.systems.nemo_gym.wire import MIXED, TARGETS
-from calipers.verifiers.find import NamedVerifier, verifier
+from calipers.verifiers import NamedVerifier
+from calipers.verifiers.user_code import find_verifier
 
 # -- the loop
 
@@ -444,7 +445,7 @@ def _agent(name: str, target: str, request: Collecting, reach: Reach) -> Collect
     if request.verify_url is not None:
         judge = Server(checked(request.verify_url, "--verify-url"), reach)
     elif request.verifier is not None:
-        judge = verifier(request.verifier)
+        judge = find_verifier(request.verifier)
     else:
         wrong = "the built-in agent has no verifier"
         raise InputError.at(f"--agent {name}", wrong, "expected --verify-url URL or --verifier NAME")

@@ -46,8 +46,7 @@ from calipers.systems.nemo_gym.serve.workers import (
 )
 from calipers.systems.nemo_gym.wire import target_of
 from calipers.tasks import Prompt, Task
-from calipers.verifiers import judged
-from calipers.verifiers.find import NamedVerifier
+from calipers.verifiers import NamedVerifier, judged
 
 # -- checks before every route
 

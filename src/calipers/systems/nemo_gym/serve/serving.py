@@ -42,7 +42,7 @@ from calipers.systems.nemo_gym.serve.configuration import (
 from calipers.systems.nemo_gym.serve.workers import LIMITS, Workers, WorkerSettings
 from calipers.systems.nemo_gym.wire import TEXTS, response_object, response_usage
 from calipers.verifiers import ready
-from calipers.verifiers.find import verifier as find_verifier
+from calipers.verifiers.user_code import find_verifier
 
 BODY: Final = 64 << 20  # bytes of a request
 CHAT: Final = "/chat/completions"

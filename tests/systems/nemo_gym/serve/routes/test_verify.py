@@ -4,13 +4,12 @@ from systems.nemo_gym.serve.asking import asking, spoken
 from calipers.errors import VerifierError
 from calipers.systems.nemo_gym.serve.app import task_of
 from calipers.verifiers import Verdict
-from calipers.verifiers.find import verifier
-from calipers.verifiers.user_code import FunctionVerifier, ObjectVerifier
+from calipers.verifiers.user_code import FunctionVerifier, ObjectVerifier, find_verifier
 
 
 @pytest.fixture(scope="module")
 def exact():
-    with asking(verifier=verifier("exact_match")) as ask:
+    with asking(verifier=find_verifier("exact_match")) as ask:
         yield ask
 
 
