@@ -36,8 +36,8 @@ from typing import Any
 import click
 
 import calipers
+from calipers.cards import METRIC_CARDS
 from calipers.cli import COMMANDS, commands
-from calipers.metrics.cards import CARDS
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
@@ -225,7 +225,7 @@ def metrics_page() -> str:
         "formulas T is the number of tasks, n the number of samples of a task, c the number of passes among them,\n"
         "and r a reward.\n\n"
     )
-    return head + "\n".join(card.to_markdown() for card in CARDS.values())
+    return head + "\n".join(card.to_markdown() for card in METRIC_CARDS.values())
 
 
 def commands_page() -> str:

@@ -14,11 +14,19 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from calipers.cards import (
+    EXPLAINED,
+    METRIC_CARDS,
+    STATISTIC_CARDS,
+    WIDTH,
+    IntervalCard,
+    MethodCard,
+    card_for,
+    filled,
+    method_named,
+)
 from calipers.errors import UnknownName, nearest
-from calipers.metrics.cards import CARDS, WIDTH, card_for, filled
 from calipers.names import FILTERS, METRICS, VERIFIERS
-from calipers.stats.cards import CARDS as METHODS
-from calipers.stats.cards import EXPLAINED, IntervalCard, MethodCard, method_named
 from calipers.systems.system import DialectCard, every_system
 
 _LABEL = 13  # columns before the text of a line with a label
@@ -798,7 +806,7 @@ def _native(name: str) -> str:
     bare = name.partition("(")[0].strip()
     if bare in METRICS.plugins():  # this reads the installed packages, so it comes last
         return f"{bare}\nA metric of an installed plugin; its own documentation explains it.\n"
-    names = [*METRICS.names(), *METHODS, *EXPLAINED, *VERIFIERS.entries, *FILTERS.entries]
+    names = [*METRICS.names(), *STATISTIC_CARDS, *EXPLAINED, *VERIFIERS.entries, *FILTERS.entries]
     others = [*MODELS, *OUTCOMES, *DIALECTS, *FORMATS, *TERMS]
     known = [*names, *others]
     hint = "" if nearest(name, known) else "calipers list WHAT shows all names"
@@ -816,12 +824,12 @@ def _kind(name: str) -> str:
 def _card(name: str) -> str | None:
     """The card of a metric, a method or another name; None if there is none."""
     bare = name.partition("(")[0].strip()
-    if METRICS.match(bare) or bare in CARDS:
+    if METRICS.match(bare) or bare in METRIC_CARDS:
         card, k = card_for(name)
         return card.to_text(k)
     method = method_named(name)
     if method is not None:
-        return _method(method, METHODS[method])
+        return _method(method, STATISTIC_CARDS[method])
     if name in VERIFIERS.entries:
         return _verifier(name, VERIFIERS.load(name))
     if name in FILTERS.entries:

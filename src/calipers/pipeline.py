@@ -26,6 +26,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from calipers.cards import DEFAULT
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.formats.format import Named
 from calipers.formats.lines import NotPackable
@@ -61,7 +62,6 @@ from calipers.rollouts.ledger import Ledger, Missing, contributed, joined_ledger
 from calipers.rollouts.packed import PackedRollouts, Repeated, merge, table_of
 from calipers.rollouts.record import ASKED_AGAIN, OUTCOMES, SCORED, SEQUENCE, USAGE, Stop, not_said
 from calipers.rollouts.table import Part, Rollouts, assemble
-from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import (
     Estimate,
     Reduced,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
+from calipers.cards import DEFAULT, canonical
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
 from calipers.metrics.metric import Metric, MetricSpec, Opaque, own_name, settle
 from calipers.names import DIALECTS, METRICS, is_code, load_code, match
@@ -21,7 +22,6 @@ from calipers.rollouts.labels import PAIR, answers
 from calipers.rollouts.ledger import Missing, contributed
 from calipers.rollouts.record import MISSING, USAGE, label
 from calipers.rollouts.table import Rollouts
-from calipers.stats.cards import DEFAULT, canonical
 
 if TYPE_CHECKING:
     from calipers.reports.result import Result

@@ -4,9 +4,8 @@ import pytest
 from cli.running import lines, run
 
 from calipers import glossary
-from calipers.metrics.cards import CARDS
+from calipers.cards import INTERVALS, METHODS, METRIC_CARDS, method_named
 from calipers.names import METRICS
-from calipers.stats.cards import INTERVALS, METHODS, method_named
 
 NOTHING = "no metric, interval, test, verifier, filter, model, outcome, dialect, format or other word named"
 
@@ -65,11 +64,11 @@ def test_a_verifier_that_can_be_trusted_has_no_warning(capsys):
     assert "\nnote" not in explained(capsys, "python_tests")
 
 
-@pytest.mark.parametrize("name", [entry.replace("{k}", "2") for entry in CARDS])
+@pytest.mark.parametrize("name", [entry.replace("{k}", "2") for entry in METRIC_CARDS])
 def test_every_metric_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert "{k}" not in text
-    labels = [label for label, _ in CARDS[METRICS.match(name)[0]].parts()]
+    labels = [label for label, _ in METRIC_CARDS[METRICS.match(name)[0]].parts()]
     assert {"estimates", "formula", "source", "interval"} <= {*labels}
     assert all(f"\n{label} " in text for label in labels)
     assert max(map(len, text.splitlines())) <= 100

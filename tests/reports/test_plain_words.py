@@ -9,10 +9,10 @@ import pytest
 import calipers
 from calipers.analyses.compare import TESTS
 from calipers.analyses.compare.document import settings
+from calipers.cards import method_named
 from calipers.reports import terminal
 from calipers.reports.plain_words import METHOD, WHY, plain_method, plain_why
 from calipers.reports.result import document
-from calipers.stats.cards import method_named
 
 SOURCES = Path(calipers.__file__).parent
 PLACES = [

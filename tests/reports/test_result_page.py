@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reports.shown import HARMFUL, estimate, group, hostile, ledger, result
 
 import calipers
+from calipers.cards import METRIC_CARDS
 from calipers.formats.read import Input
-from calipers.metrics.cards import CARDS
 from calipers.reports import markdown, terminal
 from calipers.reports.document import Picture
 from calipers.reports.result import Slice, document
@@ -365,7 +365,7 @@ def test_one_slice_of_a_page_that_has_no_rollouts():
 
 
 def test_the_units_of_pages_are_those_of_the_cards():
-    assert {name: card.unit for name, card in CARDS.items() if card.unit} == OF_METRIC
+    assert {name: card.unit for name, card in METRIC_CARDS.items() if card.unit} == OF_METRIC
 
 
 def test_a_dataset_and_a_model_of_one_name_are_told_apart():

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
+from calipers.cards import ALIASES, DEFAULT, INTERVALS, asked_names, canonical
 from calipers.errors import UnknownName
-from calipers.stats.cards import ALIASES, DEFAULT, INTERVALS, asked_names, canonical
 from calipers.stats.intervals import METHODS, Weighted, interval, named_interval
 from examples import examples
 

@@ -8,19 +8,18 @@ from typing import Final
 import click
 
 from calipers import glossary
+from calipers.cards import INTERVALS, METHODS, METRIC_CARDS
 from calipers.cli.options import Command, verbose
 from calipers.cli.options import include_path as include_path_option
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName, nearest
-from calipers.metrics.cards import CARDS
 from calipers.names import FILTERS, METRICS, VERIFIERS, Index
 from calipers.reports.untrusted_text import clean
-from calipers.stats.cards import INTERVALS, METHODS
 
 
 def metrics() -> dict[str, str]:
     """Every metric with its definition; a plugin's metric by its name only."""
-    return {name: card.one_line.replace("{k}", "k") for name, card in CARDS.items()} | plugins(METRICS)
+    return {name: card.one_line.replace("{k}", "k") for name, card in METRIC_CARDS.items()} | plugins(METRICS)
 
 
 def described(index: Index) -> dict[str, str]:

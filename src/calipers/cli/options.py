@@ -12,10 +12,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from calipers.cards import asked_names
 from calipers.errors import InputError, UnknownName
 from calipers.names import DIALECTS, is_remote
 from calipers.names import FORMATS as READABLE
-from calipers.stats.cards import asked_names
 from calipers.stores import local, not_local
 
 FORMATS = ("table", "json", "csv", "md")

@@ -761,9 +761,9 @@ def _also(same: Sequence[str]) -> str:
 
 def described(estimate: Estimate) -> str:
     """What a number is, in a few words: the estimator in its signature, not the name it was requested by."""
-    from calipers.metrics.cards import CARDS, filled
+    from calipers.cards import METRIC_CARDS, filled
 
-    card, k = CARDS.get(estimate.made.metric), estimate.made.k
+    card, k = METRIC_CARDS.get(estimate.made.metric), estimate.made.k
     if card is None or estimate.made.over:
         script = estimate.made.metric == "metric_script"
         return "computed by a metric script" if script else "computed by a plugin from all rewards"

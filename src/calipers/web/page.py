@@ -12,12 +12,11 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
-from calipers.metrics.cards import CARDS, filled
+from calipers.cards import METRIC_CARDS, STATISTIC_CARDS, filled
 from calipers.reports.figures import POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import MINUS, decimals_of, duration, level, money, places, to
 from calipers.rollouts.ledger import Ledger
-from calipers.stats.cards import CARDS as METHODS
 from calipers.stats.estimate import Estimate
 from calipers.web import draw
 from calipers.web.draw import Scale, hatch
@@ -193,7 +192,7 @@ def of_estimate(
     name: str, estimate: Estimate, ledger: Ledger, *, missing: str, confidence: float, where: Sequence[str] = ()
 ) -> NumberCard:
     """The card of a metric's value; ``where`` names a slice, as key and value."""
-    card, k = CARDS.get(estimate.made.metric), estimate.made.k
+    card, k = METRIC_CARDS.get(estimate.made.metric), estimate.made.k
     value = "no value" if estimate.value is None else figure(estimate.value, DIGITS)
     shown = f"{name}, {where[0]} {where[1]}" if where else name
     fields = [
@@ -212,9 +211,9 @@ def of_estimate(
 
 def of_method(name: str) -> NumberCard | None:
     """The card of an interval or a test; None for one that has none."""
-    if name not in METHODS:
+    if name not in STATISTIC_CARDS:
         return None
-    card = METHODS[name]
+    card = STATISTIC_CARDS[name]
     return NumberCard(
         card_id(name), name, "", card.one_line, [(label.capitalize(), words) for label, words in card.parts()]
     )
@@ -390,7 +389,7 @@ def ends_of(estimate: Estimate) -> list[float | None]:
 
 def unit_of(estimate: Estimate) -> str:
     """The unit of a metric, such as USD; empty for a number without one."""
-    card = CARDS.get(estimate.made.metric)
+    card = METRIC_CARDS.get(estimate.made.metric)
     return card.unit if card else ""
 
 

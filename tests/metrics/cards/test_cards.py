@@ -4,20 +4,20 @@ import sys
 import pytest
 from waiting import PATIENCE
 
+from calipers.cards import METRIC_CARDS, card_for
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.cards import CARDS, card_for
 from calipers.names import METRICS
 
-EVERY = sorted(CARDS)
+EVERY = sorted(METRIC_CARDS)
 
 
 def test_every_metric_has_a_card_and_every_card_a_metric():
-    assert list(CARDS) == list(METRICS.entries)
+    assert list(METRIC_CARDS) == list(METRICS.entries)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_no_text_is_missing(name):
-    card = CARDS[name]
+    card = METRIC_CARDS[name]
     texts = [card.short, card.one_line, *(text for _, text in card.parts()), *card.edges, *card.others.values()]
     assert all(text == text.strip() and text for text in texts)
     assert card.one_line.endswith(".")
@@ -28,14 +28,14 @@ def test_no_text_is_missing(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_only_a_family_has_a_k(name):
-    card = CARDS[name]
+    card = METRIC_CARDS[name]
     assert ("{k}" in card.formula or "{k}" in card.one_line) == ("{k}" in name)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_card_says_what_its_metric_does(name):
     """Whether there is an interval, and which parameters there are, stands in the metric too."""
-    card, metric = CARDS[name], METRICS.load(name)
+    card, metric = METRIC_CARDS[name], METRICS.load(name)
     assert card.interval.startswith("None is computed") == bool(metric.no_interval)
     told = " ".join([card.formula, *card.edges])
     assert all(f"{key}=" in told for key in metric.params if key != "k")
@@ -54,7 +54,7 @@ def test_a_card_says_what_its_metric_does(name):
     ],
 )
 def test_the_card_of_a_name(asked, entry, k):
-    assert card_for(asked) == (CARDS[entry], k)
+    assert card_for(asked) == (METRIC_CARDS[entry], k)
 
 
 def test_names_without_a_card():
@@ -66,7 +66,7 @@ def test_names_without_a_card():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_text_and_markdown_hold_the_same(name):
-    card = CARDS[name]
+    card = METRIC_CARDS[name]
     text, page = " ".join(card.to_text().split()), card.to_markdown()
     for label, said in card.parts():
         assert said in text
@@ -76,6 +76,6 @@ def test_text_and_markdown_hold_the_same(name):
 
 
 def test_cards_load_no_arithmetic():
-    program = "import sys, calipers.metrics.cards; print('numpy' in sys.modules)"
+    program = "import sys, calipers.cards; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout == "False\n"

@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.cards import DEFAULT
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName
 from calipers.rollouts.column import Floats, Ints, total
-from calipers.stats.cards import DEFAULT
 from calipers.stats.intervals import Weighted, named_interval
 
 OVERLAP: Final = ("bleu", "chrf", "chrf++", "ter")

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from calipers.cards import DEFAULT, canonical
 from calipers.clients.huggingface.checkpoint import Local
 from calipers.errors import CalipersError, InputError
 from calipers.formats.run_folder import (
@@ -36,7 +37,6 @@ from calipers.formats.run_folder import (
 from calipers.formats.source import opened
 from calipers.running import Job, provenance
 from calipers.running.settings import setting
-from calipers.stats.cards import DEFAULT, canonical
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
 from calipers.systems.lm_eval.jobs.client import about, local, shown

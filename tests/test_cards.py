@@ -10,8 +10,8 @@ import pytest
 import calipers
 from calipers.analyses.compare import ADJUSTMENTS as ASKED_ADJUSTMENTS
 from calipers.analyses.judge_check import METHODS as JUDGE_METHODS
+from calipers.cards import EXPLAINED, INTERVALS, METHODS, STATISTIC_CARDS, IntervalCard, MethodCard, method_named
 from calipers.cli.compare import TESTS as ASKED_TESTS
-from calipers.stats.cards import CARDS, EXPLAINED, INTERVALS, METHODS, IntervalCard, MethodCard, method_named
 from calipers.stats.intervals import METHODS as NAMED_INTERVALS
 from calipers.stats.paired import TESTS
 
@@ -131,9 +131,9 @@ def test_a_card_answers_what_a_reader_asks(name):
 
 def test_no_name_means_two_things():
     assert not set(INTERVALS) & set(METHODS)
-    assert not set(EXPLAINED) & set(CARDS)
-    assert set(EXPLAINED.values()) <= set(CARDS)
-    plain = [name.lower().replace("-", "_") for name in (*CARDS, *EXPLAINED)]
+    assert not set(EXPLAINED) & set(STATISTIC_CARDS)
+    assert set(EXPLAINED.values()) <= set(STATISTIC_CARDS)
+    plain = [name.lower().replace("-", "_") for name in (*STATISTIC_CARDS, *EXPLAINED)]
     assert len(plain) == len(set(plain))
     assert all(isinstance(card, IntervalCard) for card in INTERVALS.values())
 
@@ -161,7 +161,7 @@ def test_a_name_in_other_letters(name, card):
 
 @pytest.mark.parametrize("name", ["wilson_t", "wilson", "beta_mixture", "floored_t", "strict", "mcnemar", "mid_p"])
 def test_what_a_card_says_was_measured_stands_on_the_page(name):
-    card = CARDS[name]
+    card = STATISTIC_CARDS[name]
     text = card.coverage if isinstance(card, IntervalCard) else card.measured
     page = (SOURCE.parents[1] / "docs" / "statistics.md").read_text()
     figures = set(re.findall(r"(?<![\d.])\d+\.\d(?!\d)", text))
