@@ -21,6 +21,7 @@ WIDTH = 96  # characters of a line of plain text
 _LABEL = 12
 _SYSTEM = 10
 _FOLDER = os.path.dirname(__file__)
+
 C = TypeVar("C")
 
 

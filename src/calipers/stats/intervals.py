@@ -649,4 +649,4 @@ METHODS: Final[Mapping[str, Method]] = {
     "bca": partial(_bootstrap, ends=bca_ends),
     "beta_mixture": _sequence,
 }
-"""Every method that can be asked for; `stats.cards` says what each is."""
+"""Every method that can be asked for; `calipers.cards` says what each is."""
