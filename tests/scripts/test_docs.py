@@ -140,7 +140,7 @@ def test_what_a_clock_measured(old, new, same):
 
 def test_the_page_of_metrics_has_a_section_for_each():
     page = docs.metrics_page()
-    assert page.count("\n## `") == len(docs.CARDS)
+    assert page.count("\n## `") == len(docs.METRIC_CARDS)
 
 
 def test_the_command_is_the_one_of_this_environment(place):
