@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import calipers
 from calipers.metrics.metric import WORTH_A_SAMPLE, percentiles, ranked
 
 MANY = 2 * WORTH_A_SAMPLE + 1
@@ -63,3 +64,17 @@ def test_the_values_are_left_as_they_were():
     before = values.copy()
     ranked(values, [5, MANY // 2])
     assert (values == before).all()
+
+
+def test_an_infinite_neighbour_has_no_say():
+    """Infinity times 0 is NaN, and the median of 1, 2 and infinity is 2."""
+    inf = np.inf
+    assert percentiles(np.array([1.0, 2.0, inf]), [0, 25, 50, 60, 90, 100]).tolist() == [1, 1.5, 2, inf, inf, inf]
+    assert percentiles(np.array([-inf, 2.0, inf]), [20, 50, 70]).tolist() == [-inf, 2, inf]
+    records = [[float(reward)] for reward in range(30)] + [[inf]] * 10
+    found = calipers.score(records, ["median(column=reward)", "percentile(column=reward,q=70)"])
+    assert found["median(column=reward)"].value == 19.5
+    assert found["median(column=reward)"].interval is not None
+    percentile = found["percentile(column=reward,q=70)"]
+    assert (percentile.interval, percentile.why) == (None, "the values around the percentile are not all finite")
+    assert found.to_dict()["digest"]

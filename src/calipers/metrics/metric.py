@@ -109,8 +109,12 @@ def percentiles(values: Floats, levels: Sequence[float]) -> Floats:
     first = np.floor(at).astype(np.int64)
     last = np.minimum(first + 1, len(values) - 1)
     low, high = ranked(values, [*first.tolist(), *last.tolist()]).reshape(2, -1)
-    step, share = high - low, at - first
-    return np.where(share >= 0.5, high - step * (1 - share), low + step * share)  # each end is met exactly
+    share = at - first
+    nearer = np.isfinite(high) & ((share >= 0.5) | np.isinf(low))  # so that each end is met exactly
+    with np.errstate(invalid="ignore"):
+        step = high - low
+        between = np.where(nearer, high - step * (1 - share), low + step * share)
+    return np.where((share == 0) | (low == high), low, between)  # an infinite value has no say where its share is 0
 
 
 def _between_bounds(values: Floats, ranks: Ints) -> Floats | None:

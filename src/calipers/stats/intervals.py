@@ -249,6 +249,7 @@ def wilson_ends(spread: Spread, confidence: float, mean: float | None = None) ->
 
 EXTREME = "the extremes of a sample say little about the extremes of its source"
 ALL_EQUAL = "the values around the percentile are all equal"
+INFINITE = "the values around the percentile are not all finite"
 TOO_FEW = "too few tasks: the percentile may lie beyond all that was seen"
 
 
@@ -275,6 +276,8 @@ def quantile_interval(
     if q - half <= 0 or q + half >= 100:
         return Interval(None, None, None, TOO_FEW)
     first, last = percentiles(values, [q - half, q + half]).tolist()
+    if not (math.isfinite(first) and math.isfinite(last)):
+        return Interval(None, None, None, INFINITE)
     if not first < last:
         return Interval(None, None, None, ALL_EQUAL)
     return Interval(None, (min(first, at), max(last, at)), "woodruff")
