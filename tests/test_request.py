@@ -123,12 +123,12 @@ class Best:
 def test_metrics_are_taken_as_objects():
     unit = METRICS.load("mean_reward")
     own = calipers.Metric("mine", reduce=unit.reduce, aggregate=unit.aggregate)
-    result = calipers.score([[1, 0], [1, 1], [0.5]], metrics=["pass@1", worst, Best, own])
+    result = calipers.score([[1, 0], [1, 1], [0.5]] * 2, metrics=["pass@1", worst, Best, own])
     values = {name: estimate.value for name, estimate in result.groups[0].metrics.items()}
     assert values == {"pass@1": 0.5, "worst": 0.0, "Best": 1.0, "mine": pytest.approx(2 / 3)}
     assert result["worst"].method == "bootstrap"
     assert result["mine"].interval == result["mine"].interval is not None
-    assert calipers.score([[1, 0], [1, 1]], worst)["worst"].interval == (0.0, 1.0)
+    assert calipers.score([[1, 0], [1, 1], [1, 1]] * 2, worst)["worst"].interval == (0.0, 1.0)
     assert calipers.score([[1, 0], [1, 1]], Best())["Best"].value == 1.0
     assert calipers.score([[1, 0], [1, 1]], [worst, worst])["worst"].value == 0.0
 

@@ -244,6 +244,7 @@ def test_a_verifier_for_a_folder_judges_in_place_of_its_own(home):
 
 
 def test_metrics_of_a_file_have_intervals(home):
+    (home / "qa.csv").write_text(QA + "What is 1 + 3?,4,easy\nWhat is 9 - 2?,7,hard\nWhat is 8 - 4?,4,easy\n")
     arguments = ("--metric", "my.py:worst", "--metric", "my.py:Spread", "--metric", "mean_reward")
     metrics = ran(home, *arguments)[0]["groups"][0]["metrics"]
     assert (metrics["my.py:worst"]["value"], metrics["my.py:Spread"]["value"]) == (0.0, 1.0)

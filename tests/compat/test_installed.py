@@ -76,7 +76,7 @@ def test_metrics_of_installed_packages(site):
 @pytest.mark.parametrize("plugin", [[], ["--plugin", str(WORST_TASK)]])
 def test_the_command_finds_the_metric_of_the_page(site, tmp_path, dialect, plugin):
     """From the package, and from a file where no package is installed."""
-    (tmp_path / "rewards.json").write_text("[[1, 0], [1, 1]]")
+    (tmp_path / "rewards.json").write_text("[[1, 0], [1, 1], [1, 0], [1, 1], [1, 0], [1, 1]]")
     asked = ["--metric", "worst_task", "--dialect", dialect, "--format", "json", *plugin]
     done = python(tmp_path if plugin else site, "-m", "calipers", "score", tmp_path / "rewards.json", *asked)
     assert done.returncode == 0, done.stderr
@@ -99,7 +99,7 @@ def test_the_command_finds_the_metric_of_the_page(site, tmp_path, dialect, plugi
     ],
 )
 def test_the_command_says_what_is_wrong_in_one_line(site, tmp_path, name, said):
-    (tmp_path / "rewards.json").write_text("[[1, 0], [1, 1]]")
+    (tmp_path / "rewards.json").write_text("[[1, 0], [1, 1], [1, 0], [1, 1], [1, 0], [1, 1]]")
     done = python(site, "-m", "calipers", "score", tmp_path / "rewards.json", "--metric", name)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr

@@ -47,7 +47,7 @@ def plugin(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dialect", [None, "evsys"])
 def test_the_metric_of_the_page(dialect):
     assert load_plugin(str(WORST_TASK)) == ["worst_task"]
-    found = calipers.score([[1, 0], [1, 1], []], ["mean_reward", "worst_task"], dialect=dialect)
+    found = calipers.score([*[[1, 0], [1, 1]] * 3, []], ["mean_reward", "worst_task"], dialect=dialect)
     assert (found["mean_reward"].value, found["worst_task"].value) == (0.75, 0.5)
     assert found["worst_task"].method == "bootstrap"
 

@@ -277,7 +277,7 @@ def test_an_opaque_metric_answers_like_any_other(plugin):
     found = score(tasks, "spy", missing="zero")["spy"]
     assert seen[0] == [[1, 0.5], [], [0.25, 0.0], [1]]  # --missing zero fills the gap
     assert (found.tasks, found.samples, found.undefined_tasks) == (3, 5, 1)
-    found = score(lists, "worst")["worst"]
+    found = score(lists * 2, "worst")["worst"]
     assert (found.value, found.method, found.higher_is_better) == (0.25, "bootstrap", None)
     assert found.interval[0] == 0.25
     assert "interval:bootstrap" in found.signature

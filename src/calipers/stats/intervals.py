@@ -373,7 +373,8 @@ def bootstrap(
     With ``clusters``, [T], whole clusters are drawn.
 
     At most 1,000 calls and 2*10^7 rewards in all; no interval when fewer than 200 calls fit, or when
-    a draw fails. The standard error is the standard deviation of the draws.
+    a draw fails, nor of five units or fewer at 95 % (`least_p`). The standard error is the standard deviation of the
+    draws.
     """
     units = _units(len(tasks), clusters)
     if len(units) < 2:
@@ -388,7 +389,7 @@ def bootstrap(
             values[number] = compute([tasks[task] for row in rows for task in units[row]])
         except Exception as error:
             return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
-    return _percentile_interval(values, confidence)
+    return _percentile_interval(values, confidence, len(units), clusters is not None)
 
 
 def bootstrap_of_values(
@@ -416,7 +417,7 @@ def bootstrap_of_values(
         statistics = _on_draws(aggregate, values, code, drawn)
     except Exception as error:
         return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
-    return _percentile_interval(statistics, confidence)
+    return _percentile_interval(statistics, confidence, count, clustered)
 
 
 def _on_draws(aggregate: Callable[[Floats], Floats], values: Floats, code: Ints, drawn: Ints) -> Floats:
@@ -440,16 +441,25 @@ def _raw_draws(seed: int, calls: int, units: int) -> Ints:
     return (raw % np.uint64(units)).astype(np.int64).reshape(calls, units)
 
 
-def _percentile_interval(draws: Floats, confidence: float) -> Interval:
-    """The middle of the draws, [B], and their standard deviation; or why there is none."""
+def _percentile_interval(draws: Floats, confidence: float, units: int, clustered: bool) -> Interval:
+    """The middle of the draws of so many units, [B], and their standard deviation; or why there is none."""
     if not np.isfinite(draws).all():
         return Interval(None, None, None, "the metric is not a number on some bootstrap draws")
     stderr = _deviation(draws)
     if stderr == 0:
         return Interval(0.0, None, None, "every bootstrap draw gives the same number")
+    if least_p(units) > 1 - confidence:  # the draws of so few reach no further than they do
+        few = f"{units} {'clusters' if clustered else 'tasks'}"
+        why = f"no interval at {100 * confidence:g} % from {few}, which may all point one way by chance"
+        return Interval(stderr, None, None, why)
     tail = 50 * (1 - confidence)
     low, high = np.percentile(draws, [tail, 100 - tail]).tolist()
     return Interval(stderr, (low, high), "bootstrap")
+
+
+def least_p(units: int) -> float:
+    """The chance that so many units all point one way, whichever, where neither way is likelier."""
+    return float(2.0 ** (1 - units))
 
 
 def _units(tasks: int, clusters: Ints | None) -> list[list[int]]:

@@ -32,6 +32,7 @@ from calipers.stats.intervals import (
     ONE_CLUSTER,
     ONE_TASK,
     Spread,
+    least_p,
     scaled_integers,
     strength_of,
     t_quantile,
@@ -610,8 +611,3 @@ def by_draws(value: float, differences: Floats, confidence: float, units: int) -
     tail = NormalDist().cdf(-t_quantile((1 + confidence) / 2, units - 1) * math.sqrt(units / (units - 1)))
     low, high = np.quantile(differences, [tail, 1 - tail]).tolist()
     return Resampled(value, stderr, (min(low, value), max(high, value)), p, draws, units, found=differences)
-
-
-def least_p(units: int) -> float:
-    """The chance that so many units all point one way, whichever, where neither way is likelier."""
-    return float(2.0 ** (1 - units))

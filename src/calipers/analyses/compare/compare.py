@@ -92,8 +92,8 @@ from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import Stop, not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING
-from calipers.stats.intervals import ONE_CLUSTER
-from calipers.stats.paired import apart, least_p
+from calipers.stats.intervals import ONE_CLUSTER, least_p
+from calipers.stats.paired import apart
 from calipers.stats.ranks import Ranking, RankSets, Winner, rank_sets, ranking, winner
 
 
