@@ -92,6 +92,28 @@ def test_the_token_is_exchanged_for_a_cookie_and_leaves_the_address(folder, capl
     served([str(folder)], check)
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: HERE\r\nCookie: NAME=\xff\xfe\r\n\r\n", 403),
+        (b"GET /?token=\xff HTTP/1.1\r\nHost: HERE\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: HERE\r\nCookie: other=" + b"a" * 20_000 + b"\r\n\r\n", 400),  # of another port
+        (b"GET / HTTP/1.1\r\nHost: HERE\r\nHost: calipers.invalid\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\r\n\r\n", 400),  # TLS
+    ],
+)
+def test_a_request_that_is_odd_is_refused_without_a_traceback(folder, caplog, capfd, head, status):
+    async def check(client):
+        host = f"127.0.0.1:{client.base.port}".encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.base.port)
+        writer.write(head.replace(b"HERE", host).replace(b"NAME", client.viewer.guard.cookie.encode()))
+        assert (await reader.readline()).split()[1] == str(status).encode()
+        writer.close()
+
+    served([str(folder)], check)
+    assert caplog.text + "".join(capfd.readouterr()) == ""
+
+
 def test_every_answer_has_a_strict_policy(folder):
     async def check(client):
         run = await client.run("arith.jsonl")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from calipers.errors import InputError
 
@@ -98,7 +100,8 @@ class ViewerGuard:
 
     def knows(self, request: web.Request) -> bool:
         """Whether a request has the cookie."""
-        return hmac.compare_digest(request.cookies.get(self.cookie, "").encode(), self.session.encode())
+        given = request.cookies.get(self.cookie, "").encode("utf-8", "surrogateescape")  # a header has any bytes
+        return hmac.compare_digest(given, self.session.encode())
 
     def entering(self, request: web.Request) -> web.Response | None:
         """The answer to a request with a token: the same address without it, and a cookie; None without a token."""
@@ -170,6 +173,17 @@ class ViewerGuard:
             response.headers.setdefault(name, value)
         response.headers.setdefault("Content-Security-Policy", POLICY)
         response.headers.pop("Server", None)
+
+
+def request_log() -> logging.Logger:
+    """The log of a server: what is no HTTP gets its answer, and nobody at the terminal has to read about it."""
+    log = logging.getLogger(__name__)
+    log.addFilter(_is_ours)
+    return log
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def refused(why: str) -> web.Response:

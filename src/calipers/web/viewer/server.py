@@ -30,7 +30,7 @@ from calipers.web.draw import hatch
 from calipers.web.gather import STATES, parts_of
 from calipers.web.markup import Markup, element, visible
 from calipers.web.page import MARK, METAS, asset, html
-from calipers.web.viewer.guard import MOST_CLIENTS, ViewerGuard
+from calipers.web.viewer.guard import MOST_CLIENTS, ViewerGuard, request_log
 from calipers.web.viewer.index import Group, RunSource
 from calipers.web.viewer.labelling import Labelling
 from calipers.web.viewer.library import Library, OpenRun, cached, modified, running
@@ -630,7 +630,9 @@ async def serving(
     loop = asyncio.get_running_loop()
     guard = ViewerGuard()
     viewer = Viewer(library, guard, labelling)
-    runner = web.AppRunner(viewer.application(), access_log=None, handle_signals=False, shutdown_timeout=GRACE)
+    runner = web.AppRunner(
+        viewer.application(), access_log=None, logger=request_log(), handle_signals=False, shutdown_timeout=GRACE
+    )
     await runner.setup()
     handlers = runner.server
     if handlers is None:
