@@ -1,17 +1,21 @@
 """``calipers serve --config``: a server of NeMo Gym's whose judge is a model on the loopback."""
 
+import asyncio
 import json
 import threading
 import urllib.request
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from systems.nemo_gym.serve.asking import spoken
 from systems.nemo_gym.serve.running import running
 
 from calipers.errors import InputError
-from calipers.systems.nemo_gym.serve.serving import as_chat, as_response
+from calipers.systems.nemo_gym.serve.serving import ModelServer, as_chat, as_response, model_app
 
 APP = """
 from pathlib import Path
@@ -143,6 +147,37 @@ def test_a_judge_that_is_not_there_marks_the_row(tree):
     assert (verdict["reward"], verdict["_ng_failure_class"]) == (0.0, "judge_failed")
     assert "502" in verdict["_ng_failure_judge_error"]
     assert "sk-9" not in json.dumps(verdict)
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered", "status", "said"),
+    [
+        (b"{", b"", 400, "the request is not a JSON object"),
+        (b"[1]", b"", 400, "the request is not a JSON object"),
+        (b"\xff", b"", 400, "the request is not a JSON object"),
+        (b"{}", b"[" * 100_000, 502, "m: the response is not a chat completion"),
+        (b"{}", b'{"choices": [{"message": null}]}', 502, "m: the response is not a chat completion"),
+        (b"{}", b'{"choices": [{"message": {}}], "usage": [1]}', 502, "m: the response is not a chat completion"),
+        (b"{}", b'{"choices": [{"message": {}}], "created": "x"}', 502, "m: the response is not a chat completion"),
+    ],
+)
+def test_what_a_model_server_cannot_pass_on_is_told_without_a_traceback(caplog, sent, answered, status, said):
+    async def upstream(_):
+        return web.Response(body=answered)
+
+    async def ask():
+        app = web.Application()
+        app.router.add_post("/chat/completions", upstream)
+        async with aiohttp.ClientSession() as client, TestServer(app) as far:
+            server = ModelServer("m", str(far.make_url("")).rstrip("/"), "x", "", {}, {}, chats_only=True)
+            async with (
+                TestServer(model_app(server, client)) as near,
+                client.post(near.make_url("/v1/responses"), data=sent) as reply,
+            ):
+                return reply.status, (await reply.json())["error"]["message"]
+
+    got, message = asyncio.run(ask())
+    assert (got, message.startswith(said), caplog.text) == (status, True, "")
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,10 @@ def model_app(server: ModelServer, client: aiohttp.ClientSession) -> web.Applica
             return response.status, await response.read()
 
     async def answer(request: web.Request) -> web.Response:
-        body = await request.json(loads=msgspec.json.decode)
+        try:
+            body = msgspec.json.decode(await request.read(), type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return _failed(400, f"the request is not a JSON object ({error})")
         path = request.path.removeprefix("/v1")
         try:
             in_chat = server.chats_only and path != CHAT
@@ -155,7 +158,7 @@ def model_app(server: ModelServer, client: aiohttp.ClientSession) -> web.Applica
             return _failed(400, str(error))
         except aiohttp.ClientError as error:
             return _failed(502, f"{server.name}: {error}")  # never repr: it may hold the key
-        except (msgspec.DecodeError, KeyError, IndexError, TypeError):
+        except (msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
             return _failed(502, f"{server.name}: the response is not a chat completion")
         return web.Response(body=raw, status=status, content_type="application/json")
 
