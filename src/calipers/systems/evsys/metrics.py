@@ -8,11 +8,12 @@ that is None is a TypeError.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, Aggregate, mean, pooled, task_mean
+from calipers.metrics.metric import PASS_THRESHOLD, Aggregate, Reduce, mean, pooled, task_mean
 from calipers.metrics.rewards import JUDGED, all_of_first_k, any_of_first_k, passes
 from calipers.request import Dialect
 from calipers.rollouts.column import Column, Groups
@@ -29,6 +30,7 @@ class _OverTasks:
     """A number for each task, and one of all tasks."""
 
     name: ClassVar[str]
+    _reduce: ClassVar[Reduce]
     _aggregate: ClassVar[Aggregate] = staticmethod(mean)
 
     def compute(self, task_rewards: TaskRewards) -> float:
@@ -36,11 +38,8 @@ class _OverTasks:
         tasks = [list(rewards) for rewards in task_rewards]
         flat = [0.0 + reward for rewards in tasks for reward in rewards]  # a sum refuses None and text; float() may not
         code = np.repeat(np.arange(len(tasks)), [len(rewards) for rewards in tasks])
-        kept = self._per_task(Column.of(flat), Groups.of(code, len(tasks))).kept()
+        kept = self._reduce(Column.of(flat), Groups.of(code, len(tasks))).kept()
         return float(self._aggregate(kept)) if len(kept) else 0.0
-
-    def _per_task(self, rewards: Column, by: Groups) -> Column:
-        raise NotImplementedError
 
 
 class MeanReward(_OverTasks):
@@ -51,9 +50,7 @@ class MeanReward(_OverTasks):
     """
 
     name = "mean_reward"
-
-    def _per_task(self, rewards: Column, by: Groups) -> Column:
-        return task_mean(rewards, by)
+    _reduce = staticmethod(task_mean)
 
 
 class Avg(MeanReward):
@@ -71,9 +68,7 @@ class PassRate(_OverTasks):
 
     name = "pass_rate"
     _aggregate = staticmethod(pooled)
-
-    def _per_task(self, rewards: Column, by: Groups) -> Column:
-        return passes(rewards, by, PASS_THRESHOLD)
+    _reduce = staticmethod(partial(passes, threshold=PASS_THRESHOLD))
 
 
 class PassAt1(_OverTasks):
@@ -84,9 +79,7 @@ class PassAt1(_OverTasks):
     """
 
     name = "pass@1"
-
-    def _per_task(self, rewards: Column, by: Groups) -> Column:
-        return any_of_first_k(rewards, by, 1, PASS_THRESHOLD, JUDGED)
+    _reduce = staticmethod(partial(any_of_first_k, k=1, threshold=PASS_THRESHOLD, short=JUDGED))
 
 
 class PassAt3(_OverTasks):
@@ -97,9 +90,7 @@ class PassAt3(_OverTasks):
     """
 
     name = "pass@3"
-
-    def _per_task(self, rewards: Column, by: Groups) -> Column:
-        return any_of_first_k(rewards, by, 3, PASS_THRESHOLD, JUDGED)
+    _reduce = staticmethod(partial(any_of_first_k, k=3, threshold=PASS_THRESHOLD, short=JUDGED))
 
 
 class PassHat3(_OverTasks):
@@ -110,6 +101,4 @@ class PassHat3(_OverTasks):
     """
 
     name = "pass^3"
-
-    def _per_task(self, rewards: Column, by: Groups) -> Column:
-        return all_of_first_k(rewards, by, 3, PASS_THRESHOLD)
+    _reduce = staticmethod(partial(all_of_first_k, k=3, threshold=PASS_THRESHOLD))
