@@ -3,7 +3,7 @@ from making import rollouts
 
 import calipers
 from calipers.errors import InputError, PluginError
-from calipers.metrics.metric import Opaque
+from calipers.metrics import Opaque
 from calipers.names import METRICS
 from calipers.request import NATIVE, as_metric, resolve
 

@@ -32,7 +32,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Leaderboard": "calipers.analyses.leaderboard",
     "Materializing": "calipers.systems.nemo_gym.collect.request",
     "Matrix": "calipers.analyses.matrix.document",
-    "Metric": "calipers.metrics.metric",
+    "Metric": "calipers.metrics",
     "Page": "calipers.reports.page",
     "Preregistration": "calipers.analyses.certify.preregister",
     "Rescored": "calipers.analyses.rescore",
@@ -63,9 +63,9 @@ _HOME = {  # public name -> its module, and its name there if different
     "lm_eval_stderr": "calipers.systems.lm_eval.aggregations:stderr",
     "load": "calipers.reports.page",
     "matrix": "calipers.analyses.matrix.matrix",
-    "mean": "calipers.metrics.metric",
+    "mean": "calipers.metrics",
     "merge_partials": "calipers.partials",
-    "metric": "calipers.metrics.metric",
+    "metric": "calipers.metrics",
     "plan": "calipers.analyses.plan_study",
     "preregister": "calipers.analyses.certify.preregister",
     "read": "calipers.pipeline",
@@ -243,7 +243,7 @@ if TYPE_CHECKING:
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.formats.convert import Conversion, convert
     from calipers.glossary import Explanation, explain
-    from calipers.metrics.metric import Metric, mean, metric
+    from calipers.metrics import Metric, mean, metric
     from calipers.partials import merge_partials, score_cached, write_partial
     from calipers.pipeline import read, score
     from calipers.reports.page import Page, load

@@ -280,7 +280,7 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _add_metrics(spec: str, module: ModuleType) -> None:
-    from calipers.metrics.metric import Metric
+    from calipers.metrics import Metric
 
     metrics = [thing for thing in vars(module).values() if isinstance(thing, Metric) and not _is_built_in(thing)]
     for metric in metrics:

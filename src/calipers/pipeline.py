@@ -33,7 +33,7 @@ from calipers.formats.lines import NotPackable
 from calipers.formats.read import Input, check_keys, check_named, in_order, read_packed, worth_packing
 from calipers.formats.read import begin as begin_reading
 from calipers.formats.rewards import from_rewards
-from calipers.metrics.metric import PASS_THRESHOLD, Metric
+from calipers.metrics import PASS_THRESHOLD, Metric
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.names import METRIC_SCRIPTS, PART_ENGINES, engine_of, load
 from calipers.reports.figures import RewardMetric, depends, heavy

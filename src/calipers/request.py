@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from calipers.cards import DEFAULT, canonical
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
-from calipers.metrics.metric import Metric, MetricSpec, Opaque, own_name, settle
+from calipers.metrics import Metric, MetricSpec, Opaque, own_name, settle
 from calipers.names import DIALECTS, METRICS, is_code, load_code, match
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import PAIR, answers

@@ -5,7 +5,7 @@ import pytest
 from cli.running import calipers, refused
 
 from calipers.analyses.selftest import ErrorRates, allowed_rates
-from calipers.metrics.metric import UNIT
+from calipers.metrics import UNIT
 from calipers.stats.intervals import interval
 
 

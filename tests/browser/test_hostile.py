@@ -7,7 +7,7 @@ import pytest
 from web.hostile import HALVES, LINE, TEXTS
 
 import calipers
-from calipers.metrics.metric import mean, task_mean
+from calipers.metrics import mean, task_mean
 from calipers.web.report import report
 
 SAFE_TAGS = {

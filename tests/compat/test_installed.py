@@ -14,7 +14,7 @@ WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"
 
 OURS = """
 import calipers
-from calipers.metrics.metric import mean
+from calipers.metrics import mean
 from calipers.metrics.rewards import any_of_first_k
 
 EARLY = calipers.Metric("early@{k}", any_of_first_k, mean, params={"k": int, "threshold": 1.0}, range=(0.0, 1.0))

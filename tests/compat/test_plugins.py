@@ -14,8 +14,8 @@ from calipers.verifiers.user_code import find_verifier as find
 WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"
 
 OURS = """
-from calipers.metrics.metric import mean
-from calipers.metrics.metric import task_mean
+from calipers.metrics import mean
+from calipers.metrics import task_mean
 from calipers.metrics.rewards import MEAN_REWARD  # for its own use
 import calipers
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from making import rollouts
 
 import calipers
-from calipers.metrics.metric import largest, mean, median, percentile, pooled, smallest, spread
+from calipers.metrics import largest, mean, median, percentile, pooled, smallest, spread
 
 
 @pytest.mark.parametrize(("q", "expected"), [(50, 10.5), (90, 18.1), (95, 19.05), (99, 19.81), (0, 1), (100, 20)])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
-from calipers.metrics.metric import WORTH_A_SAMPLE, percentiles, ranked
+from calipers.metrics import WORTH_A_SAMPLE, percentiles, ranked
 
 MANY = 2 * WORTH_A_SAMPLE + 1
 DRAW = np.random.default_rng(3)

@@ -3,7 +3,7 @@ from making import rollouts
 
 import calipers
 from calipers.errors import InputError
-from calipers.metrics.metric import MetricSpec
+from calipers.metrics import MetricSpec
 
 TABLE = rollouts(*({"task": "a", "sample": s, "reward": s / 4} for s in range(4)))
 

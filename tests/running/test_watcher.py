@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from making import rollouts
 
 from calipers.errors import InputError
-from calipers.metrics.metric import Metric, Opaque, mean, task_mean
+from calipers.metrics import Metric, Opaque, mean, task_mean
 from calipers.pipeline import score_rollouts
 from calipers.request import RequestedMetric, make_plan, resolve
 from calipers.running.watcher import BATCH, Headline, Until, no_sequence

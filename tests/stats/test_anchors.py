@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from making import rewards
 
-from calipers.metrics.metric import percentile
+from calipers.metrics import percentile
 from calipers.metrics.rewards import _all_fail, any_of_first_k, pass_at_k, posterior, posterior_mean, posterior_variance
 from calipers.stats.intervals import interval
 

@@ -6,7 +6,7 @@ from making import GAP, rewards, rollouts
 
 import calipers
 from calipers.errors import Incomplete, PluginError
-from calipers.metrics.metric import Metric, mean, task_mean
+from calipers.metrics import Metric, mean, task_mean
 from calipers.names import METRICS
 from calipers.rollouts.column import Column
 from calipers.rollouts.record import OUTCOMES

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calipers.metrics.metric import Metric, each, mean, median, task_mean
+from calipers.metrics import Metric, each, mean, median, task_mean
 from calipers.rollouts.column import Column, Groups
 from calipers.stats.estimate import Settings, Signature, estimate
 

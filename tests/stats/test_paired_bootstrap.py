@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from calipers.metrics.metric import mean, median
+from calipers.metrics import mean, median
 from calipers.rollouts.column import total
 from calipers.stats import paired as bootstrap_of
 from calipers.stats.paired import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from making import GAP, rewards
 
-from calipers.metrics.metric import percentile
+from calipers.metrics import percentile
 from calipers.rollouts.column import Column, Groups
 from calipers.stats.intervals import ALL_EQUAL, EXTREME, TOO_FEW, quantile_interval
 

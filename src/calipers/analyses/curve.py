@@ -19,7 +19,7 @@ from calipers.analyses.compare.source import read_source
 from calipers.errors import Incomplete, InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.formats.read import Input
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT, pass_counts
+from calipers.metrics import PASS_THRESHOLD, UNIT, pass_counts
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account

@@ -18,7 +18,7 @@ from calipers.analyses.curve import counted_rewards, rewards_of
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.formats.read import Input
-from calipers.metrics.metric import PASS_THRESHOLD, pass_counts, passed, task_mean
+from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, letters

@@ -21,7 +21,7 @@ from calipers.formats.format import Named
 from calipers.formats.memory import cells_of
 from calipers.formats.read import Input
 from calipers.formats.run_folder import is_run, read_plan
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT, task_mean
+from calipers.metrics import PASS_THRESHOLD, UNIT, task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.document import Block, Document, Name, Sentence, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, ends, figure, percent

@@ -39,7 +39,7 @@ from calipers.analyses.compare.source import (
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.formats.read import Input
-from calipers.metrics.metric import Metric
+from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.document import (
     Blank,

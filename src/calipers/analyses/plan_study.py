@@ -17,7 +17,7 @@ import numpy as np
 from calipers.analyses.compare.align import Common, by_id, units
 from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
-from calipers.metrics.metric import passed, task_mean
+from calipers.metrics import passed, task_mean
 from calipers.pipeline import Source, read
 from calipers.reports.document import (
     Blank,

@@ -28,7 +28,7 @@ import numpy as np
 
 from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT
+from calipers.metrics import PASS_THRESHOLD, UNIT
 from calipers.pipeline import read, score
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import counted, ends, figure, percent

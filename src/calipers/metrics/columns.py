@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from calipers.metrics.metric import (
+from calipers.metrics import (
     PASS_THRESHOLD,
     Metric,
     each,

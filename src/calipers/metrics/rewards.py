@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.metrics.metric import (
+from calipers.metrics import (
     PASS_THRESHOLD,
     SHORT,
     UNIT,

@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.metric import Metric, mean
+from calipers.metrics import Metric, mean
 from calipers.metrics.rewards import Ends, planned
 from calipers.rollouts.column import Column, Floats, Groups, Ints, sum_by
 

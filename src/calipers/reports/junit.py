@@ -12,7 +12,7 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 from msgspec import Struct
 
-from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.metrics import PASS_THRESHOLD
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.column import Column

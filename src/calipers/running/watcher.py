@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.metrics.metric import UNIT, Metric
+from calipers.metrics import UNIT, Metric
 from calipers.request import Plan, RequestedMetric, resolve
 from calipers.rollouts.column import Column, Floats, Groups, total
 from calipers.rollouts.ledger import Missing

@@ -13,7 +13,7 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT, pass_counts, passed, task_mean
+from calipers.metrics import PASS_THRESHOLD, UNIT, pass_counts, passed, task_mean
 from calipers.metrics.rewards import max_at_k
 from calipers.metrics.votes import ballots
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total

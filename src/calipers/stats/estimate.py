@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.metrics.metric import TINY, UNIT, Metric, Opaque
+from calipers.metrics import TINY, UNIT, Metric, Opaque
 from calipers.metrics.rewards import posterior, posterior_variance
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.rollouts.record import SEQUENCE, USAGE

@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from calipers.metrics.metric import percentiles
+from calipers.metrics import percentiles
 from calipers.rollouts.column import Column, Floats, Groups, Ints, sum_by, total
 from calipers.stats.sequence import population
 

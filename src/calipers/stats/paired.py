@@ -464,7 +464,7 @@ DRAWS_AGREE = "every draw gives the same difference"
 Combine = Callable[[Floats], Floats]
 """``[..., S] -> [...]``: a metric from the sums of its sufficient statistics over tasks."""
 Aggregate = Callable[[Floats], Floats]
-"""``[..., T] -> [...]``: a metric from its task values, as in `metrics.metric`."""
+"""``[..., T] -> [...]``: a metric from its task values, as in `calipers.metrics`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from calipers.metrics.metric import task_mean
+from calipers.metrics import task_mean
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, sum_by, total
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK, t_quantile
 from calipers.stats.paired import NO_COMMON, units_of

@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from calipers.metrics.metric import pass_counts, task_mean
+from calipers.metrics import pass_counts, task_mean
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, sum_by, total
 from calipers.stats.estimate import NO_TASKS, Counts, ValueEnds
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK

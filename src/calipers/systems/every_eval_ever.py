@@ -43,7 +43,7 @@ from calipers.formats.system_rows import (
     some_rows,
     with_notes,
 )
-from calipers.metrics.metric import PASS_THRESHOLD, Metric
+from calipers.metrics import PASS_THRESHOLD, Metric
 from calipers.names import METRICS
 from calipers.reports.figures import counted
 from calipers.reports.group_files import GroupFiles, GroupRecords, Record, key_of, numbers_of, safe_name

@@ -37,7 +37,7 @@ from calipers.formats.system_rows import (
     some_rows,
     with_notes,
 )
-from calipers.metrics.metric import Metric, mean
+from calipers.metrics import Metric, mean
 from calipers.rollouts.column import Column, Groups
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Labels, Part, rollout_ids_of

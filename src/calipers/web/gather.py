@@ -27,7 +27,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats.format import Named
 from calipers.formats.read import schema_of, unfolded
 from calipers.formats.run_folder import is_run
-from calipers.metrics.metric import PASS_THRESHOLD, pass_counts, passed, task_mean
+from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, quietly, score_rollouts
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load

@@ -34,7 +34,7 @@ import numpy as np
 from calipers.analyses.compare import Comparison, Finding, Pair
 from calipers.analyses.compare.align import by_id
 from calipers.formats.format import insisted, worths
-from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.metrics import PASS_THRESHOLD
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
 from calipers.reports.result import Group, Result, finite

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
-from calipers.metrics.metric import MetricSpec
+from calipers.metrics import MetricSpec
 from calipers.reports.document import Document, Glance
 from calipers.reports.page import Page
 from calipers.reports.result import canonical

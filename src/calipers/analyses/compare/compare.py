@@ -83,7 +83,7 @@ from calipers.analyses.compare.source import (
 )
 from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats.format import Named
-from calipers.metrics.metric import Metric
+from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints, total

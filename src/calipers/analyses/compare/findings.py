@@ -42,7 +42,7 @@ from calipers.analyses.compare.measure import (
     tested,
 )
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.metric import UNIT, Metric
+from calipers.metrics import UNIT, Metric
 from calipers.pipeline import DEFINITIONS
 from calipers.request import Plan, RequestedMetric
 from calipers.rollouts.column import Bools, Column, Floats, Ints

@@ -18,8 +18,8 @@ import numpy as np
 from calipers.analyses.compare import Question
 from calipers.analyses.compare.align import Common
 from calipers.errors import InputError, PluginError, UnknownName
+from calipers.metrics import Metric, Opaque, largest, mean, passed, smallest, task_mean
 from calipers.metrics.columns import COST_PER_SOLVED
-from calipers.metrics.metric import Metric, Opaque, largest, mean, passed, smallest, task_mean
 from calipers.metrics.rewards import passes
 from calipers.pipeline import demand_range
 from calipers.request import RequestedMetric, column_of, is_reward, per_column

@@ -24,7 +24,7 @@ from calipers.formats.format import BAD
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_said
 from calipers.formats.source import STDIN
-from calipers.metrics.metric import UNIT
+from calipers.metrics import UNIT
 from calipers.pipeline import Source, read, score, score_rollouts
 from calipers.reports.figures import counted
 from calipers.reports.result import SCHEMA, Result

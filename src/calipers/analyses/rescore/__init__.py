@@ -59,7 +59,7 @@ from calipers.formats.run_folder import (
     read_stop,
 )
 from calipers.formats.source import STDIN, Source
-from calipers.metrics.metric import PASS_THRESHOLD, passed
+from calipers.metrics import PASS_THRESHOLD, passed
 from calipers.names import BENCHES, TASK_LIBRARY_NAME, engine_of, is_remote, load
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn, Text, Title

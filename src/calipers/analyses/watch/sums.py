@@ -21,7 +21,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.formats.format import Named
 from calipers.formats.read import begin
-from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.metrics import PASS_THRESHOLD
 from calipers.rollouts.column import Bools, Column, Floats, Ints, sum_by
 from calipers.rollouts.labels import SPLIT, STEP, has, named_clusters, slices
 from calipers.rollouts.ledger import contributed

@@ -27,7 +27,7 @@ from calipers.errors import CalipersError, InputError, UnknownName, VerifierErro
 from calipers.errors import HarborError as HarborError
 from calipers.formats.read import begin
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn, from_groups, from_rewards
-from calipers.metrics.metric import PASS_THRESHOLD, mean, task_mean
+from calipers.metrics import PASS_THRESHOLD, mean, task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, is_code, load
 from calipers.pipeline import quietly, score_rollouts
 from calipers.reports.result import Result

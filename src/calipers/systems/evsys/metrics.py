@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from calipers.metrics.metric import PASS_THRESHOLD, Aggregate, Reduce, mean, pooled, task_mean
+from calipers.metrics import PASS_THRESHOLD, Aggregate, Reduce, mean, pooled, task_mean
 from calipers.metrics.rewards import JUDGED, all_of_first_k, any_of_first_k, passes
 from calipers.request import Dialect
 from calipers.rollouts.column import Column, Groups

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError, UnknownName
+from calipers.metrics import PASS_THRESHOLD, Metric, each, largest, mean, pooled, smallest, task_sum_and_count
 from calipers.metrics.columns import EXTREME, TOTAL
-from calipers.metrics.metric import PASS_THRESHOLD, Metric, each, largest, mean, pooled, smallest, task_sum_and_count
 from calipers.metrics.rewards import pass_at_k
 from calipers.rollouts.column import Bools, Column, Groups, total
 from calipers.systems.harbor.wire import ADHOC, Number, Rewards, Totals, Trial, rewards, totals

@@ -18,7 +18,7 @@ from calipers.errors import CalipersError
 from calipers.formats.read import Input
 from calipers.formats.run_folder import Summed, read_plan
 from calipers.formats.source import Source
-from calipers.metrics.metric import Opaque
+from calipers.metrics import Opaque
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.reports.figures import counted
 from calipers.request import RequestedMetric

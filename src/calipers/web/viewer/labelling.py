@@ -27,7 +27,7 @@ from calipers.analyses.judge_check import (
     verdict,
 )
 from calipers.errors import CalipersError, InputError
-from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.metrics import PASS_THRESHOLD
 from calipers.pipeline import quietly
 from calipers.reports.figures import counted, figure
 from calipers.rollouts.ledger import contributed

@@ -21,7 +21,7 @@ from calipers.analyses.compare.source import spoken
 from calipers.errors import InputError
 from calipers.formats.carried import CARRIED
 from calipers.formats.format import BAD, TARGET
-from calipers.metrics.metric import PASS_THRESHOLD, passed
+from calipers.metrics import PASS_THRESHOLD, passed
 from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.record import CODE, OUTCOMES, ROLES
 from calipers.web.gather import STATE_CODE, STATES, States, is_outright, states_of

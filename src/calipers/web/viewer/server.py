@@ -24,7 +24,7 @@ from aiohttp import web
 
 from calipers.analyses.watch.watch import is_live
 from calipers.errors import InputError
-from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.metrics import PASS_THRESHOLD
 from calipers.rollouts.record import OUTCOMES, USAGE
 from calipers.web.draw import hatch
 from calipers.web.gather import STATES, parts_of

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel
 
-from calipers.metrics.metric import share_without
+from calipers.metrics import share_without
 from calipers.systems.nemo_gym import AGENT, PROFILE_ENDS, REWARD, ROLLOUT, TASK
 from calipers.systems.nemo_gym.aggregate import (
     ComputeMetrics,
