@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import subprocess
+import sys
 from dataclasses import fields
 
 import click
+import numpy as np
 import pandas
 import polars
 import pytest
@@ -267,3 +270,47 @@ def test_explain_is_the_page_of_the_command(capsys):
     with pytest.raises(CalipersError, match="did you mean"):
         calipers.explain("pas@4")
     assert "any_of_first_3" in calipers.explain("pass@3", dialect="evsys")
+
+
+# --- settings as numpy makes them
+
+
+@pytest.mark.parametrize("verb", [calipers.score, calipers.compare, calipers.leaderboard, calipers.matrix])
+def test_a_seed_of_numpy_is_a_number_of_its_document(verb):
+    """A seed from ``rng.integers`` or ``np.arange`` ended the digest and the document with a traceback."""
+    table = [{**row, "model": model} for model, some in (("a", BEFORE), ("b", AFTER)) for row in some]
+    settings = {**HOW, "metrics": "mean_reward", "confidence": np.float32(0.5)}
+    made, usual = verb(table, seed=np.int64(3), **settings), verb(table, seed=3, **settings)
+    assert (made.digest, made.to_json()) == (usual.digest, usual.to_json())
+    assert json.loads(made.to_json())["seed"] == 3
+
+
+@pytest.mark.parametrize("seed", [2.5, float("nan"), None, "3"])
+def test_a_seed_is_an_integer(seed):
+    with pytest.raises(InputError, match=r"^seed is .*; expected an integer"):
+        calipers.score([[1, 0]], seed=seed)
+
+
+def test_other_settings_of_numpy():
+    curves = calipers.curve([[1, 0], [1, 1]], upto=np.int64(2), confidence=np.float32(0.5))
+    study = calipers.plan(variance_between=0.1, variance_within=0.1, tasks=np.int64(100), samples=np.uint8(250))
+    compared = calipers.compare([[1], [0]], [[1], [1]], margin=np.float32(0.5), flips=np.int64(1))
+    for page in (curves, study, compared):
+        assert type(page).from_json(page.to_json()).to_json() == page.to_json()
+
+
+def test_a_registered_function_keeps_its_type(tmp_path):
+    pytest.importorskip("mypy")
+    code = tmp_path / "own.py"
+    code.write_text(
+        "import calipers\n"
+        "@calipers.metric\n"
+        "def one(rewards: list[list[float]]) -> float:\n    return 1.0\n"
+        "@calipers.verifier('two')\n"
+        "def two(task: object, completion: str) -> float:\n    return 1.0\n"
+        "reveal_type(one)\nreveal_type(two)\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--follow-imports=silent", str(code)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path).stdout
+    assert said.count("def (") == 2
+    assert "Any" not in said

@@ -6,6 +6,7 @@ A dialect is data: its metric names, its default metrics, and its rule for missi
 from __future__ import annotations
 
 import math
+import operator
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -343,6 +344,14 @@ def either(metrics: Given | None, metric: Given | None) -> Given | None:
     return metric if metrics is None else metrics
 
 
+def integer(name: str, value: Any) -> int:
+    """The value of a setting as Python's int, also where numpy made it; InputError where it is no integer."""
+    try:
+        return int(operator.index(value))
+    except TypeError:
+        raise InputError(f"{name} is {value!r:.60}; expected an integer") from None
+
+
 def make_plan(
     metrics: Wanted | Sequence[Wanted] | None = None,
     *,
@@ -368,7 +377,7 @@ def make_plan(
         raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
     if not 0 < confidence < 1:
         raise InputError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
-    if seed < 0:
+    if (number := integer("seed", seed)) < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
     method = DEFAULT if interval in (None, DEFAULT) else canonical(interval)
     unasked = (speech.asks(source) if speech.asks and not metrics else None) or speech.default
@@ -387,8 +396,8 @@ def make_plan(
         by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
         cluster=cluster,
         reward=reward,
-        confidence=confidence,
-        seed=seed,
+        confidence=float(confidence),
+        seed=number,
         interval=method,
         range=_range(range),
         afterwards=afterwards,

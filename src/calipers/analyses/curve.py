@@ -28,7 +28,7 @@ from calipers.reports.plain_words import plain_why
 from calipers.reports.result import canonical
 from calipers.reports.sentences import CHEAP, money, planned, to
 from calipers.reports.untrusted_text import clean, width
-from calipers.request import Plan, make_plan
+from calipers.request import Plan, integer, make_plan
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters, over_steps
 from calipers.rollouts.ledger import Ledger, Missing, contributed
@@ -267,6 +267,7 @@ def curve(
     [0.25, 0.5]
     """
     plan = make_plan(["mean_reward"], cluster=cluster, missing=missing, reward=reward, confidence=confidence)
+    upto = None if upto is None else integer("--to", upto)
     if upto is not None and not 1 <= upto <= FARTHEST:
         raise InputError(f"--to is {upto}; expected a number of samples from 1 to {FARTHEST:,}")
     if not math.isfinite(threshold):
@@ -280,7 +281,7 @@ def curve(
         raise InputError(f"{NO_REWARDS}; expected rollouts with a number in reward")
     stop_notes = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
     notes = not_said([*side.rollouts.notes, *over_steps(side.rollouts)], stop_notes)
-    return Curves(plan.missing, confidence, threshold, cluster, side.hashed(), groups, notes)
+    return Curves(plan.missing, plan.confidence, threshold, cluster, side.hashed(), groups, notes)
 
 
 def _stopped(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> CurveGroup:

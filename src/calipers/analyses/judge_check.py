@@ -447,7 +447,7 @@ def judge_check(
     least ``threshold`` is good. With several raters, the label is their mean, and their majority decides whether it
     is good.
     """
-    make_plan(["mean_reward"], confidence=confidence)
+    confidence = make_plan(["mean_reward"], confidence=confidence).confidence
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a label can reach")
     label_file = read_labels(labels)

@@ -37,7 +37,7 @@ from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.sentences import money
 from calipers.reports.untrusted_text import clean
-from calipers.request import either
+from calipers.request import either, integer
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters
 from calipers.rollouts.ledger import contributed
@@ -476,6 +476,8 @@ def plan(
     chosen_metric = either(metrics, metric) or METRICS[0]
     if chosen_metric not in METRICS:
         raise UnknownName.of("metric of a plan", str(chosen_metric), METRICS)
+    tasks = None if tasks is None else integer("--tasks", tasks)
+    samples = None if samples is None else integer("--samples", samples)
     request = StudyRequest(
         chosen_metric, detect, power, alpha, not unpaired, tasks, samples, price_per_sample, price_per_task, budget
     )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -283,6 +283,13 @@ def own_name(thing: Any) -> str:
     return str(kind.__name__) if known else ""
 
 
+Registered = TypeVar("Registered", bound=Callable[..., Any])  # a function or a class, which stays what it is
+
+
+@overload
+def metric(name: str | None = None) -> Callable[[Registered], Registered]: ...
+@overload
+def metric(name: Registered) -> Registered: ...
 def metric(name: Any = None) -> Any:
     """Register your own metric under a name, for ``--plugin``: ``@metric`` or ``@metric("NAME")``.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 
 from calipers.clients import Completion
 from calipers.clients.secrets import Secrets
@@ -185,6 +185,13 @@ def code_verifier(name: str) -> GradeFunction | FunctionVerifier | ClassVerifier
     return wrap(name, thing)
 
 
+Registered = TypeVar("Registered", bound=Callable[..., Any])  # a function or a class, which stays what it is
+
+
+@overload
+def verifier(name: str | None = None) -> Callable[[Registered], Registered]: ...
+@overload
+def verifier(name: Registered) -> Registered: ...
 def verifier(name: Any = None) -> Any:
     """Register a grading function under a name, for ``--plugin``: ``@verifier`` or ``@verifier("NAME")``.
 

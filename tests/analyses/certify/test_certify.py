@@ -453,3 +453,20 @@ def test_what_is_certified_is_the_score(tmp_path, settings):
     others = {name: value for name, value in settings.items() if name != "metrics"}
     certified = calipers.certify(path, metrics or (), **others)
     assert certified.result.digest == calipers.score(path, metrics, **others).digest
+
+
+def test_one_metric_slice_or_exclusion_needs_no_list(tmp_path):
+    """A text was taken for its letters: a certificate had the slices d, i, f, ... of ``by="difficulty"``."""
+    run = write(tmp_path / "run.jsonl", rows())
+    alone = certify(run, "pass@1", by="kind", exclude="task=täsk 0")
+    listed = certify(run, ["pass@1"], by=["kind"], exclude=["task=täsk 0"])
+    assert alone.result == listed.result
+    assert list(alone.result.groups[0].breakdowns) == ["kind"]
+
+
+def test_files_of_a_certificate_may_be_paths(tmp_path):
+    path, run, key = tmp_path / "c.json", write(tmp_path / "run.jsonl", rows()), tmp_path / "key"
+    new_key(str(key))
+    certify(run, key=key).save(path)
+    done = verify(path, run, key=Path(f"{key}.pub"), tree=tmp_path / "result.tree")
+    assert done.state == GOOD, done

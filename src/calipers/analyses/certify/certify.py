@@ -24,7 +24,7 @@ from calipers.formats.source import Source
 from calipers.names import is_code
 from calipers.pipeline import columns_read, score
 from calipers.reports.result import Result, covered
-from calipers.request import make_plan, no_reward
+from calipers.request import integer, make_plan, no_reward
 from calipers.rollouts.table import Part
 from calipers.stores import atomic_file
 
@@ -153,12 +153,12 @@ def _formats(paths: Sequence[str], names: Named) -> list[Format]:
 
 def certify(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    metrics: Sequence[str] = (),
+    metrics: str | Sequence[str] = (),
     *,
     key: str | os.PathLike[str] | None = None,
     plan: str | os.PathLike[str] | None = None,
     columns: Mapping[str, str] | None = None,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     cluster: str | None = None,
     dialect: str | None = None,
     missing: str | None = None,
@@ -167,7 +167,7 @@ def certify(
     seed: int = 0,
     interval: str | None = None,
     range: tuple[float, float] | None = None,
-    exclude: Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
     salt_seed: bytes | None = None,
 ) -> Certified:
     """Certify the rollouts of some paths, or a result alone.
@@ -178,8 +178,9 @@ def certify(
     """
     given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     refuse_pipes(given)
+    metrics, by, exclude = ((each,) if isinstance(each, str) else tuple(each) for each in (metrics, by, exclude))
     scoring = CertifiedScoring(
-        tuple(metrics), tuple(by), cluster, dialect, missing, reward, confidence, seed, interval, range, tuple(exclude)
+        metrics, by, cluster, dialect, missing, reward, confidence, integer("seed", seed), interval, range, exclude
     )
     planned = None if plan is None else os.fspath(plan)
     if key is not None:

@@ -279,13 +279,13 @@ def verify(
     path: str | os.PathLike[str],
     rollouts: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     *,
-    key: str | None = None,
-    tree: str | None = None,
+    key: str | os.PathLike[str] | None = None,
+    tree: str | os.PathLike[str] | None = None,
     columns: Mapping[str, str] | None = None,
-    plan: str | None = None,
+    plan: str | os.PathLike[str] | None = None,
     rerun_verifier: bool = False,
-    stamp: str | None = None,
-    authority: str | None = None,
+    stamp: str | os.PathLike[str] | None = None,
+    authority: str | os.PathLike[str] | None = None,
 ) -> Verification:
     """Check a certificate.
 
@@ -295,6 +295,8 @@ def verify(
     is the reply of a time-stamp authority, whose certificate is ``authority``.
     """
     name = os.fspath(path)
+    options = (key, tree, plan, stamp, authority)
+    signer, salts, planned, reply, trusted = (None if each is None else os.fspath(each) for each in options)
     several = [rollouts] if isinstance(rollouts, (str, os.PathLike)) else rollouts
     given = [os.fspath(each) for each in several]
     refuse_pipes(given)
@@ -305,21 +307,21 @@ def verify(
             raise
         return Verification(name, None, [CertCheck("form", WRONG, str(error))])
     form = "an in-toto statement in a DSSE envelope; its numbers have the digest that it states"
-    checks = [CertCheck("form", GOOD, form), _signature(certificate, key)]
+    checks = [CertCheck("form", GOOD, form), _signature(certificate, signer)]
     shown = [each for each in given if _is_proof(each)]
     files = [each for each in given if each not in shown]
     checks += [check for each in shown for check in check_proof(each, certificate.root, certificate.leaves)]
     if files:
-        checks += _rollouts(name, certificate, files, tree, columns)
+        checks += _rollouts(name, certificate, files, salts, columns)
         if rerun_verifier:
             checks.append(_judged_again(files))
     else:
         checks.append(_not_given(certificate, bool(shown)))
         if rerun_verifier:
             raise InputError.at("--rerun-verifier", "there are no rollouts to judge", "expected ROLLOUTS with it")
-    checks += _planned(certificate, plan, key)
+    checks += _planned(certificate, planned, signer)
     if stamp is not None or authority is not None:
-        checks.append(_stamped(certificate, stamp, authority))
+        checks.append(_stamped(certificate, reply, trusted))
     return Verification(name, certificate, checks)
 
 

@@ -18,7 +18,7 @@ from calipers.metrics import MetricSpec
 from calipers.reports.document import Document, Glance
 from calipers.reports.page import Page
 from calipers.reports.result import canonical
-from calipers.request import Plan
+from calipers.request import Plan, integer
 from calipers.stats.anytime import BETTING
 from calipers.stats.paired import FLOORED_T, STRICT, Difference, McNemar
 from calipers.stats.ranks import Winner
@@ -139,13 +139,14 @@ def make_question(
         raise InputError(
             f"margin is {margin:g}; expected a number above 0, the largest difference that does not matter"
         )
-    if flips < 0:
+    if (most := integer("flips", flips)) < 0:
         raise InputError(f"flips is {flips}; expected an integer >= 0")
     if plan.cluster and test in ("mcnemar", "mid-p"):
         raise InputError(f"--test {test} needs independent tasks; expected another test with --cluster")
     if anytime and test != "default":
         raise InputError(f"--anytime is a test itself; expected no --test {test} with it")
-    return Question(plan, BETTING if anytime else TESTS[test], adjust, margin, baseline, flips, tables, primary, filled)
+    largest = None if margin is None else float(margin)
+    return Question(plan, BETTING if anytime else TESTS[test], adjust, largest, baseline, most, tables, primary, filled)
 
 
 SCHEMA = "calipers.comparison/1"
