@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import json
 import subprocess
@@ -314,3 +315,24 @@ def test_a_registered_function_keeps_its_type(tmp_path):
     said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path).stdout
     assert said.count("def (") == 2
     assert "Any" not in said
+
+
+EXTRAS = ["cryptography", "fastapi", "fsspec", "jsonschema", "litellm", "math_verify", "matplotlib", "pydantic", "ray"]
+EXTRAS += ["sacrebleu", "sklearn", "torch", "transformers", "uvicorn"]
+
+
+def test_every_public_name_is_there_without_an_extra():
+    """``from calipers import *`` and ``help(calipers)`` ended with "No module named 'pydantic'" in a core install."""
+    code = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS})); from calipers import *; print(score)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "function score" in done.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in calipers.__all__ if not name.startswith("_")])
+def test_the_example_of_a_public_name_runs_as_its_reader_types_it(name):
+    """Examples under the names that they have inside Calipers, such as ``pass_ladder``, worked for nobody else."""
+    public = {each: getattr(calipers, each) for each in calipers.__all__} | {"cal": calipers}
+    text = inspect.getdoc(getattr(calipers, name)) or ""
+    test = doctest.DocTestParser().get_doctest(text, public, name, None, 0)
+    assert doctest.DocTestRunner(verbose=False).run(test).failed == 0

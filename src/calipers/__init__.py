@@ -46,7 +46,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "certify": "calipers.analyses.certify.certify",
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
-    "compute_pass_majority_metrics": "calipers.systems.nemo_gym.lent.reward_profile",
+    "compute_pass_majority_metrics": "calipers.systems.nemo_gym.pass_majority",
     "convert": "calipers.formats.convert",
     "curve": "calipers.analyses.curve",
     "evaluate": "calipers.running.perform",
@@ -262,7 +262,7 @@ if TYPE_CHECKING:
     from calipers.systems.lm_eval.pipelines import pipeline as lm_eval_pipeline
     from calipers.systems.nemo_gym.collect.collect import collect
     from calipers.systems.nemo_gym.collect.request import Collecting, Materializing
-    from calipers.systems.nemo_gym.lent.reward_profile import compute_pass_majority_metrics
+    from calipers.systems.nemo_gym.pass_majority import compute_pass_majority_metrics
     from calipers.verifiers import Verdict
     from calipers.verifiers.user_code import verifier
     from calipers.web.report import HtmlReport, report

@@ -4,7 +4,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from calipers.systems.nemo_gym.lent.reward_profile import (
+from calipers.systems.nemo_gym.pass_majority import (
     add_avg_sample_std_dev,
     compute_pass_majority_metrics,
     compute_subset_metrics,
