@@ -53,8 +53,11 @@ def metric(name: str, trials: Sequence[Rewards | None]) -> dict[str, Number]:
     reward's own name is lost; with more there is an answer for each reward, in the order of their names.
     Over no trials only a sum exists: InputError for the others.
 
-    >>> metric("mean", [{"reward": 1}, None]), metric("max", [{"b": 2, "a": -1}, {"a": -2}])
-    ({'mean': 0.5}, {'a': -1, 'b': 2})
+    >>> import calipers
+    >>> calipers.harbor_metric("mean", [{"reward": 1}, None])
+    {'mean': 0.5}
+    >>> calipers.harbor_metric("max", [{"b": 2, "a": -1}, {"a": -2}])
+    {'a': -1, 'b': 2}
     """
     if name not in BUILT_IN:
         raise UnknownName.of("Harbor metric", name, BUILT_IN)
@@ -94,7 +97,8 @@ def pass_ladder(tasks: Iterable[Sequence[Rewards | None]]) -> dict[int, float]:
     All or nothing: one trial with several rewards, none in its map, or one that is neither 0 nor 1 leaves
     no pass@k at all. A trial without a map is a failure. Tasks with more attempts than others use them all.
 
-    >>> pass_ladder([[{"reward": 1}, None], [{"reward": 0}, {"reward": 0}]])
+    >>> import calipers
+    >>> calipers.harbor_pass_ladder([[{"reward": 1}, None], [{"reward": 0}, {"reward": 0}]])
     {2: 0.5}
     """
     counts = []

@@ -248,7 +248,8 @@ How = str | Callable[[list[Any]], Any]
 def aggregate(how: How, items: Sequence[Any]) -> Any:
     """The aggregated value of the documents' values; InputError if there is none.
 
-    >>> aggregate("mean", [1, 0, 1, 1]), aggregate("median", [1, 2, 3, 4])
+    >>> import calipers
+    >>> calipers.lm_eval_aggregate("mean", [1, 0, 1, 1]), calipers.lm_eval_aggregate("median", [1, 2, 3, 4])
     (0.75, 3.0)
     """
     if not isinstance(how, str):
@@ -476,7 +477,8 @@ def stderr(how: How, items: Sequence[Any], iterations: int = ITERATIONS) -> floa
     bootstrapped. None for a single document, without iterations, and for what lm-eval leaves out:
     weighted_perplexity, bits_per_byte, brier_score, bypass and functions of one's own.
 
-    >>> stderr("mean", [0, 1]), stderr("mean", [1])
+    >>> import calipers
+    >>> calipers.lm_eval_stderr("mean", [0, 1]), calipers.lm_eval_stderr("mean", [1])
     (0.5, None)
     """
     if iterations <= 0 or len(items) <= 1 or not isinstance(how, str) or how == "bypass":

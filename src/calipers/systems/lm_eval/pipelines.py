@@ -438,7 +438,9 @@ class FilteredAnswers:
 def pipeline(entry: Mapping[str, Any], location: str = "filter_list") -> Pipeline:
     """The pipeline of an entry of a ``filter_list``, with its settings checked.
 
-    >>> pipeline({"name": "strict", "filter": [{"function": "regex"}, {"function": "take_first"}]}).functions
+    >>> import calipers
+    >>> entry = {"name": "strict", "filter": [{"function": "regex"}, {"function": "take_first"}]}
+    >>> calipers.lm_eval_pipeline(entry).functions
     ('regex', 'take_first')
     """
     steps = entry.get("filter") or ()
