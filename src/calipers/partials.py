@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import Incomplete, InputError
-from calipers.formats.format import NUMBERED, Named, insisted, worths
+from calipers.formats import NUMBERED, Named, insisted, worths
 from calipers.formats.lines import NotPackable
 from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, opened, written
 from calipers.formats.read import Input, natural, read_packed, with_folders

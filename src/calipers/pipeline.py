@@ -28,7 +28,7 @@ import numpy as np
 
 from calipers.cards import DEFAULT
 from calipers.errors import Incomplete, InputError, PluginError
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.lines import NotPackable
 from calipers.formats.read import Input, check_keys, check_named, in_order, read_packed, worth_packing
 from calipers.formats.read import begin as begin_reading

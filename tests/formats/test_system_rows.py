@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import calipers
 from calipers.errors import InputError, UnknownName
-from calipers.formats import lines
-from calipers.formats.format import Named
+from calipers.formats import Named, lines
 from calipers.formats.read import read
 from calipers.names import FORMATS
 from examples import examples

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.formats import Named, Raw
 from calipers.formats.carried import CARRIED
 from calipers.formats.convert import records_of, refuse_pipes
-from calipers.formats.format import Named, Raw
 from calipers.formats.read import begin
 from calipers.formats.run_folder import is_run, read_plan, read_settings
 from calipers.reports.document import Blank, Block, Document, Sentence, Title, plain_table

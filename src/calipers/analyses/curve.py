@@ -17,7 +17,7 @@ import numpy as np
 
 from calipers.analyses.compare.source import read_source
 from calipers.errors import Incomplete, InputError, UnknownName
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import PASS_THRESHOLD, UNIT, pass_counts
 from calipers.pipeline import Progress, Source, quietly

@@ -16,7 +16,7 @@ from calipers.analyses.compare.align import ReadRun, names_of, runs_of
 from calipers.analyses.compare.source import read_source
 from calipers.analyses.curve import counted_rewards, rewards_of
 from calipers.errors import InputError, UnknownName
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, Source, quietly

@@ -17,7 +17,7 @@ import numpy as np
 
 from calipers.analyses.compare.source import ReadSource, read_source, settings_of
 from calipers.errors import InputError, UnknownName, nearest
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.memory import cells_of
 from calipers.formats.read import Input
 from calipers.formats.run_folder import is_run, read_plan

@@ -37,7 +37,7 @@ from calipers.analyses.compare.source import (
     source_notes,
 )
 from calipers.errors import InputError, UnknownName
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source, quietly

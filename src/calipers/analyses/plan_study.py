@@ -16,7 +16,7 @@ import numpy as np
 
 from calipers.analyses.compare.align import Common, by_id, units
 from calipers.errors import InputError, UnknownName
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.metrics import passed, task_mean
 from calipers.pipeline import Source, read
 from calipers.reports.document import (

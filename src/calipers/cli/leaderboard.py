@@ -94,7 +94,7 @@ def _best_steps(paths: tuple[str, ...], names: dict[str, str], settings: dict[st
     if given := [name for name in ("baseline", "cluster", "dialect", "missing") if settings[name] is not None]:
         raise InputError.at(f"--{given[0]}", "cannot be combined with --steps", "leave one of them out")
     from calipers.analyses.watch.best import best_in
-    from calipers.formats.format import Named
+    from calipers.formats import Named
 
     return best_in(
         paths,

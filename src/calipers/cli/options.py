@@ -422,7 +422,7 @@ def roles(texts: tuple[str, ...]) -> dict[str, str]:
     context = click.get_current_context(silent=True)
     if context is None or not context.meta.get(INPUT_FORMAT):
         return keys
-    from calipers.formats.format import Named  # loads the readers' libraries, which help does not need
+    from calipers.formats import Named  # loads the readers' libraries, which help does not need
 
     return Named(keys, format=context.meta[INPUT_FORMAT])
 

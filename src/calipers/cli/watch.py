@@ -174,7 +174,7 @@ def watch(
     files = targets((junit, out))
     from calipers.analyses.watch.alarm import alarms_of
     from calipers.analyses.watch.watch import RunWatch
-    from calipers.formats.format import Named
+    from calipers.formats import Named
 
     command = _evaluation(evaluation)
     listeners = listeners_of(notify)

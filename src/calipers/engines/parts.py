@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from calipers.engines import connected, nodes
 from calipers.errors import CalipersError, Incomplete, InputError
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.partial import Partial
 from calipers.formats.read import natural, with_folders
 from calipers.names import is_remote

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.formats.format import Raw
+from calipers.formats import Raw
 from calipers.formats.jsonl import WORDS
 from calipers.formats.repeated_keys import Doubled
 from calipers.rollouts.column import Bools, Floats

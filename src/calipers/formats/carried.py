@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from calipers.formats.format import BAD
+from calipers.formats import BAD
 from calipers.formats.rows import Growing, GrowingLabels
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import Stop

@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError, display
+from calipers.formats import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.carried import CARRIED, ROWS, Carried
-from calipers.formats.format import BAD, TARGET, Extras, Format, Named, Raw, Text, target_hash
 from calipers.formats.jsonl import KEPT, JsonLines
 from calipers.formats.lines import LineError, odd_key, unreadable, without_unreal
 from calipers.formats.read import Progress, begin, found_format, opened, with_folders

@@ -25,8 +25,7 @@ import numpy as np
 from msgspec.structs import astuple
 
 from calipers.errors import InputError
-from calipers.formats.carried import CARRIED, DECODER, CarriedRows
-from calipers.formats.format import (
+from calipers.formats import (
     BAD,
     NUMBERED,
     TARGET,
@@ -40,6 +39,7 @@ from calipers.formats.format import (
     target_hash,
     worths,
 )
+from calipers.formats.carried import CARRIED, DECODER, CarriedRows
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,

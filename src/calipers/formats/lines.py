@@ -33,7 +33,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Named, Progress, Raw, worths
+from calipers.formats import BAD, Named, Progress, Raw, worths
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks, next_line
 from calipers.names import load
 from calipers.rollouts.column import Ints

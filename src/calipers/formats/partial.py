@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import Beginning, Columns, Format, Progress
+from calipers.formats import Beginning, Columns, Format, Progress
 from calipers.formats.frames import coded_json
 from calipers.formats.source import Source
 from calipers.rollouts.column import Column, Ints, starts_of

@@ -25,8 +25,8 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, UnknownName, display
-from calipers.formats.format import BAD, NUMBERED, Beginning, Format, Named, OpenInput, insisted
-from calipers.formats.format import Progress as FileProgress
+from calipers.formats import BAD, NUMBERED, Beginning, Format, Named, OpenInput, insisted
+from calipers.formats import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
 from calipers.formats.run_folder import IDENTITY, LOG, RunLog, is_run

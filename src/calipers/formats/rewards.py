@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Format, Progress
+from calipers.formats import BAD, Format, Progress
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.record import UNSTATED, shown

@@ -33,9 +33,8 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats import jsonl
+from calipers.formats import BAD, Columns, Extras, Format, Progress, Raw, Settings, Text, flat, jsonl
 from calipers.formats.carried import CARRIED
-from calipers.formats.format import BAD, Columns, Extras, Format, Progress, Raw, Settings, Text, flat
 from calipers.formats.jsonl import JsonLines, of_row
 from calipers.formats.source import BLOCK, Source, blocks_of
 from calipers.rollouts.column import Bools, Floats, Ints

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, NUMBERED, Columns, Progress, Raw, Text, target_hash
+from calipers.formats import BAD, NUMBERED, Columns, Progress, Raw, Text, target_hash
 from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import (
     ABSENT,

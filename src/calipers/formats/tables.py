@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.formats.carried import CARRIED
-from calipers.formats.format import (
+from calipers.formats import (
     BAD,
     NUMBERED,
     TARGET,
@@ -38,6 +37,7 @@ from calipers.formats.format import (
     target_hash,
     worths,
 )
+from calipers.formats.carried import CARRIED
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, without_role
 from calipers.formats.jsonl import of_row
 from calipers.formats.lines import MOST_KINDS, LineError, NotPackable, processes

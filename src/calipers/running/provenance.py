@@ -17,7 +17,7 @@ import msgspec
 from calipers import __version__
 from calipers.clients.address import file_sha256, source_file
 from calipers.clients.huggingface import PLACEMENT
-from calipers.formats.format import target_hash
+from calipers.formats import target_hash
 from calipers.names import TASK_LIBRARY_NAME, code_file
 from calipers.running import Job
 from calipers.running.folder import ENDPOINT, JUDGES

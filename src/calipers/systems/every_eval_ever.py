@@ -25,7 +25,7 @@ import numpy as np
 
 from calipers import __version__
 from calipers.errors import InputError
-from calipers.formats.format import Beginning, Columns, Format, Progress, Raw
+from calipers.formats import Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import NOTHING
 from calipers.formats.source import BOM, Source
 from calipers.formats.system_rows import (

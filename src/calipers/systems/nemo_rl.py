@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.formats.format import Beginning, Format, Raw
+from calipers.formats import Beginning, Format, Raw
 from calipers.formats.lines import NOTHING, kind_of
 from calipers.formats.system_rows import (
     SPLIT,

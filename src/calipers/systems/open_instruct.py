@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import Beginning, Format, Raw
+from calipers.formats import Beginning, Format, Raw
 from calipers.formats.lines import ABSENT, NOTHING
 from calipers.formats.system_rows import STEP, Layout, Number, PromptTasks, RowBlock, beside, read_noted
 

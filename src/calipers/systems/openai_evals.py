@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw
+from calipers.formats import BAD, Beginning, Columns, Format, Progress, Raw
 from calipers.formats.lines import NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Raw
+from calipers.formats import BAD, Beginning, Columns, Extras, Format, Progress, Raw
 from calipers.formats.lines import ABSENT, NOTHING, LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.formats.system_rows import (

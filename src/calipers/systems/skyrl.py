@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import BAD, Beginning, Columns, Format, Raw, Text
+from calipers.formats import BAD, Beginning, Columns, Format, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
 from calipers.formats.system_rows import (
     STEP,

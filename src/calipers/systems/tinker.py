@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import Beginning, Columns, Format, Raw, Text
+from calipers.formats import Beginning, Columns, Format, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING
 from calipers.formats.system_rows import (
     SPLIT,

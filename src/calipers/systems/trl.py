@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from calipers.errors import InputError
-from calipers.formats.format import Beginning, Columns, Extras, Format, Progress
+from calipers.formats import Beginning, Columns, Extras, Format, Progress
 from calipers.formats.rows import Gather
 from calipers.formats.source import Source
 from calipers.formats.system_rows import STEP, number, own_names, prompt_task

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
-from calipers.formats.format import BAD, Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats import BAD, Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
 from calipers.formats.source import Source
 from calipers.formats.system_rows import (

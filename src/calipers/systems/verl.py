@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.formats.format import Beginning, Columns, Format, Progress, Raw, Text
+from calipers.formats import Beginning, Columns, Format, Progress, Raw, Text
 from calipers.formats.jsonl import marked_rows
 from calipers.formats.lines import ABSENT, NOTHING, kind_of
 from calipers.formats.source import Source, blocks_of

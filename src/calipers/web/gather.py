@@ -24,7 +24,7 @@ from calipers.analyses.leaderboard import Leaderboard, leaderboard
 from calipers.analyses.matrix.document import Matrix
 from calipers.analyses.matrix.matrix import matrix
 from calipers.errors import InputError, UnknownName
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.read import schema_of, unfolded
 from calipers.formats.run_folder import is_run
 from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean

@@ -33,7 +33,7 @@ import numpy as np
 
 from calipers.analyses.compare import Comparison, Finding, Pair
 from calipers.analyses.compare.align import by_id
-from calipers.formats.format import insisted, worths
+from calipers.formats import insisted, worths
 from calipers.metrics import PASS_THRESHOLD
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted

@@ -20,7 +20,7 @@ from calipers.analyses.watch.document import (
 from calipers.analyses.watch.monitor import Raised
 from calipers.analyses.watch.watch import is_watched, last_look, one_look
 from calipers.errors import InputError
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.reports.figures import NONE, counted, figure
 from calipers.reports.sentences import minus, percent, signed_to, to
 from calipers.stats.alarms import E_PROCESS

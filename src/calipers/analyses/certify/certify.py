@@ -14,8 +14,8 @@ from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, private_key, sign, state
 from calipers.analyses.certify.leaves import Leaves, grow, growing, of_parts, of_records
 from calipers.errors import InputError
+from calipers.formats import Format, Named
 from calipers.formats.convert import records_of, refuse_pipes
-from calipers.formats.format import Format, Named
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import kept_processes
 from calipers.formats.read import begin, found_format, with_folders

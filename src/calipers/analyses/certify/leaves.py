@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.tree import LeafChunk
 from calipers.errors import InputError
+from calipers.formats import Raw
 from calipers.formats.canonical import (
     LANES,
     NotCanonical,
@@ -44,7 +45,6 @@ from calipers.formats.canonical import (
     words_digest,
 )
 from calipers.formats.carried import CARRIED
-from calipers.formats.format import Raw
 from calipers.formats.lines import ChildProcess, processes
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.packed import small

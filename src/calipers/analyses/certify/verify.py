@@ -29,9 +29,9 @@ from calipers.analyses.certify.certify import (
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
 from calipers.analyses.certify.leaves import leaf_of, words_of
 from calipers.errors import InputError
+from calipers.formats import Named
 from calipers.formats.canonical import NotCanonical, canonical, words_digest
 from calipers.formats.convert import records_of, refuse_pipes
-from calipers.formats.format import Named
 from calipers.formats.read import begin
 from calipers.reports.document import Blank, Block, Document, Name, Sentence, plain_table
 from calipers.reports.figures import counted, ends, figure

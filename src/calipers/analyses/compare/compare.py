@@ -82,7 +82,7 @@ from calipers.analyses.compare.source import (
     waiting_notes,
 )
 from calipers.errors import CalipersError, InputError, UnrelatedRuns
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.request import Plan, RequestedMetric, either, make_plan

@@ -23,8 +23,8 @@ import numpy as np
 from calipers.analyses.compare import Question
 from calipers.analyses.compare.align import Common, ReadRun
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, display, nearest
+from calipers.formats import BAD, COMPARED, NUMBERED, Format, Raw, Text
 from calipers.formats.convert import texts_of_rows
-from calipers.formats.format import BAD, COMPARED, NUMBERED, Format, Raw, Text
 from calipers.formats.read import Input, begin, found_format
 from calipers.formats.run_folder import (
     DOCUMENTS,

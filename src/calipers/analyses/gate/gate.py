@@ -34,7 +34,7 @@ from calipers.analyses.gate.numbers import (
 )
 from calipers.analyses.gate.requirement import TASK, Gaps, NamedResult, Policy, Requirement, required_of
 from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.read import is_folder_of_runs, runs_inside
 from calipers.pipeline import Source
 from calipers.reports.figures import counted, figure

@@ -28,7 +28,7 @@ from calipers.analyses.watch.monitor import Monitor, MonitorSettings
 from calipers.analyses.watch.state import from_tree, to_tree
 from calipers.analyses.watch.sums import StepSums, matched, shared_tasks, summed
 from calipers.errors import InputError, LogError, UnknownName
-from calipers.formats.format import BAD, Named
+from calipers.formats import BAD, Named
 from calipers.formats.read import begin
 from calipers.reports.result import finite
 from calipers.stats.alarms import e_lond, e_of_z, lord_plus_plus

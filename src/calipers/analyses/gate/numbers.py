@@ -20,7 +20,7 @@ from calipers.analyses.compare.findings import NO_RANGE, ends_of, filled_rollout
 from calipers.analyses.compare.source import CalledTable, DocumentTable, ours_and_theirs, short, table_of, table_reader
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import CalipersError, InputError, UnknownName, UnrelatedRuns
-from calipers.formats.format import BAD
+from calipers.formats import BAD
 from calipers.formats.read import Input
 from calipers.formats.run_folder import stop_said
 from calipers.formats.source import STDIN

@@ -41,7 +41,7 @@ from calipers.analyses.compare.source import (
 )
 from calipers.analyses.matrix.document import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
 from calipers.errors import InputError, UnknownName
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.metrics import Metric
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.result import Group, finite

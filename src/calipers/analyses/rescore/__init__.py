@@ -42,7 +42,7 @@ from calipers.analyses.rescore.judging import (
 )
 from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError, display
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.read import uncollected
 from calipers.formats.rows import Gather
 from calipers.formats.run_folder import (

@@ -19,7 +19,7 @@ import numpy as np
 
 from calipers.clients import Completion
 from calipers.errors import InputError, VerifierError
-from calipers.formats.format import Raw
+from calipers.formats import Raw
 from calipers.formats.lines import NOTHING
 from calipers.formats.read import found_format
 from calipers.formats.run_folder import LOG, RunLog, is_run

@@ -13,7 +13,7 @@ import numpy as np
 
 from calipers.analyses.watch.sums import StepSums, read_step_file
 from calipers.errors import InputError
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.run_folder import is_run
 from calipers.reports.document import Block, Document, Glance, Name, Row, Sentence, Table, TableColumn, Title, spaced
 from calipers.reports.figures import NONE, counted, figure

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.read import begin
 from calipers.metrics import PASS_THRESHOLD
 from calipers.rollouts.column import Bools, Column, Floats, Ints, sum_by

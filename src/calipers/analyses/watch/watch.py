@@ -51,7 +51,7 @@ from calipers.analyses.watch.sums import (
     step_of,
 )
 from calipers.errors import InputError
-from calipers.formats.format import Named
+from calipers.formats import Named
 from calipers.formats.read import MAY_HAVE_ROLLOUTS, found_format, has_rollouts
 from calipers.formats.run_folder import LOG as RUN_LOG
 from calipers.formats.run_folder import is_run

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Text
+from calipers.formats import BAD, Beginning, Columns, Extras, Format, Text
 from calipers.formats.jsonl import JsonLines, of_blocks, texts
 from calipers.formats.lines import Block, read_lines
 from calipers.formats.repeated_keys import twice

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Columns, Extras, Format, Progress, Text
+from calipers.formats import BAD, Columns, Extras, Format, Progress, Text
 from calipers.formats.jsonl import placed
 from calipers.formats.lines import MOST_COLUMNS
 from calipers.formats.repeated_keys import refuse_twice

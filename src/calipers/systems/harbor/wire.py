@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD
+from calipers.formats import BAD
 
 Number = int | float
 Rewards = Mapping[str, Number]

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import TARGET, Columns, Extras, Format, Progress, Text, target_hash
+from calipers.formats import TARGET, Columns, Extras, Format, Progress, Text, target_hash
 from calipers.formats.jsonl import JsonLines, placed
 from calipers.formats.lines import LineError
 from calipers.formats.repeated_keys import counted_once, refuse_twice

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import (
+from calipers.formats import (
     COMPARED,
     HASH_DIGITS,
     TARGET,

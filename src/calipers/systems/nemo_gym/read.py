@@ -21,7 +21,7 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Columns, Extras, Format, Progress, Text
+from calipers.formats import BAD, Beginning, Columns, Extras, Format, Progress, Text
 from calipers.formats.jsonl import marked_rows, placed
 from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
 from calipers.formats.repeated_keys import Ends, letters, once_by_raws

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
-from calipers.formats.format import Raw
+from calipers.formats import Raw
 from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_key, struct_of, union, unreadable
 from calipers.formats.repeated_keys import Doubled, said_twice, twice
 from calipers.rollouts.record import named, shown

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calipers.errors import CalipersError, InputError
+from calipers.formats import BAD
 from calipers.formats.convert import convert
-from calipers.formats.format import BAD
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.lines import LineError, read_lines, read_range
 from calipers.formats.run_folder import IDENTITY, LOG, PLAN, RESULT, STOPPED, whole

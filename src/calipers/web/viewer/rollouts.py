@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from calipers.analyses.compare.source import spoken
 from calipers.errors import InputError
+from calipers.formats import BAD, TARGET
 from calipers.formats.carried import CARRIED
-from calipers.formats.format import BAD, TARGET
 from calipers.metrics import PASS_THRESHOLD, passed
 from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.record import CODE, OUTCOMES, ROLES

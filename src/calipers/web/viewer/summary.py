@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.source import CalledTable, ReadSource, read_source, spoken
 from calipers.errors import InputError
+from calipers.formats import BAD, Named
 from calipers.formats.carried import CARRIED
-from calipers.formats.format import BAD, Named
 from calipers.formats.read import Input
 from calipers.formats.run_folder import with_plan
 from calipers.reports.figures import figure

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.formats.format import BAD
+from calipers.formats import BAD
 from calipers.systems.harbor.tasks.dataset import METRIC, drift, read_dataset, refreshed, replace_file, wrong_names
 from calipers.systems.harbor.tasks.manifest import (
     DATASET_TOML,

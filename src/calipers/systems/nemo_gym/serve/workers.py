@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from calipers.errors import CalipersError, InputError, PluginError
-from calipers.formats.format import BAD
+from calipers.formats import BAD
 from calipers.systems.nemo_gym import ROLLOUT, TASK
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate, encoded
 from calipers.systems.nemo_gym.wire import AggregateRequest
