@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from calipers.errors import InputError, UnknownName
 from calipers.names import METRICS
 
-WIDTH = 96  # characters of a line of plain text
+WIDTH = 80  # characters of a line of plain text: what every terminal has
 _LABEL = 12
 _SYSTEM = 10
 _FOLDER = os.path.dirname(__file__)

@@ -48,7 +48,7 @@ def explained(capsys, *arguments):
         ("± stderr", "stderr", "The standard error of the value"),
         ("B - A", "difference", "The second run's value minus the first run's"),
         ("accuracy", "accuracy", "see also     pass_rate, mean_reward, pass@k, lm_eval"),
-        ("acc_norm", "accuracy", "lm-evaluation-harness' acc and acc_norm are mean_reward"),
+        ("acc_norm", "accuracy", "acc_norm are mean_reward over its rewards"),
         ("Undefined", "undefined", "has too few samples for it"),
         ("not run", "not_run", "contributes  nothing, it is missing"),
         ("p (Holm)", "holm", "option       --adjust holm"),

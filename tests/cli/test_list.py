@@ -5,7 +5,7 @@ from cli.running import run
 from click.testing import CliRunner
 
 from calipers import glossary
-from calipers.cli.list import KINDS, list_names
+from calipers.cli.list import KINDS, aligned, list_names
 from calipers.names import METRICS
 from calipers.tasks.store import publish
 
@@ -54,3 +54,19 @@ def test_every_outcome_is_listed():
 def test_what_cannot_be_listed(capsys, arguments, said):
     assert run(arguments) == 2
     assert capsys.readouterr().err == said
+
+
+def test_a_terminal_has_each_description_in_its_own_columns(monkeypatch):
+    entries = {"pass@{k}": "The probability of at least one pass in k samples of a task.", "sum": "The sum."}
+    assert aligned(entries) == [
+        "pass@{k}  The probability of at least one pass in k samples of a task.",
+        "sum       The sum.",
+    ]
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert aligned(entries) == [
+        "pass@{k}  The probability of at least one pass in",
+        "          k samples of a task.",
+        "sum       The sum.",
+    ]

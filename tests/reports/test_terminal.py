@@ -65,8 +65,18 @@ def test_a_terminal_shows_the_same_in_colour():
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_a_terminal_is_not_overrun(columns):
-    shown = ANSI.sub("", on_a_terminal(columns, "score", ARITH, "--by", "difficulty"))
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("score", ARITH, "--by", "difficulty"),
+        ("compare", ARITH, ARITH.replace("arith.jsonl", "arith_next.jsonl"), "--by", "difficulty"),
+        ("items", ARITH.replace("arith.jsonl", "calculators.csv"), "--limit", "3"),
+        ("list", "verifiers"),
+        ("explain", "pass@4"),
+    ],
+)
+def test_a_terminal_is_not_overrun(columns, arguments):
+    shown = ANSI.sub("", on_a_terminal(columns, *arguments))
     inputs = [line for line in shown.splitlines() if line.startswith(ARITH)]
     assert [line for line in shown.splitlines() if len(line) > columns and line not in inputs] == []
 

@@ -21,7 +21,7 @@ from calipers.formats.read import Input
 from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
-from calipers.reports.figures import NONE, counted, figure, letters
+from calipers.reports.figures import NONE, counted, figure, letters, listed
 from calipers.reports.page import Page
 from calipers.reports.plain_words import plain_why
 from calipers.reports.untrusted_text import clean
@@ -494,7 +494,7 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
     for note in table.notes:
         yield Sentence(f"note: {note}")
     runs = letters(len(table.runs))
-    yield plain_table(
+    of_runs = plain_table(
         ["run", "", "mean", "tasks", "samples", "variance: tasks", "per sample", "sampling share"],
         [
             [
@@ -512,9 +512,15 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
         numbers={2, 3, 4, 5, 6, 7},
         names={1},
     )
+    *columns, share = of_runs.columns  # which the advice repeats
+    narrow = msgspec.structs.replace(share, yields=1)
+    yield msgspec.structs.replace(of_runs, columns=[*columns, narrow])
+    advice: dict[str, list[str]] = {}
     for letter, run in zip(runs, table.runs, strict=True):
-        yield Sentence(f"{letter}: {run.advice}" if len(table.runs) > 1 else run.advice, "note")
-    yield _items(table, runs, report.limit)
+        advice.setdefault(run.advice, []).append(letter)
+    for words, advised in advice.items():
+        yield Sentence(f"{listed(advised)}: {words}" if len(table.runs) > 1 else words, "note")
+    yield _items(table, runs, report.limit, report.sort)
     shown = len(table.items[: report.limit])
     if shown < len(table.items):
         yield Sentence(f"{shown:,} of {len(table.items):,} tasks, sorted by {report.sort}; --limit 0 shows all", "note")
@@ -544,7 +550,7 @@ def summary(table: ItemTable) -> str:
     return f"{sentence}.{tells}{alone}"
 
 
-def _items(table: ItemTable, runs: list[str], limit: int | None) -> Table:
+def _items(table: ItemTable, runs: list[str], limit: int | None, sort: str) -> Table:
     each = 1 < len(table.runs) <= MOST_RUNS
     discriminates, informed = table.why is None, table.why_information is None
     head = [
@@ -565,4 +571,7 @@ def _items(table: ItemTable, runs: list[str], limit: int | None) -> Table:
         if each:
             row += [figure(value, 3) for value in item.values]
         rows.append([*row, f"{item.passes:,}/{item.samples:,}", words.get(item.kind, "no reward")])
-    return plain_table(head, rows, numbers=range(1, len(head) - 1), names={0}, strong={1})
+    made = plain_table(head, rows, numbers=range(1, len(head) - 1), names={0}, strong={1})
+    yields = "" if sort == "information" else "information"  # goes where there is no room, unless the tasks follow it
+    columns = [msgspec.structs.replace(each, yields=int(each.head == yields)) for each in made.columns]
+    return msgspec.structs.replace(made, columns=columns)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Final
 
 import click
@@ -14,7 +18,7 @@ from calipers.cli.options import include_path as include_path_option
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.names import FILTERS, METRICS, VERIFIERS, Index
-from calipers.reports.untrusted_text import clean
+from calipers.reports.untrusted_text import clean, is_terminal
 
 
 def metrics() -> dict[str, str]:
@@ -61,6 +65,7 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
 
 
 OF_LIBRARY: Final = ("tasks", "groups", "tags")
+LEAST: Final = 24  # columns for a description that is broken into lines
 
 
 def of_library(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
@@ -94,5 +99,15 @@ def list_names(ctx: click.Context, what: str | None, pattern: str | None, includ
     if include_path and what in KINDS:
         raise InputError.at("--include-path", "is for tasks, groups and tags", "remove it")
     lines = of_library(what, pattern or "*", include_path) if what in OF_LIBRARY else KINDS[what]()
+    write("".join(f"{line}\n" for line in aligned(lines)))
+
+
+def aligned(lines: Mapping[str, str]) -> list[str]:
+    """A line for each name, for programs; on a terminal a description that has no room on it goes on below itself."""
     widest = max(map(len, lines))
-    write("".join(f"{name:<{widest}}  {text}\n" for name, text in lines.items()))
+    room = shutil.get_terminal_size().columns - widest - 2
+    made = []
+    for name, text in lines.items():
+        pieces = textwrap.wrap(text, room) if is_terminal(sys.stdout) and room >= LEAST else [text]
+        made += [f"{head:<{widest}}  {piece}" for head, piece in zip_longest([name], pieces or [""], fillvalue="")]
+    return made

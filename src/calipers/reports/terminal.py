@@ -221,6 +221,8 @@ def _table(table: Table, room: int) -> Iterator[Line]:
     rows = list(_table_lines(table, room))
     every = _columns(table, rows, room)
     shown = [laid for laid in every if not laid.column.optional or any(map(str.strip, laid.cells))]
+    if _total(shown) - sum(map(_spare, shown)) > room:
+        shown = [_Laid(replace(laid.column, after=min(laid.column.after, 2)), laid.head, laid.cells) for laid in shown]
     for turn in (1, 2):
         if _total(shown) - sum(map(_spare, shown)) > room:
             shown = [laid for laid in shown if laid.column.yields != turn]
