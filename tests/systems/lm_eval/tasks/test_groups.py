@@ -196,6 +196,15 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
         Tasks([tmp_path]).find("anything")
 
 
+def test_an_unknown_name_lists_no_more_names_than_one_can_read(tmp_path):
+    for number in range(101):
+        (tmp_path / f"task{number}.yaml").write_text(f"task: task{number}\ndataset_path: json\n")
+    with pytest.raises(UnknownName, match=r"named 'zzz'; calipers list tasks shows 101 names$"):
+        Tasks([tmp_path]).find("zzz")
+    with pytest.raises(UnknownName, match=r"named 'task'; did you mean 'task"):
+        Tasks([tmp_path]).find("task")
+
+
 def test_a_group_by_its_file_alone_says_where_its_tasks_could_come_from(tmp_path):
     (tmp_path / "g.yaml").write_text("group: g\ntask: [a]\n")
     with pytest.raises(InputError, match=r"named 'a'; known: \(none\); give the folder of the group's tasks with"):

@@ -31,7 +31,7 @@ from typing import Any, Final, Literal
 import msgspec
 import yaml
 
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, UnknownName, nearest
 from calipers.formats.source import read_up_to
 from calipers.systems.lm_eval.tasks.task_file import (
     LARGEST,
@@ -55,6 +55,7 @@ SKIPPED: Final = ("__pycache__", ".ipynb_checkpoints")
 FILES: Final = (".yaml", ".yml")
 FORM: Final = 1  # of a kept index; another number is another form, and is not read
 LARGEST_KEPT: Final = 64 << 20  # bytes
+LISTED: Final = 100  # names at most that an error lists
 _KEYS: Final = re.compile(
     rb"^(task|group|tag|class|include)[ \t]*:(?=[ \t\r\n]).*\n(?:(?:[ \t#-].*)?\r?\n)*", re.MULTILINE
 )
@@ -384,8 +385,10 @@ class Tasks:
         return self._named(query, {}, query, 0)
 
     def unknown(self, name: str) -> UnknownName:
-        """The error for a name that is no task, group or tag."""
-        return UnknownName.of("task, group or tag", name, (*self.heads, *self.tags))
+        """The error for a name that is no task, group or tag; an installed lm-eval has too many names to print."""
+        names = (*self.heads, *self.tags)
+        hint = "" if len(names) <= LISTED or nearest(name, names) else f"calipers list tasks shows {len(names):,} names"
+        return UnknownName.of("task, group or tag", name, names, hint)
 
     def _named(self, query: str, overrides: Mapping[str, Any], location: str, depth: int) -> list[Node]:
         name, _, chosen = query.partition("@")
