@@ -56,6 +56,27 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
     assert digest(tmp_path / "r") == digest(tmp_path / "at_once")
 
 
+def test_ctrl_c_starts_no_other_run_of_the_command(tmp_path):
+    sums(tmp_path)
+    shutil.copytree(tmp_path / "sums", tmp_path / "more")
+    (tmp_path / "model.py").write_text(
+        "import os, signal\n"
+        "calls = 0\n"
+        "def answer(prompt):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    if calls == 3:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return '0'\n"
+    )
+    done = calipers("run", "sums", "more", "--model", "python/model.py:answer", "--concurrency", "1", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "note: interrupted: 1 of 2 runs were not started" in done.stderr
+    assert "stopped early: interrupted; run the same command again to resume" in done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert 3 <= len(records(folder)) < 30
+
+
 def test_ctrl_c_gets_through_to_a_verifier_that_never_returns(tmp_path):
     """Code of the user's own that holds the loop up hears of nothing; only the third signal reaches it.
 

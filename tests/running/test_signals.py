@@ -33,6 +33,15 @@ async def cell():
 asyncio.new_event_loop().run_until_complete(cell())
 """
 
+GROUP = """
+import calipers
+
+try:
+    calipers.run("group.yaml", "python/model.py:answer", include_path=".", concurrency=1)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
 HANDLERS = """
 import signal, calipers
 
@@ -80,6 +89,18 @@ def test_an_interrupted_run_finishes_what_is_in_flight_and_returns(tmp_path, pro
     python(program, tmp_path)
     assert 3 <= len(records(tmp_path / "run")) < 100
     assert json.loads((tmp_path / "run" / "result.json").read_text())["groups"][0]["ledger"]["planned"] == 100
+
+
+def test_no_task_of_a_group_starts_after_the_one_that_was_interrupted(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "rows.jsonl").write_text('{"q": "?", "a": "0"}\n' * 10)
+    data = "dataset_path: json\ndataset_kwargs: {data_files: rows.jsonl}\ntest_split: train\n"
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(f"task: {name}\n{data}doc_to_text: '{{{{q}}}}'\ndoc_to_target: a\n")
+    (tmp_path / "group.yaml").write_text("group: g\ntask: [a, b]\n")
+    assert python(GROUP, tmp_path) == b"interrupted\n"
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert 3 <= len(records(folder)) < 10
 
 
 def test_a_loop_that_begins_after_the_signal_is_stopped(tmp_path):

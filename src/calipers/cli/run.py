@@ -327,12 +327,13 @@ def _suite(benchmarks: Sequence[str], given: Mapping[str, Any]) -> SuiteCommand 
 def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
     """The report of each job; if there are several, a job that cannot run is skipped with a note.
 
-    ``tasks`` are those of a library; each is loaded once for all models.
+    Ctrl-C ends the run that is going on, and no other starts. ``tasks`` are those of a library; each is loaded once
+    for all models.
     """
     from calipers.cli.live import Watch
     from calipers.running.perform import perform
 
-    for job in jobs:
+    for number, job in enumerate(jobs, 1):
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
                 report = perform(job, watch, _note, tasks)
@@ -341,6 +342,10 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
             if len(jobs) == 1:
                 raise
             _note(f"{job.benchmark} · {job.model}: {error}")
+        else:
+            if report.interrupted and number < len(jobs):
+                _note(f"interrupted: {len(jobs) - number} of {len(jobs)} runs were not started")
+                return
 
 
 def _note(text: str) -> None:

@@ -311,6 +311,7 @@ def root_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 
 T = TypeVar("T")
 
+INTERRUPTED = "interrupted"  # why a run stopped
 UNHEARD = 3  # signals that the loop has not heard of: something holds it up that will not end by itself
 
 
@@ -320,11 +321,11 @@ def conduct(
     """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
 
     async def run_and_close() -> None:
-        with interrupts(lambda: loop.stop("interrupted")):
+        with interrupts(lambda: loop.stop(INTERRUPTED)):
             try:
                 await loop.run(outstanding)
             except asyncio.CancelledError:
-                loop.stop("interrupted")  # twice: what was in flight stays outstanding
+                loop.stop(INTERRUPTED)  # twice: what was in flight stays outstanding
             finally:
                 with suppress(asyncio.CancelledError):  # a fourth: it waits for nobody but the log
                     await client.close()

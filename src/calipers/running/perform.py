@@ -47,7 +47,7 @@ from calipers.running.library import (
     with_own_numbers,
 )
 from calipers.running.library import Report as TaskReport
-from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status, conduct
+from calipers.running.loop import INTERRUPTED, MOST_ERRORS, Loop, RunLimits, Status, conduct
 from calipers.running.rollout import Outstanding, notes_of
 from calipers.running.settings import LISTS, job_in_memory, jobs_of, setting, suite_file
 from calipers.running.watcher import Headline, Screen, Until, Watcher
@@ -179,6 +179,11 @@ class Report:
     by_rule: bool  # it was --until that ended it
     notes: tuple[str, ...]
     part: TaskReport | None = None  # what a task of a library comes to in its own terms
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was Ctrl-C, or a request to terminate, that ended it."""
+        return self.stopped == INTERRUPTED
 
     @property
     def complete(self) -> bool:
@@ -471,7 +476,12 @@ def run(benchmark: str | Path | MemoryBenchmark, model: str | None = None, **set
             wrong = f"its runs differ in {name}, so they have no common result"
             raise InputError.at(str(benchmark), wrong, "evaluate the parts separately")
     tasks = loaded_for(jobs)
-    [result] = together([perform(job, tasks=tasks) for job in jobs])
+    reports = list[Report]()
+    for job in jobs:
+        if reports and reports[-1].interrupted:
+            raise KeyboardInterrupt  # a result without the other runs would look like the result of all
+        reports.append(perform(job, tasks=tasks))
+    [result] = together(reports)
     suite = suite_file([str(benchmark)])
     if suite is not None and suite.gate is not None:
         unchecked = f"{suite.path}: its gate was not checked; the command calipers run does, and calipers.gate"
