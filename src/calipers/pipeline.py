@@ -265,11 +265,17 @@ def _odd_slices(by: Sequence[str]) -> bool:
 
 
 def _other_rewards(rollouts: Rollouts, plan: Plan) -> list[str]:
-    """A note on the rewards that are not shown because the system of the files names one as its own number."""
-    others = [name for name in rollouts.rewards if name != rollouts.usual_reward]
-    if not others or plan.reward or not rollouts.headline or rollouts.usual_reward != rollouts.headline:
+    """A note on rewards that are not shown: a dataset has no other, or the system of the files names its own number."""
+    usual = rollouts.usual_reward
+    others = [name for name in rollouts.rewards if name != usual]
+    if not others or not usual or plan.reward:
         return []
-    return [f"the reward is {rollouts.headline!r}; --reward picks another: {', '.join(others)}"]
+    if absent := rollouts.elsewhere.get(usual, frozenset()):
+        some = ", ".join([*sorted(map(str, absent))[:3], *(["..."] if len(absent) > 3 else [])])
+        return [f"no rollout of {some} has the reward {usual!r}; --reward picks another: {', '.join(others)}"]
+    if usual != rollouts.headline:
+        return []
+    return [f"the reward is {usual!r}; --reward picks another: {', '.join(others)}"]
 
 
 def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -480,8 +486,10 @@ def _tally(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> S
     with _mapping(threads=_worth_threads(len(part), requests)) as each:
         reduced = list(each(partial(_reduced, part, settings), requests))
     keys = [request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads]
-    ledger = with_rewards(replace(Ledger.of(part), lacking=lacking(part, keys)), part, keys[0] if keys else "reward")
-    numbers = contributed(part, keys[0] if keys else "reward") if part.rewards else Column.gaps(len(part))
+    own = (key for key in (*keys, *part.rewards) if key not in part.elsewhere or not part.lacks(key).all())
+    shown = next(own, "reward")
+    ledger = with_rewards(replace(Ledger.of(part), lacking=lacking(part, keys)), part, shown)
+    numbers = contributed(part, shown) if part.rewards else Column.gaps(len(part))
     return SliceTally(
         ledger,
         (int(numbers.given.sum()), zero_or_one(numbers)),

@@ -77,3 +77,24 @@ def test_attempts_are_counted_where_they_were_made():
     first, second = rollouts(*rows, *again).groups()
     assert (Ledger.of(first).attempts, Ledger.of(second).attempts) == (4, 6)
     assert Ledger.of(second.where(second.task == 0)).attempts == 2
+
+
+def test_a_reward_of_other_datasets_is_not_0_where_the_model_failed():
+    sums = [{"task": "a", "outcome": "unparsed", "rewards": {"match": 1}, "dataset": "sums"}]
+    choices = [
+        {"task": "a", "rewards": {"acc": 1}, "dataset": "choices"},
+        {"task": "b", "outcome": "refused", "dataset": "choices"},  # acc is its dataset's reward, so this is 0
+    ]
+    lost = [{"task": "a", "outcome": "refused", "dataset": "lost"}]  # a dataset without any reward says nothing
+    table = rollouts(*sums, *choices, *lost)
+    assert table.elsewhere == {"acc": {"sums"}, "match": {"choices"}}
+    by_dataset = {group.keys[0][2]: group for group in table.groups()}
+    given = {
+        name: [contributed(group, key).given.tolist() for key in ("acc", "match")] for name, group in by_dataset.items()
+    }
+    assert given == {
+        "sums": [[False], [True]],
+        "choices": [[True, True], [False, False]],
+        "lost": [[True], [True]],
+    }
+    assert contributed(table, "acc").given.sum() == 3

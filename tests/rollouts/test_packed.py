@@ -39,6 +39,9 @@ def part_of(rows):
     ids = list(dict.fromkeys(row[0] for row in rows))
     column = lambda at: Column.of([row[at] or 0.0 for row in rows], [row[at] is not None for row in rows])  # noqa: E731
 
+    def other(row):  # a reward that one dataset alone has
+        return (row[5] or 0.0, row[5] is not None) if row[6] == "m" else (0.0, False)
+
     def labels(at):
         values = [value for value in dict.fromkeys(row[at] for row in rows) if value is not None]
         return Labels(np.array([values.index(row[at]) if row[at] is not None else -1 for row in rows], int), values)
@@ -50,9 +53,12 @@ def part_of(rows):
         np.array([row[1] for row in rows], dtype=np.int64),
         np.array([row[2] for row in rows], dtype=np.int64),
         np.array([UNSTATED if row[3] is None else OUTCOMES.index(row[3]) for row in rows], dtype=np.uint8),
-        {"reward": column(4)},
+        {
+            "reward": column(4),
+            "other": Column.of(*zip(*[other(row) for row in rows], strict=True)) if rows else column(4),
+        },
         {"latency_s": column(5)},
-        {"model": labels(6), "metadata.level": labels(7)},
+        {"model": labels(6), "dataset": labels(6), "metadata.level": labels(7)},
     )
 
 
@@ -108,6 +114,7 @@ def test_any_split_in_any_order_is_the_same_table_and_gives_the_same_result(rows
     table = table_of(merge([merge(loose[:1]), *loose[1:]]))
     assert shown(score_rollouts(table, plan)) == expected
     again = table.whole()
+    assert again.elsewhere == whole.elsewhere
     assert list(again.tasks) == list(whole.tasks)
     assert again.task.tolist() == whole.task.tolist()
     assert again.sample.tolist() == whole.sample.tolist()

@@ -182,8 +182,8 @@ def contributed(rollouts: Rollouts, key: str) -> Column:
     """The number each rollout contributes to a reward metric, [R].
 
     Its reward, unless the outcome means that the rollout is missing. Without a reward, 0 for an outcome that the model
-    caused (`refused`, `truncated`, ...), else a gap. A rollout that broke its verifier, or tampered with it, is 0 even
-    with a reward.
+    caused (`refused`, `truncated`, ...), else a gap; a gap, too, where it is a reward of other datasets. A rollout that
+    broke its verifier, or tampered with it, is 0 even with a reward.
     """
     reward = rollouts.rewards.get(key) or Column.gaps(len(rollouts))
     numbered = rollouts.outcome < FIRST_GAP
@@ -191,4 +191,6 @@ def contributed(rollouts: Rollouts, key: str) -> Column:
     if bool((numbered & reward.given & ~nil).all()):
         return reward
     own_doing = numbered & (rollouts.outcome != SCORED) & (~reward.given | nil)
+    if key in rollouts.elsewhere:
+        own_doing &= ~rollouts.lacks(key)
     return Column(np.where(own_doing, 0.0, reward.values), (reward.given & numbered) | own_doing)

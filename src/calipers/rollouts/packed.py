@@ -35,6 +35,7 @@ from calipers.rollouts.table import (
     headline_of,
     outcomes_of,
     renumbered,
+    rewards_elsewhere,
     unread_of,
     without_left,
 )
@@ -142,6 +143,7 @@ def table_of(packed: Packed) -> PackedRollouts:
         notes=list(packed.kinds.notes),
         headline=headline_of([packed.kinds]),
         unread=packed.kinds.others,
+        elsewhere=rewards_elsewhere(packed.kinds.rewards, keys, group),
     )
     return PackedRollouts(packed, kinds, owner)
 

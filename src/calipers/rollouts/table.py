@@ -196,6 +196,7 @@ class Rollouts:
     turn: Floats | None = None  # [T] rising in the order in which tasks were begun; None: as they stand here
     headline: str = ""  # the reward to read where nobody picks one, as the system whose files these are says
     unread: Sequence[str] = ()  # keys of rows that say neither a reward nor an outcome: one of them may be the reward
+    elsewhere: Mapping[str, frozenset[str | None]] = field(default_factory=dict)  # as `rewards_elsewhere` has it
 
     def __len__(self) -> int:
         return len(self.task)
@@ -209,6 +210,11 @@ class Rollouts:
     def usual_reward(self) -> str:
         """The reward that is read where nobody picks one: the headline, or `reward`; "" where there is neither."""
         return next((key for key in (self.headline, "reward") if key in self.rewards), "")
+
+    def lacks(self, key: str) -> Bools:
+        """Whether the dataset of each row has other rewards and never this one, [R]."""
+        absent = self.elsewhere.get(key, ())
+        return np.array([dataset in absent for _, _, dataset in self.keys])[self.owner[self.task]]
 
     @property
     def by_task(self) -> Groups:
@@ -277,9 +283,11 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     table = Rollouts(keys, tasks, owner, unit, sample, outcomes_of(parts), {}, {}, labels)
     if rows is not None:
         table = replace(table.take(rows), task=unit.take(rows), tries=tries)
+    rewards = join_columns([(len(part), part.rewards) for part in parts], rows)
     table = replace(
         table,
-        rewards=join_columns([(len(part), part.rewards) for part in parts], rows),
+        rewards=rewards,
+        elsewhere=rewards_elsewhere(rewards, keys, table.owner[table.task]),
         columns=join_columns([(len(part), part.columns) for part in parts], rows),
         planned_from=parts[0].planned_from,
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
@@ -289,6 +297,24 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
         unread=unread_of(parts),
     )
     return without_left(table)
+
+
+def rewards_elsewhere(
+    rewards: Mapping[str, Column], keys: Sequence[tuple[str | None, ...]], group: Ints
+) -> dict[str, frozenset[str | None]]:
+    """For each reward, the datasets whose rollouts have other rewards and never this one; ``group``: [R] into keys.
+
+    It is no reward of theirs, so a rollout that the model failed there is not 0 under it.
+    """
+    datasets = list(dict.fromkeys(dataset for _, _, dataset in keys))
+    if len(datasets) < 2 or len(rewards) < 2:
+        return {}
+    number = {dataset: code for code, dataset in enumerate(datasets)}
+    code = np.array([number[dataset] for _, _, dataset in keys])[group]
+    has = {name: np.bincount(code[column.given], minlength=len(datasets)) > 0 for name, column in rewards.items()}
+    some = np.logical_or.reduce([*has.values()])
+    without = {name: frozenset(datasets[n] for n in np.flatnonzero(some & ~has[name])) for name in rewards}
+    return {name: absent for name, absent in without.items() if absent}
 
 
 def headline_of(parts: Sequence[Part]) -> str:

@@ -55,6 +55,23 @@ def test_a_fallback_is_unparsed_and_keeps_its_score(tmp_path):
     assert found.rewards["exact_match"].values.tolist() == [0.0, 0.5]
 
 
+def test_a_metric_of_another_task_says_nothing_of_an_unparsed_answer(tmp_path):
+    written(tmp_path, lines(sample(0, "[invalid]", exact_match=0.0), sample(1, exact_match=1.0)), NAME)
+    written(tmp_path, lines(sample(0, acc=1.0), sample(1, acc=0.0)), "samples_arc.jsonl")
+    result = score([tmp_path / NAME, tmp_path / "samples_arc.jsonl"], ["mean_reward"])
+    values = {(g.dataset, name): number.value for g in result.groups for name, number in g.metrics.items()}
+    acc, match = "mean_reward(reward=acc)", "mean_reward(reward=exact_match)"
+    assert values == {("arc", acc): 0.5, ("arc", match): None, ("gsm8k", acc): None, ("gsm8k", match): 0.5}
+    assert [group.ledger.rewarded for group in result.groups] == [{}, {"unparsed": 1}]
+
+
+def test_a_reward_that_other_tasks_lack_is_named(tmp_path):
+    written(tmp_path, lines(sample(0, word_perplexity=[-2.0, 3])), "samples_wiki.jsonl")
+    written(tmp_path, lines(sample(0, acc=1.0)), "samples_arc.jsonl")
+    result = score([tmp_path / "samples_wiki.jsonl", tmp_path / "samples_arc.jsonl"], ["mean_reward"])
+    assert result.notes[-1] == "no rollout of arc has the reward 'reward'; --reward picks another: acc"
+
+
 def test_the_results_beside_tell_the_model_and_the_fallbacks(tmp_path):
     steps = [{"function": "regex", "fallback": "?"}]
     configs = {"gsm8k": {"filter_list": [{"name": "n", "filter": steps}]}}
