@@ -38,6 +38,7 @@ class Colons:
 
     def __init__(self) -> None:
         self._room: NDArray[np.bool_] = np.empty((2, 0), dtype=np.bool_)
+        self._flat = True  # whether the values so far held nothing that looks like a key
 
     def count(self, octets: NDArray[np.uint8]) -> int:
         """Colons with a quote or a blank before them."""
@@ -62,11 +63,11 @@ class Colons:
 
     def once(self, octets: NDArray[np.uint8], keys: int, raw_columns: Sequence[Sequence[Any]]) -> bool:
         """Whether so many keys are all there are in a block; False where counting does not prove it."""
-        colons = self._colons(octets)
-        if colons == keys:
+        if self._flat and self.count(octets) == keys:
             return True
+        self._flat = False
         within = np.frombuffer(b"".join(chain(*raw_columns)), dtype=np.uint8)
-        return colons - self._colons(within) == keys or self.count(octets) - self.count(within) == keys
+        return self._colons(octets) - self._colons(within) == keys or self.count(octets) - self.count(within) == keys
 
     def _colons(self, octets: NDArray[np.uint8]) -> int:
         """All colons: half the work of those that may end a key."""
