@@ -402,7 +402,8 @@ def _read_pipe(pipe: int, heard: PipeOutput) -> bool:
 
 
 Work = Literal["program", "calls"]
-"""The file of `inside` that does the job."""
+FILES: Mapping[Work, Sequence[str]] = {"program": ("libc", "first"), "calls": ("libc", "first", "calls")}
+"""The files of `inside` that a job needs; the last one does it."""
 
 GRACE = 10.0  # seconds beyond its own deadline before process 1 is killed from outside
 READY = b"ready\n"
@@ -486,7 +487,7 @@ def launch(
         control.close()
         report.close()
         pipes = Pipes(outer)
-        files = compiled("libc", "attend", "program", "first", work)
+        files = compiled(*FILES[work])
         pipes.write_to(order, marshal.dumps((files, whole)), keep=True)  # process 1 ends when this pipe does
         pipes.write_to(outer.stdin, stdin)
         streams = [
@@ -627,7 +628,7 @@ def apart_here(mechanism: Mechanism | None = None) -> Mechanism:
 
 
 def read_report(report: bytes, collect: Sequence[str]) -> tuple[int | None, dict[str, bytes]]:
-    """The report of `inside.program`: how the program ended, and the files it left; SandboxError for any other."""
+    """The report of `inside.first`: how the program ended, and the files it left; SandboxError for any other."""
     stream = BytesIO(report)
     status = stream.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
     try:

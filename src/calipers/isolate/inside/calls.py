@@ -7,13 +7,13 @@ import sys
 import time
 import types
 
-from calipers.isolate.inside.program import send
+from calipers.isolate.inside.first import send
 
 TYPE_CHECKING = False  # typing takes long to load
 if TYPE_CHECKING:
     from typing import Any
 
-    from calipers.isolate.inside.attend import Keeper
+    from calipers.isolate.inside.first import Keeper
 
 # What candidates import most.
 WARM = (
