@@ -6,7 +6,7 @@
 The import graph is read with `ast`. The commands run in their own processes, and `sys.setprofile` records them.
 A command is one file by rule, named in the table of `calipers.cli`, and so is what a `System` names in the `__init__`
 of its folder: neither counts among the files with one importer in the same folder.
-A package is a folder: a single file beside the packages, such as `errors.py` or `systems/system.py`, is none.
+A package is a folder: a single file beside the packages, such as `errors.py` or `systems/__init__.py`, is none.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def names_only(tree: ast.Module, module: str) -> bool:
 
 
 def room(name: str) -> str:
-    """The room of a module: the folder under calipers, and under systems the system."""
+    """The room of a module: the folder under calipers, and under systems the system; "" for what is beside them."""
     parts = name.split(".")[1:]
-    return "/".join(parts[:2] if parts[:1] == ["systems"] else parts[:1])
+    return "/".join((parts[:2] if len(parts) > 1 else ()) if parts[:1] == ["systems"] else parts[:1])
 
 
 def systems_of(name: str) -> set[str]:

@@ -27,7 +27,7 @@ from calipers.cards import (
 )
 from calipers.errors import UnknownName, nearest
 from calipers.names import FILTERS, METRICS, VERIFIERS
-from calipers.systems.system import DialectCard, every_system
+from calipers.systems import DialectCard, every_system
 
 _LABEL = 13  # columns before the text of a line with a label
 _ZERO = "0, unless a verifier gave a reward: the model is responsible"

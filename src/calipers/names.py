@@ -547,7 +547,7 @@ EXPORTS = Index(
         "trackio": "calipers.systems.trackers:TRACKIO",
     },
 )
-"""Systems that a result can be written for, whatever its dialect, see `systems.system.ExportRequest`."""
+"""Systems that a result can be written for, whatever its dialect, see `systems.ExportRequest`."""
 
 ALARM_TRACKERS = Index(
     "tracker",

@@ -13,7 +13,7 @@ from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
     from calipers.cli.live import Watch
-    from calipers.systems.nemo_gym.collect.collect import LaneStanding
+    from calipers.systems.nemo_gym.collect.loop import LaneStanding
 
 INCOMPLETE = 3
 TASKS, AGENTS = "Tasks", "Agents"  # groups of options

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from calipers.reports.junit import TestSuite
     from calipers.reports.result import Result
     from calipers.running.notify import Listener
-    from calipers.systems.system import OwnPage
+    from calipers.systems import OwnPage
 
 PATIENCE = 2.0  # seconds
 PRINTED = "calipers.printed"  # the key of a command's context for the notes that it has printed
@@ -85,7 +85,7 @@ def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust:
     shown = shown or {"command": "calipers score RUN "}
     page = None
     if result.dialect in SYSTEMS.entries:
-        from calipers.systems.system import own_page
+        from calipers.systems import own_page
 
         page = own_page(result, shape, paths, trust=trust)
     if page is None or not page.alone:

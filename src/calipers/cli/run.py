@@ -30,7 +30,7 @@ from calipers.cli.output import (
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
-from calipers.systems.system import replaces, run_export, run_pages
+from calipers.systems import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
     from calipers.cli.suite import SuiteCommand

@@ -188,7 +188,7 @@ def score(
         if click.get_current_context().get_parameter_source("interval") is not ParameterSource.DEFAULT:
             result = replace(result, interval=settings["interval"])
         if result.dialect in SYSTEMS.entries and (target or shape == "json"):
-            from calipers.systems.system import with_own_numbers
+            from calipers.systems import with_own_numbers
 
             result = with_own_numbers(result, paths, trust=trust)
     if target:
@@ -232,7 +232,7 @@ class Exported:
     def __init__(
         self, request: str, paths: Sequence[str], hooks: str | None, force: bool, columns: Mapping[str, str]
     ) -> None:
-        from calipers.systems.system import export_named
+        from calipers.systems import export_named
 
         self._export = export_named(request, paths, hooks, columns, force=force)
         self.paths, self.begin = self._export.paths, self._export.begin

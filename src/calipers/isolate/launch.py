@@ -402,8 +402,7 @@ def _read_pipe(pipe: int, heard: PipeOutput) -> bool:
 
 
 Work = Literal["program", "calls"]
-FILES: Mapping[Work, Sequence[str]] = {"program": ("libc", "first"), "calls": ("libc", "first", "calls")}
-"""The files of `inside` that a job needs; the last one does it."""
+"""The function of `inside.first` that does the job."""
 
 GRACE = 10.0  # seconds beyond its own deadline before process 1 is killed from outside
 READY = b"ready\n"
@@ -419,7 +418,7 @@ for group in door:
     os.close(group)
 files, job = marshal.load(open(control, "rb", closefd=False))
 {LOAD_FILES}
-sys.modules["calipers.isolate.inside.first"].main(job, sys.modules[name].work, control, report, proc)
+sys.modules[name].main(job, control, report, proc)
 """
 
 
@@ -452,6 +451,7 @@ def launch(
     """
     began = time.monotonic()
     whole = {
+        "work": work,
         "limits": asdict(limits),
         "environment": ENVIRONMENT,
         "root": os.geteuid() == 0,
@@ -487,7 +487,7 @@ def launch(
         control.close()
         report.close()
         pipes = Pipes(outer)
-        files = compiled(*FILES[work])
+        files = compiled("libc", "first")
         pipes.write_to(order, marshal.dumps((files, whole)), keep=True)  # process 1 ends when this pipe does
         pipes.write_to(outer.stdin, stdin)
         streams = [

@@ -52,7 +52,7 @@ from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.record import CODE, UNSTATED
 from calipers.rollouts.table import Part
 from calipers.stats.estimate import Estimate
-from calipers.systems.system import ExportRequest
+from calipers.systems import ExportRequest
 
 SYSTEM: Final = "every_eval_ever"
 SCORE: Final = "score"  # the reward of rows that do not say of which result they are

@@ -20,7 +20,7 @@ from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.table import Part
 from calipers.stats.estimate import Estimate
-from calipers.systems.system import ExportRequest
+from calipers.systems import ExportRequest
 
 FOLDER: Final = ".eval_results"
 RIGHT: Final = "expected hf=DATASET:TASK, such as hf=openai/gsm8k:gsm8k; the benchmark's page names both"

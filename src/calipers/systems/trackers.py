@@ -22,7 +22,7 @@ from calipers.reports.figures import counted
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
 from calipers.stats.estimate import Estimate
-from calipers.systems.system import ExportRequest
+from calipers.systems import ExportRequest
 
 RESULT: Final = "result.json"
 PROJECT: Final = "calipers"

@@ -222,7 +222,7 @@ def _passes(task: Task, test: Mapping[str, Any], answer: Answer) -> bool:
 
 
 def _answers(done: Launched, tests: int) -> list[Answer]:
-    """The report of `inside.calls`, read; a candidate that used up everything fails the tests it left."""
+    """The report of `inside.first`, read; a candidate that used up everything fails the tests it left."""
     report, answers = BytesIO(done.report), list[Answer]()
     while (header := report.readline()) and len(answers) < tests:
         try:

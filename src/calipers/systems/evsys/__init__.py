@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final
 
-from calipers.systems.system import DialectCard, System
+from calipers.systems import DialectCard, System
 
 __version__ = "0.1.0"
 

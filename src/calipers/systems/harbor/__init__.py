@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from calipers.systems.system import DialectCard, System
+from calipers.systems import DialectCard, System
 
 STATISTICS: Final = ("mean", "sum", "min", "max")
 FAMILY: Final = "pass@{k}"

@@ -27,6 +27,7 @@ from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED
 from calipers.rollouts.table import Rollouts
+from calipers.systems import OwnPage
 from calipers.systems.harbor import DEFAULT, WORDS
 from calipers.systems.harbor.metrics import (
     BUILT_IN,
@@ -64,7 +65,6 @@ from calipers.systems.harbor.wire import (
     jobs_inside,
     kind_of,
 )
-from calipers.systems.system import OwnPage
 
 COUNTERS: Final = (
     "n_completed_trials",

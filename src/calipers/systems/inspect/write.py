@@ -36,8 +36,8 @@ from calipers.reports.result import Group, Result
 from calipers.rollouts.labels import SPLIT, STEP
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Part
+from calipers.systems import ExportRequest
 from calipers.systems.inspect.read import HEADER, OF_REASON, START, VERSION
-from calipers.systems.system import ExportRequest
 
 Step = tuple[str | None, str | None]  # split, step of a training run
 WHOLE: Final = (None, None)  # a group whose rollouts are of one step, or of none

@@ -1,6 +1,6 @@
 """lm-evaluation-harness: its files, tasks, rules and numbers."""
 
-from calipers.systems.system import DialectCard, System
+from calipers.systems import DialectCard, System
 
 AVERAGED = ("acc", "acc_all", "acc_bytes", "acc_mutual_info", "acc_norm", "exact_match")
 

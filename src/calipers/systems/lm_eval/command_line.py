@@ -30,7 +30,7 @@ from calipers.clients.huggingface import LoadOptions
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.running import LOAD_SEEDS
 from calipers.running.settings import jobs_of, load_seeds, setting, shown
-from calipers.systems.system import OwnPage
+from calipers.systems import OwnPage
 
 if TYPE_CHECKING:
     from calipers.running import Job

@@ -22,6 +22,7 @@ from calipers.formats.source import Source
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
+from calipers.systems import OwnPage
 from calipers.systems.lm_eval import command_line
 from calipers.systems.lm_eval.aggregations import ITERATIONS
 from calipers.systems.lm_eval.entries import KNOWN
@@ -39,7 +40,6 @@ from calipers.systems.lm_eval.read import (
 )
 from calipers.systems.lm_eval.task_scores import aggregate_task
 from calipers.systems.lm_eval.write import environment, model_blocks, sanitized, tables, task_row
-from calipers.systems.system import OwnPage
 from calipers.tasks import Suite
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-from calipers.systems.system import DialectCard, System
+from calipers.systems import DialectCard, System
 
 TASK: Final = "_ng_task_index"
 ROLLOUT: Final = "_ng_rollout_index"

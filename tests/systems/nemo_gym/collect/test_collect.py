@@ -17,7 +17,7 @@ from systems.nemo_gym.collect.gathering import agents, here, keys, put, rows, ta
 from calipers.errors import ClientError, InputError, SandboxError, UnknownName
 from calipers.isolate.launch import attempt
 from calipers.systems.nemo_gym.collect.collect import collect
-from calipers.systems.nemo_gym.collect.files import Files
+from calipers.systems.nemo_gym.collect.loop import Files
 from calipers.systems.nemo_gym.collect.request import Collecting, Materializing
 
 

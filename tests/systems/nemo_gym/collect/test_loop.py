@@ -11,9 +11,8 @@ import pytest
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 from calipers.systems.nemo_gym import FAILURE, KILLED
-from calipers.systems.nemo_gym.collect import collect as collect_module
-from calipers.systems.nemo_gym.collect.collect import Collector, LaneStanding, aggregated
-from calipers.systems.nemo_gym.collect.files import Files
+from calipers.systems.nemo_gym.collect import loop as collect_module
+from calipers.systems.nemo_gym.collect.loop import Collector, Files, LaneStanding, aggregated
 
 
 @pytest.fixture(autouse=True)
