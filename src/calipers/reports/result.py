@@ -335,8 +335,10 @@ def document(
     """
 
     def blocks() -> Iterator[Block]:
-        from calipers.reports import result_details, result_page
+        from calipers.reports import result_page
 
-        return result_details.blocks(result) if details else result_page.blocks(result, economics, every, command)
+        if details:
+            return result_page.detailed_blocks(result)
+        return result_page.blocks(result, economics, every, command)
 
     return Document(blocks, result.to_dict, FIELDS, result.rows, paged=not details)
