@@ -9,6 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
+import calipers
 from bench.statistics_paired_rule import floored_p, of_cluster_sums
 from calipers.analyses.plan_study import Clustered, StudyInputs, StudyRequest, from_numbers, study
 from calipers.errors import InputError
@@ -324,3 +325,20 @@ def test_a_budget_beyond_all_samples_is_no_overflow(budget, price):
     assert best is not None
     assert best.tasks == 1_000_000_000
     assert best_split(MILLER, 10.0, per_sample=price, per_task=1e308) is None  # two tasks cost more than there is
+
+
+@pytest.mark.parametrize("size", [1e71, 1e140, 1e160, 1e300])
+def test_rewards_whose_fourth_powers_are_no_numbers_are_refused(size):
+    """A range without an end made the search for it endless; from 1e77 on the range was infinite."""
+    pilot = [[size, 0.0], [0.0, -size], [size, size]]
+    for pilots in ([pilot], [pilot, pilot[::-1]]):
+        with pytest.raises(InputError, match=r"too large a number for its own interval; expected rewards of at most"):
+            calipers.plan(*pilots, detect=size / 10)
+
+
+def test_large_rewards_are_planned_as_the_same_ones_at_a_smaller_scale():
+    pilot = [[1.0, 0.0], [0.0, -1.0], [1.0, 1.0]]
+    large = [[reward * 2.0**230 for reward in task] for task in pilot]
+    usual, scaled = (calipers.plan(one, detect=size / 10) for one, size in ((pilot, 1.0), (large, 2.0**230)))
+    assert [design.tasks for design in usual.designs] == [design.tasks for design in scaled.designs]
+    assert [design.tasks_range for design in usual.designs] == [design.tasks_range for design in scaled.designs]

@@ -91,3 +91,12 @@ def test_a_server_that_takes_as_long_for_every_answer_is_not_suspected():
     assert accused <= 1
     assert durations_spread(6, 0)
     assert not durations_spread(7, 0)
+
+
+def test_start_follows_outcome_has_no_scale():
+    starts = [np.array([1.0, 5, 2, 9]), np.array([7.0, 1, 2, 3])]
+    rewards = [np.array([1.0, 0, 1, 0]), np.array([0.0, 1, 1, 1])]
+    usual = start_follows_outcome(starts, rewards, np.random.default_rng(0))
+    for size in (2.0**1023, 2.0**-1000):  # whose squares are no numbers, or 0
+        scaled = [reward * size for reward in rewards]
+        assert start_follows_outcome(starts, scaled, np.random.default_rng(0)) == usual

@@ -42,6 +42,7 @@ from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.table import Rollouts
+from calipers.stats.estimate import ValueEnds
 from calipers.stats.intervals import ONE_CLUSTER
 from calipers.stats.power import (
     APART,
@@ -65,6 +66,8 @@ from calipers.stats.variance import NO_REPEATS, Split, Unsplit, split
 
 SCHEMA = "calipers.plan/1"
 RANGE = "95 % range"
+LARGEST = 1e70
+"""The largest reward of a pilot: the interval of a variance takes fourth powers of rewards, and sums of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,9 @@ def _counted(part: Rollouts, chosen: Chosen, path: str) -> _Run:
     column = column.filled(0.0) if chosen.missing == "zero" else column
     if not np.isfinite(column.kept()).all():
         raise InputError.at(path, "a reward is not a finite number", "expected finite rewards")
+    if ValueEnds.of(column.kept()).largest > LARGEST:
+        wrong = "the variance of these rewards is too large a number for its own interval"
+        raise InputError.at(path, wrong, f"expected rewards of at most {LARGEST:g}")
     if chosen.metric == "pass_rate":
         column = Column(passed(column, PASS).astype(float), column.given)
     if not column.given.any():

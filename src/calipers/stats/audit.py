@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,7 +48,10 @@ def start_follows_outcome(
     sum rank'^2 sum reward'^2 / (n - 1). Two-sided. Near the level, permutations within tasks are counted instead.
     """
     ranks, worths = [], []
-    for start, reward in zip(starts, rewards, strict=True):
+    power = math.frexp(max((float(np.abs(reward).max(initial=0.0)) for reward in rewards), default=0.0))[1]
+    for start, reward in zip(
+        starts, (np.ldexp(reward, -power) for reward in rewards), strict=True
+    ):  # squares stay finite
         if len(start) > 1 and np.ptp(reward) > 0 and np.ptp(start) > 0:
             rank = _ranks(start)
             ranks.append(rank - rank.mean())
