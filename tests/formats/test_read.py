@@ -333,3 +333,13 @@ def test_a_page_is_no_table(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InputError, match=r"report\.html: is an HTML or XML page, not a file of rollouts; expected"):
         read([str(path)])
+
+
+def test_a_document_of_calipers_is_named(tmp_path):
+    """``calipers score result.json`` was told to put the result on one line."""
+    path = tmp_path / "result.json"
+    path.write_text(calipers.score([[1, 0]]).to_json())
+    with pytest.raises(InputError) as error:
+        calipers.score(path)
+    right = "expected the rollouts that it is of"
+    assert str(error.value) == f"{path}: is a document of Calipers (calipers.result/1); {right}"

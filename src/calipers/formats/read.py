@@ -353,6 +353,9 @@ def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> For
     if line == b"{":
         folder = os.path.dirname(source.path) or "."
         right = f"expected its folder, {folder}" if _is_of_a_system(folder) else "expected one JSON object per line"
+        if written := _SCHEMA.match(source.head):
+            wrong, right = f"is a document of Calipers ({written[1].decode()})", "expected the rollouts that it is of"
+            raise InputError.at(source.path, wrong, right)
         raise InputError.at(source.path, "is one JSON object over several lines", right)
     is_json = line[:1] in b"[{"
     if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
