@@ -44,6 +44,20 @@ def test_the_slices_say_their_verdicts_and_what_would_decide():
     assert re.search(r"easy is undecided: about \d+ more tasks, or \d+ more samples per task, would decide it", said)
 
 
+@pytest.mark.parametrize(
+    ("adjust", "note"),
+    [
+        ("none", "No p is adjusted for the number of slices."),
+        ("holm", "Each p is adjusted, the headline's, too."),
+    ],
+)
+def test_the_slices_say_whether_their_p_are_adjusted(adjust, note):
+    comparison = compare(ARITH, NEXT, by="difficulty", adjust=adjust)
+    page = pair_page(PairData(comparison, None, None))
+    assert note in next(section for section in page.sections if section.head == "By difficulty").note
+    assert ("p adjusted" in str(comparison)) == (adjust != "none")  # the head of the column said so of every p
+
+
 def test_a_single_pass_or_fail_each_has_the_table_of_mcnemar():
     first = [[1]] * 30 + [[0]] * 20
     second = [[1]] * 22 + [[0]] * 8 + [[1]] * 15 + [[0]] * 5

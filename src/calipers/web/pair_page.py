@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from calipers.analyses.compare import Comparison, Contest, Finding, Pair
+from calipers.analyses.compare import SIDAK, Comparison, Contest, Finding, Pair
 from calipers.analyses.compare.page import at_step
 from calipers.reports.figures import NONE, POLICY, counted, figure
 from calipers.reports.plain_words import plain_why
@@ -276,6 +276,12 @@ def _ledger(data: PairData) -> Section | None:
     return Section("Ledger", body, "Select a part to see its tasks below.", "ledger")
 
 
+_ADJUSTED: Final = {
+    SIDAK: "Each p is adjusted for the number of slices; the headline is not.",
+    "none": "No p is adjusted for the number of slices.",
+}
+
+
 def _slices(pair: Pair, headline: Finding, comparison: Comparison) -> list[Section]:
     """A section of differences for each key."""
     keys = dict.fromkeys(finding.by for finding in pair.findings if finding.by is not None)
@@ -291,7 +297,7 @@ def _slices(pair: Pair, headline: Finding, comparison: Comparison) -> list[Secti
             difference_table(f"By {key}", "slice", comparison.confidence, scale, rows),
             _what_would_decide(findings),
         ]
-        note = ["Difference B − A.", "Each p is adjusted for the number of slices; the headline is not."]
+        note = ["Difference B − A.", _ADJUSTED.get(comparison.adjust, "Each p is adjusted, the headline's, too.")]
         sections.append(Section(f"By {key}", joined(body), note, f"by-{number}"))
     return sections
 

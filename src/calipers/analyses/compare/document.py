@@ -145,7 +145,7 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], compa
 def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], comparison: Comparison) -> Table:
     """All findings of a pair: first those over all tasks, then the slices, by metric on a terminal."""
     first, second = labels
-    several = comparison.tests > 1
+    several = comparison.tests > 1 and comparison.adjust != "none"
     adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(comparison.adjust, "p adjusted")
     columns = [
         TableColumn("metric", style="strong"),

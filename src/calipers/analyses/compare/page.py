@@ -305,7 +305,7 @@ def _columns(first: str, second: str, difference: str, comparison: Comparison) -
         TableColumn(difference, "right", after=3),
         TableColumn(_interval(comparison), after=3, verbatim=True),
         TableColumn(style="chart", only="terminal", optional=True, least=FROM, sizes=PICTURE),
-        TableColumn("p adjusted" if comparison.tests > 1 else "p", "right", after=3),
+        TableColumn("p adjusted" if comparison.tests > 1 and comparison.adjust != "none" else "p", "right", after=3),
         TableColumn("verdict", style="verdict"),
     ]
 
