@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, study
+from calipers.analyses.plan_study import Chosen, StudyRequest, from_pilots, plan, study
 from calipers.errors import InputError
 
 
@@ -175,3 +175,16 @@ def test_one_group_must_be_meant(tmp_path):
     assert pilots(str(path), model="one").tasks == 4
     with pytest.raises(InputError, match="named 'thre'"):
         pilots(str(path), model="thre")
+
+
+def test_a_run_is_no_second_pilot_of_itself(tmp_path):
+    """Its differences from itself have no variance between tasks, so that a plan asked for a handful of tasks."""
+    path = written(tmp_path, "run", [[1, 0], [0, 0], [1, 1]])
+    with pytest.raises(InputError, match=r"run\.jsonl: is given twice; expected two different runs"):
+        plan(path, path, detect=0.1)
+
+
+@pytest.mark.parametrize("name", ["reward", "agent", "model", "dataset"])
+def test_without_a_pilot_there_is_nothing_to_choose_from(name):
+    with pytest.raises(InputError, match=f"^--{name}: there are no rollouts to choose from; add a PILOT run"):
+        plan(baseline_rate=0.5, detect=0.1, **{name: "x"})

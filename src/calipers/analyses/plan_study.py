@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calipers.analyses.compare.align import Common, by_id, units
+from calipers.analyses.compare.source import check_sources
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.metrics import passed, task_mean
@@ -512,9 +513,13 @@ def _known(
     if not paired and correlation:
         raise InputError.at("--correlation", "cannot be combined with --unpaired", "expected one of them")
     if pilots:
+        check_sources(pilots)
         return from_pilots(pilots, chosen, correlation, paired=paired)
     if chosen.cluster:
         raise InputError.at("--cluster", "needs a pilot that has the key", "add a PILOT run")
+    for name in ("reward", "agent", "model", "dataset"):
+        if getattr(chosen, name):
+            raise InputError.at(_option(name), "there are no rollouts to choose from", "add a PILOT run")
     if not given:
         raise InputError("the variance is unknown; expected a PILOT run, or --variance-between and others")
     between, within, rate = (numbers[name] for name in ("variance_between", "variance_within", "baseline_rate"))
