@@ -9,7 +9,7 @@ import pytest
 from cli.running import calipers, lines, refused
 from cli.test_rescore import task as row
 from rooms import needs_rooms
-from systems.harbor.tasks.given import ARITH, dataset, task, write
+from systems.harbor.given import ARITH, dataset, task, write
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 from cli.running import calipers, refused
-from systems.harbor.tasks.given import ARITH
+from systems.harbor.given import ARITH
 
-from calipers.systems.harbor.tasks.manifest import read_manifest
+from calipers.systems.harbor.manifest import read_manifest
 
 
 def test_the_command_of_the_metrics_page(tmp_path):

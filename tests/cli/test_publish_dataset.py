@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 from cli.running import calipers, refused
-from systems.harbor.tasks.given import ARITH, dataset, task
+from systems.harbor.given import ARITH, dataset, task
 from tasks.given import benchmark
 
-from calipers.systems.harbor.tasks.registry import resolve
+from calipers.systems.harbor.registry import resolve
 
 
 @pytest.fixture

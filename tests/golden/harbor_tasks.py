@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from calipers.errors import InputError
+from calipers.systems.harbor.dataset import select
+from calipers.systems.harbor.manifest import manifest_digest, task_digest, task_files
 from calipers.systems.harbor.metric_script import output_of, source_of
-from calipers.systems.harbor.tasks.dataset import select
-from calipers.systems.harbor.tasks.manifest import manifest_digest, task_digest, task_files
-from calipers.systems.harbor.tasks.registry import pick_version
-from calipers.systems.harbor.tasks.trajectory import decode_trajectory, usage_by_model
+from calipers.systems.harbor.registry import pick_version
+from calipers.systems.harbor.trajectory import decode_trajectory, usage_by_model
 from calipers.systems.harbor.trials.job import Retry
 from calipers.systems.harbor.trials.trial import Graded, Unrewarded, below, read_rewards, trial_rewards
 

@@ -16,8 +16,8 @@ from calipers.cli import options
 from calipers.cli.output import plugins_loaded, rendered, tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
-from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
-from calipers.systems.harbor.tasks.registry import REGISTRY, DatasetAt, is_spec, resolve
+from calipers.systems.harbor.dataset import Examined, examine, is_dataset
+from calipers.systems.harbor.registry import REGISTRY, DatasetAt, is_spec, resolve
 from calipers.systems.harbor.trials.environment import Runnable, runnable
 
 

@@ -51,7 +51,7 @@ def init(
     --dataset writes dataset.toml (version 1.0.0) and README.md, and lists every task in DIR with the digest of its
     content. If dataset.toml exists, --with-metric adds a metric.py to it. Existing files are not overwritten.
     """
-    from calipers.systems.harbor.tasks.dataset import make_dataset, make_task
+    from calipers.systems.harbor.dataset import make_dataset, make_task
 
     if table is not None:
         if dataset is not None or task is not None or with_metric:

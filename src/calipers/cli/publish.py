@@ -13,7 +13,7 @@ from calipers.cli.options import registry as registry_option
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
-from calipers.systems.harbor.tasks.dataset import is_dataset
+from calipers.systems.harbor.dataset import is_dataset
 from calipers.tasks import store
 
 
@@ -51,7 +51,7 @@ def publish(directory: str, registry: str | None, public: bool) -> None:
 
 
 def _publish_dataset(directory: str, registry: str | None, public: bool) -> None:
-    from calipers.systems.harbor.tasks.registry import publish_dataset
+    from calipers.systems.harbor.registry import publish_dataset
 
     done = publish_dataset(directory, registry)
     document = {

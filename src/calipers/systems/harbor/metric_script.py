@@ -414,7 +414,7 @@ def check_ready(datasets: Iterable[str]) -> None:
 
     For runs that will score themselves: it is to be said before they begin, not when they are over.
     """
-    from calipers.systems.harbor.tasks.dataset import metric_scripts
+    from calipers.systems.harbor.dataset import metric_scripts
 
     for folder in map(Path, datasets):
         with suppress(InputError):  # what is wrong with a dataset is told by those who read it
@@ -470,7 +470,7 @@ def _of(job: Path) -> Iterator[tuple[Path, set[str | None]]]:
         name = dataset.name or os.path.basename(os.path.normpath(dataset.path or ""))
         names.add(name)
         if dataset.path and (folder := _place(job, dataset.path)) and folder.is_dir():
-            from calipers.systems.harbor.tasks.dataset import metric_scripts
+            from calipers.systems.harbor.dataset import metric_scripts
 
             for script in metric_scripts(folder):
                 yield script, {name}

@@ -14,8 +14,8 @@ from waiting import PATIENCE
 
 import calipers
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.dataset import read_dataset
-from calipers.systems.harbor.tasks.task import read_task
+from calipers.systems.harbor.dataset import read_dataset
+from calipers.systems.harbor.task import read_task
 from calipers.systems.harbor.trials.environment import declined
 from calipers.systems.harbor.trials.job import (
     ContainerJob,

@@ -11,8 +11,8 @@ import calipers
 from calipers.errors import InputError
 from calipers.isolate.container import MOST_HEARD
 from calipers.isolate.tamper_check import HARMLESS, SOURCE
-from calipers.systems.harbor.tasks.dataset import read_dataset
-from calipers.systems.harbor.tasks.task import read_task
+from calipers.systems.harbor.dataset import read_dataset
+from calipers.systems.harbor.task import read_task
 from calipers.systems.harbor.trials.environment import declined
 from calipers.systems.harbor.trials.job import ContainerJob, run_here
 from calipers.systems.harbor.trials.run import AgentRequest, alike, forget_cut_off, perform

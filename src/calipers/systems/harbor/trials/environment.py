@@ -29,7 +29,7 @@ from calipers.systems.harbor.lent.image import (
     is_built,
     unbuildable,
 )
-from calipers.systems.harbor.tasks.task import (
+from calipers.systems.harbor.task import (
     EnvironmentSettings,
     JudgeEnvironment,
     StepSettings,

@@ -19,7 +19,7 @@ import msgspec
 from calipers.errors import InputError, LogError
 from calipers.running.folder import PRIVATE
 from calipers.running.log import mode_in, put
-from calipers.systems.harbor.tasks.task import TaskDirectory
+from calipers.systems.harbor.task import TaskDirectory
 from calipers.systems.harbor.trials.engine import Progress, read_config, read_json
 from calipers.systems.harbor.trials.environment import HERE
 from calipers.systems.harbor.trials.trial import BLAME, ContainerAgent, OpenContainers, now, run_trial

@@ -27,11 +27,11 @@ from calipers.request import make_plan
 from calipers.running import first, limit_of
 from calipers.running.folder import ENDPOINT, differences, folder_name
 from calipers.running.log import put
+from calipers.systems.harbor.dataset import METRIC, is_dataset, read_dataset, select
+from calipers.systems.harbor.manifest import DATASET_TOML
 from calipers.systems.harbor.metric_script import asked_scripts, check_ready
-from calipers.systems.harbor.tasks.dataset import METRIC, is_dataset, read_dataset, select
-from calipers.systems.harbor.tasks.manifest import DATASET_TOML
-from calipers.systems.harbor.tasks.registry import REGISTRY, is_spec, resolve
-from calipers.systems.harbor.tasks.task import TaskDirectory
+from calipers.systems.harbor.registry import REGISTRY, is_spec, resolve
+from calipers.systems.harbor.task import TaskDirectory
 from calipers.systems.harbor.trials.engine import (
     CHAT,
     ROOM,

@@ -30,7 +30,7 @@ from calipers.isolate.container import CommandResult, Container, ContainerError
 from calipers.isolate.tamper_check import scripts
 from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish
 from calipers.systems.harbor.lent.image import ImageError, build
-from calipers.systems.harbor.tasks.task import (
+from calipers.systems.harbor.task import (
     Artifact,
     Healthcheck,
     JudgeEnvironment,

@@ -3,10 +3,10 @@ import json
 import os
 
 import pytest
-from systems.harbor.tasks.given import ARITH, task, write
+from systems.harbor.given import ARITH, task, write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.manifest import file_digest, manifest_digest, task_digest, task_files
+from calipers.systems.harbor.manifest import file_digest, manifest_digest, task_digest, task_files
 
 
 def test_the_digest_is_that_of_lines_of_paths_and_hashes(tmp_path):

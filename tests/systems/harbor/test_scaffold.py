@@ -3,13 +3,13 @@ import subprocess
 import sys
 
 import pytest
-from systems.harbor.tasks.given import dataset, task, tree, write
+from systems.harbor.given import dataset, task, tree, write
 from waiting import PATIENCE
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.dataset import examine, make_dataset, make_task
-from calipers.systems.harbor.tasks.manifest import file_digest, read_manifest, task_digest
-from calipers.systems.harbor.tasks.task import read_task
+from calipers.systems.harbor.dataset import examine, make_dataset, make_task
+from calipers.systems.harbor.manifest import file_digest, read_manifest, task_digest
+from calipers.systems.harbor.task import read_task
 
 
 def test_an_empty_dataset(tmp_path):

@@ -1,8 +1,8 @@
 import pytest
-from systems.harbor.tasks.given import task
+from systems.harbor.given import task
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.task import (
+from calipers.systems.harbor.task import (
     agent_timeout,
     read_task,
     resolve_env,

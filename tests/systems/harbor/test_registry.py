@@ -2,10 +2,10 @@ import json
 import shutil
 
 import pytest
-from systems.harbor.tasks.given import dataset, task, write
+from systems.harbor.given import dataset, task, write
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.harbor.tasks.registry import is_spec, pick_version, publish_dataset, resolve
+from calipers.systems.harbor.registry import is_spec, pick_version, publish_dataset, resolve
 
 
 @pytest.mark.parametrize(

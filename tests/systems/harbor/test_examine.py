@@ -1,9 +1,9 @@
 import pytest
-from systems.harbor.tasks.given import dataset, task, tree, write
+from systems.harbor.given import dataset, task, tree, write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.dataset import examine, make_dataset, read_dataset
-from calipers.systems.harbor.tasks.manifest import manifest_digest, task_digest
+from calipers.systems.harbor.dataset import examine, make_dataset, read_dataset
+from calipers.systems.harbor.manifest import manifest_digest, task_digest
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 import pytest
-from systems.harbor.tasks.given import write
+from systems.harbor.given import write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.manifest import below, within
+from calipers.systems.harbor.manifest import below, within
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import msgspec
 
 from calipers.errors import InputError, UnknownName
 from calipers.formats import BAD
-from calipers.systems.harbor.tasks.dataset import METRIC, drift, read_dataset, refreshed, replace_file, wrong_names
-from calipers.systems.harbor.tasks.manifest import (
+from calipers.systems.harbor.dataset import METRIC, drift, read_dataset, refreshed, replace_file, wrong_names
+from calipers.systems.harbor.manifest import (
     DATASET_TOML,
     IGNORE,
     PREFIX,
@@ -32,7 +32,7 @@ from calipers.systems.harbor.tasks.manifest import (
     task_digest,
     task_files,
 )
-from calipers.systems.harbor.tasks.task import HARBORIGNORE, TaskDirectory, is_task, read_task
+from calipers.systems.harbor.task import HARBORIGNORE, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.wire import SCRIPT, Located, RegistryEntry
 from calipers.tasks.store import ROOT, make_root
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.manifest import (
+from calipers.systems.harbor.manifest import (
     TASK_TOML,
     Identity,
     Steps,

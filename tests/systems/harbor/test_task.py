@@ -1,10 +1,10 @@
 import dataclasses
 
 import pytest
-from systems.harbor.tasks.given import ARITH, task
+from systems.harbor.given import ARITH, task
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.task import (
+from calipers.systems.harbor.task import (
     AgentSettings,
     Artifact,
     EnvironmentSettings,

@@ -1,8 +1,8 @@
 import pytest
-from systems.harbor.tasks.given import write
+from systems.harbor.given import write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.manifest import line_of, read_toml
+from calipers.systems.harbor.manifest import line_of, read_toml
 
 TEXT = """\
 version = "1"
@@ -70,7 +70,7 @@ def test_what_is_no_toml(tmp_path, monkeypatch, raw, said):
 
 def test_a_file_that_is_too_large_or_elsewhere(tmp_path, monkeypatch):
     path = write(tmp_path / "t.toml", "a = 1\n")
-    monkeypatch.setattr("calipers.systems.harbor.tasks.manifest.LARGEST", 3)
+    monkeypatch.setattr("calipers.systems.harbor.manifest.LARGEST", 3)
     with pytest.raises(InputError, match="is larger than 0 MiB"):
         read_toml(tmp_path, path)
     (tmp_path / "l").mkdir()

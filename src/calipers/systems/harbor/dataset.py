@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from calipers.errors import InputError
 from calipers.stores import atomic_file
 from calipers.systems.harbor.lent.dockerfile import dockerfile_fault
-from calipers.systems.harbor.tasks.manifest import (
+from calipers.systems.harbor.manifest import (
     DATASET_TOML,
     Manifest,
     below,
@@ -31,7 +31,7 @@ from calipers.systems.harbor.tasks.manifest import (
     regular,
     task_digest,
 )
-from calipers.systems.harbor.tasks.task import BUILDS, TaskDirectory, is_task, read_task
+from calipers.systems.harbor.task import BUILDS, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.wire import ADHOC
 from calipers.tasks.jsonl import TASKS
 

@@ -1,8 +1,8 @@
 import pytest
-from systems.harbor.tasks.given import write
+from systems.harbor.given import write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.manifest import Author, Pinned, PinnedFile, manifest_digest, read_manifest
+from calipers.systems.harbor.manifest import Author, Pinned, PinnedFile, manifest_digest, read_manifest
 
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 HEAD = '[dataset]\nname = "acme/arith"\n'

@@ -1,8 +1,8 @@
 import pytest
-from systems.harbor.tasks.given import ARITH, dataset, task, write
+from systems.harbor.given import ARITH, dataset, task, write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.dataset import is_dataset, metric_scripts, read_dataset, wrong_names
+from calipers.systems.harbor.dataset import is_dataset, metric_scripts, read_dataset, wrong_names
 
 
 def test_the_tasks_of_a_directory(tmp_path):

@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.trajectory import ModelUsage, decode_trajectory, usage_by_model
+from calipers.systems.harbor.trajectory import ModelUsage, decode_trajectory, usage_by_model
 
 CALL = {"tool_call_id": "c1", "function_name": "bash", "arguments": {"command": "ls"}}
 RIGHT = {

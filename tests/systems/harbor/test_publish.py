@@ -4,12 +4,12 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from systems.harbor.tasks.given import ARITH, dataset, task, tree, write
+from systems.harbor.given import ARITH, dataset, task, tree, write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.dataset import make_dataset
-from calipers.systems.harbor.tasks.manifest import read_manifest
-from calipers.systems.harbor.tasks.registry import publish_dataset, read_registry, resolve
+from calipers.systems.harbor.dataset import make_dataset
+from calipers.systems.harbor.manifest import read_manifest
+from calipers.systems.harbor.registry import publish_dataset, read_registry, resolve
 
 
 @pytest.fixture

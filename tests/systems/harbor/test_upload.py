@@ -1,8 +1,8 @@
 import pytest
-from systems.harbor.tasks.given import task, write
+from systems.harbor.given import task, write
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.task import read_task, uploaded
+from calipers.systems.harbor.task import read_task, uploaded
 
 
 def test_what_goes_into_the_environment(tmp_path):

@@ -1,9 +1,9 @@
 import tomllib
 
-from systems.harbor.tasks.given import dataset, write
+from systems.harbor.given import dataset, write
 
-from calipers.systems.harbor.tasks.dataset import drift, new_document, read_dataset, refreshed
-from calipers.systems.harbor.tasks.manifest import file_digest, read_manifest
+from calipers.systems.harbor.dataset import drift, new_document, read_dataset, refreshed
+from calipers.systems.harbor.manifest import file_digest, read_manifest
 
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 TOML = f"""\

@@ -1,7 +1,7 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.harbor.tasks.dataset import select
+from calipers.systems.harbor.dataset import select
 
 NAMES = ["apple-1", "apple-2", "beet-1", "beet-2"]
 

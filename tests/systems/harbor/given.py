@@ -10,7 +10,7 @@ FILES = {
     "environment/Dockerfile": "FROM scratch\n",
     "tests/test.sh": "#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n",
 }
-ARITH = Path(__file__).parents[3] / "golden" / "harbor" / "dataset_arith_mini"
+ARITH = Path(__file__).parents[2] / "golden" / "harbor" / "dataset_arith_mini"
 
 
 def task(folder: Path, toml: str = "", without: tuple[str, ...] = (), **more: str) -> Path:

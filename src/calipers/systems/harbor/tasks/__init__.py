@@ -1,1 +1,0 @@
-"""Harbor's tasks and datasets: directories, their digests, and the registries that hold them."""
