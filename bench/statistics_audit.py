@@ -2,7 +2,7 @@
 
     python -m bench.statistics_audit [RUNS] [POWER_RUNS]
 
-A run has 125 tasks of 8 samples. A cheat has a stated dose. The tests are `tests/analyses/audit/test_audit.py`.
+A run has 125 tasks of 8 samples. A cheat has a stated dose. The tests are `tests/analyses/test_audit.py`.
 """
 
 from __future__ import annotations
