@@ -26,7 +26,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Groups": "calipers.rollouts.column",
     "Incomplete": "calipers.errors",
     "InputError": "calipers.errors",
-    "HtmlReport": "calipers.web.report",
+    "HtmlReport": "calipers.web",
     "ItemReport": "calipers.analyses.items",
     "JudgeCheck": "calipers.analyses.judge_check",
     "Leaderboard": "calipers.analyses.leaderboard",
@@ -69,7 +69,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "plan": "calipers.analyses.plan_study",
     "preregister": "calipers.analyses.certify.preregister",
     "read": "calipers.pipeline",
-    "report": "calipers.web.report",
+    "report": "calipers.web",
     "rescore": "calipers.analyses.rescore",
     "run": "calipers.running.perform",
     "run_benchmark": "calipers.systems.evsys.benchmark",
@@ -265,7 +265,7 @@ if TYPE_CHECKING:
     from calipers.systems.nemo_gym.pass_majority import compute_pass_majority_metrics
     from calipers.verifiers import Verdict
     from calipers.verifiers.user_code import verifier
-    from calipers.web.report import HtmlReport, report
+    from calipers.web import HtmlReport, report
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
-from calipers.web.report import HtmlReport, report
+from calipers.web import HtmlReport, report
 
 ARITH, NEXT, CALCULATORS = (
     str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl", "calculators.csv")

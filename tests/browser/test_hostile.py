@@ -8,7 +8,7 @@ from web.hostile import HALVES, LINE, TEXTS
 
 import calipers
 from calipers.metrics import mean, task_mean
-from calipers.web.report import report
+from calipers.web import report
 
 SAFE_TAGS = {
     *("html", "head", "meta", "title", "style", "body", "script", "noscript", "header", "main", "footer", "section"),

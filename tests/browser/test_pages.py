@@ -284,7 +284,7 @@ def test_pairs_stand_in_a_table_too(opened, reports):
 
 
 def test_many_models_can_be_searched(opened, tmp_path):
-    from calipers.web.report import report
+    from calipers.web import report
 
     rows = [
         {"task": f"t{t}", "model": f"model-{m:02}", "reward": (t * 7 + m) % 3 > 0} for t in range(12) for m in range(45)

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
+from calipers.web import report
 from calipers.web.gather import gather, is_running
-from calipers.web.report import report
 from calipers.web.run_page import answer
 
 

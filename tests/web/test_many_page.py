@@ -7,10 +7,10 @@ import pytest
 from calipers.analyses.leaderboard import LANES, lanes_of, leaderboard
 from calipers.analyses.matrix.matrix import matrix
 from calipers.reports.sentences import of_leaderboard, signed
+from calipers.web import report
 from calipers.web.gather import gather
 from calipers.web.many_page import board_table, many_page, number, pairs_section, suite_table, tied_of
 from calipers.web.page import html
-from calipers.web.report import report
 
 CALCULATORS = str(files("calipers") / "examples" / "calculators.csv")
 

@@ -7,11 +7,11 @@ import pytest
 
 from calipers import score
 from calipers.analyses.compare.compare import compare
+from calipers.web import report
 from calipers.web.gather import PairData, gather
 from calipers.web.markup import joined, one_line
 from calipers.web.page import html
 from calipers.web.pair_page import bars, changes_of, differing, pair_page, shown_changes, usual_answers
-from calipers.web.report import report
 
 ARITH, NEXT = (str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl"))
 

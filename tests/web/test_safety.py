@@ -11,8 +11,8 @@ from importlib.resources import files
 import pytest
 from web.hostile import HALVES, TEXTS
 
+from calipers.web import report
 from calipers.web.markup import island, text
-from calipers.web.report import report
 
 ARITH, NEXT, CALCULATORS = (
     str(files("calipers") / "examples" / name) for name in ("arith.jsonl", "arith_next.jsonl", "calculators.csv")

@@ -75,7 +75,7 @@ def report(
     target = Target(out, [*paths, *flag], example="report.html")
     names = options.roles(columns)
     with plugins_loaded(plugins), Progress() as progress:
-        from calipers.web.report import report as make
+        from calipers.web import report as make
 
         page = make(
             *paths, metrics=metrics or None, columns=names, progress=progress if progress.wanted else None, **settings

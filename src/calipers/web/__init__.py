@@ -1,1 +1,157 @@
-"""The report: one HTML file that needs no network, and the parts it is made of."""
+"""The report, one HTML file that needs no network: read what there is to show, choose the page, make the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calipers.analyses.watch.document import SCHEMA as WATCH_SCHEMA
+from calipers.analyses.watch.document import Watched
+from calipers.analyses.watch.watch import is_watched
+from calipers.errors import InputError
+from calipers.formats.read import schema_of
+from calipers.pipeline import Progress
+from calipers.pipeline import Source as Rewarded
+from calipers.reports.page import load
+from calipers.web.gather import Gathered, ManyData, PairData, RunData, gather, with_less_text
+from calipers.web.page import HtmlPage, html
+
+if TYPE_CHECKING:
+    from calipers.web.watch_page import WatchData
+
+LARGEST = 3_000_000  # bytes of a file; texts are left out until it fits
+OF_STEPS = ("columns", "truth", "reward", "cluster", "confidence")  # settings of a page by step
+USUAL = {"confidence": 0.95}  # settings that are no choice of the user
+SPARE = 20_000  # bytes by which texts may take more room in a file than by themselves
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlReport:
+    """A report: one HTML file that needs no network and no library."""
+
+    html: str = field(repr=False)
+    title: str = ""
+    notes: Sequence[str] = ()  # for the reader of the command
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the file; InputError where that is not possible."""
+        try:
+            Path(path).write_text(self.html, encoding="utf-8", newline="")
+        except OSError as error:
+            raise InputError.at(os.fspath(path), f"cannot be written ({error.strerror})") from None
+
+
+def report(
+    *sources: Rewarded,
+    metrics: str | Sequence[str] | None = None,
+    by: str | Sequence[str] = (),
+    texts: bool = True,
+    cluster: str | None = None,
+    dialect: str | None = None,
+    missing: str | None = None,
+    reward: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+    flag: str | os.PathLike[str] | None = None,
+    steps: bool = False,
+) -> HtmlReport:
+    """Report on one run, two runs, many, or a training run by step, as one HTML file.
+
+    A source is anything that `score` reads, or a document: a result, a comparison or a leaderboard, of which the
+    report shows what it has. Two runs of one dataset are compared, the later with the earlier; more are ranked.
+    Without ``texts``, no prompt, completion or answer is in the file. Without ``metrics``, the mean reward and, where
+    there are several samples, pass@k and pass^k are shown. ``flag`` is a file that names suspicious tasks, which the
+    page of one run or two can exclude: the JSON of `items` or of ``calipers check --selftest``, or a line for each.
+    A folder that is watched, or the document of a watch, is shown by step, with its bands and alarms; with ``steps``
+    any folder of step files is.
+
+    >>> report([[1, 0], [1, 1], [0, 0]], texts=False).title
+    'The run solves 50\\xa0% of the tasks.'
+    """
+    settings: dict[str, Any] = {
+        **{"metrics": metrics, "by": by, "columns": columns, "truth": truth, "reward": reward, "flag": flag},
+        **{"cluster": cluster, "dialect": dialect, "missing": missing, "confidence": confidence, "seed": seed},
+    }
+    watched = _watched(sources, steps, settings)
+    if watched is not None:
+        from calipers.web.watch_page import watch_page
+
+        page = watch_page(watched)
+        return HtmlReport(html(page), page.title, list(watched.watched.notes))
+    data = gather(sources, texts=texts, progress=progress, **settings)
+    page = page_of(data)
+    content = html(page)
+    if texts and (over := len(content.encode()) - LARGEST) > 0:
+        page = page_of(with_less_text(data, over + SPARE))
+        content = html(page)
+    return HtmlReport(content, page.title, notes_of(data))
+
+
+def _watched(sources: Sequence[Rewarded], steps: bool, settings: Mapping[str, Any]) -> WatchData | None:
+    """What there is to show by step; None where the sources are no steps.
+
+    InputError for a setting that such a page does not follow; what a watch has said follows none.
+    """
+    path = os.fspath(sources[0]) if len(sources) == 1 and isinstance(sources[0], (str, os.PathLike)) else ""
+    if steps and not os.path.isdir(path):
+        raise InputError.at(path or "--steps", "is no folder", "expected one folder with a file for each step")
+    watched = is_watched(path)
+    if not steps and not watched and schema_of(path) != WATCH_SCHEMA:
+        return None
+    from calipers.web.watch_page import WatchData, watch_data
+
+    given = [key for key, value in settings.items() if value and value != USUAL.get(key)]
+    if not watched and os.path.isdir(path):
+        if others := [key for key in given if key not in OF_STEPS]:
+            wrong = "does not apply to a training run by step"
+            raise InputError.at(_option(others[0]), wrong, "remove it, or give the file of one step without --steps")
+        return watch_data(path, **{key: settings[key] for key in OF_STEPS})
+    if given:
+        right = "expected the folder alone, or another folder of its steps"
+        what = "is watched" if watched else "is the document of a watch"
+        raise InputError.at(path, f"{what}, and {_option(given[0])} cannot change what the watch said", right)
+    if watched:
+        return watch_data(path)
+    document = load(path)
+    return WatchData(document) if isinstance(document, Watched) else None
+
+
+def _option(setting: str) -> str:
+    return "--metric" if setting == "metrics" else f"--{setting}"
+
+
+def page_of(data: Gathered) -> HtmlPage:
+    """The page for what was gathered."""
+    if isinstance(data, RunData):
+        from calipers.web.run_page import run_page
+
+        return run_page(data)
+    if isinstance(data, PairData):
+        from calipers.web.pair_page import pair_page
+
+        return pair_page(data)
+    from calipers.web.many_page import many_page
+
+    return many_page(data)
+
+
+def notes_of(data: Gathered) -> list[str]:
+    """What the readers passed over, for the user of the command."""
+    runs: list[Any] = [data] if isinstance(data, RunData) else []
+    if isinstance(data, ManyData):
+        runs = list(data.runs)
+    if isinstance(data, PairData):
+        runs = [run for run in (data.first, data.second) if run is not None]
+    notes = [note for run in runs for note in run.result.notes]
+    for run in (run for run in runs[:1] if run.flags is not None):
+        every = {task for tasks in run.flags.tasks.values() for task in tasks}
+        notes += [] if every else [f"{run.flags.path} flags no task"]
+        if lost := every.difference(*(each.flagged for each in runs)):
+            notes.append(f"{len(lost):,} of {len(every):,} tasks in {run.flags.path} are not in these rollouts")
+    return list(dict.fromkeys(notes))
