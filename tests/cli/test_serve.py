@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -17,7 +18,7 @@ from cli.running import calipers, refused
 from gym import row
 from systems.nemo_gym.serve.asking import server_file, spoken
 from systems.nemo_gym.serve.running import running
-from waiting import PATIENCE
+from waiting import PATIENCE, until
 
 from calipers.systems.nemo_gym.lent import base_resources_server
 
@@ -92,6 +93,22 @@ def test_requests_under_way_are_answered_before_the_end(tmp_path):
         assert found[0][0] == 200
         assert found[0][1]["agent_metrics"]["done"] == 1
         assert server.process.wait(PATIENCE) == 0
+
+
+def test_a_second_signal_ends_it_at_once_and_quietly(tmp_path):
+    waits = "def compute_metrics(self, tasks):\n        import pathlib, time\n        pathlib.Path('began').touch()\n"
+    server_file(tmp_path, f"{waits}        time.sleep({PATIENCE})")
+    with running("my_server.py:Server", cwd=tmp_path) as server:
+        body = json.dumps({"verify_responses": ROWS}).encode()
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+            head = "POST /aggregate_metrics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            until((tmp_path / "began").exists)
+            server.process.send_signal(signal.SIGTERM)
+            with suppress(OSError):
+                while True:  # it listens until it has seen the first signal
+                    urllib.request.urlopen(f"{server.url}/health", timeout=PATIENCE).close()
+            assert server.ended(signal.SIGINT) == (0, "")
 
 
 def test_a_crowd(tmp_path):

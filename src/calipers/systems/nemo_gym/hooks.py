@@ -266,7 +266,8 @@ def settings(path: str, kind: Any, host: str = "127.0.0.1", port: int = 0, given
         if not missing:
             fault = error.errors()[0]
             where = ".".join(map(str, fault["loc"]))
-            raise InputError.at(path, f"{declared.__name__}: {where}", fault["msg"]) from error
+            right = fault["msg"].replace("Input should be", "expected")
+            raise InputError.at(path, f"{declared.__name__}: {where} has a wrong value", right) from error
         right = f"calipers serve knows {', '.join(known)}; set others with --config FILE.yaml, or give them a default"
         wrong = f"{declared.__name__} needs {', '.join(missing)}"
         raise InputError.at(path, wrong, right) from error

@@ -88,7 +88,7 @@ class Configuration:
         kept = {key: value for key, value in block.items() if key != "datasets"}
         settings = self._filled(kept, f"{name}.{kind}.{implementation}")
         if unset := list(_unset(settings)):
-            right = "set them in a later --config FILE"
+            right = f"set {'it' if len(unset) == 1 else 'them'} in a later --config FILE"
             raise InputError.at(self.where, f"{name}: no value for {', '.join(unset)}", right)
         return ConfiguredServer(name, kind, str(implementation), settings)
 

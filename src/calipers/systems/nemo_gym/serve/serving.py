@@ -266,10 +266,13 @@ def serve(served: Served, door: Door, port: int, say: Callable[[str], None]) -> 
             async with Workers(settings) as workers, running(models):
                 app = make_app(workers, offer, door)
                 say(address(door.host, number))
+                server = _server(app)
                 try:
-                    await _server(app).serve(sockets=[bound])
+                    await server.serve(sockets=[bound])
                 finally:
                     await hang_up()
+                    if server.force_exit:  # a second Ctrl-C, after which uvicorn would leave this task to be cancelled
+                        await server.lifespan.shutdown()
 
         with _stopped_by_signals(), suppress(KeyboardInterrupt):
             asyncio.run(serving())
