@@ -99,6 +99,7 @@ def test_the_rest_of_what_is_asked():
         ({}, ["+num_repeats=true"], "num_repeats: is True; expected an integer"),
         ({}, ["+resume_from_cache=maybe"], "resume_from_cache: is 'maybe'; expected true or false"),
         ({}, ["+agent_name=[1]"], "agent_name: is [1]; expected text"),
+        ({"num_repeats": "two"}, [], "num_repeats: is 'two'; expected a number, or NAME=N,_default=N"),
         ({"num_repeats": "math=x"}, [], "num_repeats: is 'x'; expected a number, or NAME=N,_default=N"),
         ({"num_repeats": "other=2"}, [], "no number of repeats for agent math; expected one, or _default"),
         ({"temperature": float("nan")}, [], "responses_create_params.temperature: is nan; expected a finite number"),

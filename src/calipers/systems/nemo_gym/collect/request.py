@@ -213,7 +213,7 @@ def _repeats(value: Any) -> int | dict[str, int] | None:
         if re.fullmatch(r"\s*[-+]?\d+\s*", value):
             return int(value)
         pairs = [pair.partition("=") for pair in value.split(",")]
-        value = {name.strip(): value_of(number) for name, _, number in pairs}
+        value = {name.strip(): value_of(number) if equals else name for name, equals, number in pairs}
     if isinstance(value, Mapping):
         right = f"expected a number, or NAME=N,{DEFAULT}=N"
         return {str(name): _integer("num_repeats", number, right) or 0 for name, number in value.items()}
