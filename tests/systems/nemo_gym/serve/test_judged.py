@@ -5,6 +5,7 @@ import json
 import threading
 import urllib.request
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import aiohttp
@@ -15,7 +16,8 @@ from systems.nemo_gym.serve.asking import spoken
 from systems.nemo_gym.serve.running import running
 
 from calipers.errors import InputError
-from calipers.systems.nemo_gym.serve.serving import ModelServer, as_chat, as_response, model_app
+from calipers.systems.nemo_gym.serve.configuration import ConfiguredServer
+from calipers.systems.nemo_gym.serve.serving import ModelServer, as_chat, as_response, as_sent, model_app, model_server
 
 APP = """
 from pathlib import Path
@@ -191,6 +193,42 @@ def test_what_a_model_server_cannot_pass_on_is_told_without_a_traceback(caplog, 
 def test_what_a_chat_has_no_words_for(body, said):
     with pytest.raises(InputError, match=said):
         as_chat(body)
+
+
+def test_what_a_vllm_models_settings_and_a_requests_metadata_add():
+    settings = {"base_url": "http://h/v1", "model": "j", "extra_body": {"top_k": 1, "min_p": 0}}
+    settings |= {"chat_template_kwargs": {"enable_thinking": True, "x": 1}, "replace_developer_role_with_system": True}
+    server = model_server(ConfiguredServer("judge", "responses_api_models", "vllm_model", settings), "here")
+    metadata = {"chat_template_kwargs": '{"enable_thinking": false}', "extra_body": '{"top_k": 2}'}
+    body = {"input": [{"role": "developer", "content": "Be brief."}], "metadata": metadata}
+    sent = as_sent(server, body, in_chat=True)
+    assert sent["messages"] == [{"role": "system", "content": "Be brief."}]
+    assert sent["chat_template_kwargs"] == {"enable_thinking": False, "x": 1}
+    assert (sent["top_k"], sent["min_p"], sent["model"]) == (2, 0, "j")
+    with pytest.raises(InputError, match=r"metadata.extra_body: is not a JSON object"):
+        as_sent(server, {"input": "?", "metadata": {"extra_body": "[1"}}, in_chat=True)
+    native = replace(server, chats_only=False, system_only=False)
+    assert as_sent(native, body, in_chat=False)["input"] == body["input"]
+
+
+def test_a_vllm_model_that_has_responses_is_asked_there():
+    settings = {"base_url": "http://h/v1", "model": "j", "is_responses_native": True}
+    server = ConfiguredServer("judge", "responses_api_models", "vllm_model", settings)
+    assert not model_server(server, "here").chats_only
+
+
+def test_a_model_that_is_asked_for_completions_is_refused():
+    settings = {"base_url": "http://h/v1", "model": "j", "use_completions_api": True}
+    with pytest.raises(InputError, match="here: judge: use_completions_api is not supported"):
+        model_server(ConfiguredServer("judge", "responses_api_models", "vllm_model", settings), "here")
+
+
+@pytest.mark.parametrize(("parses", "text"), [(True, " yes"), (False, "<think>no</think> yes")])
+def test_thoughts_are_no_answer(parses, text):
+    chat = {"choices": [{"message": {"content": "<think>no</think> yes"}}]}
+    *before, message = as_response(chat, {}, parses)["output"]
+    assert message["content"][0]["text"] == text
+    assert [item["summary"][0]["text"] for item in before] == ["no"] * parses
 
 
 def test_an_answer_that_was_cut():

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import signal
 import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ from calipers.verifiers.user_code import find_verifier
 BODY: Final = 64 << 20  # bytes of a request
 CHAT: Final = "/chat/completions"
 _SAMPLING: Final = {"max_output_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "user": "user"}
+_THOUGHTS: Final = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 HEAD: Final = 64 << 10  # bytes of a request's first line and headers
 IDLE: Final = 60.0  # seconds for a whole head, and between two pieces of a body or of an answer
 
@@ -62,11 +64,17 @@ class ModelServer:
     headers: Mapping[str, str]
     extra: Mapping[str, Any]
     chats_only: bool
+    template: Mapping[str, Any] = field(default_factory=dict)  # what it calls chat_template_kwargs
+    system_only: bool = False  # a developer's message is sent as the system's
+    parses_thoughts: bool = False  # what stands between <think> and </think> is no answer
 
 
 def model_server(server: ConfiguredServer, where: str) -> ModelServer:
     """The model behind a server's settings. InputError for settings that lead to none."""
     settings = server.settings
+    if settings.get("use_completions_api"):
+        right = "start this model server with NeMo Gym and give its host and port"
+        raise InputError.at(where, f"{server.name}: use_completions_api is not supported", right)
     for chats_only, prefix, model in ((False, "openai_", "openai_model"), (True, "", "model")):
         urls = settings.get(f"{prefix}base_url")
         url = urls[0] if isinstance(urls, list) and urls else urls
@@ -78,7 +86,10 @@ def model_server(server: ConfiguredServer, where: str) -> ModelServer:
                 str(settings.get(f"{prefix}api_key") or ""),
                 settings.get(f"{prefix}default_headers") or settings.get("default_headers") or {},
                 settings.get("extra_body") or {},
-                chats_only,
+                chats_only and not settings.get("is_responses_native"),
+                settings.get("chat_template_kwargs") or {},
+                bool(settings.get("replace_developer_role_with_system")),
+                bool(settings.get("uses_reasoning_parser")),
             )
     right = "expected openai_base_url and openai_model, or base_url and model, or the host and port of a running server"
     raise InputError.at(where, f"{server.name}: its settings name no model", right)
@@ -112,20 +123,47 @@ def _text(content: Any, number: int) -> str:
     return "".join(texts)
 
 
-def as_response(chat: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+def as_sent(server: ModelServer, body: Mapping[str, Any], in_chat: bool) -> dict[str, Any]:
+    """A request with what the server's settings and its own metadata add to it. InputError for what cannot be sent."""
+    sent = as_chat(body) if in_chat else dict(body)
+    metadata = body.get("metadata") if server.chats_only else None
+    if server.system_only:
+        messages = map(dict, sent.get("messages") or [])
+        sent["messages"] = [{**m, "role": "system"} if m.get("role") == "developer" else m for m in messages]
+    if template := {**server.template, **_in_metadata(metadata, "chat_template_kwargs")}:
+        sent["chat_template_kwargs"] = template
+    return {**server.extra, **_in_metadata(metadata, "extra_body"), **sent, "model": server.model}
+
+
+def _in_metadata(metadata: Any, name: str) -> Mapping[str, Any]:
+    """An object that a request's metadata holds as text."""
+    text = metadata.get(name) if isinstance(metadata, Mapping) else None
+    try:
+        value = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, TypeError):
+        value = None
+    if not isinstance(value, Mapping):
+        raise InputError.at(f"metadata.{name}", "is not a JSON object", "expected one, as text")
+    return value
+
+
+def as_response(chat: Mapping[str, Any], body: Mapping[str, Any], parses_thoughts: bool = False) -> dict[str, Any]:
     """The answer to a chat as one of the Responses API."""
     choice = chat["choices"][0]
     message, usage = choice["message"], chat.get("usage") or {}
     made = uuid.uuid4().hex
-    thoughts = []
-    if reasoning := message.get("reasoning_content") or message.get("reasoning"):
-        summary = [{"type": "summary_text", "text": reasoning}]
-        thoughts = [{"id": f"rs_{made}", "type": "reasoning", "summary": summary}]
+    text, reasoning = message.get("content") or "", message.get("reasoning_content") or message.get("reasoning")
+    texts = [reasoning] if reasoning else []
+    if parses_thoughts:
+        texts += _THOUGHTS.findall(text)
+        text = _THOUGHTS.sub("", text)
+    summary = [{"type": "summary_text", "text": thought} for thought in texts]
+    thoughts = [{"id": f"rs_{made}", "type": "reasoning", "summary": summary}] if summary else []
     given, written, total = (usage.get(f"{what}_tokens", 0) for what in ("prompt", "completion", "total"))
     return response_object(
         made,
         chat.get("model") or body.get("model") or "",
-        {"type": "output_text", "text": message.get("content") or "", "annotations": []},
+        {"type": "output_text", "text": text, "annotations": []},
         created=chat.get("created") or int(time.time()),
         cut=choice.get("finish_reason") == "length",
         usage=response_usage(given, written, total),
@@ -136,9 +174,8 @@ def as_response(chat: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, A
 def model_app(server: ModelServer, client: aiohttp.ClientSession) -> web.Application:
     """The web application of one model server."""
 
-    async def passed(path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+    async def passed(path: str, sent: Mapping[str, Any]) -> tuple[int, bytes]:
         headers = {**server.headers, **({"Authorization": f"Bearer {server.key}"} if server.key else {})}
-        sent = {**server.extra, **body, "model": server.model}
         url = f"{server.base_url}{path}"
         async with client.post(url, json=sent, headers=headers, allow_redirects=False) as response:
             return response.status, await response.read()
@@ -151,9 +188,9 @@ def model_app(server: ModelServer, client: aiohttp.ClientSession) -> web.Applica
         path = request.path.removeprefix("/v1")
         try:
             in_chat = server.chats_only and path != CHAT
-            status, raw = await passed(CHAT if in_chat else path, as_chat(body) if in_chat else body)
+            status, raw = await passed(CHAT if in_chat else path, as_sent(server, body, in_chat))
             if in_chat and status == 200:
-                return web.json_response(as_response(msgspec.json.decode(raw), body))
+                return web.json_response(as_response(msgspec.json.decode(raw), body, server.parses_thoughts))
         except InputError as error:
             return _failed(400, str(error))
         except aiohttp.ClientError as error:
