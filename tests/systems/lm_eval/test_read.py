@@ -55,6 +55,21 @@ def test_a_fallback_is_unparsed_and_keeps_its_score(tmp_path):
     assert found.rewards["exact_match"].values.tolist() == [0.0, 0.5]
 
 
+def test_before_0_4_7_the_order_of_a_documents_rows_tells_their_pipelines(tmp_path):
+    rows = [sample(n, exact_match=score) for score in (0.0, 1.0) for n in (0, 1)]
+    old = [{key: value for key, value in row.items() if key not in ("filter", "metrics")} for row in rows]
+    with pytest.raises(InputError, match="task '0' sample 0 attempt 1 appears twice"):
+        table(tmp_path, *old)  # nothing says that there are two pipelines
+    pipelines = [{"name": name, "filter": [{"function": "take_first"}]} for name in ("strict", "flexible")]
+    configs = {"gsm8k": {"filter_list": pipelines}}
+    written(tmp_path, json.dumps({"results": {}, "configs": configs, "model_name": "m"}), RESULTS)
+    found = table(tmp_path, *old)
+    assert list(found.keys) == [("flexible", "m", "gsm8k"), ("strict", "m", "gsm8k")]
+    assert [row["reward exact_match"] for row in seen(found)] == [1.0, 1.0, 0.0, 0.0]
+    with pytest.raises(InputError, match="task '0' sample 0 attempt 1 appears twice"):
+        table(tmp_path, *old, *old[:1])
+
+
 def test_a_metric_of_another_task_says_nothing_of_an_unparsed_answer(tmp_path):
     written(tmp_path, lines(sample(0, "[invalid]", exact_match=0.0), sample(1, exact_match=1.0)), NAME)
     written(tmp_path, lines(sample(0, acc=1.0), sample(1, acc=0.0)), "samples_arc.jsonl")

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -58,6 +59,7 @@ class Odd:
     numbers: list[tuple[int, str, float]] = field(default_factory=list)  # (row, metric, NaN or an infinity)
     paired: set[str] = field(default_factory=set)  # metrics that are pairs, of which only all together are a number
     rows: int = 0
+    seen: Counter[str] = field(default_factory=Counter)  # document -> its rows, for `with_pipeline`
 
 
 def sizes(name: str, value: Any) -> dict[str, float]:
@@ -122,11 +124,12 @@ _RESULTS: Final = re.compile(rb'\{\s*"results"\s*:\s*\{')
 
 
 class _FilterPipeline(msgspec.Struct):
+    name: str | None = None
     filter: list[dict[str, Any]] | None = None
 
 
 class _TaskConfiguration(msgspec.Struct):
-    """A task's configuration in a results file, as far as it says what a filter falls back to."""
+    """A task's configuration in a results file, as far as it says what its pipelines are and what they fall back to."""
 
     filter_list: list[_FilterPipeline] | None = None
 
@@ -194,7 +197,7 @@ def samples_beside(path: str) -> list[str]:
 def rows_of(source: Source) -> Iterator[dict[str, Any]]:
     """The lines of a file of samples as they are, NaN and infinities included."""
     source.head = source.head.removeprefix(BOM)
-    number = 0
+    number, about, seen = 0, _about(source.path), Counter[str]()
     for block in line_blocks(source.readinto):
         for line in bytes(block).split(b"\n"):
             number += 1
@@ -208,7 +211,7 @@ def rows_of(source: Source) -> Iterator[dict[str, Any]]:
                     check_once(line, number)
                 except LineError as error:
                     raise error.at(source.path) from None
-                yield row
+                yield with_pipeline(row, about, seen)
 
 
 def task_of(path: str) -> str:
@@ -262,17 +265,29 @@ class _About(NamedTuple):
     task: str
     model: str | None
     fallbacks: frozenset[str]  # what its filters fall back to
+    pipelines: Sequence[str | None] = ()  # their names, in order
+
+
+def with_pipeline(row: dict[str, Any], about: _About, seen: Counter[str]) -> dict[str, Any]:
+    """A sample with its pipeline. Versions before 0.4.7 do not write it: the n-th row of a document is of the n-th."""
+    if "filter" in row or len(about.pipelines) < 2 or None in about.pipelines:
+        return row
+    document = str(row["doc_id"])
+    seen[document] += 1
+    number = min(seen[document], len(about.pipelines))  # one more is a row twice, to be refused as such
+    return {**row, "filter": about.pipelines[number - 1]}
 
 
 def _about(path: str) -> _About:
     task, (_, beside) = task_of(path), results_beside(path)
     model = beside.get("model_name")
-    fallbacks = {INVALID}
+    fallbacks, pipelines = {INVALID}, list[str | None]()
     with suppress(msgspec.ValidationError, UnicodeEncodeError):  # it is no configuration of theirs
         config = msgspec.convert(inner(beside, "configs", task), _TaskConfiguration)
+        pipelines = [pipeline.name for pipeline in config.filter_list or ()]
         steps = [step for pipeline in config.filter_list or () for step in pipeline.filter or ()]
         fallbacks |= {step["fallback"] for step in steps if isinstance(step.get("fallback"), str)}
-    return _About(task, model if isinstance(model, str) else None, frozenset(fallbacks))
+    return _About(task, model if isinstance(model, str) else None, frozenset(fallbacks), pipelines)
 
 
 def check_once(text: bytes, number: int) -> None:
@@ -291,6 +306,7 @@ def _record(line: bytes, number: int, about: _About, odd: Odd) -> bytes:
     if row is None or not is_row(row):
         return line
     check_once(line, number)
+    row = with_pipeline(row, about, odd.seen)
     scores: dict[str, float] = {}
     counts: dict[str, float] = {}
     for name, value in row.items():
