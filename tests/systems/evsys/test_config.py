@@ -63,6 +63,14 @@ def test_the_mock_answers_with_its_own_template_alone(tmp_path):
     assert str(caught.value).endswith(f"{wrong}; {right}")
 
 
+def test_a_parameter_beside_kind_is_refused(tmp_path):
+    """It would be passed over, and the answers would be those of another model."""
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "benchmark: {path: a, inference: {kind: openai, model: m}}")
+    wrong = "benchmark.inference: no key named 'model'; expected {kind: ..., params: {model: ...}}"
+    assert str(caught.value).endswith(wrong)
+
+
 def test_our_settings_beside_the_section_beat_it(tmp_path):
     (run,), _ = read(tmp_path, "benchmark: {path: a, num_samples: 2}\nsamples: 3\nmodel: openai/m")
     assert (run["samples"], run["model"]) == (3, ("openai/m",))

@@ -82,6 +82,9 @@ def _inference(where: str, inference: Any) -> Settings:
     """EvSys' ``{kind, params}`` as a model of ours."""
     if not isinstance(inference, dict) or not isinstance(inference.get("kind"), str):
         raise InputError.at(where, f"is {shown(inference)}", "expected kind and params")
+    for key in inference:
+        if key not in ("kind", "params"):
+            raise InputError.at(where, f"no key named {str(key)!r}", f"expected {{kind: ..., params: {{{key}: ...}}}}")
     params = inference.get("params") or {}
     if not isinstance(params, dict):
         raise InputError.at(f"{where}.params", f"is {shown(params)}", "expected a mapping")
