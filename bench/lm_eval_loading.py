@@ -84,7 +84,7 @@ def _make(names: Sequence[str], path: Path) -> None:
     from bench.parity.learn import learned
     from bench.parity.make import USUAL, splits_of
     from bench.parity.sides import ANY, dataset_key
-    from calipers.systems.lm_eval.jobs.benchmarks import nodes_of
+    from calipers.systems.lm_eval.benchmarks import nodes_of
     from calipers.systems.lm_eval.tasks.groups import leaves
 
     columns: dict[str, Any] = {}

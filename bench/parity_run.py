@@ -64,7 +64,7 @@ def _indexed(names: Sequence[Wanted]) -> tuple[Any, Any]:
     """Both indexes, and everything imported that the steps need: they part from here. No names stand for all tasks."""
     logging.disable(logging.CRITICAL)
     from bench.parity.sides import manager
-    from calipers.systems.lm_eval.jobs.benchmarks import _tasks
+    from calipers.systems.lm_eval.benchmarks import _tasks
 
     ours = _tasks((), os.getcwd())
     known = [name for name, _ in names if name in ours.heads]

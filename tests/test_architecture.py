@@ -22,7 +22,7 @@ from calipers import names
 ROOT = Path(__file__).parents[1]
 
 MAY_WAIT = re.compile(
-    r"(clients|engines|verifiers|running)/|systems/\w+/(collect|jobs|serve|lent|trials)/|systems/nemo_gym/hooks\.py$|systems/evsys/(benchmark|evaluators)\.py$|web/viewer/"
+    r"(clients|engines|verifiers|running)/|systems/\w+/(collect|serve|lent|trials)/|systems/(evsys/(benchmark|evaluators)|lm_eval/client|nemo_gym/hooks)\.py$|web/viewer/"
 )  # the rooms that may say async
 NAMELESS = {"base", "common", "handler", "helper", "helpers", "impl", "manager", "misc", "util", "utils"}
 HEAVY = {"aiohttp", "numpy", "polars", "rich", "scipy"}

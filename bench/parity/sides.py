@@ -54,7 +54,7 @@ def serve(data: Data, disk: Path | None = None) -> None:
 
 
 WARM = (  # imported once, before the processes for each task part
-    "calipers.systems.harbor.trials.run calipers.running.perform calipers.systems.lm_eval.jobs.report "
+    "calipers.systems.harbor.trials.run calipers.running.perform calipers.systems.lm_eval.report "
     "calipers.clients.python "
     "evaluate lm_eval.evaluator lm_eval.loggers lm_eval.filters sacrebleu sklearn.metrics"
 )

@@ -124,7 +124,7 @@ def test_a_pattern_with_groups_asks_every_task_once(home):
     assert ours.stdout.count("mc_one") == 1, ours.stderr
 
 
-DUMMY_SPEC = "python/calipers.systems.lm_eval.jobs.client:DUMMY"
+DUMMY_SPEC = "python/calipers.systems.lm_eval.client:DUMMY"
 
 
 def test_a_tag_beside_its_task_and_a_file(home):

@@ -8,8 +8,8 @@ from shutil import copytree
 
 from golden.lm_eval_close import settled
 
-from calipers.systems.lm_eval.jobs.benchmarks import TaskRequest, load
-from calipers.systems.lm_eval.jobs.judges import scoring
+from calipers.systems.lm_eval.benchmarks import TaskRequest, load
+from calipers.systems.lm_eval.judges import scoring
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, every_group, leaves
 from calipers.systems.lm_eval.tasks.prompts import Manner

@@ -17,8 +17,8 @@ from calipers.clients.huggingface.checkpoint import NO_NAMES, NO_SYSTEM, Local, 
 from calipers.errors import ClientError
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
-from calipers.systems.lm_eval.jobs.client import about, local
-from calipers.systems.lm_eval.jobs.report import sample_rows
+from calipers.systems.lm_eval.client import about, local
+from calipers.systems.lm_eval.report import sample_rows
 from calipers.systems.lm_eval.write import digest, line_text
 
 TASK = """\

@@ -14,7 +14,7 @@ from running.scene import records
 
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
-from calipers.systems.lm_eval.jobs.report import joined, part
+from calipers.systems.lm_eval.report import joined, part
 
 HEAD = "dataset_path: json\ndataset_kwargs: {data_files: {test: data.jsonl}}\ntest_split: test\n"
 TASKS = {

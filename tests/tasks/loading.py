@@ -92,7 +92,7 @@ def write_tasks(folder: Path) -> None:
 
 def load_all(folder: Path) -> dict[str, Any]:
     """Of each task its documents, its requests, and what counts as right, as JSON has them."""
-    from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, suite
+    from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
     from calipers.systems.lm_eval.tasks.requests import requests
 
     found = {}

@@ -6,7 +6,7 @@ import pytest
 from golden.lm_eval_own.made import group, ran, results
 from golden.lm_eval_own.ported import ported
 
-from calipers.systems.lm_eval.jobs.report import _lacking
+from calipers.systems.lm_eval.report import _lacking
 
 TO_GROUP = "TestTaskToGroupPipeline::test_"
 NESTED = "TestNestedGroupPipeline::test_"

@@ -9,7 +9,7 @@ from golden.lm_eval_own.ported import ported
 from systems.lm_eval.tasks.given import TASK, task_folder
 
 from calipers.clients.huggingface.checkpoint import DEFAULT_LENGTH, _longest
-from calipers.systems.lm_eval.jobs.benchmarks import TaskRequest, settings
+from calipers.systems.lm_eval.benchmarks import TaskRequest, settings
 
 FILE = "models/test_model_utils.py"
 GEN = "TestNormalizeGenKwargs::test_"

@@ -35,7 +35,7 @@ from calipers.systems import OwnPage
 if TYPE_CHECKING:
     from calipers.running import Job
     from calipers.running.perform import Report
-    from calipers.systems.lm_eval.jobs.report import TaskPart
+    from calipers.systems.lm_eval.report import TaskPart
 
 PROGRAM: Final = "calipers lm-eval"
 COMMANDS: Final = ("run", "ls", "validate")
@@ -63,7 +63,7 @@ class HarnessCommand:
 
     def before(self, tasks: Any) -> list[str]:
         """What ``--check_integrity`` and ``--write_out`` say before the first call; InputError for a faulty task."""
-        from calipers.systems.lm_eval.jobs.benchmarks import integrity, written_out
+        from calipers.systems.lm_eval.benchmarks import integrity, written_out
 
         lines: list[str] = []
         if self.options["check_integrity"]:
@@ -74,7 +74,7 @@ class HarnessCommand:
 
     def page(self, reports: Sequence[Report]) -> OwnPage:
         """Its table of the reports, after the results themselves with ``--show_config``; its files are written."""
-        from calipers.systems.lm_eval.jobs.report import joined
+        from calipers.systems.lm_eval.report import joined
         from calipers.systems.lm_eval.write import file_text, results_object, tables
 
         parts = [self._as_asked(report.part) for report in reports if report.part is not None]
@@ -608,7 +608,7 @@ def _model(options: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
     if kind not in KINDS:
         raise UnknownName(f"--model: {UnknownName.of('kind of model', kind, KINDS)}")
     if kind == "dummy":
-        from calipers.systems.lm_eval.jobs.client import SPEC
+        from calipers.systems.lm_eval.client import SPEC
 
         return SPEC, {}, notes
     if kind == "hf":
@@ -706,7 +706,7 @@ def _whole(where: str, value: Any) -> int:
 
 def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[str]:
     """What ``--tasks`` names, each once: names and patterns, files, or the files of one folder."""
-    from calipers.systems.lm_eval.jobs.benchmarks import nodes_of, tasks_in
+    from calipers.systems.lm_eval.benchmarks import nodes_of, tasks_in
     from calipers.systems.lm_eval.tasks.groups import leaves
 
     if len(requested) == 1 and os.path.isdir(requested[0]):
@@ -741,7 +741,7 @@ def _once(jobs: Sequence[Job]) -> list[Job]:
 
 def _tables(what: str, include_path: str | None) -> str:
     """What ``ls`` prints: tables of groups, tags and tasks."""
-    from calipers.systems.lm_eval.jobs.benchmarks import tasks_in
+    from calipers.systems.lm_eval.benchmarks import tasks_in
     from calipers.systems.lm_eval.write import markdown
 
     index = tasks_in((include_path,) if include_path else ())
@@ -775,7 +775,7 @@ def _output_type(path: Path) -> str:
 
 def _validated(tasks: str, include_path: str | None) -> Answer:
     """What ``validate`` prints: whether every name is one of a task, a group or a tag."""
-    from calipers.systems.lm_eval.jobs.benchmarks import tasks_in
+    from calipers.systems.lm_eval.benchmarks import tasks_in
 
     names = tasks.split(",")
     index = tasks_in((include_path,) if include_path else ())
@@ -788,7 +788,7 @@ def _validated(tasks: str, include_path: str | None) -> Answer:
 
 def listed(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
     """The names of ``tasks``, ``groups`` or ``tags`` that match a pattern, each with where it is from."""
-    from calipers.systems.lm_eval.jobs.benchmarks import tasks_in
+    from calipers.systems.lm_eval.benchmarks import tasks_in
 
     index = tasks_in(tuple(include_path))
     if not index.heads:

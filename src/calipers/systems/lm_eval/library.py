@@ -23,10 +23,9 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
 from calipers.systems import OwnPage
-from calipers.systems.lm_eval import command_line
+from calipers.systems.lm_eval import benchmarks, client, command_line, report
 from calipers.systems.lm_eval.aggregations import ITERATIONS
 from calipers.systems.lm_eval.entries import KNOWN
-from calipers.systems.lm_eval.jobs import benchmarks, client, report
 from calipers.systems.lm_eval.read import (
     IN_RESULTS,
     OTHERS,

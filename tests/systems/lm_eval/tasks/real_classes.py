@@ -44,8 +44,8 @@ def theirs(name: str) -> dict[str, Any]:
 
 def ours(name: str) -> dict[str, Any]:
     """By us."""
-    from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest
-    from calipers.systems.lm_eval.jobs.judges import scoring, way_of
+    from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest
+    from calipers.systems.lm_eval.judges import scoring, way_of
     from calipers.systems.lm_eval.task_scores import answered, score_documents
     from calipers.systems.lm_eval.tasks.requests import requests
 

@@ -10,11 +10,11 @@ import pytest
 from cli.running import calipers, refused
 from clients.likely import Model
 from running.scene import records
-from systems.lm_eval.jobs.test_likelihood_runs import likely
 from systems.lm_eval.tasks.classes import write_classes, write_documents, write_stand_in
+from systems.lm_eval.test_likelihood_runs import likely
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, checked, nodes_of, settings, suite
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, checked, nodes_of, settings, suite
 from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import requests
 

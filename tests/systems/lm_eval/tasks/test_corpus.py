@@ -12,8 +12,8 @@ from systems.lm_eval.tasks.corpus_rows import ROWS, claims, group_claims
 
 from calipers.cli import commands
 from calipers.errors import InputError
+from calipers.systems.lm_eval.benchmarks import TaskRequest, load
 from calipers.systems.lm_eval.entries import scorings
-from calipers.systems.lm_eval.jobs.benchmarks import TaskRequest, load
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks, leaves
 from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
 from calipers.systems.lm_eval.tasks.requests import requests

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from calipers.systems.lm_eval.jobs import benchmarks
-from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, is_known, nodes_of
+from calipers.systems.lm_eval import benchmarks
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, is_known, nodes_of
 from calipers.systems.lm_eval.tasks.groups import Tasks, heads, installed, is_task_file, kept_heads, leaves
 
 FIELDS = "dataset_path: json\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"

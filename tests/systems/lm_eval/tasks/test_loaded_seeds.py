@@ -10,7 +10,7 @@ from tasks import loading
 from waiting import PATIENCE
 
 from calipers.running import LOAD_SEEDS
-from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, suite
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
 from calipers.systems.lm_eval.tasks.loaded import drawn, reseed, seeded
 from calipers.systems.lm_eval.tasks.requests import requests
 

@@ -8,7 +8,7 @@ from cli.running import calipers as typed
 from cli.running import refused
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, suite
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, suite
 from calipers.systems.lm_eval.tasks import requests
 from calipers.systems.lm_eval.tasks.prompts import Manner
 
@@ -215,7 +215,7 @@ def test_the_commands_keep_and_delete(home):
     assert again.stdout == first.stdout
     assert "1 file of cached prompts removed from" in again.stderr
     assert not kept(home)
-    model = ("--model", "python/calipers.systems.lm_eval.jobs.client:DUMMY")
+    model = ("--model", "python/calipers.systems.lm_eval.client:DUMMY")
     typed("run", "made.yaml", *model, "--cache-requests", cwd=home)
     assert len(kept(home)) == 1
     assert (
@@ -230,5 +230,5 @@ def test_the_commands_keep_and_delete(home):
 def test_another_benchmark_has_no_prompts_to_keep(home):
     (home / "data").mkdir()
     (home / "data/tasks.jsonl").write_text('{"id": "1", "prompt": "2 + 2", "target": "4"}\n')
-    words = ("run", "data", "--model", "python/calipers.systems.lm_eval.jobs.client:DUMMY", "--cache-requests=true")
+    words = ("run", "data", "--model", "python/calipers.systems.lm_eval.client:DUMMY", "--cache-requests=true")
     assert refused(*words, cwd=home).startswith("--cache-requests: is for tasks of lm-evaluation-harness")

@@ -5,7 +5,7 @@ import pytest
 from systems.lm_eval.tasks.given import config
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest
 from calipers.systems.lm_eval.tasks.documents import load_splits
 from calipers.systems.lm_eval.tasks.task_file import TaskFile
 

@@ -18,9 +18,9 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats.run_folder import PLAN
 from calipers.reports.figures import counted
 from calipers.running import LOAD_SEEDS, Job, Seeds
+from calipers.systems.lm_eval.client import manner, prompts, sampling
 from calipers.systems.lm_eval.entries import DEFAULTS, GENERATION, ROLLING
-from calipers.systems.lm_eval.jobs.client import manner, prompts, sampling
-from calipers.systems.lm_eval.jobs.judges import VERIFIER, doubts, judge_of, scoring, tried
+from calipers.systems.lm_eval.judges import VERIFIER, doubts, judge_of, scoring, tried
 from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task

@@ -19,6 +19,7 @@ from calipers.clients import Completion, Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval import AVERAGED
 from calipers.systems.lm_eval.aggregations import NAMES, aggregate
+from calipers.systems.lm_eval.client import kinds, read_answers
 from calipers.systems.lm_eval.entries import (
     CHOICE,
     GENERATION,
@@ -34,7 +35,6 @@ from calipers.systems.lm_eval.entries import (
     scorings,
     words,
 )
-from calipers.systems.lm_eval.jobs.client import kinds, read_answers
 from calipers.systems.lm_eval.pipelines import (
     Pipeline,
     Select,

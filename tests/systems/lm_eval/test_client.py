@@ -5,7 +5,7 @@ from calipers.running import Job
 from calipers.running.library import check_apart
 from calipers.running.provenance import identity
 from calipers.running.settings import jobs_of, read_config
-from calipers.systems.lm_eval.jobs.client import about, check_model, manner, template
+from calipers.systems.lm_eval.client import about, check_model, manner, template
 from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.write import digest
 from calipers.tasks import Suite

@@ -38,9 +38,9 @@ from calipers.formats.source import opened
 from calipers.running import Job, provenance
 from calipers.running.settings import setting
 from calipers.systems.lm_eval.aggregations import BOOTSTRAP, DocumentSpread, middle, resampled, spread
-from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
-from calipers.systems.lm_eval.jobs.client import about, local, shown
-from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, check_documents, document_hashes, request_of, suite
+from calipers.systems.lm_eval.client import about, local, shown
+from calipers.systems.lm_eval.judges import responses_of, scoring, way_of
 from calipers.systems.lm_eval.task_scores import TaskNumbers, TaskScores, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, seeded

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest
-from calipers.systems.lm_eval.jobs.report import responses, sample_rows, score_run
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest
+from calipers.systems.lm_eval.report import responses, sample_rows, score_run
 from calipers.systems.lm_eval.write import line_text
 
-RUN = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e" / "gen_repeats"
+RUN = Path(__file__).parents[2] / "golden" / "lm_eval" / "e2e" / "gen_repeats"
 
 
 def logged(path, rows):

@@ -3,8 +3,8 @@ from systems.lm_eval.tasks.given import task
 
 import calipers
 from calipers.running import Job
-from calipers.systems.lm_eval.jobs.judges import scoring
-from calipers.systems.lm_eval.jobs.report import task_numbers
+from calipers.systems.lm_eval.judges import scoring
+from calipers.systems.lm_eval.report import task_numbers
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 
 ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_target": "a"}

@@ -8,7 +8,7 @@ import pytest
 from calipers.errors import InputError
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
-from calipers.systems.lm_eval.jobs.report import joined, part, stored_reports
+from calipers.systems.lm_eval.report import joined, part, stored_reports
 from calipers.systems.lm_eval.write import tables
 
 MODEL = """

@@ -3,7 +3,7 @@ from systems.lm_eval.tasks.given import TASK, task_folder
 
 from calipers.errors import InputError
 from calipers.running import Job
-from calipers.systems.lm_eval.jobs.benchmarks import (
+from calipers.systems.lm_eval.benchmarks import (
     LoadedTasks,
     TaskRequest,
     checked,

@@ -8,14 +8,14 @@ from systems.lm_eval.tasks.given import task, task_folder
 from calipers.clients import Completion, Continuation, Rolling, Scored, texts_of, written
 from calipers.errors import InputError, VerifierError
 from calipers.running import Job
-from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, settings, suite
-from calipers.systems.lm_eval.jobs.client import prompts, task_client
-from calipers.systems.lm_eval.jobs.judges import judge_of, scoring
-from calipers.systems.lm_eval.jobs.report import sample_rows, score_run
+from calipers.systems.lm_eval.benchmarks import LoadedTasks, TaskRequest, settings, suite
+from calipers.systems.lm_eval.client import prompts, task_client
+from calipers.systems.lm_eval.judges import judge_of, scoring
+from calipers.systems.lm_eval.report import sample_rows, score_run
 from calipers.systems.lm_eval.write import line_text
 from calipers.tasks import Suite
 
-E2E = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e"
+E2E = Path(__file__).parents[2] / "golden" / "lm_eval" / "e2e"
 CHOICE = {"output_type": "multiple_choice", "doc_to_choice": "c", "doc_to_target": "n"}
 LIKELIHOOD = {"output_type": "loglikelihood", "doc_to_target": "a"}
 ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_target": "a"}
