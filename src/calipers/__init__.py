@@ -14,7 +14,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Benchmark": "calipers.systems.evsys.benchmark",
     "BenchmarkScore": "calipers.systems.evsys.benchmark",
     "CalipersError": "calipers.errors",
-    "Certified": "calipers.analyses.certify.certify",
+    "Certified": "calipers.analyses.certify",
     "Collecting": "calipers.systems.nemo_gym.collect.request",
     "Column": "calipers.rollouts.column",
     "Comparison": "calipers.analyses.compare",
@@ -43,7 +43,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "Verdict": "calipers.verifiers",
     "Verification": "calipers.analyses.certify.verify",
     "audit": "calipers.analyses.audit",
-    "certify": "calipers.analyses.certify.certify",
+    "certify": "calipers.analyses.certify",
     "collect": "calipers.systems.nemo_gym.collect.collect",
     "compare": "calipers.analyses.compare.compare",
     "compute_pass_majority_metrics": "calipers.systems.nemo_gym.pass_majority",
@@ -62,7 +62,7 @@ _HOME = {  # public name -> its module, and its name there if different
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
     "lm_eval_stderr": "calipers.systems.lm_eval.aggregations:stderr",
     "load": "calipers.reports.page",
-    "matrix": "calipers.analyses.matrix.matrix",
+    "matrix": "calipers.analyses.matrix",
     "mean": "calipers.metrics",
     "merge_partials": "calipers.partials",
     "metric": "calipers.metrics",
@@ -225,7 +225,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from calipers.analyses.audit import Audit, audit
-    from calipers.analyses.certify.certify import Certified, certify
+    from calipers.analyses.certify import Certified, certify
     from calipers.analyses.certify.preregister import Preregistration, preregister
     from calipers.analyses.certify.verify import Verification, verify
     from calipers.analyses.compare import Comparison
@@ -236,8 +236,8 @@ if TYPE_CHECKING:
     from calipers.analyses.items import ItemReport, items
     from calipers.analyses.judge_check import JudgeCheck, judge_check
     from calipers.analyses.leaderboard import Leaderboard, leaderboard
+    from calipers.analyses.matrix import matrix
     from calipers.analyses.matrix.document import Matrix
-    from calipers.analyses.matrix.matrix import matrix
     from calipers.analyses.plan_study import Study, plan
     from calipers.analyses.rescore import Rescored, rescore
     from calipers.errors import CalipersError, Incomplete, InputError

@@ -127,7 +127,7 @@ def _more(folder: Path, at: Mapping[str, str]) -> Iterator[tuple[str, Document]]
 
 
 def _verified(folder: Path, run: str) -> Document:
-    from calipers.analyses.certify.certify import certify
+    from calipers.analyses.certify import certify
     from calipers.analyses.certify.verify import document as verified_page
     from calipers.analyses.certify.verify import verify
 

@@ -5,7 +5,7 @@ from importlib.resources import files
 import pytest
 
 from calipers.analyses.leaderboard import LANES, lanes_of, leaderboard
-from calipers.analyses.matrix.matrix import matrix
+from calipers.analyses.matrix import matrix
 from calipers.reports.sentences import of_leaderboard, signed
 from calipers.web import report
 from calipers.web.gather import gather

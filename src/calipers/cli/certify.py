@@ -96,7 +96,7 @@ def certify(
     beside = os.path.join(os.path.dirname(path), TREE)
     files = [path, beside, *([request] if request else [])]
     targets = {name: _target(name, paths, force) for name in files}
-    from calipers.analyses.certify.certify import certify
+    from calipers.analyses.certify import certify
     from calipers.reports.figures import counted
 
     done = certify(paths, columns=names or None, key=key, plan=plan, **settings)

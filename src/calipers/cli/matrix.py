@@ -53,7 +53,7 @@ def score_matrix(
     runs: RunSet, metrics: Sequence[str], columns: Mapping[str, str], settings: Mapping[str, Any], progress: Progress
 ) -> Matrix | None:
     """The matrix of a folder of runs; None where it has one model on one benchmark, which has a page of its own."""
-    from calipers.analyses.matrix.matrix import matrix
+    from calipers.analyses.matrix import matrix
 
     found = matrix(
         *runs.paths,
@@ -75,7 +75,7 @@ def compared_matrix(
     progress: Progress,
 ) -> tuple[Matrix | None, tuple[str, ...]]:
     """The matrix of the models that are compared; or, on one benchmark, None and the path of each of them."""
-    from calipers.analyses.matrix.matrix import matrix
+    from calipers.analyses.matrix import matrix
 
     found = matrix(
         *runs.paths,
@@ -141,7 +141,7 @@ def matrix_of(reports: Sequence[Report]) -> Matrix | None:
     alike = all(_settings(report) == _settings(reports[0]) and not report.job.from_library for report in reports)
     if not alike or not plan.asked:
         return None
-    from calipers.analyses.matrix.matrix import matrix_plan
+    from calipers.analyses.matrix import matrix_plan
 
     try:
         return matrix_plan([str(report.folder) for report in reports], plan)

@@ -21,8 +21,8 @@ from calipers.analyses.compare.compare import compare
 from calipers.analyses.compare.source import ReadSource, error_of, prompt_of, read_source, said
 from calipers.analyses.items import Flags, read_flags
 from calipers.analyses.leaderboard import Leaderboard, leaderboard
+from calipers.analyses.matrix import matrix
 from calipers.analyses.matrix.document import Matrix
-from calipers.analyses.matrix.matrix import matrix
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.formats.read import schema_of, unfolded

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import calipers
 from calipers.analyses.audit import audit
+from calipers.analyses.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.certify import CertifiedScoring, certify, scored
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, keyid_of, new_key, public_key, sign, state
 from calipers.analyses.certify.leaves import HeldTexts, grow, leaf_of, of_records
 from calipers.analyses.certify.verify import GOOD, UNKNOWN, WRONG, show_rollouts, verify

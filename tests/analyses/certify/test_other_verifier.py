@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from analyses.certify.test_certify import SEED, rows, write
 
-from calipers.analyses.certify.certify import certify
+from calipers.analyses.certify import certify
 from calipers.analyses.certify.envelope import Envelope, new_key, sign
 from calipers.analyses.certify.verify import verify
 from calipers.errors import InputError

@@ -189,7 +189,7 @@ def test_a_certificate_of_some_planned_runs_says_so(tmp_path):
     ("hidden", "where"), [({"differences": []}, "plan"), ({"runs": 9}, "plan"), ({"runs": None}, "form")]
 )
 def test_a_certificate_that_hides_a_difference_is_refused(ran, tmp_path, hidden, where):
-    from calipers.analyses.certify.certify import certify
+    from calipers.analyses.certify import certify
     from calipers.analyses.certify.envelope import CERTIFICATE, state
     from calipers.analyses.certify.verify import WRONG, verify
 

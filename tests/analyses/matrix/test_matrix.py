@@ -9,7 +9,7 @@ from analyses.matrix.rows import NEW, OLD, rows_of, share, suite_rows
 from running.stopping import stopped
 
 import calipers
-from calipers.analyses.matrix.matrix import FINISHED, NO_COMMON
+from calipers.analyses.matrix import FINISHED, NO_COMMON
 from calipers.errors import Incomplete, InputError
 from calipers.stats.ranks import holm
 

@@ -21,7 +21,7 @@ from calipers.request import NATIVE, make_plan
 from calipers.stores import atomic_file
 
 if TYPE_CHECKING:
-    from calipers.analyses.certify.certify import CertifiedScoring
+    from calipers.analyses.certify import CertifiedScoring
     from calipers.reports.result import Result
 
 SCHEMA: Final = "calipers.preregistration/1"

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.analyses.certify import tree as trees
-from calipers.analyses.certify.certify import (
+from calipers.analyses.certify import (
     NUMBERS,
     ROOT,
     SCHEMA,
@@ -26,6 +25,7 @@ from calipers.analyses.certify.certify import (
     ScoredRollouts,
     scored,
 )
+from calipers.analyses.certify import tree as trees
 from calipers.analyses.certify.envelope import CERTIFICATE, Envelope, is_signed_by, keyid_of, public_key, read_envelope
 from calipers.analyses.certify.leaves import leaf_of, words_of
 from calipers.errors import InputError

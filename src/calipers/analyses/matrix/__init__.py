@@ -1,1 +1,582 @@
-"""Many models on many benchmarks: one matrix."""
+"""Many models on many benchmarks: runs paired by task on each benchmark, and the mean over benchmarks.
+
+::
+
+    folder of runs ──► runs: one benchmark by one model ──► rows: the models on the same tasks ──► differences, Holm
+                                                                                            └────► mean: one test
+
+The mean over benchmarks is the primary question and keeps its full level. The tests of single benchmarks are adjusted
+for their number (Holm 1979), whatever the mean says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import isfinite
+from typing import Any, Final, cast
+
+import numpy as np
+
+from calipers.analyses.compare import Question, make_question, one_more
+from calipers.analyses.compare.align import Common, ReadRun, by_id, runs_of, units
+from calipers.analyses.compare.compare import common_tasks, pair_columns, untested
+from calipers.analyses.compare.measure import Measured, MetricPair, measure, metrics_of
+from calipers.analyses.compare.source import (
+    COST,
+    FinishedResult,
+    ReadSource,
+    check_gaps,
+    cost_of,
+    estimate_of,
+    finished_results,
+    on_tasks,
+    read_source,
+    settings_differ,
+    source_notes,
+    unrelated,
+)
+from calipers.analyses.matrix.document import Cell, Matrix, MatrixColumn, MatrixMean, MatrixRow, PairDifference
+from calipers.errors import InputError, UnknownName
+from calipers.formats import Named
+from calipers.metrics import Metric
+from calipers.pipeline import Progress, Source, quietly
+from calipers.reports.result import Group, finite
+from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
+from calipers.rollouts.labels import without
+from calipers.rollouts.ledger import Ledger, Missing
+from calipers.rollouts.table import Rollouts
+from calipers.stats.estimate import Estimate
+from calipers.stats.margins import equivalence
+from calipers.stats.paired import Difference, undone_by_one
+from calipers.stats.ranks import holm
+from calipers.stats.suite import mean_difference, means
+from calipers.stats.verdict import verdict
+
+NOT_RUN: Final = "not run"
+UNNAMED: Final = "(unnamed)"
+FINISHED: Final = "a finished result without its rollouts: differences are paired by task"
+NO_COMMON: Final = "the models have no task in common"
+
+Who = tuple[str | None, str | None]  # agent, model
+
+
+def matrix(
+    *sources: Source,
+    metrics: str | Mapping[str, Any] | None = None,
+    metric: str | Mapping[str, Any] | None = None,
+    models: str | Sequence[str] | None = None,
+    cluster: str | None = None,
+    dialect: str | None = None,
+    missing: Missing | None = None,
+    reward: str | None = None,
+    range: tuple[float, float] | None = None,
+    exclude: str | Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    interval: str | None = None,
+    margin: float | None = None,
+    progress: Progress | None = None,
+) -> Matrix:
+    """Show models by benchmarks: values, paired differences, and the mean over benchmarks as the one primary test.
+
+    A source is a folder of runs, anything that `score` reads, with ``columns`` and ``truth`` as there, or a finished
+    result, which has values and no differences. ``metrics`` is one metric, a mean over tasks; by default it is the
+    first such metric of the dialect; ``metric`` is another name of it. ``models`` picks models by name, in this order:
+    a difference is the later less the earlier one. The models of a benchmark are compared on the tasks that all of them
+    have. ``margin`` is the largest difference that does not matter: within it, two models are equivalent. ``exclude``
+    leaves out the rollouts of a slice, as in `score`.
+
+    >>> passed = {("easy", "a"): 30, ("easy", "b"): 38, ("hard", "a"): 5, ("hard", "b"): 14}
+    >>> tasks = [(d, m, t, t < n) for (d, m), n in passed.items() for t in range(40)]
+    >>> rows = [dict(zip(("dataset", "model", "task", "reward"), row, strict=True)) for row in tasks]
+    >>> found = matrix(rows)
+    >>> round(found.mean.pairs[0].delta, 6), found.mean.pairs[0].verdict
+    (0.2125, 'better')
+    """
+    wanted = cast("str | Mapping[str, Any] | None", either(metrics, metric))
+    plan = make_plan(
+        None if wanted is None else [wanted],
+        cluster=cluster,
+        dialect=dialect,
+        missing=missing,
+        reward=reward,
+        confidence=confidence,
+        seed=seed,
+        interval=interval,
+        range=range,
+        exclude=exclude,
+    )
+    plan = replace(plan, asked=[mean_metric(plan, named=wanted is not None)])
+    return _shown(sources, plan, Named(columns or {}, truth), models, margin, progress)
+
+
+def matrix_plan(sources: Sequence[Source], plan: Plan) -> Matrix:
+    """Like `matrix`, with a plan from `make_plan`; InputError where none of its metrics is a mean over tasks."""
+    return _shown(
+        sources, replace(plan, asked=[mean_metric(plan, named=True)], by=()), Named({}, None), None, None, None
+    )
+
+
+def _shown(
+    sources: Sequence[Source],
+    plan: Plan,
+    named: Named,
+    models: str | Sequence[str] | None,
+    margin: float | None,
+    progress: Progress | None,
+) -> Matrix:
+    read, finished = _read(sources, named, plan, progress)
+    plan = replace(plan, exclude=())  # they are gone
+    question = make_question(plan, margin=margin)
+    chosen = [models] if isinstance(models, str) else models
+    with quietly():
+        return _matrix(read, finished, question, chosen)
+
+
+def _read(
+    sources: Sequence[Source], named: Named, plan: Plan, progress: Progress | None
+) -> tuple[list[ReadSource], list[FinishedResult]]:
+    """What has rollouts, and results that are finished."""
+    if not sources:
+        raise InputError("nothing to show; expected a folder of runs, or runs")
+    finished, others = finished_results(sources)
+    read = [read_source(source, named, plan.labels, progress) for source in others]
+    if plan.exclude and finished:
+        wrong = f"{finished[0].path or 'a result'} has no rollouts to exclude"
+        raise InputError.at("--exclude", wrong, "expected rollouts, such as the folder of its run")
+    tables = without([source.rollouts for source in read], plan.exclude, plan.dialect.label)
+    return [replace(source, rollouts=table) for source, table in zip(read, tables, strict=True)], finished
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One model on one benchmark: its rollouts, or what a finished result says of it."""
+
+    dataset: str | None
+    who: Who
+    path: str
+    run: ReadRun | None = None
+    group: Group | None = None
+    confidence: float = 0.95  # of a finished result
+
+
+def _entries(read: Sequence[ReadSource], finished: Sequence[FinishedResult]) -> Iterator[_Entry]:
+    for index, source in enumerate(read):
+        for run in runs_of(index, source.path, source.rollouts):
+            who = run.who if any(run.who) else (None, _stem(source.path, index))
+            for dataset, part in run.parts.items():
+                yield _Entry(dataset, who, source.path, replace(run, parts={dataset: part}))
+    for some in finished:
+        for group in some.result.groups:
+            who = (group.agent, group.model)
+            who = who if any(who) else (None, _stem(some.path, 0))
+            yield _Entry(group.dataset, who, some.path, group=group, confidence=some.result.confidence)
+
+
+def _stem(path: str, index: int) -> str:
+    """What a run without names is called: the name of its file."""
+    return os.path.basename(path.rstrip(os.sep)).split(".")[0] or f"run {index + 1}"
+
+
+Table = dict[str, dict[Who, _Entry]]  # benchmark -> who -> what they did
+
+
+def _table(entries: Iterator[_Entry]) -> Table:
+    table: Table = {}
+    for entry in entries:
+        row = table.setdefault(entry.dataset or UNNAMED, {})
+        if (before := row.get(entry.who)) is not None:
+            who = " · ".join(filter(None, reversed(entry.who)))
+            wrong = f"is a second run of {entry.dataset or UNNAMED!r} by {who!r}, beside {before.path or 'another'}"
+            raise InputError.at(entry.path or "runs", wrong, "expected one run of each benchmark and model")
+        row[entry.who] = entry
+    return table
+
+
+def _columns(table: Table, chosen: Sequence[str] | None) -> dict[Who, MatrixColumn]:
+    """The models in the order in which they appear, or as chosen; each with a name of its own."""
+    every = list(dict.fromkeys(who for row in table.values() for who in row))
+    ways: list[list[str | None]] = [
+        [who[1] for who in every],
+        [" · ".join(filter(None, reversed(who))) for who in every],
+    ]
+    names = next((way for way in ways if all(way) and len(set(way)) == len(every)), ways[-1])
+    columns = {who: MatrixColumn(name or "", *who) for who, name in zip(every, names, strict=True)}
+    if chosen is None:
+        return columns
+    if not chosen:
+        raise InputError("models is empty; expected the names of the models to show, or None for all of them")
+    picked: dict[Who, MatrixColumn] = {}
+    for name in chosen:
+        matches = [who for who, column in columns.items() if name in (column.name, column.model, column.agent)]
+        if not matches:
+            raise _unknown(name, [column.name for column in columns.values()])
+        if len(matches) > 1:
+            called = ", ".join(columns[who].name for who in matches)
+            raise InputError(f"{name!r} is the name of several models ({called}); expected one of them")
+        if matches[0] in picked:
+            raise InputError(f"model {name!r} is given twice; expected different models")
+        picked[matches[0]] = columns[matches[0]]
+    return picked
+
+
+def _unknown(name: str, known: Sequence[str]) -> UnknownName:
+    """The error for a model that is not there; versions of a model differ in digits, which count here."""
+    close = difflib.get_close_matches(name, known, 1) or [known[0]] * (len(known) == 1)
+    right = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return UnknownName(f"no model named {name!r} in these runs; {right}")
+
+
+def _matrix(
+    read: Sequence[ReadSource], finished: Sequence[FinishedResult], question: Question, chosen: Sequence[str] | None
+) -> Matrix:
+    plan = question.plan
+    table = _table(_entries(read, finished))
+    columns = _columns(table, chosen)
+    rows: list[_Row] = []
+    for name, by_who in table.items():
+        entries = {column.name: by_who[who] for who, column in columns.items() if who in by_who}
+        if entries:
+            rows.append(_row(name, entries, list(columns.values()), read, question))
+    text = next((row.metric for row in rows if row.metric), plan.asked[0].text)
+    tested = [(row, number) for row in rows for number, pair in enumerate(row.differences) if pair[2].p is not None]
+    raw = np.array([row.differences[number][2].p for row, number in tested], dtype=float)
+    adjusted = {(id(row), number): float(p) for (row, number), p in zip(tested, holm(raw), strict=True)}
+    better = cast(Metric, plan.asked[0].metric).higher_is_better is not False
+    same = iter(_equivalent([each for row in rows for _, _, each in row.differences], question))
+    benchmarks = []
+    for row in rows:
+        pairs = [
+            _pair(pair, adjusted.get((id(row), number)), next(same), better, question.plan)
+            for number, pair in enumerate(row.differences)
+        ]
+        benchmarks.append(replace(row.benchmark, pairs=pairs, best=_best(pairs, list(columns.values()))))
+    mean = _mean(rows, list(columns.values()), better, question) if len(rows) > 1 else None
+    out = set() if mean is None else set(mean.excluded)
+    return Matrix(
+        dialect=plan.dialect.name,
+        missing=plan.missing,
+        confidence=plan.confidence,
+        seed=plan.seed,
+        cluster=plan.cluster,
+        margin=question.margin,
+        metric=text,
+        higher_is_better=better,
+        tests=len(tested),
+        models=list(columns.values()),
+        inputs=[*(source.hashed() for source in read), *(list(some.result.inputs) for some in finished)],
+        benchmarks=[replace(row, in_mean=row.benchmark not in out) for row in benchmarks],
+        mean=mean,
+        notes=[
+            *source_notes(read),
+            *_missing(benchmarks, plan.missing),
+            *_gathered(rows),
+            *_fragile(rows, benchmarks, plan),
+            *_of_mean(mean),
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row on its way: its cells, and the differences before they are adjusted."""
+
+    benchmark: MatrixRow
+    estimates: Mapping[str, Estimate | None]  # by model
+    differences: Sequence[tuple[str, str, Difference]]  # first model, second model
+    metric: str | None
+    notes: Sequence[str]
+
+
+def _row(
+    name: str,
+    entries: Mapping[str, _Entry],
+    columns: Sequence[MatrixColumn],
+    sources: Sequence[ReadSource],
+    question: Question,
+) -> _Row:
+    plan = question.plan
+    runs = [replace(entry.run, name=model) for model, entry in entries.items() if entry.run is not None]
+    check_gaps(runs, question)
+    parts: dict[str, Rollouts] = {run.name: run.rollouts for run in runs}
+    requests: dict[str, RequestedMetric] = {run.name: _request(run, plan) for run in runs}
+    differences: list[tuple[str, str, Difference]] = []
+    notes: list[str] = []
+    why, excluded = None, 0
+    if len(runs) > 1:
+        aligned, notes, why = _aligned(runs, sources, question)
+        if aligned is not None:
+            every, excluded = len(aligned.every), len(aligned.every) - len(aligned.kept)
+            if excluded:
+                notes.append(f"{excluded:,} of {every:,} tasks excluded: not every model has a value on them")
+            parts = {run.name: part for run, part in zip(runs, aligned.parts, strict=True)}
+            requests = {run.name: request for run, request in zip(runs, aligned.requests, strict=True)}
+            differences = [
+                (runs[first].name, runs[second].name, _measured(aligned, first, second, runs, question).difference)
+                for first, second in combinations(range(len(runs)), 2)
+            ]
+    estimates = {
+        model: estimate_of(parts[model], requests[model], plan) if entry.run is not None else _finished(entry, plan)
+        for model, entry in entries.items()
+    }
+    if any(entry.run is None for entry in entries.values()) and len(entries) > 1:
+        why = FINISHED
+    stops = [(run.name, run.rollouts.stop) for run in runs]
+    notes += [f"{run}: {stop.fact}: no difference on this benchmark is tested" for run, stop in stops if stop]
+    cells = [_cell(column.name, entries.get(column.name), estimates.get(column.name), parts) for column in columns]
+    tasks = max((cell.tasks for cell in cells), default=0)
+    metric = next((request.text for request in requests.values()), None)
+    return _Row(MatrixRow(name, tasks, excluded, cells, why=why), estimates, differences, metric, notes)
+
+
+def _request(run: ReadRun, plan: Plan) -> RequestedMetric:
+    """The metric as it is asked of one run."""
+    variants, _ = metrics_of(plan.asked, (run.rollouts, run.rollouts), (run.name, run.name), plan.reward)
+    return _single(variants)[0]
+
+
+def _single(variants: Sequence[tuple[RequestedMetric, RequestedMetric]]) -> tuple[RequestedMetric, RequestedMetric]:
+    if len(variants) > 1:
+        listed = ", ".join(first.text for first, _ in variants)
+        raise InputError(f"the runs have several rewards ({listed}); pick one with --reward KEY")
+    return variants[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Aligned:
+    """The runs of a benchmark on the tasks that have a value in all of them, under the first run's ids."""
+
+    parts: Sequence[Rollouts]
+    requests: Sequence[RequestedMetric]
+    kept: set[str]
+    every: set[str]  # tasks of any of them
+
+
+def _aligned(
+    runs: Sequence[ReadRun], sources: Sequence[ReadSource], question: Question
+) -> tuple[_Aligned | None, list[str], str | None]:
+    """The runs, aligned; notes on them; and why they cannot be compared, where that is so."""
+    plan, head = question.plan, runs[0]
+    parts: list[Rollouts] = [head.rollouts]
+    requests: list[RequestedMetric] = []
+    every, kept = set(head.rollouts.tasks), set(head.rollouts.tasks)
+    notes: list[str] = []
+    for run in runs[1:]:
+        common, more = common_tasks(head, run, sources)
+        if not common.alignment.common:
+            return None, [f"{head.name} and {run.name} have no task in common"], NO_COMMON
+        if refusal := unrelated((head, run), common, sources):
+            return None, [refusal], refusal
+        pairs, reward_notes = metrics_of(plan.asked, common.sides, (head.name, run.name), plan.reward)
+        first, second = _single(pairs)
+        requests = requests or [first]
+        requests.append(second)
+        old, new = (sources[each.source].settings(each.key[2]) for each in (head, run))
+        notes += [*more, *reward_notes, *settings_differ(old, new, (head.name, run.name))]
+        parts.append(common.second)
+        named = dict(zip(common.own_ids, common.first.tasks, strict=True))
+        every |= {named.get(task, task) for task in run.rollouts.tasks}
+        there = _pair_of(common, (first, second), (head.name, run.name), question).there
+        kept &= {task for task, given in zip(common.first.tasks, there.tolist(), strict=True) if given}
+    if not kept:
+        return None, [*notes, "no task has a value in every run"], NO_COMMON
+    return _Aligned([on_tasks(part, kept) for part in parts], requests, kept, every), notes, None
+
+
+def _measured(aligned: _Aligned, first: int, second: int, runs: Sequence[ReadRun], question: Question) -> Measured:
+    common = by_id(aligned.parts[first], aligned.parts[second])
+    metric = (aligned.requests[first], aligned.requests[second])
+    measured = _pair_of(common, metric, (runs[first].name, runs[second].name), question)
+    stopped = any(runs[each].rollouts.stop is not None for each in (first, second))
+    return untested(measured) if stopped else measured
+
+
+def _pair_of(
+    common: Common, metric: tuple[RequestedMetric, RequestedMetric], names: tuple[str, str], question: Question
+) -> Measured:
+    plan = question.plan
+    codes = units(common, plan.cluster)[0] if plan.cluster else None
+    columns = pair_columns(metric, common, names, zero=plan.missing == "zero")
+    return measure(MetricPair(metric, common, columns, codes, question))
+
+
+def _finished(entry: _Entry, plan: Plan) -> Estimate | None:
+    """What a finished result says; without an interval where its confidence is another."""
+    estimate = entry.group.metrics.get(plan.asked[0].text) if entry.group else None
+    if estimate is None or entry.confidence == plan.confidence:
+        return estimate
+    why = f"the result has an interval of {100 * entry.confidence:.4g} %"
+    return replace(estimate, interval=None, stderr=None, why=why)
+
+
+def _cell(model: str, entry: _Entry | None, estimate: Estimate | None, parts: Mapping[str, Rollouts]) -> Cell:
+    if entry is None:
+        return Cell(model, None, None, None, None, 0, 0, 0, 0, why=NOT_RUN)
+    if entry.run is not None:
+        ledger, cost = Ledger.of(entry.run.rollouts), cost_of(entry.run.rollouts)
+    else:
+        assert entry.group is not None
+        ledger, cost = entry.group.ledger, entry.group.totals.get(COST)
+    if estimate is None:
+        why = "the result does not have this metric"
+        return Cell(model, None, None, None, None, 0, 0, ledger.gaps, ledger.planned, cost, entry.path, why)
+    return Cell(
+        model,
+        finite(estimate.value),
+        finite(estimate.stderr),
+        estimate.interval,
+        estimate.method,
+        estimate.tasks,
+        estimate.samples,
+        ledger.gaps,
+        ledger.planned,
+        cost,
+        entry.path,
+        estimate.why,
+    )
+
+
+def _equivalent(differences: Sequence[Difference], question: Question) -> list[bool]:
+    """Which differences are shown to be within the margin, adjusted for their number; none without a margin."""
+    if question.margin is None:
+        return [False] * len(differences)
+    raw = [equivalence(each, question.margin, confidence=question.plan.confidence).p for each in differences]
+    tested = [place for place, p in enumerate(raw) if p is not None]
+    adjusted = holm(np.array([raw[place] for place in tested], dtype=float))
+    shown = dict(zip(tested, adjusted.tolist(), strict=True))
+    return [shown.get(place, 1.0) <= 1 - question.plan.confidence for place in range(len(raw))]
+
+
+def _pair(
+    pair: tuple[str, str, Difference], adjusted: float | None, equivalent: bool, better: bool, plan: Plan
+) -> PairDifference:
+    first, second, difference = pair
+    word = "equivalent"
+    if not equivalent:
+        word = verdict(difference, higher_is_better=better, confidence=plan.confidence, p=adjusted).word
+    return PairDifference(
+        first,
+        second,
+        difference.value,
+        difference.plain_stderr,
+        difference.interval,
+        difference.p,
+        adjusted,
+        word,
+        difference.method,
+        difference.units,
+        difference.stderr,
+        difference.freedom if isfinite(difference.freedom) else None,
+        difference.why,
+    )
+
+
+def _best(pairs: Sequence[PairDifference], columns: Sequence[MatrixColumn]) -> str | None:
+    """The model that is better than every other; None where no model is, or one did not run."""
+    for column in columns:
+        won = {pair.first for pair in pairs if pair.second == column.name and pair.verdict == "better"}
+        won |= {pair.second for pair in pairs if pair.first == column.name and pair.verdict == "worse"}
+        if len(columns) > 1 and len(won) == len(columns) - 1:
+            return column.name
+    return None
+
+
+def _mean(rows: Sequence[_Row], columns: Sequence[MatrixColumn], better: bool, question: Question) -> MatrixMean:
+    """The mean over the benchmarks on which all models were compared; without such, over those that all have."""
+    names = [column.name for column in columns]
+    pairs = list(combinations(names, 2))
+    compared = [row for row in rows if len(row.differences) == len(pairs)] if pairs else []
+    inside = compared or [row for row in rows if all(_has_value(row, name) for name in names)]
+    cells = []
+    for place, name in enumerate(names):
+        parts = {row.benchmark.benchmark: row.estimates.get(name) for row in inside}
+        estimate = means(parts).macro if parts and any(parts.values()) else None
+        cells.append(_mean_cell(name, estimate, [row.benchmark.cells[place] for row in rows]))
+    differences = []
+    if compared:
+        by_pair = {
+            (first, second): {row.benchmark.benchmark: _difference(row, first, second) for row in compared}
+            for first, second in pairs
+        }
+        found = {pair: mean_difference(parts, question.plan.confidence) for pair, parts in by_pair.items()}
+        tested = {pair: each.p for pair, each in found.items() if each.p is not None}
+        adjusted = dict(zip(tested, holm(np.array(list(tested.values()), dtype=float)).tolist(), strict=True))
+        same = dict(zip(found, _equivalent(list(found.values()), question), strict=True))
+        differences = [
+            _pair((*pair, each), adjusted.get(pair), same[pair], better, question.plan) for pair, each in found.items()
+        ]
+    return MatrixMean(
+        benchmarks=[row.benchmark.benchmark for row in inside],
+        excluded=[row.benchmark.benchmark for row in rows if row not in inside],
+        tasks=sum(row.benchmark.tasks for row in inside),
+        cells=cells,
+        pairs=differences,
+        best=_best(differences, columns),
+    )
+
+
+def _has_value(row: _Row, name: str) -> bool:
+    estimate = row.estimates.get(name)
+    return estimate is not None and finite(estimate.value) is not None
+
+
+def _difference(row: _Row, first: str, second: str) -> Difference:
+    return next(each for one, other, each in row.differences if (one, other) == (first, second))
+
+
+def _mean_cell(name: str, estimate: Estimate | None, cells: Sequence[Cell]) -> Cell:
+    """A model's mean; what it lacks and costs is of all its benchmarks."""
+    costs = [cell.cost_usd for cell in cells if cell.cost_usd is not None]
+    totals = sum(cell.missing for cell in cells), sum(cell.planned for cell in cells), sum(costs) if costs else None
+    if estimate is None:
+        return Cell(name, None, None, None, None, 0, 0, *totals, why="no benchmark that every model has")
+    numbers = finite(estimate.value), finite(estimate.stderr), estimate.interval, estimate.method
+    return Cell(name, *numbers, estimate.tasks, estimate.samples, *totals, why=estimate.why)
+
+
+def _missing(benchmarks: Sequence[MatrixRow], policy: str) -> list[str]:
+    """How many rollouts have no number, and on which benchmarks, in one note; none where all have one."""
+    counts = {row.benchmark: sum(cell.missing for cell in row.cells) for row in benchmarks}
+    planned = sum(cell.planned for row in benchmarks for cell in row.cells)
+    missing = sum(counts.values())
+    if not missing:
+        return []
+    where = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    are, what = "is" if missing == 1 else "are", "counted as 0" if policy == "zero" else "excluded"
+    return [f"{missing:,} of {planned:,} rollouts {are} missing ({what}){f': {where}' if len(counts) > 1 else ''}"]
+
+
+def _gathered(rows: Sequence[_Row]) -> list[str]:
+    """The notes of all benchmarks, each once, with the benchmarks that it is about, where it is not about all."""
+    about: dict[str, list[str]] = {}
+    for row in rows:
+        for note in dict.fromkeys(row.notes):
+            about.setdefault(note, []).append(row.benchmark.benchmark)
+    return [note if len(names) == len(rows) else f"{', '.join(names)}: {note}" for note, names in about.items()]
+
+
+def _fragile(rows: Sequence[_Row], benchmarks: Sequence[MatrixRow], plan: Plan) -> list[str]:
+    """Where one more task, lost or won outright, would take a verdict back."""
+    about: dict[str, dict[str, None]] = {}
+    for row, benchmark in zip(rows, benchmarks, strict=True):
+        for (_, _, difference), pair in zip(row.differences, benchmark.pairs, strict=True):
+            if pair.verdict in ("better", "worse") and undone_by_one(difference, plan.confidence):
+                about.setdefault(one_more(difference.value, plan.cluster), {})[benchmark.benchmark] = None
+    return [f"{', '.join(names)}: {unseen} would undo a verdict" for unseen, names in about.items()]
+
+
+def _of_mean(mean: MatrixMean | None) -> list[str]:
+    if mean is None or not mean.excluded:
+        return []
+    if not mean.benchmarks:
+        return ["no benchmark has a value of every model, so there is no mean over benchmarks"]
+    return [
+        f"the mean is over {', '.join(mean.benchmarks)}; not in it, because not every model was compared there: "
+        f"{', '.join(mean.excluded)}"
+    ]
