@@ -2,6 +2,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import threading
 
 import pytest
@@ -226,6 +227,23 @@ def test_a_file_that_may_not_grow_keeps_its_whole_lines(tmp_path, batch):
         f"{path}: cannot be written (File too large); what was finished before is kept: "
         "raise the limit on the size of a file and run the same command again"
     }
+
+
+def test_a_log_that_was_removed_is_told(tmp_path):
+    path = tmp_path / "r" / "log"
+    path.parent.mkdir()
+    log = Log(path, untouched)
+
+    async def write():
+        await log.append(b"1")
+        await log.flush()
+        shutil.rmtree(path.parent)
+        await log.append(b"2")
+        await log.flush()
+
+    with pytest.raises(LogError, match=r"log: was removed while it was written"):
+        asyncio.run(write())
+    assert log.written == 1
 
 
 def test_a_full_disk_keeps_its_whole_lines(tiny_disk):

@@ -157,6 +157,8 @@ class Log:
             return 0, error
         done = 0
         try:
+            if not os.fstat(self._file).st_nlink and not self.path.exists():  # what is written now goes with it
+                return 0, LogError(f"{self.path}: was removed while it was written; put it back, or begin again")
             while done < len(batch):
                 done += os.write(self._file, batch[done:])
         except OSError as error:
