@@ -121,6 +121,18 @@ def test_a_reader_that_leaves_is_no_error(tmp_path, arguments):
     assert (done.returncode, done.stderr) == (NOBODY_READS, b"")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["score", "nowhere.jsonl"], 2), (["gate", ARITH, "--require", "value(nothing) > 0"], 2), (["certify", ARITH], 0)],
+)
+def test_errors_that_nobody_can_be_told_change_no_exit_code(tmp_path, arguments, code):
+    """A full disk under ``2> log``: exit code 1 would be a gate that failed, and what is not done would be lost."""
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-c", MAIN, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, timeout=SECONDS, check=False)
+    assert done.returncode == code
+
+
 def test_head_reads_what_it_wants(tmp_path):
     command = f'"{sys.executable}" -c "{MAIN}" score "{ARITH}" | head -1'
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, timeout=SECONDS, check=False)

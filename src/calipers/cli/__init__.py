@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from calipers.cli.output import discard_output, tell
+from calipers.cli.output import discard, tell
 from calipers.errors import CalipersError, EngineError, UnknownName
 from calipers.names import load
 from calipers.reports.untrusted_text import clean
@@ -133,7 +133,7 @@ def _tell_error(error: Exception | SystemExit, arguments: Sequence[str]) -> int:
     if isinstance(error, click.ClickException):
         return _say(_one_line(error, arguments), USAGE)
     if isinstance(error, BrokenPipeError):
-        discard_output()
+        discard(sys.stdout)
         return NOBODY_READS
     if isinstance(error, SystemExit):
         return _say(f"a plugin ended the run: SystemExit: {error.code}", USAGE)
@@ -142,7 +142,7 @@ def _tell_error(error: Exception | SystemExit, arguments: Sequence[str]) -> int:
             if any("\ud800" <= character <= "\udfff" for character in argument):
                 return _say(f"{argument!r:.80} is not UTF-8; expected text in UTF-8", USAGE)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        discard_output()
+        discard(sys.stdout)
         return _say("standard output: cannot be written (No space left on device)", USAGE)
     return _bug(error, verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
 

@@ -151,7 +151,12 @@ def tell(text: str) -> None:
         if text in printed:
             return
         printed.add(text)
-    click.echo(guarded(display(text)), err=True)
+    try:
+        click.echo(guarded(display(text)), err=True)
+    except BrokenPipeError:
+        raise
+    except OSError:  # a full disk: the words are lost, but neither the work nor the exit code
+        discard(sys.stderr)
 
 
 def write(text: str) -> None:
@@ -176,14 +181,14 @@ def standard_output() -> Iterator[TextIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        discard_output()
+        discard(sys.stdout)
         raise InputError.at("standard output", f"cannot be written ({error.strerror})") from None
 
 
-def discard_output() -> None:
-    """Redirect standard output to the null device, so that the interpreter's last flush does not fail."""
+def discard(stream: TextIO) -> None:
+    """Redirect a standard stream to the null device, so that the interpreter's last flush does not fail."""
     with suppress(AttributeError, OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Target:
