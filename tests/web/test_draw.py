@@ -3,7 +3,7 @@ import re
 import pytest
 
 from calipers.web import draw
-from calipers.web.draw import UNIT, Bracket, CurvePoint, Segment, Series, scale_of
+from calipers.web.draw import UNIT, Bracket, CurvePoint, CurveStep, Segment, Series, StepMark, scale_of
 
 
 def places(markup, kind, *names):
@@ -119,6 +119,15 @@ def test_the_names_of_curves_that_end_alike_stand_apart(last):
 def test_a_value_at_an_end_of_its_axis_is_not_printed_over(value, interval, texts):
     picture = draw.headline(value, interval, None, UNIT, label="", figure=lambda number: f"{number:.3f}", ticks=str)
     assert re.findall(r'<text class="(?:value|end-text)"[^>]*>([^<]+)', picture) == texts
+
+
+def test_words_of_marked_steps_do_not_cover_each_other():
+    points = [CurveStep(step, 0.5, None, None) for step in range(0, 101, 10)]
+    marks = [StepMark(step, f"▼ alarm, since step {step}", "orange") for step in (10, 20, 80, 90)]
+    picture = draw.step_curve(points, label="", marks=marks)
+    pairs = re.findall(r'y="(\d+)" text-anchor="\w+">▼ alarm, since step (\d+)', picture)
+    rows = {step: int(height) for height, step in pairs}
+    assert rows == {"10": 13, "20": 28, "90": 43, "80": 58}  # of each side that nearest to the end stands highest
 
 
 def test_an_empty_stretch_has_no_name():

@@ -20,6 +20,7 @@ Ends = tuple[float, float]
 LEAST_PART = 0.7  # per cent of a bar that its smallest part has: 5 px of 720
 LEAST_BOUNDS = 1.0  # per cent of a row's axis, about 3 px
 STEPS = 4  # of an axis, or more
+MARK_TALL, MARK_WIDE = 15, 48  # px and per cent, on a phone, of the word of a marked step
 NAME_TALL = 32  # px of the name of a curve with the word below it
 NAMED_STRETCH, NARROW_STRETCH = 22, 14  # per cent of a picture that the long and the short name of a stretch need
 ROUND = (1, 2, 2.5, 5, 10)  # times a power of ten
@@ -515,11 +516,23 @@ def step_curve(
 
     ``best`` is a step with a ring around its point.
     """
-    top, left, wide = 22, 7.0, 92.0  # pixels for words above the curve; per cent for numbers at its left
+    left, wide = 7.0, 92.0  # per cent: numbers stand left
     scale = scale_of([end for each in points for end in (each.value, *(each.band or ()))], close=True)
     steps = [each.step for each in points] + [mark.step for mark in marks]
     first, last = min(steps), max(steps)
     span = max(last - first, 1)
+    placed = sorted(((left + wide * (mark.step - first) / span, mark) for mark in marks), key=lambda each: each[0])
+    outer = [*filter(lambda each: each[0] <= 75, placed), *reversed([each for each in placed if each[0] > 75])]
+    rows: list[list[float]] = []  # of words above the curve: where each begins; those nearest to an end stand highest
+    above = []
+    for x, mark in outer:
+        start = x - MARK_WIDE if x > 75 else x
+        free = (at for at, taken in enumerate(rows) if all(abs(start - each) >= MARK_WIDE for each in taken))
+        row = next(free, len(rows))
+        rows[row:] = rows[row:] or [[]]
+        rows[row].append(start)
+        above.append((mark, x, row))
+    top = 22 + MARK_TALL * max(len(rows) - 1, 0)  # pixels for the words
 
     def y(value: float) -> float:
         return top + tall * (1 - scale.at(value) / 100)
@@ -540,10 +553,9 @@ def step_curve(
         _path([(across(each.step), each.value) for each in points], inner, "blue"),
     ]
     drawn.append(_stretched(shapes, left, top, wide, tall))
-    for mark in marks:
-        x = left + wide * across(mark.step) / 100
-        drawn.append(line(x, x, top - 6, top + tall, f"step-mark {mark.tone}"))
-        drawn.append(words(x, top - 9, mark.word, f"series {mark.tone}", "end" if x > 75 else "start"))
+    for mark, x, row in above:
+        drawn.append(line(x, x, 16 + MARK_TALL * row, top + tall, f"step-mark {mark.tone}"))
+        drawn.append(words(x, 13 + MARK_TALL * row, mark.word, f"series {mark.tone}", "end" if x > 75 else "start"))
     for each in points:
         if each.step == best or len(points) == 1:
             x, kind = left + wide * across(each.step) / 100, "dot blue hollow" if each.step == best else "dot blue"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
@@ -23,7 +24,7 @@ from calipers.reports.document import (
     Title,
     spaced,
 )
-from calipers.reports.figures import NONE, counted, figure
+from calipers.reports.figures import MOST_DECIMALS, NONE, counted, figure
 from calipers.reports.junit import Case, TestSuite
 from calipers.reports.page import Page
 from calipers.reports.sentences import minus, percent, signed_to, to
@@ -352,8 +353,14 @@ def _table(one: WatchedSeries) -> Table:
 
 
 def band_digits(pair: tuple[float, float]) -> int:
-    """Decimals of an interval: three below 10, fewer for what is larger."""
+    """Decimals of an interval: three below 10, fewer for what is larger, and three digits of what is tiny.
+
+    >>> band_digits((0.2, 0.7)), band_digits((140.0, 170.0)), band_digits((2.1e-05, 7.4e-05))
+    (3, 1, 7)
+    """
     size = max(map(abs, pair))
+    if 0 < size < 0.001:
+        return min(2 - math.floor(math.log10(size)), MOST_DECIMALS)
     return 3 if size < 10 else 1 if size < 1_000 else 0
 
 
