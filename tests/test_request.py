@@ -1,11 +1,13 @@
+import numpy as np
 import pytest
 from making import rollouts
 
 import calipers
 from calipers.errors import InputError, PluginError
-from calipers.metrics import Opaque
+from calipers.metrics import Metric, Opaque, mean
 from calipers.names import METRICS
 from calipers.request import NATIVE, as_metric, resolve
+from calipers.rollouts.column import Column
 
 
 @pytest.fixture(autouse=True)
@@ -209,3 +211,48 @@ def test_a_function_that_is_defined_again_replaces_itself():
         assert calipers.score([[1], [0]], "constant")["constant"].value == value
     with pytest.raises(PluginError, match="metric 'constant' is already taken"):
         calipers.metric("constant")(worst)
+
+
+def per_task(rewards, by):
+    return Column.of(by.sum(rewards), given=by.count(rewards.given) > 0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "wrong"),
+    [
+        (
+            Metric("few", lambda rewards, by: Column.of(np.zeros(1)), mean),
+            "it gives 1 values; expected one for each of 2",
+        ),
+        (Metric("far", per_task, mean, range=(0.0, 1.0)), "its values are 1 to 2; expected its range, 0 to 1"),
+    ],
+    ids=["too few values", "beyond its range"],
+)
+@pytest.mark.parametrize("verb", ["score", "compare"])
+def test_a_metric_that_breaks_its_own_definition_fails(verb, metric, wrong):
+    """The first was the mean of the values that there were; the second had an interval whose ends were exchanged."""
+    runs = [[[1, 1], [1, 0]], [[1, 1], [0, 1]]]
+    with pytest.raises(PluginError, match=f"^metric '{metric.name}' failed: ValueError: {wrong}"):
+        calipers.score(runs[0], metric) if verb == "score" else calipers.compare(*runs, metric=[metric])
+
+
+def test_bounds_that_are_no_number_are_none():
+    """The document of such a result ended with a traceback."""
+    result = calipers.score([[1, None], [1, 0]], Metric("odd", per_task, lambda values: values.sum(axis=-1) * np.nan))
+    assert result["odd"].bounds is None
+    assert calipers.Result.from_json(result.to_json())["odd"].value is None
+
+
+def test_a_metric_that_ends_the_process_fails_by_name():
+    def ends(rewards):
+        raise SystemExit(5)
+
+    with pytest.raises(PluginError, match=r"^metric 'ends' failed: SystemExit: 5"):
+        calipers.score([[1, 0]], ends)
+
+
+def test_a_function_is_no_family(monkeypatch):
+    """Every number of the family had the same value."""
+    monkeypatch.setattr(METRICS, "added", {"fam@{k}": lambda rewards, k=1: k})
+    with pytest.raises(PluginError, match=r"^metric 'fam@2': 'fam@\{k\}' is a function of rewards, which is not told"):
+        calipers.score([[1, 0]], "fam@2")

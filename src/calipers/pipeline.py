@@ -342,7 +342,7 @@ class SliceTally:
 
     ledger: Ledger
     rewards: tuple[int, bool]  # how many rollouts have the reward that the ledger counts, and whether all are 0 or 1
-    reduced: list[Reduced | Exception | None]  # of each requested metric; None once a number is made of it
+    reduced: list[Reduced | BaseException | None]  # of each requested metric; None once a number is made of it
     tasks: Sequence[str]  # [T]
     clusters: tuple[Ints, list[str]] | None  # [T] the cluster of each, and their names
     stopped: bool
@@ -500,7 +500,7 @@ def _tally(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> S
     )
 
 
-def _reduced(part: Rollouts, settings: Settings, request: RequestedMetric) -> Reduced | Exception:
+def _reduced(part: Rollouts, settings: Settings, request: RequestedMetric) -> Reduced | BaseException:
     """What a requested metric makes of some tasks; the error of a metric that is not ours."""
     columns = [column_of(part, name, request.params) for name in request.metric.reads]
     if settings.zero and is_reward(part, request):
@@ -508,7 +508,7 @@ def _reduced(part: Rollouts, settings: Settings, request: RequestedMetric) -> Re
     try:
         with quietly():  # a thread has settings of its own
             return reduce_tasks(request.metric, request.params, columns, settings)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not request.foreign:
             raise
         return error
@@ -536,14 +536,14 @@ def _slice(tallies: Sequence[SliceTally], plan: Plan, requests: Sequence[Request
             tally.reduced[number] = None
         try:
             for piece in pieces:
-                if isinstance(piece, Exception):
+                if isinstance(piece, BaseException):
                     raise piece
             with quietly():  # a thread has settings of its own
                 whole = joined([piece for piece in pieces if isinstance(piece, Reduced)])
                 pieces.clear()
                 fixed = estimate_of(request.metric, request.params, whole, settings, _signature(request, plan))
                 return sequence_only(fixed) if stopped else fixed
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not request.foreign:
                 raise
             failure = PluginError(f"metric {request.text!r} failed: {type(error).__name__}: {error}")

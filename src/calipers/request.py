@@ -98,6 +98,10 @@ def resolve(wanted: Any, dialect: Dialect, *, trusted: bool = True) -> Requested
         return RequestedMetric(request.text, metric, settle(request, metric, entry[1] if entry else None), foreign=True)
     if request.params:
         raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
+    entry = match(request.name, METRICS.added)
+    if entry and entry[1] is not None:
+        wrong = f"metric {request.name!r}: {entry[0]!r} is a function of rewards, which is not told its number"
+        raise PluginError(f"{wrong}; expected a calipers.Metric with the parameter k")
     return RequestedMetric(request.text, metric, {}, foreign=True)
 
 
@@ -149,7 +153,7 @@ def as_metric(name: str, thing: Any) -> Metric | Opaque:
         return _of_function(name, thing)
     try:
         made = thing() if isinstance(thing, type) else thing
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"metric {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(getattr(made, "compute", None)):
         right = "expected a calipers.Metric, a function of rewards, or a class with compute()"

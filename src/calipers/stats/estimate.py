@@ -190,8 +190,9 @@ def reduce_tasks(
     ends = tuple(ValueEnds.of(column.kept()) for column in counted)
     if isinstance(metric, Opaque):
         return Reduced(counted[0], by.code, given, given, ends, ends[0], None, missing=False)
-    reducing = _reducing(metric, params, by)
-    reduced = reducing(*counted)
+    parameters = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
+    reducing = partial(metric.reduce, by=by, **parameters)
+    reduced = metric.reduced(counted, by, parameters)
     looked_at = metric.uses(counted[0], by, params["k"]) if metric.uses else counted[0]
     mask = reduced.given if metric.rows else _entered(looked_at, reduced, by)
     entered = given if mask is counted[0].given else by.count(mask).astype(np.int32)
@@ -203,14 +204,9 @@ def reduce_tasks(
         if metric.extremes is None:
             filled = reducing(columns[0].filled(limits[0])), reducing(columns[0].filled(limits[1]))
         else:
-            filled = metric.extremes(*columns, ends=limits, **reducing.keywords)
+            filled = metric.extremes(*columns, ends=limits, by=by, **parameters)
     task = by.code if metric.rows else None
     return Reduced(reduced, task, entered, given, ends, rewards, filled, missing)
-
-
-def _reducing(metric: Metric, params: Mapping[str, Any], by: Groups) -> partial[Column]:
-    parameters = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
-    return partial(metric.reduce, by=by, **parameters)
 
 
 def joined(parts: Sequence[Reduced]) -> Reduced:
@@ -385,12 +381,12 @@ def _bounds(aggregate: Callable[[Floats], Floats], of: Reduced, settings: Settin
     """The value over all tasks with everything missing at the lowest and at the highest reward.
 
     None where nothing is missing, for a metric that reads more than rewards and does not define it, and where the range
-    of rewards is not known.
+    of rewards is not known or an end is no number.
     """
     if of.filled is None or _range(of.rewards, settings) is None or not of.filled[0].given.any():
         return None
     low, high = (float(aggregate(reduced.kept())) + 0.0 for reduced in of.filled)
-    return low, high
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 def _uneven(given: Counts) -> tuple[int, int] | None:

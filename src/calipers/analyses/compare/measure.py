@@ -321,7 +321,7 @@ def measure(metric_pair: MetricPair) -> Measured:
     """Compare two runs by one metric."""
     try:
         return _measure(metric_pair)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not metric_pair.metrics[0].foreign or isinstance(error, InputError):
             raise
         raise PluginError(f"metric {metric_pair.text!r} failed: {type(error).__name__}: {error}") from error
@@ -378,7 +378,7 @@ def task_values(request: RequestedMetric, run: Rollouts, columns: Sequence[Colum
     """What a metric makes of these columns of a run, task by task, [T] or [T, 2]."""
     metric: Any = request.metric
     settled = {key: request.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
-    values: Column = metric.reduce(*columns, by=run.by_task, **settled)
+    values: Column = metric.reduced(columns, run.by_task, settled)
     if metric.interval == "posterior":  # a mean over tasks, whose variance is not asked for here
         return Column(values.values[:, 0], values.given)
     return values
