@@ -242,7 +242,7 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     means = [request.text for request in requests if isinstance(request.metric, Metric) and request.metric.is_mean]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
-    over = suites(members, means) if plan.dialect.over_datasets and len(members) > 1 else []
+    over = suites(members, means, plan.confidence) if plan.dialect.over_datasets and len(members) > 1 else []
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in parts)]
     nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]

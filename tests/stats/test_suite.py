@@ -21,7 +21,7 @@ def passes(dataset, right, tasks, **more):
 def of(values):
     """The estimate of a mean of 0/1 task values."""
     how = interval(np.array(values, dtype=float), np.ones(len(values)), 0.95, (0.0, 1.0))
-    counts = {"tasks": len(values), "samples": len(values)}
+    counts = {"tasks": len(values), "samples": len(values), "spread": how.spread}
     return estimate(float(np.mean(values)), stderr=how.stderr, interval=how.ends, method=how.method, **counts)
 
 
@@ -149,6 +149,29 @@ def test_the_interval_covers(sizes, chances):
         for number, mean in enumerate((found.macro, found.micro)):
             hits[number] += mean.interval[0] <= truths[number] <= mean.interval[1]
     assert (hits / 400 > 0.92).all()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "chance"), [((10,) * 10, 0.9), ((30,) * 27, 0.98), ((2,) * 8, 0.5), ((3, 3, 3), 0.98), ((5,) * 4, 0.9)]
+)
+def test_the_interval_covers_over_many_small_datasets(sizes, chance):
+    """The ends of the datasets' intervals, combined, cover in 88, 85, 78, 81 and 88 % of such suites."""
+    draw = np.random.default_rng(4)
+    hits = 0
+    for _ in range(250):
+        drawn = [of(draw.random(size) < chance) for size in sizes]
+        low, high = means({str(number): one for number, one in enumerate(drawn)}).macro.interval
+        hits += low <= chance <= high
+    assert hits >= 0.915 * 250
+
+
+def test_datasets_without_a_range_are_combined_by_their_ends():
+    values = [[3.0], [5.5], [4.0]], [[1.0], [2.0], [2.5]]
+    parts = {str(number): calipers.score(one, "mean_reward")["mean_reward"] for number, one in enumerate(values)}
+    macro = means(parts).macro
+    assert macro.method == "mover"
+    below = math.hypot(*(part.value - part.interval[0] for part in parts.values())) / 2
+    assert macro.interval[0] == pytest.approx(macro.value - below)
 
 
 # --- the mean difference over datasets

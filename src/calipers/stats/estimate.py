@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -17,6 +17,7 @@ from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints
 from calipers.rollouts.record import SEQUENCE, USAGE
 from calipers.stats.intervals import (
     Interval,
+    Spread,
     Weighted,
     bootstrap,
     bootstrap_of_values,
@@ -100,6 +101,7 @@ class Estimate:
     made: Signature
     samples_per_task: tuple[int, int] | None = None  # the fewest and the most rewards of a task, where they differ
     heaviest: tuple[str, float] | None = None  # the task with more than half of the variance, and its share
+    spread: Spread | None = field(default=None, compare=False, repr=False)  # of the default interval on a range
 
     @property
     def signature(self) -> str:
@@ -273,6 +275,7 @@ def estimate_of(
         made=replace(made, method=how.method),
         samples_per_task=_uneven(of.given) if metric.reads[0] == "reward" else None,
         heaviest=_heaviest(metric, of.values, settings) if how.ends else None,
+        spread=how.spread,
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import NormalDist
 from typing import Final
@@ -43,6 +43,9 @@ class Interval:
     ends: tuple[float, float] | None
     method: str | None
     why: str | None = None
+    spread: Spread | None = field(
+        default=None, compare=False, repr=False
+    )  # what the default rule on a range made it of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Spread:
     units: int  # G, units of any weight
     effective_units: float  # U
     doubt: float  # delta: 1 without clusters
+    limits: tuple[float, float] = (0.0, 1.0)  # the range
 
 
 def interval(
@@ -97,7 +101,7 @@ def spread_of(
     variance = units / max(units - 1, 1) * float(total(pull * pull))
     if math.sqrt(variance * effective_units) <= NOISE * float(np.abs(values).max()):
         variance = 0.0  # the values agree; what is left is the rounding of their mean
-    return Spread(mean, variance, units, effective_units, (1 + effective_units / effective_tasks) / 2)
+    return Spread(mean, variance, units, effective_units, (1 + effective_units / effective_tasks) / 2, (low, high))
 
 
 def largest_share(values: Floats, weights: Floats, clusters: Ints | None = None) -> tuple[int, float]:
@@ -551,11 +555,16 @@ def _by_default(name: str, weighted: Weighted, spread: Spread) -> Interval:
     """Wilson's where there is a range, else Student's."""
     if weighted.limits is None:
         return _unbounded(spread, math.sqrt(spread.variance), weighted.confidence)
-    low, high = weighted.limits
-    effective, quantile, method = strength(spread, weighted.confidence)
+    return default_of(spread, weighted.confidence)
+
+
+def default_of(spread: Spread, confidence: float) -> Interval:
+    """The default interval where there is a range."""
+    low, high = spread.limits
+    effective, quantile, method = strength(spread, confidence)
     lower, upper = _wilson(spread.mean, effective, quantile)
     stderr = (high - low) * math.sqrt(spread.variance)
-    return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
+    return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method, spread=spread)
 
 
 def _wilson_only(name: str, weighted: Weighted, spread: Spread) -> Interval:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calipers.stats.estimate import Estimate, without_interval
-from calipers.stats.intervals import t_quantile, upper_tail
+from calipers.stats.intervals import Ends, Spread, default_of, t_quantile, upper_tail
 from calipers.stats.paired import Difference, Units
 
 NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
@@ -51,7 +51,7 @@ class Member:
     metrics: Mapping[str, Estimate]
 
 
-def suites(members: Iterable[Member], names: Sequence[str]) -> list[SuiteMeans]:
+def suites(members: Iterable[Member], names: Sequence[str], confidence: float = 0.95) -> list[SuiteMeans]:
     """A suite for every (agent, model) that was scored on two named datasets or more.
 
     ``names`` are the metrics that are means over tasks; of no other is a mean over datasets taken.
@@ -62,14 +62,16 @@ def suites(members: Iterable[Member], names: Sequence[str]) -> list[SuiteMeans]:
             by_runner.setdefault((member.agent, member.model), {})[member.dataset] = member.metrics
     return [
         SuiteMeans(
-            *who, list(datasets), {name: means(of) for name in names if any((of := _of(name, datasets)).values())}
+            *who,
+            list(datasets),
+            {name: means(of, confidence) for name in names if any((of := _of(name, datasets)).values())},
         )
         for who, datasets in by_runner.items()
         if len(datasets) > 1
     ]
 
 
-def means(datasets: Mapping[str, Estimate | None]) -> Means:
+def means(datasets: Mapping[str, Estimate | None], confidence: float = 0.95) -> Means:
     """One metric's mean over datasets and over their tasks, of its estimate on each.
 
     ``macro = sum(v_i) / G`` with the standard error ``sqrt(sum(SE_i^2)) / G`` over G datasets, and
@@ -78,21 +80,24 @@ def means(datasets: Mapping[str, Estimate | None]) -> Means:
     those; `why` names the dataset.
     """
     tasks = {dataset: estimate.tasks if estimate else 0 for dataset, estimate in datasets.items()}
-    return Means(_mean("macro", datasets, dict.fromkeys(datasets, 1)), _mean("micro", datasets, tasks))
+    macro = _mean("macro", datasets, dict.fromkeys(datasets, 1), confidence)
+    return Means(macro, _mean("micro", datasets, tasks, confidence))
 
 
 def _of(name: str, datasets: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Estimate | None]:
     return {dataset: metrics.get(name) for dataset, metrics in datasets.items()}
 
 
-def _mean(kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[str, int]) -> Estimate:
+def _mean(
+    kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[str, int], confidence: float
+) -> Estimate:
     parts = [(weights[dataset], estimate) for dataset, estimate in datasets.items() if estimate]
     whole = sum(weights.values())
     values = [(weight, value) for weight, estimate in parts if (value := _value(estimate)) is not None]
     errors = [(weight, estimate.stderr) for weight, estimate in parts if estimate.stderr is not None]
     complete = len(values) == len(datasets) and whole > 0
     sure = complete and len(errors) == len(datasets)
-    ends = _interval(parts, whole) if sure else None
+    ends = _interval(parts, whole, confidence) if sure else None
     first = parts[0][1]
     return Estimate(
         value=_weighted(values) / whole if complete else None,
@@ -109,12 +114,14 @@ def _mean(kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[s
     )
 
 
-def _interval(parts: Sequence[tuple[int, Estimate]], whole: int) -> tuple[float, float] | None:
+def _interval(parts: Sequence[tuple[int, Estimate]], whole: int, confidence: float) -> Ends | None:
     """The interval of a weighted mean from those of its parts, by the recovery of their variances.
 
     ``value - sqrt(sum((w_i (v_i - low_i))^2))`` and likewise above (Zou and Donner 2008). It keeps
     what the parts' intervals know: it is wide on the side where they are, has no zero width because
-    values merely agree, and stays in their range.
+    values merely agree, and stays in their range. Each end is at least as far out as that of the default interval of
+    the weighted mean: among many small datasets with few passes or failures the recovery alone covers in 78 to 90 %,
+    and the default interval alone in 82 % where one of two datasets has hardly any spread.
     """
     below, above, middle = [], [], []
     for weight, estimate in parts:
@@ -128,7 +135,32 @@ def _interval(parts: Sequence[tuple[int, Estimate]], whole: int) -> tuple[float,
     # the ends of the parts bound the exact numbers; here they bound the last digits too
     lower = max(_weighted(middle) - _added([(w, gap) for w, _, gap in below]), _weighted([(w, e) for w, e, _ in below]))
     upper = min(_weighted(middle) + _added([(w, gap) for w, _, gap in above]), _weighted([(w, e) for w, e, _ in above]))
-    return lower / whole, upper / whole
+    recovered = lower / whole, upper / whole
+    pooled = _pooled(parts, whole, confidence) or recovered
+    return min(recovered[0], pooled[0]), max(recovered[1], pooled[1])
+
+
+def _pooled(parts: Sequence[tuple[int, Estimate]], whole: int, confidence: float) -> Ends | None:
+    """The default interval with the squared standard error of the weighted mean; None where a part has another one.
+
+    ``se^2 = sum (w_i se_i)^2`` leaves out how the datasets differ, as they are given; the units behind it are
+    ``U = 1 / sum (w_i^2 / U_i)``.
+    """
+    spreads = [estimate.spread for _, estimate in parts]
+    known = [(weight / whole, spread) for (weight, _), spread in zip(parts, spreads, strict=True) if spread]
+    if len(known) < len(parts) or len({spread.limits for _, spread in known}) > 1:
+        return None
+    effective = 1 / math.fsum(w * w / spread.effective_units for w, spread in known)
+    tasks = 1 / math.fsum(w * w * (2 * spread.doubt - 1) / spread.effective_units for w, spread in known)
+    pooled = Spread(
+        math.fsum(weight * spread.mean for (weight, _), spread in zip(parts, spreads, strict=True) if spread) / whole,
+        math.fsum(w * w * spread.variance for w, spread in known),
+        sum(spread.units for _, spread in known),
+        effective,
+        (1 + effective / tasks) / 2,
+        known[0][1].limits,
+    )
+    return default_of(pooled, confidence).ends
 
 
 def _absent(datasets: Mapping[str, Estimate | None]) -> str | None:

@@ -496,7 +496,7 @@ def _mean(rows: Sequence[_Row], columns: Sequence[MatrixColumn], better: bool, q
     cells = []
     for place, name in enumerate(names):
         parts = {row.benchmark.benchmark: row.estimates.get(name) for row in inside}
-        estimate = means(parts).macro if parts and any(parts.values()) else None
+        estimate = means(parts, question.plan.confidence).macro if parts and any(parts.values()) else None
         cells.append(_mean_cell(name, estimate, [row.benchmark.cells[place] for row in rows]))
     differences = []
     if compared:
