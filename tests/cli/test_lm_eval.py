@@ -144,6 +144,9 @@ def test_samples_are_numbers_of_documents(home):
     assert [row["doc_id"] for row in rows_of(home, "out", "sums")] == [0, 6]
     assert len(rows_of(home, "out", "mc_one")) == 8  # not named: all of them
     assert [path.name[:3] for path in (home / "out").glob("*.json")] == ["my_"]
+    assert "no requested task" not in done.stderr
+    other = calipers("lm-eval", *DUMMY, "--tasks", "sums", "--samples", '{"sum": [1]}', cwd=home)
+    assert "note: --samples: no requested task named 'sum'; did you mean 'sums'?" in other.stderr
 
 
 def test_a_configuration_file_and_the_command_line_above_it(home):

@@ -17,7 +17,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -413,6 +413,7 @@ def _run(given: Mapping[str, Any]) -> HarnessCommand:
     jobs, more = jobs_of(names, {"model": (spec,), **settings}, of_library=True)
     jobs = _once(jobs)
     if options["samples"] is not None:
+        more = [*more, *_unmatched(options["samples"], [str(job.lm_eval) for job in jobs])]
         jobs = [_chosen(job, options["samples"]) for job in jobs]
     if options["use_cache"] or options["limit"] is not None:
         # a run that goes on keeps all documents it ever had: with another limit it is another run
@@ -546,6 +547,11 @@ def _chosen(job: Job, samples: Mapping[str, Sequence[int]]) -> Job:
     if not numbers:
         return job
     return replace(job, documents=tuple(numbers), origins={**job.origins, "documents": "--samples"})
+
+
+def _unmatched(samples: Iterable[str], tasks: Sequence[str]) -> list[str]:
+    """Notes on names in ``--samples`` that are none of the tasks: lm-evaluation-harness passes them over."""
+    return [f"--samples: {UnknownName.of('requested task', name, tasks)}" for name in samples if name not in tasks]
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
