@@ -131,6 +131,8 @@ def test_a_tag_beside_its_task_and_a_file(home):
     done = calipers("lm-eval", *DUMMY, "--tasks", "mine,sums", "--limit", "1", cwd=home)
     assert done.returncode == 0, done.stderr
     assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[3:6]] == ["mc_one", "mc_two", "sums"]
+    running = [line.partition(" · ")[0] for line in done.stderr.splitlines() if " · " in line]
+    assert running == ["mc_one", "mc_two", "sums"]  # each by its own name, not by its tag's
     file = calipers("lm-eval", "--model", "dummy", "--tasks", "tasks/su*.yaml", "--limit", "1", cwd=home)
     assert "|sums |" in file.stdout, file.stderr
     (home / "sums").mkdir()  # a folder of that name does not hide the task

@@ -294,7 +294,7 @@ def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]
             _note(text)
 
     def work(job: Job) -> Report:
-        with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "", drawn=not several) as watch:
+        with Watch(f"{job.lm_eval or job.benchmark} · {job.model}" if len(jobs) > 1 else "", drawn=not several) as watch:
             return perform(job, watch, say, tasks)
 
     for job, outcome in side_by_side(jobs, work):
@@ -303,7 +303,7 @@ def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]
         elif isinstance(outcome, CalipersError) and len(jobs) > 1:
             if str(outcome) not in told:  # a setting that is wrong for one run is wrong for all
                 told.add(str(outcome))
-                _note(f"{job.benchmark} · {job.model}: {outcome}")
+                _note(f"{job.lm_eval or job.benchmark} · {job.model}: {outcome}")
         else:
             raise outcome
 
@@ -335,13 +335,13 @@ def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
 
     for number, job in enumerate(jobs, 1):
         try:
-            with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
+            with Watch(f"{job.lm_eval or job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
                 report = perform(job, watch, _note, tasks)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:
                 raise
-            _note(f"{job.benchmark} · {job.model}: {error}")
+            _note(f"{job.lm_eval or job.benchmark} · {job.model}: {error}")
         else:
             if report.interrupted and number < len(jobs):
                 _note(f"interrupted: {len(jobs) - number} of {len(jobs)} runs were not started")
