@@ -294,7 +294,8 @@ def _side_by_side(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]
             _note(text)
 
     def work(job: Job) -> Report:
-        with Watch(f"{job.lm_eval or job.benchmark} · {job.model}" if len(jobs) > 1 else "", drawn=not several) as watch:
+        title = f"{job.lm_eval or job.benchmark} · {job.model}" if len(jobs) > 1 else ""
+        with Watch(title, drawn=not several) as watch:
             return perform(job, watch, say, tasks)
 
     for job, outcome in side_by_side(jobs, work):
