@@ -88,3 +88,34 @@ def test_a_reward_is_no_metric_and_the_metric_of_it_is_named(tmp_path):
     assert said == (
         "'acc' is a reward of these runs, not a metric; expected mean_reward(reward=acc), or --dialect lm_eval"
     )
+
+
+def test_pipelines_of_one_task_and_the_rewards_of_several_are_told_apart(tmp_path):
+    """Two results folders with two tasks, one of which has two filter pipelines and another metric."""
+    for model, passes in (("a", 4), ("b", 12)):
+        (tmp_path / model).mkdir()
+        for task, metric, pipelines in (("gsm", "exact_match", ("flex", "strict")), ("arc", "acc", ("none",))):
+            rows = [
+                {
+                    **{"doc_id": number, "doc": {}, "resps": [["x"]], "filtered_resps": ["4"], "filter": pipeline},
+                    **{metric: float(number < passes), **({"acc_norm": 1.0} if metric == "acc" else {})},
+                }
+                for pipeline in pipelines
+                for number in range(16)
+            ]
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (tmp_path / model / f"samples_{task}_2026-01-02T03-04-05.678.jsonl").write_text(lines)
+        results = {"results": {}, "model_name": model}
+        (tmp_path / model / "results_2026-01-02T03-04-05.678.json").write_text(json.dumps(results))
+    done = calipers("compare", "a", "b", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.partition("B − A")[0].strip() for line in lines if " B − A " in line] == [
+        "arc",
+        "gsm · flex",
+        "gsm · strict",
+    ]
+    assert "mean_reward" not in lines[0]  # the tasks have different rewards: each is named below
+    assert "\narc: mean_reward(reward=acc)\ngsm · flex, gsm · strict: mean_reward\n" in done.stdout
+    alone = calipers("compare", *(f"{model}/samples_gsm_2026-01-02T03-04-05.678.jsonl" for model in "ab"), cwd=tmp_path)
+    assert [name in alone.stdout for name in ("gsm · flex", "gsm · strict")] == [True, True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -355,7 +356,8 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> I
     runs = list(dict.fromkeys(name for contest in comparison.contests for name in names_of(contest)))
     where = clean(datasets[0] or "", NAME) if len(datasets) == 1 else counted(len(datasets), "dataset")
     about = ", ".join(filter(None, (where, counted(len(runs), "run"))))
-    metric = clean(findings[0][2].metric) if findings else ""
+    metrics = {clean(finding.metric) for _, _, finding in findings}
+    metric = min(metrics) if len(metrics) == 1 else ""
     head = [
         *head_blocks(about, ", ".join(filter(None, (metric, f"{_interval(comparison)}s")))),
         *answer_blocks(Answer(f"{_decided([finding for _, _, finding in findings])}.")),
@@ -365,21 +367,34 @@ def _several(comparison: Comparison, pairs: Sequence[tuple[Contest, Pair]]) -> I
     if findings:
         head += [Sentence((f"{label}  ", Name(name, None, name))) for name, label in named.items()] + [Blank()]
     axis = _axis([finding for _, _, finding in findings])
+    compared = Counter((contest.dataset, _names(contest, pair)) for contest, pair, _ in findings)
+    places, metric_of, rows = [], dict[str, list[str]](), []
+    for contest, pair, finding in findings:
+        first, second = names = _names(contest, pair)
+        agent = contest.runs[pair.first].agent if compared[contest.dataset, names] > 1 else None  # as a filter pipeline
+        places.append(" · ".join(filter(None, (contest.dataset, agent))))
+        metric_of.setdefault(clean(finding.metric), []).append(clean(places[-1], NAME))
+        cell: Cell = Name(places[-1], plain=_cell_name(places[-1]))
+        rows.append([cell, f"{named[second]} − {named[first]}", *_cells(finding, axis)])
+    many = len(set(places)) > 1
     columns = [
-        *([TableColumn("dataset", after=3, middle=True)] if len(datasets) > 1 else []),
+        *([TableColumn("dataset", after=3, middle=True)] if many else []),
         TableColumn("runs", after=3),
         *_columns("first", "second", "difference", comparison),
     ]
-    rows = []
-    for contest, pair, finding in findings:
-        names = names_of(contest)
-        which = f"{named[names[pair.second]]} − {named[names[pair.first]]}"
-        dataset: list[Cell] = [Name(contest.dataset or "", plain=_cell_name(contest.dataset or ""))]
-        rows.append(Row([*(dataset if len(datasets) > 1 else []), which, *_cells(finding, axis)]))
     tail: list[Block] = [Blank()]
+    if len(metrics) > 1:
+        tail += [Sentence(f"{', '.join(where)}: {name}", "note") for name, where in metric_of.items()] + [Blank()]
     if len(runs) > 2:
         tail.append(Sentence("Ranks, and what changed: --details. Which models are tied: calipers leaderboard", "note"))
-    yield from fitted(head, Table(columns, rows), [*tail, _foot(comparison)], "--details")
+    yield from fitted(
+        head, Table(columns, [Row(row if many else row[1:]) for row in rows]), [*tail, _foot(comparison)], "--details"
+    )
+
+
+def _names(contest: Contest, pair: Pair) -> tuple[str, str]:
+    names = names_of(contest)
+    return names[pair.first], names[pair.second]
 
 
 def _ranked(contest: Contest) -> Ranks | None:
