@@ -182,7 +182,7 @@ def _page(glance: Glance, detail: int, most: int) -> str:
     table = "".join(_table(glance.table, detail, most)) if glance.table else ""
     foot = f'<div style="{_DIM};font-size:.9em">{_words(glance.foot)}</div>' if glance.foot else ""
     sentence = f'<div style="font-weight:600;margin:.3em 0">{_words(glance.sentence)}</div>'
-    return f'<div style="font-variant-numeric:tabular-nums">{sentence}{table}{foot}</div>'
+    return f'<div style="font-variant-numeric:tabular-nums;overflow-x:auto">{sentence}{table}{foot}</div>'
 
 
 def _words(text: str) -> str:
