@@ -85,6 +85,11 @@ def test_a_comparison_from_a_document_shows_what_it_has(tmp_path):
     page = pair_page(gather([str(tmp_path / "comparison.json")]))
     assert {"Both runs", "By difficulty", "Task by task", "What changed", "Provenance"} <= set(heads(page))
     assert not {"Ledger", "Score against cost", "What if"} & set(heads(page))
+    drawn = next(section for section in page.sections if section.head == "Task by task")
+    bars_drawn = len(re.findall('class="(?:up|down)"', drawn.body))
+    assert drawn.note[1] == (
+        f"The document lists {bars_drawn} of the 34 tasks that changed: the largest losses and gains."
+    )
 
 
 def test_several_pairs_stand_in_a_table():

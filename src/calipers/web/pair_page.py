@@ -370,9 +370,14 @@ def _tasks(pair: Pair, changes: Sequence[Change]) -> Section | None:
     if pair.flips is None or not changes:
         return None
     counts = dict(zip(WAYS, (pair.flips.better, pair.flips.same, pair.flips.worse), strict=True))
-    note = "One bar is one task: its score in B minus its score in A."
+    what = "its score in B minus its score in A."
+    note = [f"One bar is one task: {what}"]
     if len(changes) < sum(counts.values()):
-        note = f"One bar is one task whose score changed. {note}"
+        note = [f"One bar is one task whose score changed: {what}"]
+    if len(changes) < (changed := counts["better"] + counts["worse"]):
+        note.append(
+            f"The document lists {len(changes):,} of the {changed:,} tasks that changed: the largest losses and gains."
+        )
     return Section("Task by task", joined([bars(changes, counts), way_filters(counts)]), note, "tasks")
 
 
