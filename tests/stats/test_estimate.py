@@ -367,3 +367,12 @@ def test_all_or_nothing_means_the_reward_that_is_asked_for():
     for choice in [*asked, {}]:  # without a choice: each of them
         with pytest.raises(Incomplete, match=r"^1 of 2 rollouts have no reward 'style'; --missing gap excludes"):
             calipers.score(rollouts(*rows), missing="fail", **choice)
+
+
+def test_what_explain_says_of_the_prior_of_bayes_mean():
+    """Nineteen of twenty tasks pass: with few samples the posterior lies far below, and its interval with it."""
+    for samples, value in ((1, 0.65), (4, 0.80), (16, 0.90)):
+        rng = np.random.default_rng(samples)
+        found = score((rng.random((100, samples)) < 0.95).astype(float).tolist(), "bayes_mean")["bayes_mean"]
+        assert found.value == pytest.approx(value, abs=0.02)
+        assert found.interval[1] < 0.95
