@@ -119,3 +119,7 @@ def test_pipelines_of_one_task_and_the_rewards_of_several_are_told_apart(tmp_pat
     assert "\narc: mean_reward(reward=acc)\ngsm · flex, gsm · strict: mean_reward\n" in done.stdout
     alone = calipers("compare", *(f"{model}/samples_gsm_2026-01-02T03-04-05.678.jsonl" for model in "ab"), cwd=tmp_path)
     assert [name in alone.stdout for name in ("gsm · flex", "gsm · strict")] == [True, True]
+    matched = calipers("compare", "a", "b", "--reward", "exact_match", cwd=tmp_path)
+    assert matched.returncode == 0, matched.stderr
+    assert "note: excluded, because no rollout has the reward 'exact_match': arc" in matched.stderr
+    assert refused("compare", "a", "b", "--reward", "match", cwd=tmp_path).startswith("no reward named 'match'")

@@ -60,6 +60,7 @@ from calipers.analyses.compare.measure import (
     columns_of,
     measure,
     metrics_of,
+    rewards_of,
     task_values,
     value_limits,
 )
@@ -211,7 +212,11 @@ def _compared(
         check_gaps(contest, question)
     every: list[_MeasuredPair] = []
     unshared: list[str] = []
-    for contest, chosen in zip(contests, planned, strict=True):
+    wanted, rewards = question.plan.reward, [_rewards(contest) for contest in contests]
+    for contest, chosen, names in zip(contests, planned, rewards, strict=True):
+        if wanted and wanted not in names and len(names) > 1 and any(wanted in others for others in rewards):
+            unshared.append(f"excluded, because no rollout has the reward {wanted!r}: {dataset_of(contest)}")
+            continue
         for first, second in chosen:
             common, pair_notes = common_tasks(contest[first], contest[second], sources)
             if not common.alignment.common:
@@ -265,6 +270,10 @@ def _compared(
         primary=question.primary.text if question.primary else _leading(every[0].family).metric_pair.question_text,
         differences=[measured.difference for each in every for measured in each.family],
     )
+
+
+def _rewards(contest: Sequence[ReadRun]) -> set[str]:
+    return {name for run in contest for name in rewards_of(run.rollouts)}
 
 
 def _leading(family: Sequence[Measured]) -> Measured:

@@ -203,7 +203,7 @@ def _variants(metric: RequestedMetric, run: Rollouts, chosen: str | None, name: 
     """The metric once for each reward or column that it may be asked of, by what it is called then."""
     if "reward" not in metric.metric.reads:
         return {each.text: each for each in per_column(metric, run)}
-    keys = _keys(run)
+    keys = rewards_of(run)
     wanted = metric.params.get("reward") or chosen
     if wanted and wanted not in keys and len(keys) > 1:
         raise UnknownName.of(f"reward in {name}", wanted, keys)
@@ -220,13 +220,13 @@ def _with(metric: RequestedMetric, key: str | None, text: str | None = None) -> 
     return replace(metric, text=text or metric.text, params={**metric.params, "reward": key})
 
 
-def _keys(run: Rollouts) -> list[str]:
+def rewards_of(run: Rollouts) -> list[str]:
     """The rewards that some rollout of a run has: others may stand there for another dataset's sake."""
     return sorted(key for key, column in run.rewards.items() if column.given.any()) or sorted(run.rewards)
 
 
 def _listed(run: Rollouts) -> str:
-    return ", ".join(map(repr, _keys(run))) or "none"
+    return ", ".join(map(repr, rewards_of(run))) or "none"
 
 
 def drawn(metric_pair: MetricPair) -> Measured:
