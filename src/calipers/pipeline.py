@@ -215,7 +215,14 @@ def read(
     input_format: str | None = None,
     labels: Collection[str] = (),
 ) -> Rollouts:
-    """Read rollouts once, to score them several times; ``labels`` are the keys for ``by``."""
+    """Read rollouts once, to score them several times.
+
+    ``labels`` are the keys for ``by``, ``cluster`` and ``exclude`` of these scores: the table has no other.
+
+    >>> table = read([{"task": "a", "reward": 1, "level": "easy"}], labels=["level"])
+    >>> list(score(table, by="level").groups[0].breakdowns["level"])
+    ['easy']
+    """
     return _read(source, Named(columns or {}, truth, input_format or ""), labels)[0]
 
 
