@@ -238,3 +238,9 @@ def test_bars_become_a_line_of_steps(changes):
     assert (few.count("<rect"), few.count("<circle"), few.count("<polyline")) == (34, 6, 0)
     assert (many.count("<rect"), many.count("<polyline")) == (0, 1)
     assert 'aria-label="40 tasks: 25 better, 6 same, 9 worse; the largest change is +0.375"' in few
+
+
+def test_the_note_of_the_tasks_says_what_is_drawn():
+    page = pair_page(gather([[[1]] * 301, [[1]] * 300 + [[0]]]))
+    drawn = next(section for section in page.sections if section.head == "Task by task")
+    assert drawn.note == ["The line has the tasks in order of their score in B minus their score in A."]

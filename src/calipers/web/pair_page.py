@@ -372,7 +372,9 @@ def _tasks(pair: Pair, changes: Sequence[Change]) -> Section | None:
     counts = dict(zip(WAYS, (pair.flips.better, pair.flips.same, pair.flips.worse), strict=True))
     what = "its score in B minus its score in A."
     note = [f"One bar is one task: {what}"]
-    if len(changes) < sum(counts.values()):
+    if len(changes) > MOST:
+        note = ["The line has the tasks in order of their score in B minus their score in A."]
+    elif len(changes) < sum(counts.values()):
         note = [f"One bar is one task whose score changed: {what}"]
     if len(changes) < (changed := counts["better"] + counts["worse"]):
         note.append(
