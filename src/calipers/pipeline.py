@@ -253,7 +253,7 @@ def score_rollouts(rollouts: Rollouts | PackedRollouts, plan: Plan) -> Result:
     over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in parts)]
     nowhere = [f"no rollout has {key!r}: all rollouts are in the slice __missing__" for key in absent]
-    notes = [*table.notes, *unrewarded(table), *nowhere, *_other_rewards(table, plan)]
+    notes = [*table.notes, *(unrewarded(table) if plan.asked else []), *nowhere, *_other_rewards(table, plan)]
     stopped, notes = _stopped(plan, groups, notes)
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
     return plan.afterwards(result, table) if plan.afterwards else result

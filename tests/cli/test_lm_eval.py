@@ -171,6 +171,7 @@ def test_predictions_alone(home):
     done = calipers("lm-eval", *DUMMY, *asked, cwd=home)
     assert "|sums |      1|none  |     0|bypass|↑  |  999|±  |   N/A|" in done.stdout, done.stderr
     assert [row["resps"] for row in rows_of(home, "out", "sums")] == [[["lol"]]] * 8
+    assert "no rollout has a reward" not in done.stderr  # nobody wanted one
 
 
 def test_metadata_makes_documents(home):
