@@ -1,6 +1,7 @@
 """Which files of a folder are runs."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -33,6 +34,19 @@ def folder(tmp_path):
 def test_runs_results_and_files_of_rollouts_and_nothing_else(folder):
     names = [path.removeprefix(f"{folder}/") for path in runs_inside(str(folder))]
     assert names == ["a", "d.json", "deep/c.CSV.gz", "deep/er/b"]
+
+
+@pytest.mark.parametrize("name", ["plan.json", "rollouts.jsonl", "result.json", "tasks.jsonl", "results_x.json"])
+def test_a_pipe_or_a_device_in_a_folder_is_not_read(folder, name):
+    """An agent may leave one in its folder: whoever opened the pipe would wait for ever."""
+    (folder / "pipes").mkdir()
+    os.mkfifo(folder / "pipes" / name)
+    os.symlink("/dev/zero", folder / "pipes" / f"zero-{name}")
+    for command in ("score", "audit", "convert"):
+        more = ["out.jsonl"] if command == "convert" else []
+        done = calipers(command, "pipes", *more, cwd=folder)
+        assert (done.returncode, "pipes" in done.stderr) == (2, True)
+    assert calipers("leaderboard", str(folder), cwd=folder).returncode == 2
 
 
 def test_what_is_a_folder_of_runs(folder):

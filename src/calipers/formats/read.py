@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import stat
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -523,10 +524,20 @@ def _files(folder: str) -> list[str]:
     found = []
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [os.path.join(root, name) for name in names if MAY_HAVE_ROLLOUTS.search(name) and name[0] != "."]
+        paths = [os.path.join(root, name) for name in names if MAY_HAVE_ROLLOUTS.search(name) and name[0] != "."]
+        found += [path for path in paths if not _never_ends(path)]
         if len(found) > MOST_FILES:
             raise InputError.at(folder, f"has more than {MOST_FILES:,} files", "expected the folder of one run")
     return sorted(found, key=lambda path: natural(os.path.relpath(path, folder)))
+
+
+def _never_ends(path: str) -> bool:
+    """Whether a path in a folder is a pipe, a socket or a device: to read it would wait for somebody, or go on."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def natural(path: str) -> list[tuple[bool, int, str]]:
@@ -616,12 +627,13 @@ def _runs_in(folder: str, depth: int) -> Iterator[str]:
 
 
 def _entries(folder: str) -> list[tuple[str, str]]:
-    """Names and paths in a folder, sorted, without hidden ones."""
+    """Names and paths in a folder, sorted, without hidden ones, pipes and devices."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise InputError.at(folder, f"cannot be read ({error.strerror})") from None
-    return [(name, os.path.join(folder, name)) for name in names if not name.startswith(".")]
+    entries = [(name, os.path.join(folder, name)) for name in names if not name.startswith(".")]
+    return [(name, path) for name, path in entries if not _never_ends(path)]
 
 
 def _is_rollouts(name: str) -> bool:
