@@ -325,6 +325,15 @@ def test_a_clock_that_is_wrong_is_told(tmp_path):
     assert "its time lies in the future" in found.notes[0]
 
 
+def test_a_name_that_is_not_utf_8_is_told(tmp_path):
+    write_run(tmp_path, 2)
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/step_3\xff.jsonl")
+    shutil.copy(tmp_path / "step_1.jsonl", odd)
+    found = look(tmp_path)
+    assert found.steps == 2
+    assert f"{odd}: its name is not UTF-8, so it is not watched" in found.notes
+
+
 def test_files_that_are_no_rollouts_are_passed_over_by_name(tmp_path):
     write_run(tmp_path, 2)
     (tmp_path / "config.json").write_text('{"lr": 0.1}')

@@ -421,6 +421,11 @@ class RunWatch:
         now, wall = self._clock(), time.time()
         ready: list[str] = []
         for path, stamp in self._files():
+            try:
+                path.encode()
+            except UnicodeEncodeError:  # the state could not name it
+                self._once(f"{path}: its name is not UTF-8, so it is not watched")
+                continue
             known = self.files.get(path)
             if known is not None and known.stamp == stamp:
                 continue

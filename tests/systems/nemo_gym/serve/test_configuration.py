@@ -175,3 +175,10 @@ def test_a_name_is_chosen_or_the_nearest_is_said(written, tmp_path):
     assert (spec.endswith("resources_servers/a/app.py:Other"), server.name) == (True, "first")
     with pytest.raises(InputError, match="did you mean 'second'"):
         chosen_server(configuration, "secnd")
+
+
+def test_links_in_a_circle_are_told(written, tmp_path):
+    written()
+    (tmp_path / "a.yaml").symlink_to("a.yaml")
+    with pytest.raises(InputError, match="Too many levels of symbolic links"):
+        read_configuration(["a.yaml"])

@@ -184,10 +184,11 @@ def read_configuration(paths: Sequence[str]) -> Configuration:
 
 
 def _blocks(path: Path, seen: set[Path]) -> Iterator[dict[str, Any]]:
-    if path.resolve() in seen:
+    real = Path(os.path.realpath(path))  # `resolve` raises for links in a circle, which `_document` tells
+    if real in seen:
         return
     document = _document(path)
-    seen.add(path.resolve())
+    seen.add(real)
     more = document.pop("config_paths", None) or []
     if not isinstance(more, list):
         raise InputError.at(str(path), f"config_paths is {more!r:.60}", "expected a list of files")
