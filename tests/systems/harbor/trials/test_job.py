@@ -424,6 +424,14 @@ def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path, toml):
         ({"toml": "[environment]\ngpus = 1\n"}, "it needs an accelerator"),
         ({"toml": '[verifier]\nenvironment_mode = "separate"\n'}, None),
         (
+            {"toml": '[verifier.env]\nKEY = "${NOWHERE_SET}"\n'},
+            "verifier.env: NOWHERE_SET not set here; export it, or give a default as in ${NAME:-value}",
+        ),
+        (
+            {"toml": '[environment.env]\nKEY = "${NOWHERE_SET:-x}"\n[solution.env]\nKEY = "${NOWHERE_SET}"\n'},
+            None,
+        ),
+        (
             {"toml": '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]\n'},
             "it allows only some hosts, and a room allows all or none",
         ),

@@ -37,6 +37,7 @@ from calipers.systems.harbor.task import (
     TaskSettings,
     judge_environment,
     network_policies,
+    resolve_env,
 )
 from calipers.systems.harbor.trials.engine import ROOM, clean_environment, find_engine, read_json
 
@@ -282,7 +283,8 @@ def declined_by_docker(task: TaskDirectory) -> str | None:
         return f"it is for {wanted.os}"
     if wanted.tpu:
         return "it needs an accelerator that Docker cannot provide"
-    return None if wanted.docker_image else dockerfile_fault(task.path / "environment")
+    fault = None if wanted.docker_image else dockerfile_fault(task.path / "environment")
+    return fault or _unset(task)
 
 
 def declined_by_podman(task: TaskDirectory) -> str | None:
@@ -324,7 +326,7 @@ def kind_of(reason: str) -> tuple[str, str | None]:
 def declined(task: TaskDirectory) -> str | None:
     """Why a task cannot run in a room, or None."""
     steps = task.config.steps or (None,)
-    if wrong := lacking() or _unlent(task.config.environment):
+    if wrong := lacking() or _unlent(task.config.environment) or _unset(task):
         return wrong
     for judge in filter(None, (judge_environment(task, step) for step in steps)):
         plan = judge_plan(judge)
@@ -346,6 +348,20 @@ def declined(task: TaskDirectory) -> str | None:
         return plan.declined
     judged_openly = all(policy.verifier == "public" for policy in policies)
     return unbuildable(plan.image) or (_out_of_reach(task) if judged_openly else None)
+
+
+def _unset(task: TaskDirectory) -> str | None:
+    """Why the environment or the tests cannot have their variables here, or None: one of this machine's is not set."""
+    try:
+        resolve_env(task.config.environment.env, os.environ, "environment.env")
+        for step in task.config.steps or (None,):
+            if judge := judge_environment(task, step):
+                resolve_env(judge.settings.env, os.environ, "verifier.environment.env")
+            wanted = {**task.config.verifier.env, **(step.verifier.env if step else {})}
+            resolve_env(wanted, os.environ, "verifier.env")
+    except InputError as error:
+        return str(error)
+    return None
 
 
 FETCHED: Final = re.compile(r"^[^#\n]*\b(?:curl|wget)\b[^\n]*?https?://([\w.-]+)", re.MULTILINE)
