@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from calipers.errors import CalipersError, InputError, PluginError, UnknownName
+from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
 from calipers.names import Index
 from calipers.systems.lm_eval.pipelines import INVALID, MARKED, Pipeline, ignored_patterns, pipeline, settings_of
 from calipers.systems.lm_eval.tasks.task_file import Trusted
@@ -251,8 +251,9 @@ def _check(
     inert = _EXACT if paired and name != "exact_match" else ()
     for key in settings:
         if key not in (*known.settings, *inert):
-            hint = "" if known.settings else "it takes none"
-            raise UnknownName.of(f"setting of metric {name!r}", str(key), known.settings, hint)
+            names = (*known.settings, *_OWN)  # a field of the entry itself may be meant
+            names = names if nearest(str(key), names) else known.settings
+            raise UnknownName.of(f"setting of metric {name!r}", str(key), names, "" if names else "it takes none")
     if name == "exact_match":
         settings = {key: _folded(value) if key in _FLAGS else value for key, value in settings.items()}
         Rules.of(f"{location}: exact_match" if location else "exact_match", **settings)

@@ -156,6 +156,11 @@ CASES = {
         lambda text: text.replace("exact_match}", "exact_match, 5: true}"),
         "task.yaml:12: metric_list: no setting of metric 'exact_match' named '5'; known: ",
     ),
+    "a metric's field with a typing error": (
+        lambda text: text.replace("exact_match}", "exact_match, high_is_better: true}"),
+        "task.yaml:12: metric_list: no setting of metric 'exact_match' named 'high_is_better'; "
+        "did you mean 'higher_is_better'?",
+    ),
     "a metric's patterns that are a number": (
         lambda text: text.replace("exact_match}", "exact_match, regexes_to_ignore: 5}"),
         "task.yaml:12: metric_list: exact_match: regexes_to_ignore is 5; expected a list of patterns as text",
