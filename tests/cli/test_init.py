@@ -47,3 +47,20 @@ def test_a_task_in_a_new_dataset(tmp_path):
 )
 def test_what_is_wrong_is_one_line(tmp_path, arguments, said):
     assert refused("init", *arguments, cwd=tmp_path).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            '{"question": "a", "answer": ' + "[" * 900 + "]" * 900 + "}",
+            "column 'answer' is nested too deeply; expected",
+        ),
+        ('{"question": "\\ud800", "answer": "5"}', "a string contains half of a surrogate pair; expected full pairs"),
+    ],
+)
+def test_a_table_that_no_benchmark_can_hold(tmp_path, row, said):
+    (tmp_path / "qa.jsonl").write_text(row + "\n")
+    done = calipers("init", "b", "--from", "qa.jsonl", "--verifier", "exact_match", cwd=tmp_path)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "b").exists()

@@ -138,8 +138,14 @@ def write_suite(directory: Path, suite: Suite, params: Mapping[str, Any], source
                 **({"metadata": dict(task.metadata)} if task.metadata else {}),
             }
         )
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    try:
+        lines.encode()
+    except UnicodeEncodeError:
+        wrong = "a string contains half of a surrogate pair"  # no file and no request can hold it
+        raise InputError.at(source, wrong, "expected full pairs, such as \\ud83d\\ude00") from None
     files = {
-        directory / TASKS: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+        directory / TASKS: lines,
         directory / METADATA: yaml.safe_dump(about, sort_keys=False, allow_unicode=True),
     }
     for file in files:

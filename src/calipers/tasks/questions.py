@@ -126,7 +126,12 @@ def check_images(table: QuestionTable) -> None:
     """InputError for a table with images: without its image a question is a different question."""
     for row, where in zip(table.rows, table.places, strict=True):
         for column, cell in row.items():
-            if _is_image(column, cell):
+            try:
+                image = _is_image(column, cell)
+            except RecursionError:
+                right = "expected a text, a number or a list"
+                raise InputError.at(where, f"column {column!r} is nested too deeply", right) from None
+            if image:
                 right = "Calipers sends text only; remove the column to run without images"
                 raise InputError.at(where, f"column {column!r} contains an image", right)
 
