@@ -220,6 +220,20 @@ def test_a_task_without_a_solution_is_not_run_by_the_oracle(tmp_path):
     assert unsolved(read_task(dataset / "write-1"))
 
 
+@pytest.mark.parametrize("table", ["solution.env", "verifier.env"])
+def test_a_task_whose_variable_is_not_set_is_run_once_it_is(tmp_path, monkeypatch, table):
+    dataset = write_dataset(tmp_path / "write", 1)
+    write_task(dataset, "z-asks", toml=f'[{table}]\nKEY = "${{SET_LATER}}"\n')
+    request = AgentRequest(str(dataset), out=tmp_path / "out")
+    done = perform(request, lambda done, planned: None)
+    right = "export it, or give a default as in ${NAME:-value}"
+    assert done.notes == [f"z-asks: not run: {table}: SET_LATER not set here; {right}"]
+    assert calipers.score(str(done.folder)).groups[0].ledger.outcomes == {"scored": 1, "not_run": 1}
+    monkeypatch.setenv("SET_LATER", "1")
+    perform(request, lambda done, planned: None)
+    assert calipers.score(str(done.folder)).groups[0].ledger.outcomes == {"scored": 2}
+
+
 def test_one_note_for_tasks_that_are_left_out_for_one_reason():
     notes = [f"t{number}: not run: it needs the image pg:{number}; other" for number in range(9)]
     notes += ["b: not run: it needs an accelerator", "p/c/task.toml:3: cpus is 0; expected a number > 0"]

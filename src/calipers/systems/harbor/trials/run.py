@@ -75,7 +75,8 @@ DECLINED: Final = "declined"
 ORACLE: Final = "oracle"
 CHAT_AGENT: Final = "chat"
 ELSEWHERE: Final = "--environment docker runs it with Harbor"
-WRONG: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ does not exist$")  # no engine could build it
+# no engine could build it, or give it its variables
+WRONG: Final = re.compile(r"/environment/Dockerfile:\d+: |, and \S+ does not exist$| not set here; ")
 NAMED: Final = 5  # tasks that a note lists by name
 KINDS: Final = ("it needs the image", "it is for ", "it works as user", "it collects from the service")
 """The common start of reasons of one kind; the rest is about a single task."""

@@ -142,10 +142,18 @@ class Command:
 
 
 def unsolved(task: TaskDirectory) -> str | None:
-    """Why the oracle cannot work on a task, or None: it needs the task's solution, or one for each of its steps."""
-    if solution_script(task) or (task.config.steps and all(solution_script(task, step) for step in task.config.steps)):
-        return None
-    return UNSOLVED
+    """Why the oracle cannot work on a task, or None: it needs the task's solution, or one for each of its steps.
+
+    And the variables of this machine that the solution is given.
+    """
+    in_steps = bool(task.config.steps) and all(solution_script(task, step) for step in task.config.steps)
+    if not solution_script(task) and not in_steps:
+        return UNSOLVED
+    try:
+        resolve_env(task.config.solution.env, os.environ, "solution.env")
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def bring(container: Container, task: TaskDirectory, folder: Path, target: str, script: Path | None = None) -> None:
