@@ -6,6 +6,7 @@ from making import rollouts
 from reports.shown import estimate
 
 import calipers
+from calipers.reports.result import Result
 from calipers.stats.intervals import interval, t_quantile, upper_tail
 from calipers.stats.margins import equivalence
 from calipers.stats.paired import Difference, paired
@@ -163,6 +164,17 @@ def test_the_interval_covers_over_many_small_datasets(sizes, chance):
         low, high = means({str(number): one for number, one in enumerate(drawn)}).macro.interval
         hits += low <= chance <= high
     assert hits >= 0.915 * 250
+
+
+@pytest.mark.parametrize("limits", [None, (0, 2)])
+def test_finished_results_have_the_interval_of_their_rollouts(limits):
+    """A result document has no spread; that of the default interval follows from its standard error and tasks."""
+    draw = np.random.default_rng(6)
+    results = [calipers.score((draw.random((size, 2)) < 0.9) * 1.0, "mean_reward", range=limits) for size in (5, 8, 30)]
+    finished = [Result.from_json(result.to_json()) for result in results]
+    live, read = (means({str(n): one["mean_reward"] for n, one in enumerate(some)}) for some in (results, finished))
+    assert read.macro.interval == pytest.approx(live.macro.interval, abs=1e-9)
+    assert read.micro.interval == pytest.approx(live.micro.interval, abs=1e-9)
 
 
 def test_datasets_without_a_range_are_combined_by_their_ends():

@@ -146,7 +146,7 @@ def _pooled(parts: Sequence[tuple[int, Estimate]], whole: int, confidence: float
     ``se^2 = sum (w_i se_i)^2`` leaves out how the datasets differ, as they are given; the units behind it are
     ``U = 1 / sum (w_i^2 / U_i)``.
     """
-    spreads = [estimate.spread for _, estimate in parts]
+    spreads = [estimate.spread or _spread_told(estimate, confidence) for _, estimate in parts]
     known = [(weight / whole, spread) for (weight, _), spread in zip(parts, spreads, strict=True) if spread]
     if len(known) < len(parts) or len({spread.limits for _, spread in known}) > 1:
         return None
@@ -161,6 +161,21 @@ def _pooled(parts: Sequence[tuple[int, Estimate]], whole: int, confidence: float
         known[0][1].limits,
     )
     return default_of(pooled, confidence).ends
+
+
+def _spread_told(estimate: Estimate, confidence: float) -> Spread | None:
+    """The spread behind the default interval of a finished result; None unless it gives exactly that interval."""
+    if estimate.value is None or estimate.stderr is None or estimate.interval is None or not estimate.tasks:
+        return None
+    ranges = [part.removeprefix("range:") for part in estimate.made.settings if part.startswith("range:")]
+    for text in (*ranges, "0,1"):
+        low, high = map(float, text.split(","))
+        mean, variance = (estimate.value - low) / (high - low), (estimate.stderr / (high - low)) ** 2
+        spread = Spread(mean, variance, estimate.tasks, float(estimate.tasks), 1.0, (low, high))
+        ends = default_of(spread, confidence).ends
+        if ends and np.allclose(ends, estimate.interval, rtol=0, atol=1e-9 * (high - low)):
+            return spread
+    return None
 
 
 def _absent(datasets: Mapping[str, Estimate | None]) -> str | None:
