@@ -112,6 +112,11 @@ def test_a_record_longer_than_any_rollout_is_refused(tmp_path, shorter_lines):
     assert len(read([written(tmp_path, text[:-100] + '"\n')])[0]) == 2
 
 
+def test_a_million_columns_are_refused_before_they_are_read(tmp_path):
+    wrong = refused(written(tmp_path, "task,reward" + ",c" * 1_000_000 + "\n"))
+    assert wrong.startswith(":1: it has 1,000,002 columns (maximum 100,000); expected a rollout per row")
+
+
 @pytest.mark.parametrize(
     "text",
     [
