@@ -343,3 +343,13 @@ def test_a_document_of_calipers_is_named(tmp_path):
         calipers.score(path)
     right = "expected the rollouts that it is of"
     assert str(error.value) == f"{path}: is a document of Calipers (calipers.result/1); {right}"
+
+
+@pytest.mark.parametrize("name", ["harbor", "run"])
+def test_a_file_is_no_format_of_folders(tmp_path, name):
+    """``--input-format harbor`` for a file ended with a traceback."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"task": "a", "reward": 1}\n')
+    with pytest.raises(InputError) as error:
+        calipers.score(path, input_format=name)
+    assert str(error.value) == f"{path}: is a file, and {name} is a format of folders; expected a folder"

@@ -128,6 +128,11 @@ class Beginning:
         return "task" in self.columns or (self.row is not None and "task" in self.row)
 
 
+def no_file(start: Beginning) -> bool:
+    """Recognise nothing: the format is one of directories."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """How one kind of files is recognised, read, and asked for what it says beside numbers."""

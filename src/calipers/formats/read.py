@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, UnknownName, display
-from calipers.formats import BAD, NUMBERED, Beginning, Format, Named, OpenInput, insisted
+from calipers.formats import BAD, NUMBERED, Beginning, Format, Named, OpenInput, insisted, no_file
 from calipers.formats import Progress as FileProgress
 from calipers.formats.jsonl import WORDS
 from calipers.formats.lines import NotPackable, odd_key, without_unreal
@@ -343,8 +343,10 @@ def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> For
     """What a source is made of; InputError when it is nothing we read."""
     if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
         return _load(source.format)
-    if insisted(columns):
-        return _load(insisted(columns))
+    if name := insisted(columns):
+        if (format_of_name := _load(name)).recognise is no_file:
+            raise InputError.at(source.path, f"is a file, and {name} is a format of folders", "expected a folder")
+        return format_of_name
     start = Beginning(source.path, source.head, columns=columns)
     if (kind := _recognised(FILE_SIGNS, start.head, start)) is not None:
         return kind

@@ -33,7 +33,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats import BAD, Columns, Extras, Format, Progress, Raw, Settings, Text, flat, jsonl
+from calipers.formats import BAD, Columns, Extras, Format, Progress, Raw, Settings, Text, flat, jsonl, no_file
 from calipers.formats.carried import CARRIED
 from calipers.formats.jsonl import JsonLines, of_row
 from calipers.formats.source import BLOCK, Source, blocks_of
@@ -435,7 +435,7 @@ def _with_target(task: PlannedTask | None) -> dict[str, dict[str, str]]:
     return {CARRIED: {"target": task.target}} if task and task.target else {}
 
 
-RUN = Format("run", read, lambda start: False, _texts, _identity, extras=_extras)
+RUN = Format("run", read, no_file, _texts, _identity, extras=_extras)
 
 
 DocumentValues = tuple[str, str, dict[str, Any]]

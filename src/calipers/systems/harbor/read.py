@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats import BAD, Columns, Extras, Format, Progress, Text
+from calipers.formats import BAD, Columns, Extras, Format, Progress, Text, no_file
 from calipers.formats.jsonl import placed
 from calipers.formats.lines import MOST_COLUMNS
 from calipers.formats.repeated_keys import refuse_twice
@@ -842,7 +842,7 @@ def _says(step: SpokenStep) -> bool:
 JOB = Format(
     "harbor",
     read,
-    recognise=lambda start: False,  # a job is a directory
+    recognise=no_file,  # a job is a directory
     texts=lambda path, columns, wanted: texts(path, wanted),
     folder=lambda path: (jobs_in(path), ()),
     whole=is_job_by_its_files,
