@@ -54,6 +54,16 @@ def home(tmp_path):
 RUN = ("--model", "python/model.py:answer", "--dialect", "native", "--format", "json")
 
 
+def test_a_metric_that_the_task_does_not_have_is_refused_before_the_first_request(home):
+    """Its answers would be paid for, under a live number that is another metric's."""
+    run = ("run", "task.yaml", "--model", "python/model.py:answer", "--metric")
+    said = refused(*run, "acc", cwd=home)
+    assert said == "no reward of sums named 'acc'; known: exact_match, reward"
+    assert not (home / "runs").exists()
+    assert not (home / "calls.txt").exists() or not (home / "calls.txt").read_text()
+    assert calipers(*run, "exact_match", cwd=home).returncode == 0
+
+
 def test_a_task_file_is_run_as_it_says(home):
     done = calipers("run", "task.yaml", *RUN, "--out", "out", cwd=home)
     assert done.returncode == 0, done.stderr

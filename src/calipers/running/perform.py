@@ -225,6 +225,9 @@ def perform(
     if not questions:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
     scoring = _scoring(job)
+    for name in (scoring.reward, *(request.params.get("reward") for request in scoring.asked)):
+        if name and suite.rewards and name not in suite.rewards:
+            raise UnknownName.of(f"reward of {suite.name}", name, suite.rewards)
     until = Until.of(job.until, scoring) if job.until else None
     if until and until.asked.text not in [request.text for request in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])

@@ -41,3 +41,4 @@ class Suite:
     notes: Sequence[str] = ()  # what its reader passed over, such as fields that mean nothing
     opening: Sequence[str] = ()  # what somebody should see before the first call, such as columns that were guessed
     places: Mapping[str, str] = field(default_factory=dict)  # of tasks by id, where their ids say nothing to a reader
+    rewards: Sequence[str] = ()  # that their verifier can give; () where only its answers tell

@@ -19,7 +19,7 @@ from calipers.formats.run_folder import PLAN
 from calipers.reports.figures import counted
 from calipers.running import LOAD_SEEDS, Job, Seeds
 from calipers.systems.lm_eval.client import manner, prompts, sampling
-from calipers.systems.lm_eval.entries import DEFAULTS, GENERATION, ROLLING
+from calipers.systems.lm_eval.entries import DEFAULTS, GENERATION, KNOWN, ROLLING, Scoring
 from calipers.systems.lm_eval.judges import VERIFIER, doubts, judge_of, scoring, tried
 from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
@@ -298,7 +298,16 @@ def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
         metadata = {"lm_eval": described(task)}
         notes = [*_unused(task), *doubts(task, plan), *tried(task, plan)]
-        return Suite(str(task.config.task), tasks, metadata, path, sha256, notes)
+        return Suite(str(task.config.task), tasks, metadata, path, sha256, notes, rewards=_rewards(task, plan))
+
+
+def _rewards(task: LoadedTask, plan: Sequence[Scoring]) -> list[str]:
+    """The names that its documents' scores can have; none where code, or a metric of another library, names them."""
+    entries = [entry for scoring in plan for entry in scoring.metrics]
+    free = task.own is not None or task.config.process_results is not None
+    if free or any(entry.function or entry.reduction or entry.name not in KNOWN for entry in entries):
+        return []
+    return sorted({"reward", *(entry.name for entry in entries)}) if entries else []
 
 
 def _unused(task: LoadedTask) -> Iterator[str]:
