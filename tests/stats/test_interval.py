@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.intervals import MANY, _t_quantile, effective_tasks, interval, spread_of
+from calipers.stats.intervals import MANY, _t_quantile, interval, spread_of, strength_of
 
 CLUSTERS = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
 SCORES = [1, 1, 0, 0, 0, 1, 1, 1, 0, 1]
@@ -76,7 +76,7 @@ def test_no_interval_says_why(values, options, why):
 
 def test_effective_tasks_of_the_examples():
     def tasks(values, clusters=None):
-        return effective_tasks(spread_of(np.array(values, float), np.ones(len(values)), clusters=clusters))
+        return strength_of(spread_of(np.array(values, float), np.ones(len(values)), clusters=clusters))[0]
 
     assert tasks([0.5] * 30) == pytest.approx(930)
     assert tasks([0.25, 0.5, 0.5, 0.75, 1]) == pytest.approx(11.666667)

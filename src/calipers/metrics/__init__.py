@@ -256,12 +256,11 @@ class Metric:
         """Whether it is a mean of task values, weighted equally or by samples."""
         return self.interval in ("mean", "pooled")
 
-    def reduced(self, columns: Sequence[Column], by: Groups, params: Mapping[str, Any]) -> Column:
-        """What it makes of each task; ValueError where that is not what its definition says.
+    def check_values(self, column: Column, by: Groups) -> None:
+        """Raise ValueError unless ``column``, which ``reduce`` returned, has a value for each task, within the range.
 
         A user's metric with too few values, or with values beyond its own range, had a wrong number or interval.
         """
-        column = self.reduce(*columns, by=by, **params)
         if not self.rows and len(column.values) != by.size:
             raise ValueError(f"it gives {len(column.values)} values; expected one for each of {by.size} tasks")
         if self.range is not None and self.interval == "mean":
@@ -271,7 +270,6 @@ class Metric:
                 raise ValueError(
                     f"its values are {kept.min():g} to {kept.max():g}; expected its range, {low:g} to {high:g}"
                 )
-        return column
 
     def reach(self, ends: tuple[float, float]) -> tuple[float, float]:
         """The range of its values for rewards between these ends; a vote without votes counts as 0."""

@@ -194,7 +194,8 @@ def reduce_tasks(
         return Reduced(counted[0], by.code, given, given, ends, ends[0], None, missing=False)
     parameters = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
     reducing = partial(metric.reduce, by=by, **parameters)
-    reduced = metric.reduced(counted, by, parameters)
+    reduced = reducing(*counted)
+    metric.check_values(reduced, by)
     looked_at = metric.uses(counted[0], by, params["k"]) if metric.uses else counted[0]
     mask = reduced.given if metric.rows else _entered(looked_at, reduced, by)
     entered = given if mask is counted[0].given else by.count(mask).astype(np.int32)

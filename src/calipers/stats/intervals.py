@@ -153,17 +153,6 @@ def credible(mean: float, variance: float, confidence: float) -> Interval:
     return Interval(stderr, (low, high), "posterior")
 
 
-def effective_tasks(spread: Spread) -> float:
-    """How many 0/1 tasks would carry as much information as these values (at least 1).
-
-    The quarter terms add one unit's worth of the largest possible variance, so that the width never
-    falls to zero, however well the values agree.
-    """
-    m, units = spread.mean, spread.effective_units
-    above = m * (1 - m) + spread.variance + 1 / (4 * units)
-    return max(1.0, above / (spread.variance + spread.doubt / (4 * units * units)))
-
-
 def strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
     """The effective number of tasks, the quantile that goes with it, and the name of the pair."""
     effective, freedom = strength_of(spread)
@@ -230,9 +219,14 @@ def upper_tail(t: float, freedom: float) -> float:
 def strength_of(spread: Spread) -> tuple[float, float]:
     """The effective number of 0/1 tasks, and the degrees of freedom that go with it.
 
-    Infinite where that number is the number of units: the variance of 0/1 values follows from their mean.
+    The first is how many 0/1 tasks would carry as much information as these values (at least 1). The quarter terms
+    add one unit's worth of the largest possible variance, so that the width never falls to zero, however well the
+    values agree. The second is infinite where the first is the number of units: the variance of 0/1 values follows
+    from their mean.
     """
-    tasks = effective_tasks(spread)
+    m, units = spread.mean, spread.effective_units
+    above = m * (1 - m) + spread.variance + 1 / (4 * units)
+    tasks = max(1.0, above / (spread.variance + spread.doubt / (4 * units * units)))
     steady = spread.effective_units / tasks  # r: 1 when all values are 0 or 1
     if steady >= 1 - 1e-9:
         return tasks, math.inf

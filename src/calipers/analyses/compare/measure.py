@@ -378,7 +378,8 @@ def task_values(request: RequestedMetric, run: Rollouts, columns: Sequence[Colum
     """What a metric makes of these columns of a run, task by task, [T] or [T, 2]."""
     metric: Any = request.metric
     settled = {key: request.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
-    values: Column = metric.reduced(columns, run.by_task, settled)
+    values: Column = metric.reduce(*columns, by=run.by_task, **settled)
+    metric.check_values(values, run.by_task)
     if metric.interval == "posterior":  # a mean over tasks, whose variance is not asked for here
         return Column(values.values[:, 0], values.given)
     return values
