@@ -28,6 +28,7 @@ SAYS = {
     "running": "the run loop and its log",
     "compat": "imports of other systems, plugins",
     "pipeline": "scoring, step by step",
+    "tally": "tasks reduced, numbers joined",
     "request": "the request, resolved",
     "reports": "output",
     "stats": "intervals and tests",

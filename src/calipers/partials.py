@@ -30,13 +30,14 @@ from calipers.formats.partial import SCHEMA, PartHeader, Partial, input_file, op
 from calipers.formats.read import Input, natural, read_packed, with_folders
 from calipers.formats.read import begin as begin_reading
 from calipers.names import FORMATS, is_code
-from calipers.pipeline import DEFINITIONS, Progress, by_step, columns_read, score_rollouts, steps_only
+from calipers.pipeline import Progress, by_step, columns_read, score_rollouts, steps_only
 from calipers.reports.result import Result
 from calipers.request import Plan, Wanted, make_plan
 from calipers.rollouts.packed import Loose, Packed, Repeated, merge, pack, small, table_of
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Part
 from calipers.stores import atomic_file
+from calipers.tally import DEFINITIONS
 
 Path = str | os.PathLike[str]
 PLANNED: Final = (

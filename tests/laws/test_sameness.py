@@ -85,5 +85,5 @@ def test_threads_change_nothing(monkeypatch):
     tasks = [[(task * sample) % 7 / 7 for sample in range(1, 5)] for task in range(60)]
     metrics = [*METRICS[:6], "median(column=reward)", "std(column=reward)"]
     alone = calipers.score(tasks, metrics)
-    monkeypatch.setattr("calipers.pipeline.WORTH_THREADS", 1)
+    monkeypatch.setattr("calipers.tally.WORTH_THREADS", 1)
     assert calipers.score(tasks, metrics).digest == alone.digest

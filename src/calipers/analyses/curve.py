@@ -20,7 +20,7 @@ from calipers.errors import Incomplete, InputError, UnknownName
 from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import PASS_THRESHOLD, UNIT, pass_counts
-from calipers.pipeline import Progress, Source, quietly
+from calipers.pipeline import Progress, Source
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account
 from calipers.reports.page import Page
@@ -49,6 +49,7 @@ from calipers.stats.curve import (
     sequence_curve,
 )
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
+from calipers.tally import quietly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

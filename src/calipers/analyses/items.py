@@ -19,7 +19,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
-from calipers.pipeline import Progress, Source, quietly
+from calipers.pipeline import Progress, Source
 from calipers.reports.document import Block, Document, Glance, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, letters, listed
 from calipers.reports.page import Page
@@ -34,6 +34,7 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at
 from calipers.stats.variance import Split, split
+from calipers.tally import quietly
 
 SCHEMA = "calipers.items/1"
 FIELDS = (

@@ -22,7 +22,7 @@ from calipers.formats.memory import cells_of
 from calipers.formats.read import Input
 from calipers.formats.run_folder import is_run, read_plan
 from calipers.metrics import PASS_THRESHOLD, UNIT, task_mean
-from calipers.pipeline import Progress, Source, quietly
+from calipers.pipeline import Progress, Source
 from calipers.reports.document import Block, Document, Name, Sentence, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, ends, figure, percent
 from calipers.reports.page import Page
@@ -48,6 +48,7 @@ from calipers.stats.judges import (
     ppi_by_task,
     rogan_gladen_by_task,
 )
+from calipers.tally import quietly
 
 SCHEMA = "calipers.judge_check/1"
 FIELDS = (

@@ -40,7 +40,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.formats.read import Input
 from calipers.metrics import Metric
-from calipers.pipeline import Progress, Source, quietly
+from calipers.pipeline import Progress, Source
 from calipers.reports.document import (
     Blank,
     Block,
@@ -69,6 +69,7 @@ from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate
 from calipers.stats.ranks import RankSets, Winner, tie_bars
+from calipers.tally import quietly
 
 FINISHED: Final = "a finished result without its rollouts: ranks compare models task by task"
 STOPPED: Final = "its results stopped the run, so a rank over a fixed number of tasks is not valid"

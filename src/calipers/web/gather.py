@@ -28,7 +28,7 @@ from calipers.formats import Named
 from calipers.formats.read import schema_of, unfolded
 from calipers.formats.run_folder import is_run
 from calipers.metrics import PASS_THRESHOLD, pass_counts, passed, task_mean
-from calipers.pipeline import Progress, quietly, score_rollouts
+from calipers.pipeline import Progress, score_rollouts
 from calipers.pipeline import Source as Rewarded
 from calipers.reports.page import load
 from calipers.reports.result import Group, Result
@@ -40,6 +40,7 @@ from calipers.rollouts.record import CODE, FIRST_GAP, OUTCOMES, SCORED, STOPPED_
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import Curve, pass_curves
 from calipers.stats.sequence import finite
+from calipers.tally import quietly
 
 LOCK = ".lock"  # of a run's folder
 LOCKS = "/proc/locks"  # what Linux knows of who holds which file

@@ -85,7 +85,7 @@ from calipers.analyses.compare.source import (
 from calipers.errors import CalipersError, InputError, UnrelatedRuns
 from calipers.formats import Named
 from calipers.metrics import Metric
-from calipers.pipeline import Progress, Source, quietly
+from calipers.pipeline import Progress, Source
 from calipers.request import Plan, RequestedMetric, either, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints, total
 from calipers.rollouts.labels import SPLIT, STEP, clusters, has, slices, steps_of, without
@@ -96,6 +96,7 @@ from calipers.stats.anytime import BETTING
 from calipers.stats.intervals import ONE_CLUSTER, least_p
 from calipers.stats.paired import apart
 from calipers.stats.ranks import Ranking, RankSets, Winner, rank_sets, ranking, winner
+from calipers.tally import quietly
 
 
 def compare(

@@ -43,7 +43,6 @@ from calipers.analyses.compare.measure import (
 )
 from calipers.errors import InputError, UnknownName
 from calipers.metrics import UNIT, Metric
-from calipers.pipeline import DEFINITIONS
 from calipers.request import Plan, RequestedMetric
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.ledger import contributed
@@ -54,6 +53,7 @@ from calipers.stats.missing import MOST_MISSING, Fillings, tipping_point
 from calipers.stats.paired import FLOORED_T, STRICT, Difference, by_draws, judged, undone_by_one
 from calipers.stats.ranks import benjamini_hochberg, holm, sidak
 from calipers.stats.verdict import ComparisonVerdict, verdict
+from calipers.tally import DEFINITIONS
 
 DIGITS = 12  # of a test that must agree for two to be one: a rate and a mean round differently
 TestKey = tuple[object, ...]

@@ -21,7 +21,6 @@ from calipers.errors import InputError, PluginError, UnknownName
 from calipers.metrics import Metric, Opaque, largest, mean, passed, smallest, task_mean
 from calipers.metrics.columns import COST_PER_SOLVED
 from calipers.metrics.rewards import passes
-from calipers.pipeline import demand_range
 from calipers.request import RequestedMetric, column_of, is_reward, per_column
 from calipers.rollouts.column import Bools, Column, Floats, Groups, Ints, total
 from calipers.rollouts.table import Rollouts
@@ -47,6 +46,7 @@ from calipers.stats.paired import (
     units_of,
 )
 from calipers.stats.power import PairVariance, pair_variance
+from calipers.tally import demand_range
 
 METHOD = "paired_bootstrap"
 DRAWS = 1_000  # a call of Python each

@@ -43,7 +43,7 @@ from calipers.analyses.matrix.document import Cell, Matrix, MatrixColumn, Matrix
 from calipers.errors import InputError, UnknownName
 from calipers.formats import Named
 from calipers.metrics import Metric
-from calipers.pipeline import Progress, Source, quietly
+from calipers.pipeline import Progress, Source
 from calipers.reports.result import Group, finite
 from calipers.request import Plan, RequestedMetric, either, make_plan, mean_metric
 from calipers.rollouts.labels import without
@@ -55,6 +55,7 @@ from calipers.stats.paired import Difference, undone_by_one
 from calipers.stats.ranks import holm
 from calipers.stats.suite import mean_difference, means
 from calipers.stats.verdict import verdict
+from calipers.tally import quietly
 
 NOT_RUN: Final = "not run"
 UNNAMED: Final = "(unnamed)"

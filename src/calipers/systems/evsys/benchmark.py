@@ -29,7 +29,7 @@ from calipers.formats.read import begin
 from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn, from_groups, from_rewards
 from calipers.metrics import PASS_THRESHOLD, mean, task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, is_code, load
-from calipers.pipeline import quietly, score_rollouts
+from calipers.pipeline import score_rollouts
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.record import ABSENT, GROUP, MISSING
@@ -38,6 +38,7 @@ from calipers.systems.evsys.cache import evsys_lookup
 from calipers.systems.evsys.predictions import check_sink
 from calipers.systems.evsys.predictions import eval_predictions as eval_predictions
 from calipers.systems.evsys.predictions import upload_eval_rollouts as upload_eval_rollouts
+from calipers.tally import quietly
 from calipers.tasks.jsonl import (
     CommonVerifier,
     E2BVerifier,

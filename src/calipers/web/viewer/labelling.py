@@ -28,12 +28,12 @@ from calipers.analyses.judge_check import (
 )
 from calipers.errors import CalipersError, InputError
 from calipers.metrics import PASS_THRESHOLD
-from calipers.pipeline import quietly
 from calipers.reports.figures import counted, figure
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import GROUP
 from calipers.rollouts.table import Rollouts
 from calipers.stores import atomic_file
+from calipers.tally import quietly
 from calipers.web.markup import visible
 from calipers.web.viewer.index import LogIndex, RunSource, current_index
 from calipers.web.viewer.rollouts import TextBlock, blocks_of, group_rows, record_of
