@@ -30,7 +30,7 @@ def pins(file):
     return found
 
 
-FILES = sorted(path.name for path in ROOT.glob("constraints*.txt"))
+FILES = ["constraints.txt", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("constraints/*"))]
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -42,25 +42,26 @@ def test_every_pin_carries_hashes_and_no_file_says_where_packages_are(file):
 def test_the_files_of_pins_are_these_and_a_source_archive_carries_them():
     assert {file: len(pins(file)) > 50 for file in FILES} == {
         "constraints.txt": True,
-        "constraints-browser.txt": False,
-        "constraints-cuda.txt": False,
-        "constraints-exports.txt": True,
-        "constraints-harbor.txt": True,
-        "constraints-hf.txt": False,
-        "constraints-lm-eval.txt": True,
-        "constraints-lm-eval-source.txt": False,
-        "constraints-ray.txt": False,
-        "constraints-site.txt": False,
-        "constraints-stores.txt": True,
-        "constraints-torch-cpu.txt": False,
+        "constraints/browser.txt": False,
+        "constraints/cuda.txt": False,
+        "constraints/exports.txt": True,
+        "constraints/harbor.txt": True,
+        "constraints/hf.txt": False,
+        "constraints/lm-eval.txt": True,
+        "constraints/lm-eval-source.txt": False,
+        "constraints/ray.txt": False,
+        "constraints/site.txt": False,
+        "constraints/stores.txt": True,
+        "constraints/torch-cpu.txt": False,
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert set(FILES) <= set(project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
+    included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert {"constraints.txt", "constraints"} <= set(included)
 
 
 def test_what_is_built_from_source_is_named_and_each_has_one_archive():
     named = re.search(r"^FROM_SOURCE := ([\w,-]+)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)[1]
-    assert pins("constraints-lm-eval-source.txt") == dict.fromkeys(named.split(","), 1)
+    assert pins("constraints/lm-eval-source.txt") == dict.fromkeys(named.split(","), 1)
 
 
 def test_pip_installs_in_hash_mode_alone():
@@ -80,16 +81,16 @@ def test_pip_installs_in_hash_mode_alone():
 def test_what_is_installed_without_resolving_agrees_on_versions():
     """One environment takes the pins of several files; two versions of a package would undo each other."""
     together = (
-        ("constraints.txt", "constraints-hf.txt"),
-        ("constraints.txt", "constraints-browser.txt"),
-        ("constraints-lm-eval.txt", "constraints-lm-eval-source.txt"),
+        ("constraints.txt", "constraints/hf.txt"),
+        ("constraints.txt", "constraints/browser.txt"),
+        ("constraints/lm-eval.txt", "constraints/lm-eval-source.txt"),
     )
-    assert script.read(ROOT / "constraints-torch-cpu.txt")[1] == {
-        "torch": script.read(ROOT / "constraints-hf.txt")[1]["torch"] + "+cpu"
+    assert script.read(ROOT / "constraints/torch-cpu.txt")[1] == {
+        "torch": script.read(ROOT / "constraints/hf.txt")[1]["torch"] + "+cpu"
     }
     for files in together:
         versions = {}
-        for file in (*files, "constraints-cuda.txt"):
+        for file in (*files, "constraints/cuda.txt"):
             for name, version in script.read(ROOT / file)[1].items():
                 assert versions.setdefault(canonicalize_name(name), version) == version
 
