@@ -272,25 +272,31 @@ def test_score_via_harbor_gives_the_numbers_of_score(tmp_path, monkeypatch):
     assert there.result.groups[0].ledger.planned == 8
 
 
+NEEDS = '[environment]\nenv = {{X = "${{{}}}"}}\n'
+
+
 def test_a_task_that_harbor_refuses_is_left_out_by_name(tmp_path, monkeypatch):
     """Harbor would end the whole job over it."""
     monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    monkeypatch.setenv("VIRTUAL_ENV", "/somewhere")  # set here, and not passed to Harbor, which has its own packages
     dataset = write_dataset(tmp_path / "write", 2)
-    write_task(dataset, "refused", toml='[environment]\nenv = {X = "${NOT_SET_HERE}"}\n')
+    write_task(dataset, "refused", toml=NEEDS.format("VIRTUAL_ENV"))
+    write_task(dataset, "unset", toml=NEEDS.format("NOT_SET_HERE"))
     group, code, stderr = ran(tmp_path, dataset, "out")
-    assert (group["ledger"]["outcomes"], code) == ({"scored": 2, "not_run": 1}, 3)
-    assert "refused: not run: Harbor rejects it: ValueError: Environment variable 'NOT_SET_HERE' not found" in stderr
+    assert (group["ledger"]["outcomes"], code) == ({"scored": 2, "not_run": 2}, 3)
+    assert "refused: not run: Harbor rejects it: ValueError: Environment variable 'VIRTUAL_ENV' not found" in stderr
+    assert "unset: not run: environment.env: NOT_SET_HERE not set here; export it" in stderr
     again, code, _ = ran(tmp_path, dataset, "out")
     assert (again["ledger"], code) == (group["ledger"], 3)
 
 
 def test_a_dataset_of_which_harbor_runs_nothing(tmp_path, monkeypatch):
-    monkeypatch.delenv("NOT_SET_HERE", raising=False)
-    write_task(tmp_path / "one", "refused", toml='[environment]\nenv = {X = "${NOT_SET_HERE}"}\n')
+    monkeypatch.setenv("VIRTUAL_ENV", "/somewhere")
+    write_task(tmp_path / "one", "refused", toml=NEEDS.format("VIRTUAL_ENV"))
     done = calipers("run", str(tmp_path / "one"), "--out", str(tmp_path / "out"), cwd=tmp_path)
     assert done.returncode == 2
     assert "Harbor rejects all of" in done.stderr
-    assert "'NOT_SET_HERE' not found" in done.stderr
+    assert "'VIRTUAL_ENV' not found" in done.stderr
 
 
 ALONE = "#!/bin/sh\n[ $(grep -c : /proc/net/dev) = $(grep -c lo: /proc/net/dev) ] && echo alone || echo shared\n"
