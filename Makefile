@@ -145,13 +145,13 @@ bench-scale: $(READY) ## measure scores of 10^4 to 10^8 rollouts, and 10^9 in pa
 	@$(BIN)/python bench/scale_run.py $(or $(ARGS),--rows 1e9 --write)
 
 bench-statistics: $(READY) ## simulate every interval, test and verdict; write docs/statistics.md; ARGS="--only margins" for a part
-	@$(BIN)/python bench/statistics_run.py --write $(ARGS)
+	@$(BIN)/python bench/simulations/run.py --write $(ARGS)
 
 bench-watch: $(READY) ## measure calipers watch on a folder of steps; write docs/watching.md; ARGS="--files 1000" for more
 	@$(BIN)/python bench/watch_run.py --write $(ARGS)
 
 bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## run one checkpoint and the same tasks in lm-eval and Calipers; every answer must agree
-	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)
+	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/harness/run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)
 
 bench-view: $(READY) ## measure the viewer on a million rollouts of 4 KB: time, memory; writes docs/viewing.md
 	@$(VENV)/bin/python bench/view_run.py $(or $(ARGS),--write)
@@ -175,7 +175,7 @@ parity-lm-eval: $(PARITY_READY) ## compare 60 of lm-eval's tasks in both systems
 	$(if $(ARGS),,@$(PARITY)/bin/python -m pytest -q tests/systems/lm_eval/tasks/test_class_tasks.py)
 
 bench-lm-eval-loading: $(PARITY_READY) ## measure the time to the first request, in lm-eval and Calipers
-	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/lm_eval_loading.py $(ARGS)
+	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/harness/loading.py $(ARGS)
 
 # Everything that lm-evaluation-harness needs, except torch and what needs torch; Calipers' own pins last, as the two overlap.
 NO_TORCH := /^[A-Za-z]/ { skip = $$0 ~ /^(torch|transformers|accelerate|peft|tokenizers|safetensors)==/ } !skip

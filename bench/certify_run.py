@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench import data
-from bench.statistics_report import replaced
+from bench.simulations.report import replaced
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 MARK = "certificates: bench/certify_run.py"

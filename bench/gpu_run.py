@@ -18,8 +18,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from bench.lm_eval_answers import CLOSE, Answers
-from bench.lm_eval_tasks import Made, write_tasks
+from bench.harness.answers import CLOSE, Answers
+from bench.harness.tasks import Made, write_tasks
 from bench.measure import Entry, Timing, once
 from bench.peers import calipers_hf, lm_eval_hf
 

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.data import ROOT
-from bench.live_server import serving
-from bench.statistics_report import filled, replaced
+from bench.live.server import serving
+from bench.simulations.report import filled, replaced
 
 PAGE: Final = ROOT / "docs" / "scale.md"
 KEPT: Final = ROOT / ".bench" / "ray.json"

@@ -7,8 +7,8 @@ import platform
 from collections.abc import Mapping, Sequence
 
 from bench.data import SAMPLES, WINDOW
-from bench.live import Found
-from bench.live_report import live_section
+from bench.live.report import live_section
+from bench.live.run import Found
 from bench.measure import Outcome, Timing, title
 from bench.startup import BARE, TARGETS, StartUp
 

@@ -17,8 +17,8 @@ from bench.commands import commands_section, measure_commands
 from bench.draws import draws_section, measure_comparison, measure_draws
 from bench.harbor import measure_harbor
 from bench.jobs import jobs
-from bench.live import PARTS, measure_live
-from bench.live_report import live_section
+from bench.live.report import live_section
+from bench.live.run import PARTS, measure_live
 from bench.measure import Job, Outcome, hold_cores, measure
 from bench.serve import measure_serving, serving_section
 from bench.startup import measure_start_up

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from bench.data import ROOT
-from bench.statistics_report import filled, replaced
+from bench.simulations.report import filled, replaced
 from calipers.analyses.watch.watch import RunWatch
 
 PAGE = ROOT / "docs" / "watching.md"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.lm_eval_answers import Answers, device_memory, timed
+from bench.harness.answers import Answers, device_memory, timed
 from bench.peer import Numbers, Peer, Work
 
 PEER = Peer(

@@ -1,4 +1,4 @@
-"""What an audit finds in planted cheats, and not in honest runs; `bench/statistics_audit.py` has the large runs."""
+"""What an audit finds in planted cheats, and not in honest runs; `bench/simulations/audit.py` has the large runs."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.statistics_audit import CHEATS, REAL, honest, look, share_found
+from bench.simulations.audit import CHEATS, REAL, honest, look, share_found
 from calipers.analyses.audit import IMPOSSIBLE, AuditEvidence, against_strong_runs, audit, audited, rows_of
 from calipers.errors import CalipersError
 from calipers.running.perform import sample_seed

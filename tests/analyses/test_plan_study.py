@@ -10,7 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2]))
 
 import calipers
-from bench.statistics_paired_rule import floored_p, of_cluster_sums
+from bench.simulations.paired_rule import floored_p, of_cluster_sums
 from calipers.analyses.plan_study import Clustered, StudyInputs, StudyRequest, from_numbers, study
 from calipers.errors import InputError
 from calipers.stats.paired import paired

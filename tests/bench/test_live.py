@@ -14,11 +14,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.live import Found, Memory, Pairs, Whole
-from bench.live_pairs import paired
-from bench.live_report import live_section
-from bench.live_server import ANSWER, serving
-from bench.live_tasks import row, target
+from bench.live.pairs import paired
+from bench.live.report import live_section
+from bench.live.run import Found, Memory, Pairs, Whole
+from bench.live.server import ANSWER, serving
+from bench.live.tasks import row, target
 from bench.measure import Timing
 
 

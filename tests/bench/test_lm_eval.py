@@ -10,12 +10,12 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.lm_eval_answers import compared, timed
-from bench.lm_eval_commands import Turn, _compared, commands_section
-from bench.lm_eval_loading import SIDES, Taken, _table
-from bench.lm_eval_report import Measured, Side, page
-from bench.lm_eval_run import with_others
-from bench.lm_eval_tasks import tasks, write_tasks
+from bench.harness.answers import compared, timed
+from bench.harness.commands import Turn, _compared, commands_section
+from bench.harness.loading import SIDES, Taken, _table
+from bench.harness.report import Measured, Side, page
+from bench.harness.run import with_others
+from bench.harness.tasks import tasks, write_tasks
 from bench.measure import Timing
 from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
 from calipers.systems.lm_eval.tasks.loaded import load_task

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.lm_eval_run import with_others
+from bench.harness.run import with_others
 from bench.parity.columns import rows
 from bench.parity.compare import compared
 from bench.parity.learn import learned

@@ -139,7 +139,7 @@ def _verified(folder: Path, run: str) -> Document:
 def _audited() -> Document:
     import numpy as np
 
-    from bench.statistics_audit import CHEATS, look
+    from bench.simulations.audit import CHEATS, look
     from calipers.analyses.audit import Audit
     from calipers.analyses.audit import document as audit_page
 

@@ -8,8 +8,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.statistics_anytime import Advice, Cost, Law, Level, _text, _unkept, first_claims, followed, looked_too_often
-from bench.statistics_paired_rule import LEVEL
+from bench.simulations.anytime import Advice, Cost, Law, Level, _text, _unkept, first_claims, followed, looked_too_often
+from bench.simulations.paired_rule import LEVEL
 from calipers.stats.anytime import evidence
 
 SKEWED = Law("+0.01 or -0.49", np.array([0.01, -0.49]), np.array([0.98, 0.02]))

@@ -13,11 +13,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.statistics_clusters import cluster_sizes, cluster_sums, true_stderr
-from bench.statistics_grid import POPULATION, SAMPLES, World, judged, law_of, outcomes, real_population
-from bench.statistics_limits import unbounded_coverage
-from bench.statistics_report import replaced
-from bench.statistics_rule import default_ends, known_default, known_exact, of_clusters, of_tallies, t_ends
+from bench.simulations.clusters import cluster_sizes, cluster_sums, true_stderr
+from bench.simulations.grid import POPULATION, SAMPLES, World, judged, law_of, outcomes, real_population
+from bench.simulations.limits import unbounded_coverage
+from bench.simulations.report import replaced
+from bench.simulations.rule import default_ends, known_default, known_exact, of_clusters, of_tallies, t_ends
 from calipers.stats.intervals import interval
 
 REPLICATES = 20_000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from bench.statistics_extrapolation import BETA, TWO_KINDS, banded, first_grid, tables_of, true_values
+from bench.simulations.extrapolation import BETA, TWO_KINDS, banded, first_grid, tables_of, true_values
 from calipers.stats.extrapolation import (
     DRAWS,
     design_effect,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.statistics_families import floored, holm_rejects
-from bench.statistics_few import TRUE, claims
-from bench.statistics_margins import CLUSTERS, WORLDS, Drawn, most_broken, passed, passed_before, tallied
+from bench.simulations.families import floored, holm_rejects
+from bench.simulations.few import TRUE, claims
+from bench.simulations.margins import CLUSTERS, WORLDS, Drawn, most_broken, passed, passed_before, tallied
 from calipers.stats.margins import non_inferiority
 from calipers.stats.paired import Units, judged, paired, undone_by_one
 from calipers.stats.ranks import holm

@@ -13,11 +13,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.statistics_clusters import cluster_sizes
-from bench.statistics_grid import real_population
-from bench.statistics_paired import Compared, Promise, binary_test, cluster_test, drawn_test, rate_test
-from bench.statistics_paired_report import broken, comparison_text
-from bench.statistics_paired_rule import (
+from bench.simulations.clusters import cluster_sizes
+from bench.simulations.grid import real_population
+from bench.simulations.paired import Compared, Promise, binary_test, cluster_test, drawn_test, rate_test
+from bench.simulations.paired_report import broken, comparison_text
+from bench.simulations.paired_rule import (
     LEVEL,
     floored_p,
     mid_p,
@@ -26,7 +26,7 @@ from bench.statistics_paired_rule import (
     of_rates,
     strict_rejects,
 )
-from bench.statistics_paired_worlds import binomial, joint, shifted, wild_passes, wild_rewards
+from bench.simulations.paired_worlds import binomial, joint, shifted, wild_passes, wild_rewards
 from calipers.stats.paired import STRICT, judged, mcnemar, paired, rate_units
 from calipers.stats.power import power_of, tasks_needed
 

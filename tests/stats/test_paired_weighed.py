@@ -9,11 +9,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.statistics_grid import real_population
-from bench.statistics_paired import Compared, binary_test, drawn_test
-from bench.statistics_paired_report import _timid, broken
-from bench.statistics_paired_rule import of_cluster_sums, of_differences, of_rates
-from bench.statistics_paired_worlds import joint
+from bench.simulations.grid import real_population
+from bench.simulations.paired import Compared, binary_test, drawn_test
+from bench.simulations.paired_report import _timid, broken
+from bench.simulations.paired_rule import of_cluster_sums, of_differences, of_rates
+from bench.simulations.paired_worlds import joint
 
 
 def rng():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from making import GAP, rewards
 
-from bench.statistics_pilots import PILOTS, WORLDS, pilots, true_parts
+from bench.simulations.pilots import PILOTS, WORLDS, pilots, true_parts
 from calipers.stats.power import pair_variance, pilot_of_pair, pilot_of_run, variance_ends
 from calipers.stats.variance import split
 

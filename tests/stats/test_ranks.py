@@ -8,8 +8,8 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench import statistics_ranks_rule as twin
-from bench.statistics_ranks import part
+from bench.simulations import ranks_rule as twin
+from bench.simulations.ranks import part
 from calipers.stats.intervals import NO_SPREAD
 from calipers.stats.paired import paired
 from calipers.stats.ranks import FLIPS, UNIFORMS, rank_sets, some_signs, standard_normals, winner

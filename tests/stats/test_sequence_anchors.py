@@ -8,7 +8,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.statistics_looking import normal_mixture, tuned_to
+from bench.simulations.looking import normal_mixture, tuned_to
 from calipers.stats.sequence import _needed, _population_keeps, population
 
 

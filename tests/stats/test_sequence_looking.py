@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.statistics_looking import (
+from bench.simulations.looking import (
     FIRST_FIXED,
     KINDS,
     MISSES,
@@ -25,7 +25,7 @@ from bench.statistics_looking import (
     seen_of,
     tuned_to,
 )
-from bench.statistics_looking_report import looking_text, missed_too_often
+from bench.simulations.looking_report import looking_text, missed_too_often
 from calipers.stats.intervals import interval
 from calipers.stats.sequence import finite, population
 

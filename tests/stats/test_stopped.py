@@ -8,8 +8,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.statistics_looking import drawn, seen_of
-from bench.statistics_stopped import KINDS, Rule, at_stop, lower_ends, stopped_cells, unkept, upper_ends
+from bench.simulations.looking import drawn, seen_of
+from bench.simulations.stopped import KINDS, Rule, at_stop, lower_ends, stopped_cells, unkept, upper_ends
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.request import make_plan
 from calipers.rollouts.column import Column, Groups

@@ -10,14 +10,14 @@ from making import rewards
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.statistics_uneven import (
+from bench.simulations.uneven import (
     DEPENDENT,
     INDEPENDENT,
     after_retries,
     catastrophes,
     warning_rate,
 )
-from bench.statistics_uneven_rule import retried, scores, warned
+from bench.simulations.uneven_rule import retried, scores, warned
 from calipers.stats.intervals import interval
 from calipers.stats.variance import Retries, Samples, dependence_of, score_test
 

@@ -1,0 +1,1 @@
+"""Calipers beside lm-evaluation-harness: one checkpoint, the same task files. Start at `run.py`."""
